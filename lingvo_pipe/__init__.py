@@ -1,0 +1,1 @@
+"""A layer framework for TensorFlow around pipeline parallelism."""

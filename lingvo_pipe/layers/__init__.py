@@ -1,0 +1,1 @@
+"""Layers: BaseLayer and the families built on it, one file a family."""

@@ -1,0 +1,383 @@
+"""BaseLayer: a node of the tree of layers that Params declare.
+
+    Params  --Instantiate-->  layer
+                                |-- children   (CreateChild, CreateChildren)
+                                |-- vars       (CreateVariable)
+                                `-- FProp(theta, *inputs) -> outputs
+
+`FProp` is a function of `theta` and its inputs alone. `theta` mirrors `vars`: a
+NestedMap of tensors with the children's below their names. Everything a layer owns is
+made in `__init__`; afterwards it does not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers import forward_context, random_streams, weight_init
+from lingvo_pipe.layers.construction import (
+    LayerType,
+    parent_of_next,
+    resolve_params,
+)
+from lingvo_pipe.layers.layer_tree import find_descendant, map_layers
+from lingvo_pipe.layers.weight_params import check_shape
+from lingvo_pipe.nested_map import NestedMap
+
+
+class BaseLayer(metaclass=LayerType):
+    """Base of all layers. Sub-classes define `Params`, `__init__` and `FProp`."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """The params that every layer has."""
+        p = InstantiableParams(cls)
+        p.Define(
+            "name",
+            "",
+            "Name of the layer, unique among its siblings: part of the path of its "
+            "variables. A child without one takes the name it is created under.",
+        )
+        p.Define("dtype", None, "Of the variables. None: the parent's; else float32.")
+        p.Define(
+            "fprop_dtype",
+            None,
+            "Of theta and of what FProp computes. None: the parent's, unless this "
+            "layer states a dtype of its own; then that.",
+        )
+        p.Define("random_seed", None, "None: the parent's; else 0.")
+        p.Define("params_init", None, "None: the parent's; else WeightInit.Xavier().")
+        return p
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "FProp" in cls.__dict__:
+            cls.FProp = _in_name_scope(cls.FProp)  # type: ignore[method-assign]
+
+    _parent: BaseLayer | None
+    _under_construction: bool
+
+    def __init__(self, params: InstantiableParams):
+        """Initialises the layer.
+
+        Raises:
+            ValueError: if `params.name` is empty or no valid name.
+        """
+        self._params = resolve_params(params, self._parent)
+        name = self._params.name
+        if not name or "/" in name:
+            raise ValueError(
+                f"A layer must have a name without '/'; {type(self).__name__} has "
+                f"{name!r}. Set it: params.Set(name='...')."
+            )
+        self._path = f"{self._parent.path}/{name}" if self._parent else name
+        self._children: dict[str, Any] = {}
+        self._variables: dict[str, tf.Variable] = {}
+        self._accumulators: dict[str, tf.TensorSpec] = {}
+        self._functions: dict[str, Callable] = {}
+
+    # What the layer is.
+
+    @property
+    def params(self) -> InstantiableParams:
+        """The layer's params, frozen, with inherited values filled in."""
+        return self._params
+
+    @property
+    def parent(self) -> BaseLayer | None:
+        """The layer that created this one."""
+        return self._parent
+
+    @property
+    def path(self) -> str:
+        """Names from the root to this layer, joined by `/`."""
+        return self._path
+
+    @property
+    def do_eval(self) -> bool:
+        """Whether the forward pass that runs now is an evaluation."""
+        return forward_context.current().do_eval
+
+    @property
+    def fprop_dtype(self) -> tf.DType:
+        """The dtype that FProp computes in."""
+        return self._params.fprop_dtype
+
+    # Construction.
+
+    def CreateChild(self, name: str, params: InstantiableParams) -> None:
+        """Creates a layer as `self.<name>`, named `name` if it has no name.
+
+        Raises:
+            ValueError: outside of `__init__`, or if the name is taken.
+        """
+        self._check_new(name)
+        self._children[name] = self._make(name, params)
+
+    def CreateChildren(
+        self,
+        name: str,
+        params: Sequence[InstantiableParams] | Mapping[str, InstantiableParams],
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        """Creates a list or dict of layers as `self.<name>`; see `CreateChild`.
+
+        Those without a name are named `<name>_<index or key>`.
+
+        Args:
+            name: of the list or dict.
+            params: of the layers.
+            devices: for a list, the device of each layer's variables; None: the current.
+        """
+        self._check_new(name)
+        if isinstance(params, Mapping):
+            self._children[name] = NestedMap()
+            for key in sorted(params):
+                self._children[name][key] = self._make(f"{name}_{key}", params[key])
+        else:
+            self._children[name] = []
+            for i, p in enumerate(params):
+                with tf.device(devices[i]) if devices else contextlib.nullcontext():
+                    self._children[name].append(self._make(f"{name}_{i}", p))
+
+    def CreateVariable(self, name: str, params: Params) -> None:
+        """Creates a variable as `self.vars.<name>` on the current device.
+
+        Args:
+            name: an identifier, unlike the names of this layer's children.
+            params: see `WeightParams`.
+        """
+        self._check_new(name)
+        p = self.params
+        path = f"{self.path}/{name}"
+        check_shape(params.shape, path)
+        init = params.init if params.init is not None else p.params_init
+        self._variables[name] = tf.Variable(
+            functools.partial(
+                weight_init.initial_value,
+                init,
+                list(params.shape),
+                params.dtype or p.dtype,
+                random_streams.seed_pair(p.random_seed, path),
+            ),
+            trainable=params.trainable,
+            name=path,
+        )
+
+    def RegisterAccumulator(
+        self, name: str, shape: Sequence[int], dtype: tf.DType = tf.float32
+    ) -> None:
+        """Declares a sum over the micro-batches of a step.
+
+        `FProp` gives each micro-batch's share to `Accumulate`; the totals reach
+        `PostTrainingStepUpdate`.
+        """
+        self._check_new(name)
+        self._accumulators[name] = tf.TensorSpec(shape, dtype)
+
+    def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
+        """Makes `function` callable as `self.fns.<name>`.
+
+        Raises:
+            ValueError: if there is one of this name and `replace` is False.
+        """
+        if name in self._functions and not replace:
+            raise ValueError(
+                f"A function's name must be new; {self.path} has {name!r}. "
+                "Pass replace=True to put another in its place."
+            )
+        self._functions[name] = function
+
+    # What the layer holds.
+
+    @property
+    def children(self) -> NestedMap:
+        """The children by name: layers, lists of layers or NestedMaps of layers."""
+        return NestedMap(self._children)
+
+    @property
+    def fns(self) -> NestedMap:
+        """The functions added by `AddFunction`."""
+        return NestedMap(self._functions)
+
+    @property
+    def vars(self) -> NestedMap:
+        """The variables, with the children's below their names."""
+        return self._tree(lambda layer: layer._variables)
+
+    @property
+    def theta(self) -> NestedMap:
+        """The variables' values, in the structure of `vars`.
+
+        What is trained comes in `fprop_dtype`, other state in its own dtype.
+        """
+        return self.CastTheta(self.vars)
+
+    @property
+    def own_accumulators(self) -> dict[str, tf.TensorSpec]:
+        """Specs of the accumulators that this layer itself registered."""
+        return self._accumulators
+
+    @property
+    def accumulators(self) -> NestedMap:
+        """Specs of the registered accumulators, in the structure of `vars`."""
+        return self._tree(lambda layer: layer._accumulators)
+
+    def CastTheta(self, values: NestedMap) -> NestedMap:
+        """Values in the structure of `vars` -> theta, each in its layer's dtype."""
+        cast = NestedMap({k: self._cast(k, values[k]) for k in self._variables})
+        for name, child in self._children.items():
+            cast[name] = map_layers(BaseLayer.CastTheta, child, values[name])
+        return cast
+
+    def GetDescendant(self, path: str) -> BaseLayer:
+        """Returns the layer at a path such as `encoder.layers[1].attention`.
+
+        Raises:
+            KeyError: if there is none, naming the children where the path ends.
+        """
+        return find_descendant(self, path)
+
+    def Descendants(self) -> Iterator[BaseLayer]:
+        """This layer and all below it, in order of creation."""
+        yield self
+        for child in self._flat():
+            yield from child.Descendants()
+
+    def VariablePaths(self) -> dict[str, tf.Variable]:
+        """All variables below this layer by path, in order of creation."""
+        return {
+            f"{layer.path}/{name}": variable
+            for layer in self.Descendants()
+            for name, variable in layer._variables.items()
+        }
+
+    # What the layer does.
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Computes the outputs from theta and the inputs alone."""
+        raise NotImplementedError(f"{type(self).__name__}.FProp")
+
+    def FPropDefaultTheta(self, *args: Any) -> Any:
+        """`FProp` with the variables' present values."""
+        return self.FProp(self.theta, *args)
+
+    def __call__(self, *args: Any) -> Any:
+        """`FProp` with the variables' present values."""
+        return self.FProp(self.theta, *args)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        """The cost of a forward pass, without building the layer.
+
+        Args:
+            p: the layer's params.
+            *shapes: of the inputs, tuples of integers.
+
+        Returns:
+            NestedMap(flops, out_shapes): multiply-adds count as two; `out_shapes` is a
+            tuple of shapes.
+        """
+        raise NotImplementedError(f"{cls.__name__}.FPropMeta")
+
+    def Accumulate(self, name: str, value: tf.Tensor) -> None:
+        """Adds this forward pass's share to the accumulator `name`."""
+        if name not in self._accumulators:
+            raise ValueError(
+                f"Accumulate takes a registered name; {self.path} has "
+                f"{sorted(self._accumulators)}, got {name!r}. Call "
+                "RegisterAccumulator in __init__."
+            )
+        spec = self._accumulators[name]
+        value = tf.ensure_shape(tf.cast(value, spec.dtype), spec.shape)
+        forward_context.current().accumulate(f"{self.path}/{name}", value)
+
+    def AccumulatedTree(self, totals: Mapping[str, tf.Tensor]) -> NestedMap:
+        """Totals by the accumulators' paths -> the structure of `accumulators`."""
+        return self._tree(
+            lambda layer: {
+                name: totals[f"{layer.path}/{name}"] for name in layer._accumulators
+            }
+        )
+
+    def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
+        """Updates state after a training step; by default the children's.
+
+        Args:
+            accumulated: the step's totals, in the structure of `accumulators`.
+        """
+        for name, child in self._children.items():
+            map_layers(
+                lambda layer, totals: layer.PostTrainingStepUpdate(totals),
+                child,
+                accumulated[name],
+            )
+
+    # Private.
+
+    def __getattr__(self, name: str) -> Any:
+        children = self.__dict__.get("_children", {})
+        if name in children:
+            return children[name]
+        raise AttributeError(
+            f"{type(self).__name__} has neither an attribute nor a child {name!r}; "
+            f"its children are {sorted(children)}."
+        )
+
+    def _cast(self, name: str, value: Any) -> tf.Tensor:
+        value = tf.convert_to_tensor(value)
+        trained = self._variables[name].trainable and value.dtype.is_floating
+        return tf.cast(value, self.fprop_dtype) if trained else value
+
+    def _tree(self, own: Callable[[BaseLayer], Mapping[str, Any]]) -> NestedMap:
+        """What `own` finds in each layer, as a tree like `vars`."""
+        tree = NestedMap(own(self))
+        for name, child in self._children.items():
+            tree[name] = map_layers(lambda layer: layer._tree(own), child)
+        return tree
+
+    def _make(self, name: str, params: InstantiableParams) -> BaseLayer:
+        params = params.Copy()
+        if not params.name:
+            params.name = name
+        with parent_of_next(self):
+            layer = params.Instantiate()
+        if any(layer.params.name == sibling.params.name for sibling in self._flat()):
+            raise ValueError(
+                "Siblings must have different names, for the paths of their variables; "
+                f"{self.path} has two called {layer.params.name!r}. Set params.name."
+            )
+        return layer
+
+    def _flat(self) -> list[BaseLayer]:
+        return tf.nest.flatten(list(self._children.values()))
+
+    def _check_new(self, name: str) -> None:
+        if not self._under_construction:
+            raise ValueError(
+                f"A layer's parts are made in its __init__; {self.path} was asked for "
+                f"{name!r} afterwards. Move the call into __init__."
+            )
+        taken = {*self._children, *self._variables, *self._accumulators}
+        if name in taken or hasattr(type(self), name):
+            raise ValueError(
+                "A layer's parts must have names of their own, unlike its methods'; "
+                f"{self.path} has {name!r} already. Choose another name."
+            )
+
+
+def _in_name_scope(fprop: Callable) -> Callable:
+    """Wraps an FProp so that its operations carry the layer's name."""
+
+    @functools.wraps(fprop)
+    def wrapped(self: BaseLayer, *args: Any, **kwargs: Any) -> Any:
+        with tf.name_scope(self.params.name):
+            return fprop(self, *args, **kwargs)
+
+    return wrapped

@@ -1,0 +1,107 @@
+"""What a forward pass knows beside theta and its inputs.
+
+`FProp(theta, inputs)` says all that a plain layer needs. A few need more: whether this
+is training or evaluation, which step and which examples these are (for random streams)
+and a place to hand sums to (batch norm's moments). The context carries it; whoever runs
+the forward pass opens one around it:
+
+    with ForwardContext(step=step, first_example=0) as context:
+        y = layer.FProp(layer.theta, x)
+    context.accumulated  # {'path/of/bn/moments': tensor, ...}
+
+Without a context a layer runs in training mode, and what needs step and example refuses.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers import random_streams
+
+_local = threading.local()
+
+
+class ForwardContext:
+    """The surroundings of one forward pass over consecutive examples."""
+
+    def __init__(
+        self,
+        *,
+        do_eval: bool = False,
+        step: Any = None,
+        first_example: Any = None,
+        root_path: str = "",
+        root_hash: tf.Tensor | None = None,
+    ):
+        """Initialises the context.
+
+        Args:
+            do_eval: evaluation: no dropout, batch norm from its moving averages.
+            step: [] int64, the training step.
+            first_example: [] int64, place in the mini-batch of the first example.
+            root_path: path of the layer that runs, if `root_hash` stands for it.
+            root_hash: [] uint64, the hash of the path that the layer has in the model;
+                a tensor, so that layers which are alike can share a trace.
+        """
+        self.do_eval = do_eval
+        self.step = step
+        self.first_example = first_example
+        self._root_path = root_path
+        self._root_hash = root_hash
+        self.accumulated: dict[str, tf.Tensor] = {}
+
+    def __enter__(self) -> ForwardContext:
+        self._outer = getattr(_local, "context", None)
+        _local.context = self
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        _local.context = self._outer
+
+    def relative_path(self, path: str) -> str:
+        """`path` seen from the layer that this context runs."""
+        return path[len(self._root_path) :].lstrip("/")
+
+    def accumulate(self, path: str, value: tf.Tensor) -> None:
+        """Hands over this pass's share of the sum called `path`."""
+        key = self.relative_path(path)
+        if key in self.accumulated:
+            raise ValueError(
+                f"An accumulator takes one value a forward pass; {path!r} was given a "
+                "second. Call a layer with accumulators once, or create one a call."
+            )
+        self.accumulated[key] = tf.stop_gradient(value)
+
+    def uniform(self, path: str, seed: int, shape: Sequence[int]) -> tf.Tensor:
+        """Uniform [0, 1) numbers of static `shape` `[B, ...]` for the layer at `path`.
+
+        Raises:
+            ValueError: if the context does not say which step and examples these are.
+        """
+        if self.step is None or self.first_example is None:
+            raise ValueError(
+                f"Random numbers depend on the step and the example; layer {path!r} "
+                "drew some where neither is known. Run it within ForwardContext(step="
+                "..., first_example=...), or with do_eval=True."
+            )
+        relative = self.relative_path(path)
+        if self._root_hash is None:
+            root = tf.constant(random_streams.path_hash(self._root_path), tf.uint64)
+        else:
+            root = self._root_hash
+        key = random_streams.extend_hash(root, relative) + tf.constant(
+            random_streams.path_hash(str(seed)), tf.uint64
+        )
+        return random_streams.uniform_rows(
+            key, self.step, self.first_example, shape
+        )
+
+
+def current() -> ForwardContext:
+    """The innermost open context; a training one without step if there is none."""
+    context = getattr(_local, "context", None)
+    return context if context is not None else ForwardContext()

@@ -1,0 +1,87 @@
+r"""Random numbers that know the example, not the machine.
+
+A layer's numbers are a pure function of (seed, layer path, step, example):
+
+    Philox( key     = hash(seed, layer path)
+            counter = step << 64 | example * blocks + block )
+                                   ^ 4 numbers a block, `blocks` for each example
+
+so the draw for one micro-batch is exactly its rows of the draw for the whole
+mini-batch: masks depend neither on the number of stages or micro-batches nor on whether
+the forward pass runs a second time. Everything is an integer; nothing passes through a
+float.
+
+The path hash is a polynomial, hash(a/b/c) = ((h·P + a)·P + b)·P + c modulo 2^64, so
+that the hash of a prefix may be a tensor while the rest is known when tracing. Layers
+that are alike can then share one traced function although their paths differ.
+
+Shapes: B examples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+_PRIME = 0x9E3779B97F4A7C15  # odd, so that multiplication is a bijection
+_MASK = (1 << 64) - 1
+_PHILOX = 1
+_NUMBERS_A_BLOCK = 4
+
+
+def _components(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def path_hash(path: str, prefix: int = 0) -> int:
+    """The hash of `path` (names joined by `/`) below a path hashed to `prefix`."""
+    value = prefix
+    for part in _components(path):
+        digest = hashlib.md5(part.encode(), usedforsecurity=False).digest()
+        value = (value * _PRIME + int.from_bytes(digest[:8], "little")) & _MASK
+    return value
+
+
+def _uint64(value: int) -> tf.Tensor:
+    return tf.constant(value & _MASK, tf.uint64)
+
+
+def extend_hash(prefix: tf.Tensor, path: str) -> tf.Tensor:
+    """`path_hash(path, prefix)` for a prefix that is a uint64 tensor."""
+    power = pow(_PRIME, len(_components(path)), 1 << 64)
+    return prefix * _uint64(power) + _uint64(path_hash(path))
+
+
+def seed_pair(seed: int, path: str) -> tuple[int, int]:
+    """Two non-negative int63 numbers for TensorFlow's stateless initial values."""
+    return seed & (_MASK >> 1), path_hash(path) & (_MASK >> 1)
+
+
+def uniform_rows(
+    key: tf.Tensor, step: tf.Tensor, first_example: tf.Tensor, shape: Sequence[int]
+) -> tf.Tensor:
+    """Draws uniform [0, 1) float32 numbers for consecutive examples.
+
+    Args:
+        key: [] uint64.
+        step: [] int64, the training step.
+        first_example: [] int64, place of row 0 in the mini-batch.
+        shape: static shape `[B, ...]`.
+
+    Returns:
+        A tensor of `shape`; row i depends on `first_example + i` and not on B.
+    """
+    num_rows, row_shape = shape[0], list(shape[1:])
+    row_size = math.prod(row_shape)
+    blocks = -(-row_size // _NUMBERS_A_BLOCK)
+    start = tf.cast(first_example, tf.uint64) * _uint64(blocks)
+    numbers = tf.raw_ops.StatelessRandomUniformV2(
+        shape=tf.constant([num_rows, blocks * _NUMBERS_A_BLOCK]),
+        key=tf.reshape(key, [1]),
+        counter=tf.stack([start, tf.cast(step, tf.uint64)]),
+        alg=_PHILOX,
+    )
+    return tf.reshape(numbers[:, :row_size], [num_rows, *row_shape])

@@ -1,0 +1,1 @@
+"""Models: lists of cells for a PipeliningLayer, and the tasks that train them."""

@@ -1,0 +1,112 @@
+"""One cell of AmoebaNet, as its genotype says.
+
+Shapes: images are `[B, H, W, C]`; F filters.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
+from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
+from lingvo_pipe.models.amoebanet.operations import (
+    Channels,
+    operation,
+    relu_conv_bn,
+)
+from lingvo_pipe.nested_map import NestedMap
+
+
+class AmoebaCell(BaseLayer):
+    """(last output, the one before) -> (new output, last output)."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Params: which cell, and what comes in."""
+        p = super().Params()
+        p.Define("genotype", "D", "Letter of the network's genotype.")
+        p.Define("reduction", False, "Whether this is the cell that halves the image.")
+        p.Define("num_filters", 0, "F.")
+        p.Define("num_in", 0, "Channels of the last output.")
+        p.Define(
+            "num_in_before",
+            None,
+            "Channels of the output before; None: there is none, and the last output "
+            "stands in for it, unprojected.",
+        )
+        p.Define("before_is_larger", False, "Whether its image is twice as large.")
+        p.Define("norm_tpl", BatchNormLayer.Params(), "Of the batch norms.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        self._cell = cell_genotype(p)
+        self.CreateChild("project", relu_conv_bn(_channels(p, p.num_in)))
+        fit = _fit(p)
+        if fit is not None:
+            self.CreateChild("fit", fit)
+        widths = [p.num_filters, p.num_in if p.num_in_before is None else p.num_filters]
+        widths += [p.num_filters] * len(self._cell.pairs)
+        for i, pair in enumerate(self._cell.pairs):
+            for side, edge in zip(("left", "right"), pair):
+                stride = 2 if p.reduction and edge.state < 2 else 1
+                self.CreateChild(
+                    f"{side}_{i + 2}",
+                    operation(edge.op, _channels(p, widths[edge.state]), stride),
+                )
+
+    def FProp(
+        self, theta: NestedMap, last: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`[B, H, W, C]`, `[B, H', W', C']` -> `[B, H'', W'', C'']`, `[B, H, W, C]`."""
+        if before is None:
+            fitted = last
+        elif "fit" in self.children:
+            fitted = self.fit.FProp(theta.fit, before)
+        else:
+            fitted = before
+        states = [self.project.FProp(theta.project, last), fitted]
+        for i, pair in enumerate(self._cell.pairs):
+            left, right = (
+                self.children[f"{side}_{i + 2}"].FProp(
+                    theta[f"{side}_{i + 2}"], states[edge.state]
+                )
+                for side, edge in zip(("left", "right"), pair)
+            )
+            states.append(left + right)
+        return tf.concat([states[i] for i in self._cell.concat], -1), last
+
+
+def cell_genotype(p: InstantiableParams) -> CellGenotype:
+    """The genotype that a cell's params name.
+
+    Raises:
+        ValueError: if there is none of that letter.
+    """
+    if p.genotype not in GENOTYPES:
+        raise ValueError(
+            f"genotype must be one of {sorted(GENOTYPES)}; got {p.genotype!r}."
+        )
+    network = GENOTYPES[p.genotype]
+    return network.reduction if p.reduction else network.normal
+
+
+def _fit(p: InstantiableParams) -> InstantiableParams | None:
+    """What makes the output before look like the last one; None if it does already."""
+    if p.num_in_before is None:
+        return None
+    if p.before_is_larger:
+        return FactorizedReductionLayer.Params().Set(
+            num_in=p.num_in_before, num_filters=p.num_filters, norm_tpl=p.norm_tpl
+        )
+    if p.num_in_before != p.num_filters:
+        return relu_conv_bn(_channels(p, p.num_in_before))
+    return None
+
+
+def _channels(p: InstantiableParams, num_in: int) -> Channels:
+    return Channels(num_in, p.num_filters, p.norm_tpl)

@@ -1,0 +1,67 @@
+r"""AmoebaNet's cells as data. Pure.
+
+A cell computes seven states. State 0 is the previous cell's output, state 1 that of the
+cell before; each of states 2..6 is the sum of two operations on earlier states:
+
+    state i  =  left_op(state a) + right_op(state b)
+
+The cell's output concatenates the states listed in `concat`, along channels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Edge(NamedTuple):
+    """An operation on a state."""
+
+    op: str
+    state: int
+
+
+class CellGenotype(NamedTuple):
+    """A cell: the two edges into each of states 2, 3, ..., and the output's states."""
+
+    pairs: tuple[tuple[Edge, Edge], ...]
+    concat: tuple[int, ...]
+
+
+class Genotype(NamedTuple):
+    """A network: the cell that keeps the image's size and the one that halves it."""
+
+    normal: CellGenotype
+    reduction: CellGenotype
+
+
+def _cell(pairs: list[tuple], concat: list[int]) -> CellGenotype:
+    edges = tuple((Edge(*left), Edge(*right)) for left, right in pairs)
+    return CellGenotype(edges, tuple(concat))
+
+
+# The states and operations of the public implementation, which the published sizes
+# agree with; figures in early versions of the paper were drawn wrong.
+AMOEBANET_D = Genotype(
+    normal=_cell(
+        [
+            (("1x1", 1), ("max_pool_3x3", 1)),
+            (("none", 1), ("1x7_7x1", 0)),
+            (("1x1", 0), ("1x7_7x1", 0)),
+            (("max_pool_3x3", 2), ("none", 2)),
+            (("avg_pool_3x3", 1), ("1x1", 5)),
+        ],
+        concat=[0, 3, 4, 6],
+    ),
+    reduction=_cell(
+        [
+            (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
+            (("none", 2), ("3x3", 1)),
+            (("1x7_7x1", 2), ("max_pool_3x3", 2)),
+            (("none", 3), ("max_pool_2x2", 1)),
+            (("avg_pool_3x3", 2), ("1x1", 3)),
+        ],
+        concat=[4, 5, 6],
+    ),
+)
+
+GENOTYPES = {"D": AMOEBANET_D}

@@ -1,0 +1,51 @@
+"""Classification of images.
+
+Shapes: B examples, H height, W width, C channels, N classes.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.softmax_cross_entropy import (
+    check_label_smoothing,
+    softmax_cross_entropy,
+)
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.base_task import BaseTask
+
+
+class ImageClassifier(BaseTask):
+    """Trains a pipeline from images to logits `[B, N]` with cross entropy.
+
+    Batches have `image` `[B, H, W, C]`, `label` `[B]` and `weight` `[B]`.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Params: label smoothing."""
+        p = super().Params()
+        p.Define("label_smoothing", 0.0, "Share of the target spread over all classes.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        check_label_smoothing(self.params.label_smoothing)
+
+    def PipelineInputs(self, input_batch: NestedMap) -> list[tf.Tensor]:
+        """The images."""
+        return [input_batch.image]
+
+    def LossTargets(self, input_batch: NestedMap) -> NestedMap:
+        """Labels and weights."""
+        return NestedMap(label=input_batch.label, weight=input_batch.weight)
+
+    def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
+        """`loss` and `accuracy`; labels are smoothed in training only."""
+        return softmax_cross_entropy(
+            predictions,
+            targets.label,
+            targets.weight,
+            0.0 if self.do_eval else self.params.label_smoothing,
+        )

@@ -1,0 +1,1 @@
+"""Pipelines: schedules as data, and the graph emitted from them."""

@@ -1,0 +1,49 @@
+"""The tensors that cross from one stage to the next.
+
+A stage hands on whatever its last layer returned: a tensor, several, or a NestedMap, of
+any dtypes, with None for what is absent. Between devices they travel one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class Boundary:
+    """The structure of a stage's positional inputs, and of one micro-batch of them."""
+
+    def __init__(self, args: Any):
+        """Initialises the boundary.
+
+        Args:
+            args: a structure of TensorSpecs (or tensors) of static shape, and None.
+        """
+        self.structure = tf.nest.map_structure(
+            lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), args
+        )
+        self.specs: list[tf.TensorSpec] = self.tensors(self.structure)
+        self.is_differentiable = [spec.dtype.is_floating for spec in self.specs]
+
+    @property
+    def gradient_specs(self) -> list[tf.TensorSpec]:
+        """Specs of the gradients that come back: those of floating dtype."""
+        return self.differentiable(self.specs)
+
+    def tensors(self, args: Any) -> list[Any]:
+        """The tensors in a structure like this one; None left out."""
+        return [x for x in tf.nest.flatten(args) if x is not None]
+
+    def pack(self, tensors: list[Any]) -> Any:
+        """The structure again, from its tensors."""
+        remaining = iter(tensors)
+        flat = [
+            None if spec is None else next(remaining)
+            for spec in tf.nest.flatten(self.structure)
+        ]
+        return tf.nest.pack_sequence_as(self.structure, flat)
+
+    def differentiable(self, tensors: list[Any]) -> list[Any]:
+        """Those of the tensors that have gradients."""
+        return [x for x, yes in zip(tensors, self.is_differentiable, strict=True) if yes]

@@ -1,0 +1,98 @@
+"""Proves a schedule before anything is built from it. Pure.
+
+A schedule that passes can't hang: each operation stands exactly once, on one device a
+stage; running the columns together never gets stuck; and since neighbours talk through
+first-in-first-out channels, both ends of a channel go through the micro-batches in the
+same order. Backward passes take micro-batches in ascending order, which makes sums of
+gradients, and so the trained bytes, the same in every schedule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule, dependencies
+
+
+def check(schedule: Schedule) -> None:
+    """Checks a schedule.
+
+    Raises:
+        ValueError: naming every fault of the first kind found: device and operation.
+    """
+    for find_faults in (_misplaced, _miscounted, _out_of_order, _stuck):
+        faults = find_faults(schedule)
+        if faults:
+            raise ValueError("This schedule can't be run: " + "; ".join(faults) + ".")
+
+
+def _misplaced(schedule: Schedule) -> list[str]:
+    homes = schedule.device_of_stage()
+    faults = []
+    for device, op in schedule.ops():
+        if not 0 <= op.stage < schedule.num_stages:
+            limit = f"stages are 0..{schedule.num_stages - 1}"
+            faults.append(f"device {device} has the {op}, but {limit}")
+        elif not 0 <= op.micro_batch < schedule.num_micro_batches:
+            limit = f"micro-batches are 0..{schedule.num_micro_batches - 1}"
+            faults.append(f"device {device} has the {op}, but {limit}")
+        elif homes[op.stage] != device:
+            faults.append(
+                f"device {device} has the {op}, but stage {op.stage} belongs to "
+                f"device {homes[op.stage]}"
+            )
+    return faults
+
+
+def _miscounted(schedule: Schedule) -> list[str]:
+    counts = Counter(op for _, op in schedule.ops())
+    kinds = list(Kind) if schedule.has_backward else [Kind.FORWARD]
+    wanted = [
+        Op(kind, m, stage)
+        for kind in kinds
+        for m in range(schedule.num_micro_batches)
+        for stage in range(schedule.num_stages)
+    ]
+    return [
+        f"the {op} stands {counts[op]} times instead of once"
+        for op in wanted
+        if counts[op] != 1
+    ]
+
+
+def _out_of_order(schedule: Schedule) -> list[str]:
+    faults = []
+    last: dict[tuple[Kind, int], Op] = {}
+    for device, op in schedule.ops():
+        before = last.get((op.kind, op.stage))
+        if before and before.micro_batch > op.micro_batch:
+            faults.append(
+                f"on device {device} the {op} stands after micro-batch "
+                f"{before.micro_batch}, but each stage must take them in ascending order"
+            )
+        last[op.kind, op.stage] = op
+    return faults
+
+
+def _stuck(schedule: Schedule) -> list[str]:
+    """Runs the columns together, ignoring time, until nothing moves."""
+    done: set[Op] = set()
+    positions = [0] * schedule.num_devices
+    moved = True
+    while moved:
+        moved = False
+        for device, column in enumerate(schedule.columns):
+            while positions[device] < len(column):
+                op = column[positions[device]]
+                if not done.issuperset(dependencies(op, schedule.num_stages)):
+                    break
+                done.add(op)
+                positions[device] += 1
+                moved = True
+    faults = []
+    for device, column in enumerate(schedule.columns):
+        if positions[device] < len(column):
+            op = column[positions[device]]
+            missing = [n for n in dependencies(op, schedule.num_stages) if n not in done]
+            faults.append(f"device {device} waits forever in the {op} for the {missing[0]}")
+    return faults

@@ -1,0 +1,73 @@
+"""Cutting a mini-batch into micro-batches, and putting it together again.
+
+Shapes: B examples in the mini-batch, M micro-batches, b = B / M examples in each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def micro_batch_size(
+    tensors: Any, num_micro_batches: int, wanted: int | None, where: str
+) -> int:
+    """Returns b, after checking that the mini-batch can be cut.
+
+    Args:
+        tensors: a structure of tensors `[B, ...]` and None.
+        num_micro_batches: M.
+        wanted: b as the user states it, or None.
+        where: the layer's path, for errors.
+
+    Raises:
+        ValueError: if B is unknown or not the same everywhere, M does not divide it, or
+            `wanted` is not B / M.
+    """
+    present = [x for x in tf.nest.flatten(tensors) if x is not None]
+    sizes = sorted({x.shape[0] if x.shape.rank else None for x in present}, key=str)
+    if len(sizes) != 1 or sizes[0] is None:
+        shapes = [tuple(x.shape) for x in present]
+        raise ValueError(
+            "Inputs and targets of a pipeline must have the same, known number of "
+            f"examples in their first dimension; {where} was given shapes {shapes}. "
+            "Batch with drop_remainder=True, or set the static shape."
+        )
+    (batch_size,) = sizes
+    if batch_size < 1 or batch_size % num_micro_batches:
+        raise ValueError(
+            "The mini-batch must be a positive multiple of num_micro_batches; "
+            f"{where} was given {batch_size} examples for {num_micro_batches} "
+            "micro-batches. Change the input's batch_size or num_micro_batches."
+        )
+    size = batch_size // num_micro_batches
+    if wanted is not None and wanted != size:
+        raise ValueError(
+            "micro_batch_size times num_micro_batches must be the mini-batch; "
+            f"{where} has {wanted} x {num_micro_batches}, and was given {batch_size} "
+            "examples. Leave micro_batch_size None, or change one of the three."
+        )
+    return size
+
+
+def split(tensors: Any, num_micro_batches: int) -> Any:
+    """`[B, ...]` -> `[M, b, ...]` for every tensor; None stays."""
+    return _reshape(tensors, lambda s: [num_micro_batches, s[0] // num_micro_batches])
+
+
+def merge(tensors: Any) -> Any:
+    """`[M, b, ...]` -> `[B, ...]` for every tensor; None stays."""
+    return _reshape(tensors, lambda s: [s[0] * s[1]])
+
+
+def _reshape(tensors: Any, first: Any) -> Any:
+    def reshape(x: Any) -> Any:
+        if x is None:
+            return None
+        shape = x.shape.as_list()
+        start = first(shape)
+        kept = 1 if len(start) == 2 else 2
+        return tf.reshape(x, [*start, *shape[kept:]])
+
+    return tf.nest.map_structure(reshape, tensors)

@@ -1,0 +1,170 @@
+"""The function that one run of a pipeline calls: stages traced, loops emitted.
+
+It is pure: weights, step, inputs and targets come in as arguments, gradients and totals
+come out; nothing is captured. Building it takes the time, so a pipeline keeps one for
+each set of shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.check import check
+from lingvo_pipe.pipeline.emit import Emitter
+from lingvo_pipe.pipeline.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.stage import LossFunction, Stage
+
+
+class PipelineFunction:
+    """`(thetas, step, inputs, targets) -> (gradients, metrics, accumulated, outputs)`."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        stage_layers: Sequence[Sequence[BaseLayer]],
+        devices: Sequence[str],
+        arguments: NestedMap,
+        loss_fn: LossFunction | None,
+        do_eval: bool,
+        channel_prefix: str,
+    ):
+        """Builds the function.
+
+        Args:
+            schedule: what each device does; checked here.
+            stage_layers: the layers of each stage.
+            devices: full names, one for each of the schedule's.
+            arguments: NestedMap(thetas, step, inputs, targets) of tensors or specs, as
+                the function will be called with; inputs and targets stacked by
+                micro-batch.
+            loss_fn: see `Stage`.
+            do_eval: whether layers run in evaluation.
+            channel_prefix: see `Emitter`.
+        """
+        check(schedule)
+        self._devices = devices
+        self._homes = schedule.device_of_stage()
+        specs = tf.nest.map_structure(_spec, arguments)
+        self._stages = _trace_stages(stage_layers, specs, loss_fn, do_eval)
+        emitter = Emitter(
+            schedule,
+            self._stages,
+            devices,
+            micro_batch_size=_present(specs.inputs)[0].shape[1],
+            channel_prefix=channel_prefix,
+        )
+        self._tables = [np.array(table, np.int32) for table in emitter.tables()]
+        self._arguments = NestedMap(specs, columns=[_spec(t) for t in self._tables])
+        self._emit(emitter)
+
+    def __call__(self, arguments: NestedMap) -> NestedMap:
+        """Runs the pipeline.
+
+        Returns:
+            NestedMap:
+                gradients: for each stage, for each of its layers, in theta's structure;
+                    of the mean loss; None for what is not trained, and everywhere if the
+                    schedule has no backward.
+                metrics: NestedMap(name=(mean, weight)) over the mini-batch.
+                accumulated: dict of totals by the accumulators' paths.
+                outputs: the last stage's, stacked by micro-batch; None with a loss.
+        """
+        flat = _present(NestedMap(arguments, columns=self._tables))
+        results = iter(self._function(*flat))
+        packed = tf.nest.map_structure(
+            lambda x: None if x is None else next(results), self._results
+        )
+        packed.accumulated = dict(zip(self._accumulator_paths, packed.accumulated))
+        return packed
+
+    def _emit(self, emitter: Emitter) -> None:
+        def emit(*flat: tf.Tensor) -> list[tf.Tensor]:
+            remaining = iter(flat)
+            arguments = tf.nest.map_structure(
+                lambda x: None if x is None else next(remaining), self._arguments
+            )
+            results = self._finish(emitter.emit(arguments), arguments)
+            self._accumulator_paths = sorted(results.accumulated)
+            results.accumulated = [
+                results.accumulated[path] for path in self._accumulator_paths
+            ]
+            self._results = tf.nest.map_structure(_spec, results)
+            return _present(results)
+
+        self._function = tf.compat.v1.wrap_function(emit, _present(self._arguments))
+
+    def _finish(self, raw: NestedMap, arguments: NestedMap) -> NestedMap:
+        """From totals to means, on the devices where the totals are."""
+        last = self._stages[-1]
+        metrics = NestedMap()
+        with tf.device(self._device(len(self._stages) - 1)):
+            for name, (total, weight) in raw.sums[-1].metrics.items():
+                metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
+        gradients = []
+        for k, (stage, thetas) in enumerate(
+            zip(self._stages, arguments.thetas, strict=True)
+        ):
+            with tf.device(self._device(k)):
+                means = [
+                    tf.math.divide_no_nan(g, tf.cast(metrics.loss[1], g.dtype))
+                    for g in raw.gradients[k]
+                ]
+            gradients.append(stage.pack_trained(thetas, means))
+        accumulated: dict[str, tf.Tensor] = {}
+        for sums in raw.sums:
+            accumulated.update(sums.accumulated)
+        outputs = None if last.has_loss else last.outputs.pack(raw.outputs)
+        return NestedMap(
+            gradients=gradients,
+            metrics=metrics,
+            accumulated=accumulated,
+            outputs=outputs,
+        )
+
+    def _device(self, stage: int) -> str:
+        return self._devices[self._homes[stage]]
+
+
+def _trace_stages(
+    stage_layers: Sequence[Sequence[BaseLayer]],
+    specs: NestedMap,
+    loss_fn: LossFunction | None,
+    do_eval: bool,
+) -> list[Stage]:
+    functions = LayerFunctions(do_eval)
+    stages: list[Stage] = []
+    args = tf.nest.map_structure(_micro_batch_spec, specs.inputs)
+    targets = tf.nest.map_structure(_micro_batch_spec, specs.targets)
+    for k, (layers, thetas) in enumerate(zip(stage_layers, specs.thetas, strict=True)):
+        is_last = k + 1 == len(stage_layers)
+        stage = Stage(
+            layers,
+            functions,
+            thetas,
+            specs.step,
+            args,
+            loss_fn if is_last else None,
+            targets if is_last and loss_fn else None,
+        )
+        args = stage.outputs.structure
+        stages.append(stage)
+    return stages
+
+
+def _spec(x: Any) -> tf.TensorSpec | None:
+    return None if x is None else tf.TensorSpec(x.shape, x.dtype)
+
+
+def _micro_batch_spec(x: Any) -> tf.TensorSpec | None:
+    return None if x is None else tf.TensorSpec(x.shape[1:], x.dtype)
+
+
+def _present(structure: Any) -> list[Any]:
+    return [x for x in tf.nest.flatten(structure) if x is not None]

@@ -1,0 +1,161 @@
+"""A stage: consecutive layers as one forward and one backward function.
+
+    forward :  theta, x           ->  y, sums
+    backward:  theta, x, dy, acc  ->  dx, acc + dtheta       (recomputes y from x)
+
+The last stage also computes the loss, from the micro-batch's targets; its backward
+starts there instead of from dy. `sums` are what adds up over the micro-batches of a
+step: batch norm's moments, and the metrics as (value · weight, weight). Gradients are
+added to their accumulators inside the backward function, never outside, so that the
+order of additions is the same for every schedule and number of stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers import random_streams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.boundary import Boundary
+from lingvo_pipe.pipeline.layer_function import OUT_OF_LINE, LayerFunctions
+
+LossFunction = Callable[[Any, Any], NestedMap]
+
+
+class Stage:
+    """The functions of one stage and the specs of what goes in and out."""
+
+    def __init__(
+        self,
+        layers: Sequence[BaseLayer],
+        functions: LayerFunctions,
+        thetas: Any,
+        step: Any,
+        args: Any,
+        loss_fn: LossFunction | None,
+        targets: Any,
+    ):
+        """Traces the stage.
+
+        Args:
+            layers: at least one.
+            functions: where alike layers share theirs.
+            thetas: specs of the layers' weights, a list of NestedMaps.
+            step: spec of the step, or None where it is not known.
+            args: specs of the positional inputs of one micro-batch.
+            loss_fn: in the last stage of a training or evaluation,
+                `(outputs, targets) -> NestedMap(name=(mean, weight))`.
+            targets: specs of one micro-batch of targets.
+        """
+        self._layers = list(layers)
+        self._functions = [functions[layer] for layer in layers]
+        self._loss_fn = loss_fn
+        self._trained = [
+            variable.trainable
+            for layer in layers
+            for variable in tf.nest.flatten(layer.vars)
+        ]
+        self.inputs = Boundary(args)
+        self.forward = tf.function(self._forward, **OUT_OF_LINE)
+        self.backward = tf.function(self._backward, **OUT_OF_LINE)
+        example = tf.TensorSpec([], tf.int64)
+        traced = self.forward.get_concrete_function(thetas, step, example, args, targets)
+        outputs, self.sums = tf.nest.map_structure(_spec, traced.structured_outputs)
+        self.outputs = Boundary(outputs)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the stage ends in the loss."""
+        return self._loss_fn is not None
+
+    def trained(self, thetas: Any) -> list[Any]:
+        """Of the layers' weights those that are trained, in order."""
+        flat = tf.nest.flatten(thetas)
+        return [w for w, yes in zip(flat, self._trained, strict=True) if yes]
+
+    def pack_trained(self, thetas: Any, values: list[Any]) -> Any:
+        """Values for the trained weights in the structure of `thetas`; None elsewhere."""
+        remaining = iter(values)
+        flat = [next(remaining, None) if yes else None for yes in self._trained]
+        return tf.nest.pack_sequence_as(thetas, flat)
+
+    def _forward(
+        self, thetas: Any, step: Any, first_example: Any, args: Any, targets: Any
+    ) -> tuple[Any, NestedMap]:
+        accumulated = {}
+        outputs: Any = args
+        for layer, function, theta in zip(
+            self._layers, self._functions, thetas, strict=True
+        ):
+            path_hash = tf.constant(random_streams.path_hash(layer.path), tf.uint64)
+            outputs, sums = function(
+                theta, path_hash, step, first_example, *as_args(outputs)
+            )
+            accumulated.update({f"{layer.path}/{k}": v for k, v in sums.items()})
+        metrics = self._metric_sums(outputs, targets)
+        return as_args(outputs), NestedMap(accumulated=accumulated, metrics=metrics)
+
+    def _metric_sums(self, outputs: Any, targets: Any) -> NestedMap:
+        if self._loss_fn is None:
+            return NestedMap()
+        metrics = self._loss_fn(outputs, targets)
+        if "loss" not in metrics:
+            raise ValueError(
+                "The metrics of a model must have one called 'loss', a pair (mean, "
+                f"weight); ComputeLoss returned {sorted(metrics)}."
+            )
+        return NestedMap(
+            {name: (mean * weight, weight) for name, (mean, weight) in metrics.items()}
+        )
+
+    def _backward(
+        self,
+        thetas: Any,
+        step: Any,
+        first_example: Any,
+        args: Any,
+        targets: Any,
+        output_gradients: list[tf.Tensor],
+        accumulators: list[tf.Tensor],
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        inputs = self.inputs.differentiable(self.inputs.tensors(args))
+        weights = self.trained(thetas)
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, weights])
+            outputs, sums = self._forward(thetas, step, first_example, args, targets)
+            if self.has_loss:
+                goal, output_gradients = sums.metrics.loss[0], None
+            else:
+                goal = self.outputs.differentiable(self.outputs.tensors(outputs))
+        gradients = tape.gradient(goal, inputs + weights, output_gradients)
+        input_gradients, weight_gradients = (
+            gradients[: len(inputs)],
+            gradients[len(inputs) :],
+        )
+        self._check_connected(weight_gradients)
+        added = [
+            total if gradient is None else total + tf.convert_to_tensor(gradient)
+            for total, gradient in zip(accumulators, weight_gradients, strict=True)
+        ]
+        return list(map(_zeros_for_none, input_gradients, inputs)), added
+
+    def _check_connected(self, weight_gradients: list[Any]) -> None:
+        if weight_gradients and all(g is None for g in weight_gradients):
+            paths = [layer.path for layer in self._layers]
+            raise ValueError(
+                "The loss must depend on the weights that are trained; it depends on none "
+                f"of those of {paths}. Look for a tf.stop_gradient or an integer cast."
+            )
+
+
+def _zeros_for_none(gradient: Any, like: tf.Tensor) -> tf.Tensor:
+    return tf.zeros_like(like) if gradient is None else tf.convert_to_tensor(gradient)
+
+
+def _spec(x: Any) -> Any:
+    return None if x is None else tf.TensorSpec(x.shape, x.dtype)

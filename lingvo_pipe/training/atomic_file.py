@@ -1,0 +1,35 @@
+"""Files that are replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def scratch_path(path: Path) -> Path:
+    """Returns where `write_atomically` keeps the new text until it is complete."""
+    return path.with_name(f".{path.name}.incomplete")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces the file at `path` by `text`.
+
+    A reader sees the old file or the new one, and so does the next run when this one
+    is killed or the machine goes down on the way.
+    """
+    scratch = scratch_path(path)
+    with scratch.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until the file or directory at `path` is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,117 @@
+"""BaseTask: a pipeline, what it is fed, its loss, and how it is trained.
+
+Shapes: B examples in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.learner import define_learner_params
+
+
+class BaseTask(BaseLayer):
+    """A model and how to train it. Sub-classes say what goes in and what the loss is."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Params: the pipeline, training and evaluation."""
+        p = super().Params()
+        p.Define("pipeline", PipeliningLayer.Params(), "The model's layers.")
+        p.Define("train", _train_params(), "How to train it.")
+        p.Define("eval", _eval_params(), "How to evaluate it.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("pipeline", self.params.pipeline)
+
+    def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
+        """What of a batch goes into the first layer: its positional inputs."""
+        raise NotImplementedError(f"{type(self).__name__}.PipelineInputs")
+
+    def LossTargets(self, input_batch: NestedMap) -> NestedMap:
+        """What of a batch the loss needs, on the last device."""
+        raise NotImplementedError(f"{type(self).__name__}.LossTargets")
+
+    def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
+        """The metrics of one micro-batch; runs within the pipeline's last stage.
+
+        Weights belong into layers, so there is no theta here.
+
+        Args:
+            predictions: the last layer's outputs.
+            targets: as of `LossTargets`.
+
+        Returns:
+            NestedMap(name=(mean, weight)) of scalars, one of them called `loss`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
+
+    def ComputePredictions(self, theta: NestedMap, input_batch: NestedMap) -> Any:
+        """The last layer's outputs for a batch, `[B, ...]`."""
+        return self.pipeline.FProp(theta.pipeline, *self.PipelineInputs(input_batch))
+
+    def ComputeMetrics(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
+        """The metrics of a batch as NestedMap(name=(mean, weight)), without gradients."""
+        return self.pipeline.ComputeMetrics(
+            theta.pipeline,
+            self.PipelineInputs(input_batch),
+            self.LossTargets(input_batch),
+            self.ComputeLoss,
+        )
+
+    def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
+        """Metrics and gradients of a batch.
+
+        Args:
+            theta: values in the structure of `vars`.
+            input_batch: the batch.
+
+        Returns:
+            NestedMap of `metrics` as from `ComputeMetrics`, `gradients` in the structure
+            of `vars` (None for what is not trained), and `accumulated` in that of
+            `accumulators`.
+        """
+        result = self.pipeline.ComputeGradients(
+            theta.pipeline,
+            self.PipelineInputs(input_batch),
+            self.LossTargets(input_batch),
+            self.ComputeLoss,
+        )
+        return NestedMap(
+            metrics=result.metrics,
+            gradients=NestedMap(pipeline=result.gradients),
+            accumulated=NestedMap(pipeline=result.accumulated),
+        )
+
+    def TrainedVariables(self) -> dict[str, tf.Variable]:
+        """The variables that the learner updates, by path, in the model's order."""
+        return {k: v for k, v in self.VariablePaths().items() if v.trainable}
+
+
+def _train_params() -> Params:
+    p = Params()
+    define_learner_params(p)
+    p.Define("max_steps", None, "Number of steps to train for.")
+    p.Define("save_interval_steps", 100, "Steps from checkpoint to checkpoint.")
+    p.Define("keep_checkpoints", 5, "How many checkpoints are kept.")
+    p.Define("report_interval_steps", 10, "Steps from report to report.")
+    return p
+
+
+def _eval_params() -> Params:
+    p = Params()
+    p.Define(
+        "interval_steps",
+        None,
+        "Steps from evaluation to evaluation while training; None: only at the end.",
+    )
+    return p

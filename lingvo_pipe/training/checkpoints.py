@@ -1,0 +1,179 @@
+"""Checkpoints of named variables that survive kills and damaged files.
+
+A checkpoint of step 1200 is `ckpt-00001200.index` with its `ckpt-00001200.data-*`, in
+the format of tf.train.Checkpoint, which keeps a checksum of every tensor. It is written
+beside the others under another name; the renaming of the index, last and at once, makes
+it exist. The directory's `checkpoint` file is kept for tools such as
+tf.train.latest_checkpoint and never read here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import tensorflow as tf
+from absl import logging
+
+from lingvo_pipe.training.atomic_file import sync, write_atomically
+from lingvo_pipe.training.checkpoint_names import check_names
+
+# What TensorFlow raises on files that are damaged, cut short or gone.
+_UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
+
+
+class Checkpointer:
+    """Saves and restores variables under their names, however objects are nested.
+
+    Creating one reads and writes nothing yet.
+
+    Args:
+        directory: Where the checkpoints lie, and nothing else.
+        variables: The variables by names such as `task/stem/conv/w`.
+        keep: How many checkpoints to keep; older ones are deleted.
+        log: Takes a line about each checkpoint that cannot be read.
+
+    Raises:
+        ValueError: If `keep` is not positive.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        variables: Mapping[str, tf.Variable],
+        keep: int = 5,
+        log: Callable[[str], None] = logging.warning,
+    ) -> None:
+        if keep < 1:
+            raise ValueError(
+                f"keep must be at least 1; got {keep}. Keep 1 checkpoint or more."
+            )
+        self._directory = Path(directory)
+        self._scratch = self._directory / "incomplete"
+        self._variables = dict(variables)
+        self._checkpoint = tf.train.Checkpoint(variables=self._variables)
+        # Variables on worker tasks too pass through this process, so that the workers
+        # need not see its files.
+        self._options = tf.train.CheckpointOptions(experimental_io_device=_local_cpu())
+        self._keep = keep
+        self._log = log
+        self._unreadable: set[int] = set()
+
+    def save(self, step: int) -> None:
+        """Saves the variables as the state after `step` steps.
+
+        A step that is already saved is left as it is.
+
+        Raises:
+            ValueError: If a later step is already saved.
+        """
+        saved = [s for s in self.saved_steps() if s not in self._unreadable]
+        if saved and step < saved[-1]:
+            raise ValueError(
+                f"step must not lie before the newest checkpoint's, {saved[-1]}, in "
+                f"{self._directory}; got {step}. Restore first, or use another "
+                "--logdir."
+            )
+        if saved and step == saved[-1]:
+            return
+        self._delete_remains()
+        self._write(step)
+        for old in self.saved_steps()[: -self._keep]:
+            self._delete(old)
+        self._write_state()
+
+    def restore(self) -> int | None:
+        """Restores the newest checkpoint that can be read.
+
+        Returns:
+            Its step, or None where nothing was ever saved.
+
+        Raises:
+            ValueError: If there are checkpoints but none can be read, or the newest
+                that can be read holds other variables. No variable is changed then.
+        """
+        reasons: dict[int, str] = {}
+        # Listed anew each time: a trainer may be saving while an evaluator restores.
+        while steps := [s for s in self.saved_steps() if s not in reasons]:
+            step, prefix = steps[-1], self._prefix(steps[-1])
+            try:
+                reader = _read_through(prefix)
+            except _UNREADABLE as error:
+                reasons[step] = " ".join(str(error).split())
+                self._log(f"checkpoint {prefix} is damaged: {reasons[step]}")
+                continue
+            check_names(prefix, reader, self._variables)
+            self._checkpoint.read(prefix, self._options).assert_consumed()
+            self._unreadable = set(reasons)
+            return step
+        if reasons:
+            raise ValueError(
+                f"a checkpoint in {self._directory} must be readable; got "
+                f"{len(reasons)}, all damaged: "
+                + "; ".join(f"step {step}: {why}" for step, why in reasons.items())
+                + ". Put back a copy, or use another --logdir to start anew."
+            )
+        return None
+
+    def saved_steps(self) -> list[int]:
+        """Returns the steps of all checkpoints, ascending, damaged ones included."""
+        names = (path.name for path in self._directory.glob("ckpt-*.index"))
+        matches = (re.fullmatch(r"ckpt-(\d{8,})\.index", name) for name in names)
+        return sorted(int(match[1]) for match in matches if match)
+
+    def _write(self, step: int) -> None:
+        self._scratch.mkdir(parents=True)
+        self._checkpoint.write(str(self._scratch / _stem(step)), self._options)
+        # The index sorts after the data, which it must not precede.
+        for path in sorted(self._scratch.iterdir()):
+            sync(path)
+            path.replace(self._directory / path.name)
+        sync(self._directory)
+        self._scratch.rmdir()
+
+    def _write_state(self) -> None:
+        stems = [_stem(step) for step in self.saved_steps()]
+        lines = [f'model_checkpoint_path: "{stems[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
+        write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
+
+    def _delete_remains(self) -> None:
+        """Deletes what damaged checkpoints and killed processes left behind."""
+        if self._scratch.exists():
+            shutil.rmtree(self._scratch)
+        for step in self._unreadable:
+            self._delete(step)
+        self._unreadable.clear()
+        indexed = {_stem(step) for step in self.saved_steps()}
+        for path in self._directory.glob("ckpt-*.data-*"):
+            if path.stem not in indexed:
+                path.unlink()
+
+    def _delete(self, step: int) -> None:
+        # The index first: without it the data are no checkpoint.
+        (self._directory / f"{_stem(step)}.index").unlink(missing_ok=True)
+        for path in self._directory.glob(f"{_stem(step)}.data-*"):
+            path.unlink()
+
+    def _prefix(self, step: int) -> str:
+        return str(self._directory / _stem(step))
+
+
+def _stem(step: int) -> str:
+    return f"ckpt-{step:08d}"
+
+
+def _local_cpu() -> str:
+    """Returns the full name of this process's CPU, job and task included."""
+    with tf.device("/CPU:0"):
+        return tf.constant(0).device
+
+
+def _read_through(prefix: str) -> tf.train.CheckpointReader:
+    """Reads every tensor once, which compares the checksums, and returns the reader."""
+    reader = tf.train.load_checkpoint(prefix)
+    for key in reader.get_variable_to_shape_map():
+        reader.get_tensor(key)
+    return reader

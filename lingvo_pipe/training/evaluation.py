@@ -1,0 +1,42 @@
+"""Evaluation: the metrics over one pass of a data set, pipelined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.base_task import BaseTask
+
+
+class Evaluation:
+    """Evaluates a task with its present variables."""
+
+    def __init__(self, task: BaseTask):
+        self._task = task
+        self._function = tf.function(self._run, autograph=False)
+
+    def __call__(self, batches: Iterable[NestedMap]) -> dict[str, float]:
+        """Returns each metric's mean over all examples of `batches`.
+
+        Raises:
+            ValueError: if there are no batches.
+        """
+        totals: dict[str, float] = {}
+        weights: dict[str, float] = {}
+        for batch in batches:
+            for name, (mean, weight) in self._function(batch).items():
+                totals[name] = totals.get(name, 0.0) + float(mean) * float(weight)
+                weights[name] = weights.get(name, 0.0) + float(weight)
+        if not totals:
+            raise ValueError(
+                "An evaluation needs at least 1 batch; there was none. Check the input."
+            )
+        return {name: totals[name] / weights[name] for name in totals}
+
+    def _run(self, input_batch: NestedMap) -> NestedMap:
+        task = self._task
+        with ForwardContext(do_eval=True):
+            return task.ComputeMetrics(task.theta, input_batch)

@@ -1,0 +1,155 @@
+"""Metrics as lines of JSON and as events for TensorBoard.
+
+`metrics.jsonl` holds one object a line, such as
+
+    {"step": 100, "split": "train", "loss": 0.25}
+
+JSON has no numbers for what is not finite; those are the strings "NaN", "Infinity" and
+"-Infinity", which float() reads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, SupportsFloat, SupportsInt
+
+import tensorflow as tf
+
+from lingvo_pipe.training.atomic_file import write_atomically
+
+_FILE_NAME = "metrics.jsonl"
+_KEYS = ("step", "split")
+
+# What tf.summary.scalar writes; that function needs TensorBoard to be installed.
+_SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR"
+)
+
+
+class MetricsLog:
+    """Writes the metrics of one run. One process at a time may write a directory.
+
+    Opening a log removes the lines that will be written again. Use it as a context
+    manager, or close it.
+
+    Args:
+        logdir: The directory of the run.
+        resume_step: The step of the checkpoint that training goes on from, 0 where it
+            starts anew: lines of later steps are dropped. None keeps all lines.
+
+    Raises:
+        ValueError: If a line of an earlier run is damaged, other than a last one that
+            was cut short, which is dropped.
+    """
+
+    def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
+        self._logdir = Path(logdir)
+        self._logdir.mkdir(parents=True, exist_ok=True)
+        path = self._logdir / _FILE_NAME
+        if path.exists():
+            _rewind(path, math.inf if resume_step is None else resume_step)
+        self._file = path.open("a", encoding="utf-8")
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def write(
+        self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
+    ) -> None:
+        """Writes the metrics of one step; they are on file when this returns.
+
+        Args:
+            step: The steps trained so far.
+            split: What was measured, such as `train` or `test`.
+            metrics: Scalars by name.
+
+        Raises:
+            ValueError: If a metric is called `step` or `split`, or the split's name
+                cannot be that of a directory.
+        """
+        if not re.fullmatch(r"\w[\w.-]*", split):
+            raise ValueError(
+                "split must be letters, digits, '_', '-' and '.', beginning with a "
+                f"letter or digit; got {split!r}. Choose another name."
+            )
+        if taken := sorted(set(metrics) & set(_KEYS)):
+            raise ValueError(
+                f"metrics must not be called step or split; got {', '.join(taken)}. "
+                "Choose other names."
+            )
+        values = {name: float(value) for name, value in metrics.items()}
+        self._write_line(int(step), split, values)
+        self._write_events(int(step), split, values)
+
+    def close(self) -> None:
+        """Closes the files; what was written stays."""
+        self._file.close()
+        for writer in self._writers.values():
+            writer.close()
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
+        encoded = {name: _encode(value) for name, value in values.items()}
+        record = {"step": step, "split": split, **encoded}
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def _write_events(self, step: int, split: str, values: Mapping[str, float]) -> None:
+        if split not in self._writers:
+            path = str(self._logdir / split)
+            self._writers[split] = tf.summary.create_file_writer(path)
+        writer = self._writers[split]
+        with writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.write(name, tf.constant(value), metadata=_SCALAR)
+        writer.flush()
+
+
+def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
+    """Returns the lines of a run's `metrics.jsonl`, a dict each.
+
+    Raises:
+        ValueError: If a line is damaged, other than a last one that was cut short,
+            which is left out.
+    """
+    return [record for _, record in _read(Path(logdir) / _FILE_NAME)]
+
+
+def _rewind(path: Path, step: float) -> None:
+    """Drops the lines of steps after `step`."""
+    kept = (line for line, record in _read(path) if record["step"] <= step)
+    write_atomically(path, "".join(kept))
+
+
+def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Returns each complete line with the record it holds."""
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    return [
+        (f"{line}\n", _parse(line, f"{path}:{number}"))
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def _parse(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        metrics = {name: float(record[name]) for name in record if name not in _KEYS}
+        return {"step": int(record["step"]), "split": record["split"], **metrics}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            "a line of metrics must be a JSON object of step, split and numbers; got "
+            f"{line[:60]!r} at {where}. Mend or remove the line."
+        ) from error
+
+
+def _encode(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

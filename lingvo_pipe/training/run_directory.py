@@ -1,0 +1,88 @@
+"""The directory of one training run.
+
+    params.txt      the model's name and its params
+    metrics.jsonl   metrics (see metrics_log)
+    checkpoints/    checkpoints (see checkpoints)
+    <split>/        the same metrics as events for TensorBoard
+
+`params.txt` marks a directory as ours: it is the first file written, and a directory
+that holds other files but lacks it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from lingvo_pipe.training.atomic_file import scratch_path, write_atomically
+
+_HEADER = re.compile(r"# model: (\S+)\n")
+
+
+class RunDirectory:
+    """A directory that belongs to one model, created where it is missing.
+
+    Args:
+        logdir: The directory, as given on the command line.
+        model_name: The name under which the model is registered.
+
+    Raises:
+        ValueError: If the directory cannot be written, or holds something else.
+    """
+
+    def __init__(self, logdir: str | Path, model_name: str) -> None:
+        self.path = Path(logdir)
+        self.params_path = self.path / "params.txt"
+        self.checkpoints_path = self.path / "checkpoints"
+        self._model_name = model_name
+        self._create()
+        self._check_owner()
+
+    def write_params(self, params_text: str) -> None:
+        """Writes the params of the model, in place of earlier ones."""
+        write_atomically(
+            self.params_path, f"# model: {self._model_name}\n{params_text}"
+        )
+
+    def read_params(self) -> str | None:
+        """Returns the params last written, or None in a new directory."""
+        if not self.params_path.exists():
+            return None
+        return _HEADER.sub("", self._text(), count=1)
+
+    def _create(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise ValueError(
+                f"logdir must be a directory that can be written; got {self.path} "
+                f"({error.strerror}). Choose another --logdir."
+            ) from error
+
+    def _check_owner(self) -> None:
+        if not self.params_path.exists():
+            if set(self.path.iterdir()) - {scratch_path(self.params_path)}:
+                raise ValueError(
+                    "logdir must be empty, new or the directory of an earlier run; "
+                    f"got {self.path}, which holds files but no params.txt. Choose "
+                    "another --logdir."
+                )
+            return
+        header = _HEADER.match(self._text())
+        if header is None:
+            raise ValueError(
+                "params.txt must begin with a line '# model: NAME'; got "
+                f"{self.params_path} without one. Choose another --logdir."
+            )
+        if header[1] != self._model_name:
+            raise ValueError(
+                f"logdir must hold runs of {self._model_name}; got {self.path}, which "
+                f"holds one of {header[1]}. Choose another --logdir, or give "
+                f"--model={header[1]}."
+            )
+
+    def _text(self) -> str:
+        return self.params_path.read_text(encoding="utf-8")

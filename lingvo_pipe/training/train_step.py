@@ -1,0 +1,69 @@
+"""One training step as one TensorFlow function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.learner import Learner
+
+
+class TrainStep:
+    """Forward, backward, update; and all the state that a step changes."""
+
+    def __init__(self, task: BaseTask):
+        self._task = task
+        self._learner = Learner(task.params.train, task.TrainedVariables())
+        with tf.device("/CPU:0"):
+            self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._function = tf.function(self._run, autograph=False)
+
+    def __call__(self, input_batch: NestedMap) -> NestedMap:
+        """Trains on a batch.
+
+        Returns:
+            NestedMap(name=(mean, weight)), and the `learning_rate` in the same form.
+        """
+        return self._function(input_batch)
+
+    def State(self) -> dict[str, tf.Variable]:
+        """Everything that must be saved to go on later, by name."""
+        return {
+            "global_step": self.global_step,
+            **self._task.VariablePaths(),
+            **self._learner.State(),
+        }
+
+    def _run(self, input_batch: NestedMap) -> NestedMap:
+        task = self._task
+        values = tf.nest.map_structure(_read, task.vars)
+        learning_rate = tf.identity(self._learner.learning_rate)
+        with ForwardContext(step=self.global_step.read_value()):
+            result = task.ComputeGradients(values, input_batch)
+        self._learner.Apply(_by_path(task, result.gradients))
+        task.PostTrainingStepUpdate(result.accumulated)
+        self.global_step.assign_add(1)
+        return NestedMap(
+            result.metrics, learning_rate=(learning_rate, tf.constant(1.0))
+        )
+
+
+def _read(variable: tf.Variable) -> tf.Tensor:
+    with tf.device(variable.device):
+        return variable.read_value()
+
+
+def _by_path(task: BaseTask, tree: Any) -> dict[str, tf.Tensor]:
+    """Gradients in the structure of `vars`, by the variables' paths."""
+    paths = {variable.ref(): path for path, variable in task.VariablePaths().items()}
+    gradients = {}
+    for variable, gradient in zip(
+        tf.nest.flatten(task.vars), tf.nest.flatten(tree), strict=True
+    ):
+        if gradient is not None:
+            gradients[paths[variable.ref()]] = gradient
+    return gradients

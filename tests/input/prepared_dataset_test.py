@@ -1,0 +1,103 @@
+"""Preparing data sets: once, by many at a time, and after a kill."""
+
+import multiprocessing
+import os
+import re
+
+import pytest
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+
+
+def prepare_and_read(data_dir, barrier, queue):
+    barrier.wait()
+    builder = prepared_builder("optdigits", str(data_dir))
+    source = open_split(builder, "test")
+    queue.put(sum(int(source[index]["image"].sum()) for index in range(len(source))))
+
+
+def test_processes_may_prepare_the_same_data_set_at_once(tmp_path):
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["lingvo_pipe.input.prepared_dataset"])
+    barrier, queue = server.Barrier(4), server.Queue()
+    children = [
+        server.Process(target=prepare_and_read, args=(tmp_path, barrier, queue))
+        for _ in range(4)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * 4
+    assert len({queue.get() for _ in children}) == 1
+    assert os.listdir(tmp_path / "optdigits" / "1.0.0")
+    assert not list(tmp_path.glob("optdigits/incomplete*"))
+
+
+def test_a_prepared_data_set_is_used_as_it_is(tmp_path):
+    prepared_builder("optdigits", str(tmp_path))
+    info = tmp_path / "optdigits" / "1.0.0" / "dataset_info.json"
+    before = info.stat()
+    prepared_builder("optdigits", str(tmp_path))
+    assert info.stat() == before
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+def test_a_killed_preparation_is_done_anew(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+
+        def kill(*args):
+            raise Killed
+
+        patch.setattr(tfds.core.DatasetInfo, "write_to_directory", kill)
+        with pytest.raises(Killed):
+            prepared_builder("optdigits", str(tmp_path))
+    assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+
+
+def test_a_directory_without_its_last_file_is_prepared_anew(tmp_path):
+    prepared_builder("optdigits", str(tmp_path))
+    directory = tmp_path / "optdigits" / "1.0.0"
+    (directory / "dataset_info.json").unlink()
+    (directory / "optdigits-test.array_record-00000-of-00001").unlink()
+    assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("optdigit", "got 'optdigit'. Did you mean 'optdigits'"),
+        ("cifar_10", "got 'cifar_10'. Did you mean .*'cifar10'"),
+        ("optdigits:9.9.9", r"NAME:VERSION .* got 'optdigits:9.9.9'. .* only: 1.0.0."),
+        ("opt digits", "NAME, NAME/CONFIG or .* got 'opt digits'. Parsing .* failed"),
+        ("zzzzqqqq", r"got 'zzzzqqqq'. tfds.list_builders\(\) lists them"),
+    ],
+)
+def test_an_unknown_data_set_is_refused(tmp_path, name, message):
+    with pytest.raises(ValueError, match=message):
+        prepared_builder(name, str(tmp_path))
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("split", "near"),
+    [("tran", "Did you mean 'train'?"), ("train[", ""), ("train[:0]", "")],
+)
+def test_an_unknown_or_empty_split_is_refused(tmp_path, split, near):
+    builder = prepared_builder("optdigits", str(tmp_path))
+    message = "split must be test or train of .*holds no example. ?" + re.escape(near)
+    with pytest.raises(ValueError, match=f"{message}$"):
+        open_split(builder, split)
+
+
+def test_a_format_without_random_access_is_refused(tmp_path):
+    builder = tfds.builder("optdigits", data_dir=str(tmp_path))
+    builder.download_and_prepare(file_format="tfrecord")
+    with pytest.raises(
+        ValueError, match="array_record, .* got tfrecord in .*optdigits"
+    ):
+        open_split(prepared_builder("optdigits", str(tmp_path)), "train")

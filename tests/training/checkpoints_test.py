@@ -1,0 +1,287 @@
+"""Checkpoints: round trips, damage, kills, and checkpoints of other models."""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import pathlib
+import re
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.checkpoints import Checkpointer
+
+NAMES = ("task/stem/conv/w", "task/stem.0/b", "learner/moment.Size", "global_step")
+
+
+def make_variables(value=0):
+    """Variables of several shapes and dtypes, all of them `value`."""
+    shapes: tuple[list[int], ...] = ([3, 4], [5], [2, 2], [])
+    dtypes = (tf.float32, tf.bfloat16, tf.float64, tf.int64)
+    return {
+        name: tf.Variable(tf.cast(tf.fill(shape, value), dtype))
+        for name, shape, dtype in zip(NAMES, shapes, dtypes, strict=True)
+    }
+
+
+def assign(variables, value):
+    for variable in variables.values():
+        variable.assign(tf.cast(tf.fill(variable.shape, value), variable.dtype))
+
+
+def values_of(variables):
+    """The distinct values in all the variables."""
+    flat = [
+        variable.numpy().astype(np.float64).ravel() for variable in variables.values()
+    ]
+    return set(np.concatenate(flat).tolist())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A directory with the checkpoints 1 and 2, whose variables hold their step."""
+    variables = make_variables()
+    checkpointer = Checkpointer(tmp_path, variables)
+    for step in (1, 2):
+        assign(variables, step)
+        checkpointer.save(step)
+    return tmp_path
+
+
+def test_restores_what_was_saved_into_other_objects(saved):
+    variables = make_variables()
+    assert Checkpointer(saved, variables).restore() == 2
+    assert values_of(variables) == {2}
+
+
+def test_nothing_saved_restores_nothing(tmp_path):
+    variables = make_variables(7)
+    assert Checkpointer(tmp_path / "new", variables).restore() is None
+    assert values_of(variables) == {7}
+
+
+def test_variables_are_stored_under_their_names(saved):
+    stored = {name for name, _ in tf.train.list_variables(str(saved / "ckpt-00000002"))}
+    assert "variables/task.Sstem.Sconv.Sw/.ATTRIBUTES/VARIABLE_VALUE" in stored
+
+
+def test_tensorflow_finds_the_newest_checkpoint(saved):
+    assert tf.train.latest_checkpoint(str(saved)) == str(saved / "ckpt-00000002")
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_keeps_the_last_checkpoints(tmp_path, keep):
+    checkpointer = Checkpointer(tmp_path, make_variables(), keep=keep)
+    for step in range(10, 60, 10):
+        checkpointer.save(step)
+    assert checkpointer.saved_steps() == [10, 20, 30, 40, 50][-keep:]
+    # Nothing else is left: index and data of each, and TensorFlow's state.
+    assert len(os.listdir(tmp_path)) == 2 * keep + 1
+
+
+def test_keep_must_be_positive(tmp_path):
+    with pytest.raises(ValueError, match="keep must be at least 1; got 0"):
+        Checkpointer(tmp_path, {}, keep=0)
+
+
+def test_a_saved_step_stays_as_it_is(saved):
+    checkpointer = Checkpointer(saved, make_variables(9))
+    checkpointer.save(2)
+    variables = make_variables()
+    Checkpointer(saved, variables).restore()
+    assert values_of(variables) == {2}
+
+
+def test_starting_anew_over_later_checkpoints_is_refused(saved):
+    with pytest.raises(ValueError, match=r"newest checkpoint's, 2, .* got 1. Restore"):
+        Checkpointer(saved, make_variables()).save(1)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def remove(path):
+    path.unlink()
+
+
+DATA, INDEX = "ckpt-00000002.data-00000-of-00001", "ckpt-00000002.index"
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [(DATA, damage) for damage in (flip, truncate, empty, remove)]
+    + [(INDEX, damage) for damage in (flip, truncate, empty)],
+)
+def test_a_damaged_checkpoint_is_reported_and_passed_over(saved, file, damage):
+    damage(saved / file)
+    variables = make_variables()
+    lines: list[str] = []
+    checkpointer = Checkpointer(saved, variables, log=lines.append)
+    assert checkpointer.restore() == 1
+    assert values_of(variables) == {1}
+    (line,) = lines
+    assert re.match(r"checkpoint .*ckpt-00000002 is damaged: \S", line)
+    assert "\n" not in line
+
+    # Training goes on: the damaged one makes room and cannot come back.
+    assign(variables, 3)
+    checkpointer.save(2)
+    assert Checkpointer(saved, variables, log=lines.append).restore() == 2
+    assert values_of(variables) == {3}
+    assert len(lines) == 1
+
+
+def test_damaged_checkpoints_do_not_count_as_kept(tmp_path):
+    variables = make_variables(1)
+    checkpointer = Checkpointer(tmp_path, variables, keep=2)
+    for step in (1, 5, 9):
+        checkpointer.save(step)
+    truncate(tmp_path / "ckpt-00000009.index")
+    resumed = Checkpointer(tmp_path, variables, keep=2, log=lambda line: None)
+    assert resumed.restore() == 5
+    resumed.save(6)
+    assert resumed.saved_steps() == [5, 6]
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, empty, remove])
+def test_the_state_file_does_not_matter(saved, damage):
+    damage(saved / "checkpoint")
+    variables = make_variables()
+    assert Checkpointer(saved, variables).restore() == 2
+
+
+def test_never_starts_anew_over_damaged_checkpoints(saved):
+    for path in saved.glob("ckpt-*.index"):
+        truncate(path)
+    variables = make_variables(7)
+    with pytest.raises(ValueError, match="all damaged: step 2: .*; step 1: .*Put back"):
+        Checkpointer(saved, variables, log=lambda line: None).restore()
+    assert values_of(variables) == {7}
+
+
+def test_a_checkpoint_of_another_model_is_refused_whole(saved):
+    variables = make_variables(7)
+    variables["task/stem/conv/v"] = variables.pop("task/stem/conv/w")
+    variables["task/stem.0/b"] = tf.Variable(tf.fill([6], 7.0))
+    with pytest.raises(ValueError, match="exactly the variables of") as caught:
+        Checkpointer(saved, variables).restore()
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  missing (1):",
+        "    task/stem/conv/v, float32 [3, 4]. Did you mean 'task/stem/conv/w'?",
+        "  unexpected (1):",
+        "    task/stem/conv/w, float32 [3, 4]",
+        "  mismatched (1):",
+        "    task/stem.0/b, saved as bfloat16 [5], here float32 [6]",
+    ]
+    assert values_of(variables) == {7}
+
+
+def test_only_the_first_of_many_faults_are_shown(tmp_path):
+    Checkpointer(tmp_path, {f"w{i}": tf.Variable(0.0) for i in range(500)}).save(1)
+    with pytest.raises(ValueError, match=r"unexpected \(500\):") as caught:
+        Checkpointer(tmp_path, {}).restore()
+    assert "and 492 more" in str(caught.value)
+    assert "w499" not in str(caught.value)
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it, no clean-up follows."""
+
+
+def kill_at(monkeypatch, countdown):
+    """Makes the file operation after `countdown` others kill the process."""
+    remaining = iter(range(countdown, -1, -1))
+
+    def killing(operation):
+        def wrapper(*args, **kwargs):
+            if next(remaining) == 0:
+                raise Killed
+            return operation(*args, **kwargs)
+
+        return wrapper
+
+    for name in ("mkdir", "replace", "unlink", "rmdir"):
+        monkeypatch.setattr(pathlib.Path, name, killing(getattr(pathlib.Path, name)))
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_kill_between_any_two_file_operations_loses_nothing(tmp_path, keep):
+    for countdown in itertools.count():
+        directory = tmp_path / str(countdown)
+        variables = make_variables(1)
+        checkpointer = Checkpointer(directory, variables, keep=keep)
+        for step in (1, 2):
+            assign(variables, step)
+            checkpointer.save(step)
+        assign(variables, 3)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            kill_at(monkeypatch, countdown)
+            try:
+                checkpointer.save(3)
+                is_complete = True
+            except Killed:
+                is_complete = False
+
+        resumed = Checkpointer(directory, variables, keep=keep, log=pytest.fail)
+        step = resumed.restore() or 0
+        assert step == 3 if is_complete else step in (2, 3)
+        assert values_of(variables) == {step}
+        resumed.save(4)
+        assert resumed.saved_steps()[-1] == 4
+        assert len(os.listdir(directory)) == 2 * len(resumed.saved_steps()) + 1
+        if is_complete:
+            break
+    assert countdown >= 6  # mkdir, data, index, rmdir, two deleted files, state.
+
+
+BIG = {f"w{i}": [20_000] for i in range(10)}
+
+
+def save_until_killed(directory, pipe):
+    """Restores, then saves step after step and tells of each."""
+    variables = {name: tf.Variable(tf.zeros(shape)) for name, shape in BIG.items()}
+    checkpointer = Checkpointer(directory, variables, keep=2)
+    restored = checkpointer.restore() or 0
+    pipe.send((restored, values_of(variables)))
+    for step in itertools.count(restored + 1):
+        assign(variables, step)
+        checkpointer.save(step)
+        pipe.send((step, {step}))
+
+
+def test_a_kill_at_any_moment_loses_nothing_saved(tmp_path):
+    # The server imports TensorFlow once; each child is a fork of it.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["tensorflow"])
+    last_told = 0
+    for seconds in (0.061, 0.087, 0.123, 0.173, 0.211):
+        receiver, sender = server.Pipe(duplex=False)
+        child = server.Process(target=save_until_killed, args=(tmp_path, sender))
+        child.start()
+        sender.close()
+        restored, values = receiver.recv()
+        assert values == {restored}
+        # It may have saved one step that it could not tell of.
+        assert last_told <= restored <= last_told + 1
+        time.sleep(seconds)
+        child.kill()
+        child.join()
+        last_told = restored
+        with contextlib.suppress(EOFError):
+            while True:
+                last_told, _ = receiver.recv()
+        assert last_told > restored

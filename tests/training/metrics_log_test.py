@@ -1,0 +1,116 @@
+"""Metrics: what is written is read back, and resuming forgets what comes again."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
+
+
+def write_steps(logdir, steps, resume_step=None, loss=0.5):
+    with MetricsLog(logdir, resume_step) as log:
+        for step in steps:
+            log.write(step, "train", {"loss": loss})
+
+
+def steps_of(logdir):
+    return [record["step"] for record in read_metrics(logdir)]
+
+
+def test_scalars_of_every_kind_are_read_back(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        log.write(np.int64(1), "train", {"loss": np.float32(0.25), "accuracy": 1})
+        log.write(1, "test", {"loss": tf.constant(2.0)})
+    assert read_metrics(tmp_path) == [
+        {"step": 1, "split": "train", "loss": 0.25, "accuracy": 1.0},
+        {"step": 1, "split": "test", "loss": 2.0},
+    ]
+
+
+def test_each_line_is_on_file_when_written(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        for step in range(3):
+            log.write(step, "train", {"loss": step})
+            assert steps_of(tmp_path) == list(range(step + 1))
+
+
+def test_numbers_that_are_not_finite_stay_json(tmp_path):
+    numbers = {"a": math.nan, "b": math.inf, "c": -math.inf}
+    with MetricsLog(tmp_path) as log:
+        log.write(1, "train", numbers)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    text = (tmp_path / "metrics.jsonl").read_text()
+    record = json.loads(text, parse_constant=refuse)
+    assert record == {
+        "step": 1,
+        "split": "train",
+        "a": "NaN",
+        "b": "Infinity",
+        "c": "-Infinity",
+    }
+    (read,) = read_metrics(tmp_path)
+    assert math.isnan(read["a"])
+    assert read["b"] == math.inf
+    assert read["c"] == -math.inf
+
+
+def test_tensorboard_gets_the_same_scalars(tmp_path):
+    write_steps(tmp_path, [3, 4], loss=0.25)
+    (events,) = (tmp_path / "train").iterdir()
+    scalars = [
+        (event.step, value.tag, tf.make_ndarray(value.tensor).item())
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    ]
+    assert scalars == [(3, "loss", 0.25), (4, "loss", 0.25)]
+
+
+@pytest.mark.parametrize(("resume_step", "kept"), [(None, 4), (9, 4), (2, 2), (0, 0)])
+def test_resuming_drops_later_steps(tmp_path, resume_step, kept):
+    write_steps(tmp_path, [1, 2, 3, 4])
+    write_steps(tmp_path, [7], resume_step)
+    assert steps_of(tmp_path) == [1, 2, 3, 4][:kept] + [7]
+
+
+def test_a_line_cut_short_is_dropped_wherever_it_was_cut(tmp_path):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    whole = path.read_text()
+    first_line = whole.index("\n") + 1
+    for end in range(first_line, len(whole)):
+        path.write_text(whole[:end])
+        assert steps_of(tmp_path) == [1]
+    write_steps(tmp_path, [5])
+    assert steps_of(tmp_path) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", "{}", '{"step": 1, "split": "", "a": []}']
+)
+def test_a_damaged_line_is_named(tmp_path, damage):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    before = f"{damage}\n{path.read_text()}"
+    path.write_text(before)
+    with pytest.raises(ValueError, match=r"JSON object of .*metrics.jsonl:1. Mend"):
+        MetricsLog(tmp_path, resume_step=1)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("split", "metrics", "message"),
+    [
+        ("train", {"step": 1.0}, "must not be called step or split; got step"),
+        ("../test", {"loss": 1.0}, "split must be letters, .* got '../test'"),
+    ],
+)
+def test_names_that_cannot_be_kept_are_refused(tmp_path, split, metrics, message):
+    with MetricsLog(tmp_path) as log, pytest.raises(ValueError, match=message):
+        log.write(1, split, metrics)
+    assert read_metrics(tmp_path) == []

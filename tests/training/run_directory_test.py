@@ -1,0 +1,75 @@
+"""Run directories: created, found again, and refused where they are not ours."""
+
+import pytest
+
+from lingvo_pipe.training.run_directory import RunDirectory
+
+PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
+
+
+def test_params_survive(tmp_path):
+    run = RunDirectory(tmp_path / "a" / "b", "image.digits.X")
+    assert run.read_params() is None
+    run.write_params(PARAMS)
+    again = RunDirectory(tmp_path / "a" / "b", "image.digits.X")
+    assert again.read_params() == PARAMS
+    again.write_params("name : 'y'\n")
+    assert again.read_params() == "name : 'y'\n"
+    assert [path.name for path in again.path.iterdir()] == ["params.txt"]
+
+
+def test_a_run_killed_before_its_params_were_complete_can_start_again(tmp_path):
+    (tmp_path / ".params.txt.incomplete").write_text("# mod")
+    run = RunDirectory(tmp_path, "image.digits.X")
+    assert run.read_params() is None
+    run.write_params(PARAMS)
+    assert run.read_params() == PARAMS
+
+
+def a_file(tmp_path):
+    (tmp_path / "run").write_text("")
+
+
+def below_a_file(tmp_path):
+    (tmp_path / "run").symlink_to(tmp_path / "file" / "below")
+    (tmp_path / "file").write_text("")
+
+
+def somebody_elses(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("")
+
+
+def another_models(tmp_path):
+    RunDirectory(tmp_path / "run", "image.digits.Y").write_params(PARAMS)
+
+
+def another_programs(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "params.txt").write_text("name : 'x'\n")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (a_file, r"can be written; got .*run \(File exists\). Choose another --logdir"),
+        (below_a_file, "can be written; got .*run .* Choose another --logdir"),
+        (somebody_elses, "holds files but no params.txt. Choose another --logdir"),
+        (another_models, "must hold runs of image.digits.X; .*--model=image.digits.Y"),
+        (another_programs, "must begin with a line '# model: NAME'; got .*params.txt"),
+    ],
+)
+def test_other_paths_are_refused_untouched(tmp_path, prepare, message):
+    prepare(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=message) as caught:
+        RunDirectory(tmp_path / "run", "image.digits.X")
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unwritable_directory_is_refused():
+    with pytest.raises(
+        ValueError, match="directory that can be written; got /proc/run"
+    ):
+        RunDirectory("/proc/run", "image.digits.X")
