@@ -1,0 +1,90 @@
+"""The layout rules that CONTRIBUTING.md states."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Under Bazel this file is a link into the source tree.
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ["lingvo_pipe", "model_registry", "params", "tests", "tools"]
+
+MAX_LINES = 350
+# Path -> why the file may be longer.
+LONGER_FILES: dict[str, str] = {}
+
+# Usable, and quick to import, without TensorFlow.
+PURE_MODULES = [
+    "lingvo_pipe/__init__.py",
+    "lingvo_pipe/hyperparams/*.py",
+    "lingvo_pipe/input/example_order.py",
+    "lingvo_pipe/nested_map.py",
+    "lingvo_pipe/pipeline/check.py",
+    "lingvo_pipe/pipeline/partition.py",
+    "lingvo_pipe/pipeline/schedule.py",
+    "model_registry/*.py",
+]
+
+_PRINT_FRAMEWORKS = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+print(*sorted({"keras", "tensorflow", "tensorflow_datasets"} & set(sys.modules)))
+"""
+
+
+def _files(pattern: str) -> list[str]:
+    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_files_are_short() -> None:
+    num_lines = {
+        file: len((ROOT / file).read_text(encoding="utf-8").splitlines())
+        for package in PACKAGES
+        for file in _files(f"{package}/**/*.py")
+    }
+    too_long = {file for file, lines in num_lines.items() if lines > MAX_LINES}
+    assert too_long == set(LONGER_FILES)
+
+
+@pytest.mark.parametrize("pattern", PURE_MODULES)
+def test_pure_modules_import_no_tensorflow(pattern: str) -> None:
+    modules = [_module(file) for file in _files(pattern)]
+    assert modules, f"{pattern} matches no file"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    imported = {
+        module: subprocess.run(
+            [sys.executable, "-B", "-c", _PRINT_FRAMEWORKS, module],
+            env=environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout.split()
+        for module in modules
+    }
+    assert imported == {module: [] for module in modules}
+
+
+def test_bazel_runs_every_test() -> None:
+    test_files = _files("tests/**/*_test.py")
+    assert str(Path(__file__).resolve().relative_to(ROOT)) in test_files
+    left_out = []
+    for file in map(Path, test_files):
+        build = ROOT / file.parent / "BUILD"
+        rules = build.read_text(encoding="utf-8") if build.exists() else ""
+        named = f'"{file.name}"' in rules or 'glob(["*_test.py"' in rules
+        if "pytest_test(" not in rules or not named:
+            left_out.append(str(file))
+    assert not left_out
+
+
+def test_tests_shadow_no_package() -> None:
+    assert not _files("tests/*.py")
+    assert not _files("tests/**/__init__.py")
+    assert not [name for name in PACKAGES if (ROOT / "tests" / name).exists()]
+    assert not _files("*.py")
