@@ -1,0 +1,94 @@
+"""Parses lists, tuples and dicts, nested to any depth, from text.
+
+Unlike Python's literals the items may be words, which a given function reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
+# A word may hold a pair of parentheses: params(a, b).
+_WORD = re.compile(r"[^,:\[\](){}'\"]*(?:\([^()]*\))?")
+
+
+class Literal:
+    """The parse of one text.
+
+    Args:
+      text: Starts with a bracket.
+      read_word: Reads an item that is no list, tuple or dict.
+    """
+
+    def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
+        self._text = text
+        self._read_word = read_word
+        self._at = 0
+
+    def parse(self) -> Any:
+        """Returns the value.
+
+        Raises:
+          ValueError: A bracket, comma or item is missing, or something follows.
+        """
+        value = self._value()
+        if self._at != len(self._text):
+            raise self._fault("the end")
+        return value
+
+    def _value(self) -> Any:
+        opening = self._peek()
+        if opening not in _CLOSING:
+            return self._word()
+        self._at += 1
+        if opening == "{":
+            return dict(self._items(self._pair, "}"))
+        items = self._items(self._value, _CLOSING[opening])
+        return items if opening == "[" else tuple(items)
+
+    def _items(self, item: Callable[[], Any], closing: str) -> list[Any]:
+        items = []
+        while not self._take(closing):
+            items.append(item())
+            if not self._take(",") and self._peek() != closing:
+                raise self._fault(f"',' or '{closing}'")
+        return items
+
+    def _pair(self) -> tuple[Any, Any]:
+        key = self._value()
+        if not self._take(":"):
+            raise self._fault("':'")
+        try:
+            hash(key)
+        except TypeError:
+            raise ValueError(
+                f"a dict's key must not be changeable; got {key!r}"
+            ) from None
+        return key, self._value()
+
+    def _word(self) -> Any:
+        match = QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
+        if not match or not match[0].strip():
+            raise self._fault("a value")
+        self._at = match.end()
+        value = self._read_word(match[0].strip())
+        self._peek()
+        return value
+
+    def _take(self, token: str) -> bool:
+        taken = self._peek() == token
+        self._at += taken
+        return taken
+
+    def _peek(self) -> str:
+        """Skips blanks and returns the next character, or "" at the end."""
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
+        return self._text[self._at : self._at + 1]
+
+    def _fault(self, expected: str) -> ValueError:
+        found = repr(self._text[self._at :]) if self._peek() else "the end"
+        return ValueError(f"expected {expected} but found {found} in {self._text!r}")

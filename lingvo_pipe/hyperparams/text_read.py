@@ -1,0 +1,47 @@
+"""Text to Params."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lingvo_pipe.hyperparams.entries import (
+    Entry,
+    check_separator,
+    parse_entry,
+    split_entries,
+)
+from lingvo_pipe.hyperparams.faults import Transaction
+from lingvo_pipe.hyperparams.navigate import Undo, assign, resolve
+from lingvo_pipe.hyperparams.params import Params
+from lingvo_pipe.hyperparams.path import parse_path
+from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.hyperparams.value_read import KINDS, read_value
+
+
+def read_entries(
+    params: Params, text: str, type_overrides: Mapping[str, str], separator: str
+) -> None:
+    """Sets params from text, all or none; see Params.FromText."""
+    check_separator(separator)
+    with Transaction() as transaction:
+        for entry_text in split_entries(text, separator):
+            with transaction.attempt():
+                entry = parse_entry(entry_text)
+                kind = entry.kind or type_overrides.get(entry.path, "")
+                transaction.on_undo(_read_entry(params, entry, kind))
+
+
+def _read_entry(params: Params, entry: Entry, kind: str) -> Undo:
+    steps = parse_path(entry.path)
+    old = resolve(params, steps)
+    if kind and kind not in KINDS:
+        raise ValueError(
+            f"The type of {entry.path!r} must be one of {', '.join(KINDS)}; "
+            f"got {kind!r}.{did_you_mean(kind, KINDS)}"
+        )
+    try:
+        value = read_value(entry.text, old, kind)
+    except ValueError as error:
+        end = "" if str(error).endswith((".", "?")) else "."
+        raise ValueError(f"Cannot read {entry.path!r}: {error}{end}") from error
+    return assign(params, steps, value)

@@ -1,0 +1,27 @@
+"""Models by name: a class registers itself, a program finds it by its name.
+
+@model_registry.RegisterSingleTaskModel
+class Digits: ...
+
+params = model_registry.GetParams("image.digits.Digits", "Train")
+"""
+
+from model_registry.datasets import DatasetError, GetDatasets
+from model_registry.imports import ImportAll, ImportModels
+from model_registry.registry import (
+    GetClass,
+    GetParams,
+    ListModels,
+    RegisterSingleTaskModel,
+)
+
+__all__ = [
+    "DatasetError",
+    "GetClass",
+    "GetDatasets",
+    "GetParams",
+    "ImportAll",
+    "ImportModels",
+    "ListModels",
+    "RegisterSingleTaskModel",
+]

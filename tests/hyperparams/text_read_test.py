@@ -1,0 +1,319 @@
+"""Entries as people type them, such as those of --model_params_override."""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Layer:
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = InstantiableParams(cls)
+        p.Define("dim", 4, "")
+        return p
+
+
+class NoParams:
+    """Its Params are made by hand."""
+
+
+class NeedsArgument:
+    @classmethod
+    def Params(cls, dim: int) -> InstantiableParams:
+        raise AssertionError(dim)
+
+
+class OthersParams:
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        return InstantiableParams(Layer)
+
+
+def one_param(default: Any) -> Params:
+    p = Params()
+    p.Define("x", default, "")
+    return p
+
+
+def model() -> Params:
+    train = Params()
+    train.Define("max_steps", 10, "")
+    p = Params()
+    p.Define("name", "m", "")
+    p.Define("train", train, "")
+    p.Define("cells", [Layer.Params(), Layer.Params()], "")
+    p.Define("by_name", {"a;b": Layer.Params()}, "")
+    p.Define("tpl", None, "")
+    return p
+
+
+READ = [
+    # A bool.
+    *[(True, text, False) for text in ("false", "False", "FALSE", "0")],
+    *[(False, text, True) for text in ("true", "True", "TRUE", "1")],
+    # An int, however spelt.
+    *[(3, text, 1000) for text in ("1000", "1_000", "1e3", "1E3", "1000.0", "+1000")],
+    (3, "-7", -7),
+    (3, "1e30", 10**30),
+    # A float.
+    *[(0.5, text, 0.001) for text in ("1e-3", "0.001", "1E-3", ".001")],
+    (0.5, "2", 2.0),
+    (0.5, "-inf", -math.inf),
+    (0.5, "Infinity", math.inf),
+    # A string: the bare rest, or quoted.
+    ("a", "b c: d, 'e'", "b c: d, 'e'"),
+    ("a", "5", "5"),
+    ("a", "true", "true"),
+    ("a", "[1]", "[1]"),
+    ("a", "don't", "don't"),
+    ("a", "", ""),
+    ("a", "'None'", "None"),
+    ("a", '"it\'s"', "it's"),
+    ("a", r"'\n\t\''", "\n\t'"),
+    # Containers, of anything.
+    ([1], "[]", []),
+    ([1], "[1, 2,]", [1, 2]),
+    ([1], "(1, 2)", [1, 2]),
+    ((1,), "[1, 2]", (1, 2)),
+    ((1,), "()", ()),
+    ([1], "[a, 'b,]', 1e3, true, None, [x y]]", ["a", "b,]", 1e3, True, None, ["x y"]]),
+    ({}, "{a: 1, 'b': [2], (1, 2): {}}", {"a": 1, "b": [2], (1, 2): {}}),
+    # Symbols.
+    (Color.RED, "BLUE", Color.BLUE),
+    (Color.RED, f"enum/{__name__}/Color.BLUE", Color.BLUE),
+    (dict, f"type/{__name__}/Layer", Layer),
+    (math.sin, "func/math/cos", math.cos),
+    (math.sin, f"type/{__name__}/Layer", Layer),
+    # None takes what the text looks like.
+    (None, "true", True),
+    (None, "12", 12),
+    (None, "1_000", 1000),
+    (None, "1e3", 1000.0),
+    (None, "inf", math.inf),
+    (None, "word", "word"),
+    (None, "two words: so", "two words: so"),
+    (None, "params", "params"),
+    (None, "type(x)", "type(x)"),
+    (None, "'12'", "12"),
+    (None, "''", ""),
+    (None, "[1, a]", [1, "a"]),
+    (None, "(1,)", (1,)),
+    (None, "{}", {}),
+    (None, "func/math/cos", math.cos),
+    (None, f"enum/{__name__}/Color.BLUE", Color.BLUE),
+    # So does what has no text form.
+    (object(), "12", 12),
+    # Every param takes None.
+    (None, "None", None),
+    (True, "None", None),
+    (1, "None", None),
+    (0.5, "None", None),
+    ("a", "None", None),
+    ([1], "None", None),
+    (Color.RED, "None", None),
+    (dict, "None", None),
+    (Params(), "None", None),
+]
+
+
+@pytest.mark.parametrize(("default", "text", "value"), READ)
+def test_a_value_is_read_as_the_type_it_replaces(
+    default: Any, text: str, value: Any
+) -> None:
+    p = one_param(default).FromText(f"x : {text}")
+    assert p.x == value
+    assert type(p.x) is type(value)
+
+
+def test_nan_is_read() -> None:
+    assert math.isnan(one_param(0.5).FromText("x : nan").x)
+    assert math.isnan(one_param(None).FromText("x : nan").x)
+
+
+REFUSED = [
+    (True, "maybe", "a bool must be true, false, 1 or 0; got 'maybe'"),
+    (True, "2", "a bool must be true"),
+    (3, "1.5", "an int must be a whole number such as 1000 or 1e3; got '1.5'"),
+    (3, "inf", "an int must be"),
+    (3, "1e999999999", "an int must be"),
+    (3, "", "an int must be"),
+    (3, "'3'", "an int must be"),
+    (3, "3/1", "an int must be"),
+    (0.5, "fast", "a float must be a number, inf or nan; got 'fast'"),
+    ("a", "'b", "a string must end with the quote it starts with; got 'b"),
+    ("a", "'b' c", "a string must end with the quote"),
+    ([1], "5", r"a list or tuple must be \[a, b\] or \(a, b\); got '5'"),
+    ((1,), "{}", "a list or tuple must be"),
+    ({}, "[1]", r"a dict must be {'a': b}; got '\[1\]'"),
+    ([1], "[1", r"expected ',' or '\]' but found the end in '\[1'"),
+    ([1], "[1 'a']", r"expected ',' or '\]' but found \"'a'\]\""),
+    ([1], "[1, , 2]", "expected a value but found ', 2]'"),
+    ([1], "[1] 2", "expected the end but found '2'"),
+    ({}, "{1}", "expected ':' but found '}'"),
+    ({}, "{[1]: 2}", r"a dict's key must not be changeable; got \[1\]"),
+    (Color.RED, "BLU", r"a Color must be one of RED, BLUE; got 'BLU'. Did you mean"),
+    (Color.RED, "enum/math/pi", "'enum/math/pi' must be of type enum; it is 3.14"),
+    (dict, "Layer", "a class must be `type/module/Name`, a function .*; got 'Layer'"),
+    (dict, "type/math/cos", "'type/math/cos' must be of type type; it is"),
+    (dict, "func/math/coss", "module 'math' has no 'coss'. Did you mean 'cos'"),
+    (dict, "type/no.such/A", "no module 'no.such' can be imported"),
+    (dict, "type/math.x/A", "no module 'math.x' can be imported"),
+    (dict, "type/Layer", "a name in a module must be `module/Name`; got 'Layer'"),
+    (dict, "type/..x/A", "a name in a module must be `module/Name`"),
+    (None, "type/no_such/A", "no module 'no_such' can be imported"),
+    (None, "", "there must be a value; write '' for an empty string"),
+    (
+        Params(),
+        "x",
+        "nested Params must be `params/module/Class`, .*got 'x'. Their own",
+    ),
+    (Params(), "params(a) b", "nested Params must be"),
+    (Params(), "params(A)", "name must be lower-case"),
+]
+
+
+@pytest.mark.parametrize(("default", "text", "message"), REFUSED)
+def test_a_wrong_value_is_refused_with_its_path(
+    default: Any, text: str, message: str
+) -> None:
+    p = one_param(default)
+    with pytest.raises(ValueError, match=f"^Cannot read 'x': .*{message}"):
+        p.FromText(f"x : {text}")
+    assert p.x is default
+
+
+def test_an_enum_by_override_needs_its_class() -> None:
+    with pytest.raises(ValueError, match="an enum must be `enum/module/Class.MEMBER`"):
+        one_param(None).FromText("x (enum) : BLUE")
+
+
+# ---- Entries.
+
+
+def test_blanks_comments_and_separators() -> None:
+    text = """
+      # A comment; name : no
+    name:  a # b   ;train.max_steps:1e3;; # by_name : None
+      cells[1].dim   :   8 ; by_name['a;b'].dim : 9
+    tpl : [1,
+           'a;b', {c: d;}]
+    """
+    p = model().FromText(text, separator=";")
+    assert p.name == "a # b"
+    assert p.train.max_steps == 1000
+    assert (p.cells[1].dim, p.by_name["a;b"].dim) == (8, 9)
+    assert p.tpl == [1, "a;b", {"c": "d;"}]
+
+
+def test_a_semicolon_separates_only_if_asked_to() -> None:
+    assert model().FromText("name : a; train.max_steps : 1").name.startswith("a; train")
+    assert model().FromText("name : 'a; b'; tpl : 'c'", separator=";").name == "a; b"
+
+
+@pytest.mark.parametrize("text", ["name", "name = a", "= a", ": a", "na'me : a"])
+def test_what_is_no_entry_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="An entry must be `path : value`; got"):
+        model().FromText(text)
+
+
+def test_unknown_names_are_refused_by_their_path() -> None:
+    with pytest.raises(AttributeError, match="'train.max_step'.*mean 'max_steps'"):
+        model().FromText("train.max_step : 3")
+    with pytest.raises(ValueError, match="path must be names joined by dots"):
+        model().FromText("train..max_steps : 3")
+
+
+def test_all_faults_are_reported_and_nothing_is_changed() -> None:
+    p = model()
+    with pytest.raises(AttributeError, match="4 faults") as caught:
+        p.FromText(
+            f"name : new; tpl : params/{__name__}/Layer; tpl.dim : 9; tpl.dmi : 3;"
+            "train.max_steps : many; oops; cells[0].dim : 5; nmae : x",
+            separator=";",
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "4 faults; nothing was changed:"
+    assert "'tpl' has no 'dmi'" in lines[1]
+    assert "'train.max_steps': an int" in lines[2]
+    assert "got 'oops'" in lines[3]
+    assert "Did you mean 'name'" in lines[4]
+    assert p == model()
+
+
+def test_a_type_may_be_named() -> None:
+    p = model().FromText("tpl (str) : 5\nname (int):7\ntrain.max_steps (float) : 1")
+    assert (p.tpl, p.name) == ("5", 7)
+    assert type(p.train.max_steps) is float
+    assert model().FromText("name (None) : 5").name == 5
+    assert model().FromText("tpl : 5", type_overrides={"tpl": "str"}).tpl == "5"
+
+
+def test_an_unknown_type_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="type of 'name' must be one of None, bool, .*"
+    ):
+        model().FromText("name (itn) : 5")
+    with pytest.raises(ValueError, match="got 'itn'. Did you mean 'int'"):
+        model().FromText("name : 5", type_overrides={"name": "itn"})
+
+
+# ---- Templates.
+
+
+def test_a_template_is_a_new_one_of_its_class() -> None:
+    p = model().FromText(
+        f"tpl : params/{__name__}/Layer\ntpl.dim : 9\n"
+        f"cells : [params/{__name__}/Layer, params(a, b)]\ncells[1].b : 3"
+    )
+    assert p.tpl == Layer.Params().Set(dim=9)
+    assert p.cells[0] == Layer.Params()
+    assert (p.cells[1].a, p.cells[1].b) == (None, 3)
+
+
+def test_a_template_with_names_has_those() -> None:
+    p = model().FromText(f"tpl : params/{__name__}/Layer(more)\ntpl.more : 1").tpl
+    assert (p.cls, p.GetKeys(), p.more) == (Layer, ["cls", "more"], 1)
+    assert model().FromText("tpl : params/None(a)").tpl.cls is None
+    assert model().FromText("tpl : params()").tpl == Params()
+
+
+@pytest.mark.parametrize("cls", [NoParams, NeedsArgument, OthersParams])
+def test_a_class_without_params_of_its_own_is_held_by_plain_ones(cls: type) -> None:
+    p = model().Set(tpl=InstantiableParams(cls))
+    p.tpl.Define("dim", 3, "")
+    assert model().FromText(p.ToText()) == p
+    text = f"tpl : params/{__name__}/{cls.__name__}"
+    assert model().FromText(text).tpl == InstantiableParams(cls)
+
+
+def test_the_class_of_a_template_may_be_swapped() -> None:
+    p = model().FromText(f"cells[0].cls : type/{__name__}/NoParams")
+    assert (p.cells[0].cls, p.cells[0].dim) == (NoParams, 4)
+
+
+# ---- What goes wrong in the imported module is shown as it is.
+
+
+def test_an_import_error_inside_a_module_is_raised_and_nothing_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_layer.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    p = model()
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        p.FromText("name : new\ntpl : type/broken_layer/Layer")
+    assert p == model()
+    assert "broken_layer" not in sys.modules

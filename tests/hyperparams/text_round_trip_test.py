@@ -1,0 +1,286 @@
+"""What ToText writes, FromText reads: random trees of every kind of value."""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 0
+    HIGH = 1
+
+
+class Layer:
+    """Defaults of every kind, some of them changed after they are defined."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        train = Params()
+        train.Define("lr", 0.5, "")
+        train.Define("steps", 3, "")
+        p = InstantiableParams(cls)
+        p.Define("none", None, "")
+        p.Define("flag", True, "")
+        p.Define("count", 3, "")
+        p.Define("rate", 0.5, "")
+        p.Define("text", "word", "")
+        p.Define("sizes", [1, 2], "")
+        p.Define("pair", (1, "a"), "")
+        p.Define("table", {"a": 1}, "")
+        p.Define("color", Color.RED, "")
+        p.Define("fn", math.sqrt, "")
+        p.Define("kind", dict, "")
+        p.Define("train", train, "")
+        p.Define("late_train", None, "")
+        p.Define("late_text", None, "")
+        p.late_train = train.Copy()
+        p.late_text = "set later"
+        return p
+
+    class Inner:
+        """Has no Params of its own."""
+
+    def method(self) -> None: ...
+
+    make = staticmethod(lambda: None)
+
+
+def module_function() -> None: ...
+
+
+WORDS = ["a", "None", "true", "1", "1e3", "nan", "float32", "dtype/x", "type/a/B", "#x"]
+MARKS = ["'", '"', "\\", "\n", "\r", "\t", ";", ":", " ", "[", ")", "{", ",", "é", "\0"]
+MARKS += ["\u2028", "\U0001f600", "\ud800", " : ", "(int)", "/"]
+
+
+def random_string(rng: random.Random) -> str:
+    return "".join(rng.choice(WORDS + MARKS) for _ in range(rng.randrange(5)))
+
+
+SCALARS: list[Callable[[random.Random], Any]] = [
+    lambda rng: None,
+    lambda rng: rng.random() < 0.5,
+    lambda rng: rng.choice([0, -1, 10**30, rng.randrange(-1000, 1000)]),
+    lambda rng: rng.choice([0.0, -0.0, 1e-3, 1e300, 5e-324, rng.gauss(0, 1)]),
+    lambda rng: rng.choice([math.inf, -math.inf, math.nan]),
+    lambda rng: rng.choice(
+        [np.float32(0.1), np.int64(7), np.bool_(True), np.str_("a")]
+    ),
+    random_string,
+    lambda rng: rng.choice([*Color, *Level]),
+    lambda rng: rng.choice([Layer, Layer.Inner, dict, Params, np.float32]),
+    lambda rng: rng.choice(
+        [module_function, len, math.sin, Layer.method, Layer.Params]
+    ),
+]
+
+
+def random_value(rng: random.Random, depth: int) -> Any:
+    """Returns any value; Params, lists and so on only if `depth` is positive."""
+    kind = rng.randrange(3 * len(SCALARS) // 2) if depth else 0
+    if kind < len(SCALARS):
+        return rng.choice(SCALARS)(rng)
+    items = [random_value(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind % 5 == 0:
+        return items
+    if kind % 5 == 1:
+        return tuple(items)
+    if kind % 5 == 2:
+        return {rng.choice([random_string(rng), i]): x for i, x in enumerate(items)}
+    if kind % 5 == 3:
+        return random_layer(rng, depth - 1)
+    p = rng.choice(
+        [Params, InstantiableParams, lambda: InstantiableParams(Layer.Inner)]
+    )()
+    for i, item in enumerate(items):
+        p.Define(f"p{i}", item, "")
+    return p
+
+
+def random_layer(rng: random.Random, depth: int) -> InstantiableParams:
+    """Returns Layer's Params with a few set to any value."""
+    p = Layer.Params()
+    for name in rng.sample([k for k in p.GetKeys() if k != "cls"], rng.randrange(5)):
+        p.Set(**{name: random_value(rng, depth)})
+    if rng.random() < 0.2:
+        p.Delete(rng.choice(["count", "train"]))
+    if rng.random() < 0.2:
+        p.Define("more", None, "")
+        p.more = random_value(rng, depth)
+    return p
+
+
+def same_types(a: Any, b: Any) -> bool:
+    """Whether equal values are also of equal type, plain numbers for NumPy's."""
+    if isinstance(a, Params):
+        return type(a) is type(b) and all(
+            same_types(value, b.Get(name)) for name, value in a.IterParams()
+        )
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and all(map(same_types, a, b))
+    if isinstance(a, dict):
+        return type(a) is type(b) and all(same_types(v, b[k]) for k, v in a.items())
+    if isinstance(a, np.generic):
+        a = a.item()
+    # An int in the place of a float is that number.
+    return type(a) is type(b) or (type(a) is int and type(b) is float)
+
+
+@pytest.mark.parametrize("separator", ["\n", ";", "; ", " ;\n", "\n\n"])
+@pytest.mark.parametrize("seed", range(60))
+def test_any_values_are_read_as_written(seed: int, separator: str) -> None:
+    rng = random.Random(seed)
+    p = random_layer(rng, 3)
+    fresh = Layer.Params()
+    for name in set(fresh.GetKeys()) - set(p.GetKeys()):
+        fresh.Delete(name)
+    for name in set(p.GetKeys()) - set(fresh.GetKeys()):
+        fresh.Define(name, None, "")
+    text = p.ToText(separator=separator)
+    for reader in (fresh, p.Copy()):
+        assert reader.FromText(text, separator=separator) is reader
+        assert reader == p
+        assert same_types(p, reader)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_with_types_the_reader_may_hold_anything(seed: int) -> None:
+    rng = random.Random(seed)
+    written, reader = Params(), Params()
+    for i in range(8):
+        written.Define(f"p{i}", rng.choice(SCALARS)(rng), "")
+        reader.Define(f"p{i}", rng.choice(SCALARS)(rng), "")
+    assert reader.FromTextWithTypes(written.ToTextWithTypes()) == written
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_plain_params_are_read_into_their_defaults(seed: int) -> None:
+    def fresh() -> Params:
+        rng, p = random.Random(seed), Params()
+        for i in range(8):
+            p.Define(f"p{i}", random_value(rng, 2), "")
+        return p
+
+    rng, p = random.Random(-seed), fresh()
+    for name in rng.sample(p.GetKeys(), 4):
+        p.Set(**{name: random_value(rng, 3)})
+    assert fresh().FromText(p.ToText()) == p
+
+
+@pytest.mark.parametrize("number", [0, 3, -(2**53), 2**53 + 1, 10**30])
+def test_an_int_in_the_place_of_a_float_keeps_its_value(number: int) -> None:
+    p = Layer.Params().Set(rate=number)
+    assert Layer.Params().FromText(p.ToText()).rate == number
+
+
+def test_a_frozen_tree_has_the_same_text() -> None:
+    p = random_layer(random.Random(1), 3)
+    text = p.ToText()
+    p.Freeze()
+    assert p.ToText() == text
+
+
+def test_types_by_path() -> None:
+    p = Params()
+    p.Define("a", 1, "")
+    p.Define("b", [Layer.Inner], "")
+    assert p.ToText(include_types=True) == (
+        f"a : 1\nb : [type/{__name__}/Layer.Inner]\n",
+        {"a": "int", "b": "list"},
+    )
+    assert p.ToTextWithTypes().endswith("\n\na : int\nb : list\n")
+    assert Params().FromTextWithTypes(Params().ToTextWithTypes()) == Params()
+
+
+def test_the_look_of_a_text() -> None:
+    p = Layer.Params().Set(
+        none=[Layer.Params(), None], rate=1, text=5, late_train=None, sizes=[0.5]
+    )
+    for name in ("color", "fn", "kind", "pair", "table", "flag", "late_text"):
+        p.Delete(name)
+        p.none[0].Delete(name)
+    assert p.ToText() == (
+        f"cls : type/{__name__}/Layer\n"
+        "count : 3\n"
+        "late_train : None\n"
+        f"none : [params/{__name__}/Layer"
+        "(none, count, rate, text, sizes, train, late_train), None]\n"
+        "none[0].count : 3\n"
+        "none[0].late_train.lr : 0.5\n"
+        "none[0].late_train.steps : 3\n"
+        "none[0].none : None\n"
+        "none[0].rate : 0.5\n"
+        "none[0].sizes : [1, 2]\n"
+        "none[0].text : 'word'\n"
+        "none[0].train.lr : 0.5\n"
+        "none[0].train.steps : 3\n"
+        "rate : 1\n"
+        "sizes : [0.5]\n"
+        "text (int) : 5\n"
+        "train.lr : 0.5\n"
+        "train.steps : 3\n"
+    )
+
+
+class OtherParams(Params):
+    """A class of Params that texts do not know."""
+
+
+def local_class() -> type:
+    class Local:
+        pass
+
+    return Local
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (object(), "it must be None, a bool, .*; got object"),
+        ({1, 2}, "got set"),
+        (b"x", "got bytes"),
+        (1j, "got complex"),
+        (np.zeros(2), "got ndarray"),
+        (lambda: 1, "must be reachable by name in its module"),
+        (local_class(), "reachable.*<locals>.Local is not it. Define it at"),
+        (InstantiableParams(local_class()), "reachable by name"),
+        (OtherParams(), "only Params and InstantiableParams.*got OtherParams"),
+        ({(1, 2): Params()}, r"int or a string as key; got \(1, 2\)"),
+        ({True: Params()}, "int or a string as key; got True"),
+    ],
+)
+def test_a_value_without_text_form_is_refused_by_its_path(
+    value: Any, message: str
+) -> None:
+    inner = Params()
+    inner.Define("x", value, "")
+    p = Params()
+    p.Define("a", [inner], "")
+    with pytest.raises(ValueError, match=rf"'a\[0\].x' has no text form: .*{message}"):
+        p.ToText()
+    inner.x = [value]
+    with pytest.raises(ValueError, match=message):
+        p.ToText()
+
+
+@pytest.mark.parametrize("separator", ["", " ", ",", ":", "; ;", "x"])
+def test_a_separator_that_may_be_in_an_entry_is_refused(separator: str) -> None:
+    p = Params()
+    with pytest.raises(ValueError, match="separator of entries must be a newline or"):
+        p.ToText(separator=separator)
+    with pytest.raises(ValueError, match="separator of entries must be a newline or"):
+        p.FromText("", separator=separator)

@@ -1,0 +1,92 @@
+"""What is inside a NestedMap, got and set by keys such as `a.b[0].c`."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+from lingvo_pipe.nested_map import NestedMap
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+
+def sample() -> NestedMap:
+    return NestedMap(
+        b=NestedMap(z=1, a=[2, (3, Point(4, 5))]), a=6, c={"odd key": 7, "d": [8]}
+    )
+
+
+def test_get_and_has() -> None:
+    m = sample()
+    m.none = None
+    assert m.GetItem("b.a[-1][0]") == 3
+    assert m.Get("b.z") == 1
+    assert m.Get("b.nope") is None
+    assert m.Get("b.a[9]", 5) == 5
+    assert m.Get("a.b", 5) == 5
+    assert m.Has("none")
+    assert not m.Has("b.nope")
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "message"),
+    [
+        ("b.q", KeyError, "'b.q': no 'q' in a, z"),
+        ("b.a[2]", IndexError, r"'b.a\[2\]': index 2 of 2 items"),
+        ("a.x", TypeError, "'a.x': a int has no 'x'"),
+        ("b.a.x", TypeError, "'b.a.x': a list has no 'x'"),
+        ("b..a", ValueError, "must be names joined by dots.*got 'b..a'"),
+        ("", ValueError, "must be names joined by dots"),
+        ("b.a[x]", ValueError, "must be names joined by dots"),
+    ],
+)
+def test_get_item_refuses(key: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        sample().GetItem(key)
+
+
+def test_a_malformed_key_is_no_missing_one() -> None:
+    with pytest.raises(ValueError, match="must be names joined by dots"):
+        sample().Get("b..a", 3)
+
+
+def test_set_creates_and_replaces() -> None:
+    m = NestedMap()
+    m.Set("a.b[0].c", 1)
+    m.Set("a.b[1]", 2)
+    m.Set("a.b[-1]", 3)
+    m.Set("a.b[0].d", 4)
+    assert m == {"a": {"b": [{"c": 1, "d": 4}, 3]}}
+    assert type(m.a.b[0]) is NestedMap
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "message"),
+    [
+        ("b.a[3]", IndexError, r"'b.a\[3\]' must not leave a gap; index 3 of 2 items"),
+        ("n.e[1]", IndexError, "must not leave a gap; index 1 of 0 items"),
+        ("n[-1]", IndexError, "must not leave a gap"),
+        ("a.b", TypeError, "'b' would be set in the int 6"),
+        ("a.b.c", TypeError, "'a.b.c': a int has no 'b'"),
+        ("b.a[1][0]", TypeError, r"would be set in the tuple \(3"),
+        ("b.keys", ValueError, "name of one of its methods"),
+        ("n.keys", ValueError, "name of one of its methods"),
+        ("b a", ValueError, "must be names joined by dots"),
+    ],
+)
+def test_set_refuses_and_changes_nothing(
+    key: str, error: type[Exception], message: str
+) -> None:
+    m = sample()
+    with pytest.raises(error, match=message):
+        m.Set(key, 0)
+    assert m == sample()
+
+
+def test_get_slice() -> None:
+    m = sample()
+    assert m.GetSlice(["b.z", "a"]) == {"a": 6, "b": {"z": 1}}
+    assert m.GetSlice([]) == {}
+    with pytest.raises(KeyError, match="nope"):
+        m.GetSlice(["a", "nope"])

@@ -1,0 +1,307 @@
+"""NestedMap as a dict, as a tree, and by key."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import logging
+import pickle
+import random
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.nested_map import NestedMap
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+
+def random_tree(rng: random.Random, depth: int = 3) -> Any:
+    """Returns a random tree; a NestedMap at the root."""
+    names = rng.sample(["a", "b", "c", "loss", "_x", "B2", "class"], rng.randrange(4))
+    children = [
+        random_tree(rng, depth - 1) if depth and rng.random() < 0.6 else rng.random()
+        for _ in names
+    ]
+    kind = rng.randrange(6) if depth < 3 else 0
+    if kind == 1:
+        return children
+    if kind == 2:
+        return tuple(children)
+    if kind == 3 and len(children) >= 2:
+        return Point(*children[:2])
+    if kind == 4:
+        return {f"any key {name}": x for name, x in zip(names, children, strict=True)}
+    return NestedMap(zip(names, children, strict=True))
+
+
+@pytest.fixture(params=range(40))
+def tree(request: pytest.FixtureRequest) -> NestedMap:
+    return random_tree(random.Random(request.param))
+
+
+def sample() -> NestedMap:
+    return NestedMap(
+        b=NestedMap(z=1, a=[2, (3, Point(4, 5))]), a=6, c={"odd key": 7, "d": [8]}
+    )
+
+
+SAMPLE_ITEMS = [
+    ("a", 6),
+    ("b.a[0]", 2),
+    ("b.a[1][0]", 3),
+    ("b.a[1][1].x", 4),
+    ("b.a[1][1].y", 5),
+    ("b.z", 1),
+    ("c.d[0]", 8),
+    ("c['odd key']", 7),
+]
+
+
+# ---- As a dict.
+
+
+def test_items_are_attributes() -> None:
+    m = NestedMap({"a": 1}, b=2)
+    m.c = 3
+    m["d"] = 4
+    assert (m.a, m["b"], m["c"], m.d) == (1, 2, 3, 4)
+    del m.a, m["b"]
+    assert m == {"c": 3, "d": 4}
+
+
+def test_unknown_attributes_name_those_there_are() -> None:
+    m = NestedMap(loss=1, label=2)
+    message = "no 'labels'. Did you mean 'label'[?] It has: label, loss"
+    with pytest.raises(AttributeError, match=message):
+        m.labels  # noqa: B018
+    with pytest.raises(AttributeError, match=message):
+        del m.labels
+    with pytest.raises(AttributeError, match="no 'a'. It has: nothing"):
+        NestedMap().a  # noqa: B018
+    assert not hasattr(m, "__array__")
+
+
+@pytest.mark.parametrize(
+    "key", ["a b", "a-b", "a.b", "1a", "", "a\n", "é", 1, None, ()]
+)
+def test_keys_are_whole_identifiers(key: Any) -> None:
+    match = f"must be an identifier.*got {re.escape(repr(key))}"
+    for attempt in every_way_to_add(key):
+        with pytest.raises(ValueError, match=match):
+            attempt()
+
+
+@pytest.mark.parametrize("key", ["keys", "items", "copy", "Flatten", "__init__", "Set"])
+def test_keys_do_not_shadow_methods(key: str) -> None:
+    for attempt in every_way_to_add(key):
+        with pytest.raises(ValueError, match=f"got '{key}'. Call it '{key}_'"):
+            attempt()
+
+
+def every_way_to_add(key: Any) -> list[Any]:
+    m = NestedMap()
+    return [
+        lambda: NestedMap({key: 1}),
+        lambda: NestedMap([(key, 1)]),
+        lambda: m.__setitem__(key, 1),
+        lambda: m.update({key: 1}),
+        lambda: m.setdefault(key, 1),
+        lambda: m | {key: 1},
+        lambda: m.__ior__({key: 1}),
+        lambda: NestedMap.fromkeys([key]),
+        lambda: m.Update({key: 1}),
+        lambda: NestedMap.FromNestedDict({key: 1}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "key", ["loss", "image", "label", "ids", "class", "_x", "Keys2"]
+)
+def test_other_keys_are_free(key: str) -> None:
+    assert getattr(NestedMap({key: 1}), key) == 1
+
+
+def test_iteration_is_in_sorted_order() -> None:
+    m = NestedMap(c=1, a=2, b=3)
+    assert list(m) == list(m.keys()) == ["a", "b", "c"]
+    assert list(reversed(m)) == ["c", "b", "a"]
+    assert list(m.values()) == [2, 3, 1]
+    assert list(m.items()) == [("a", 2), ("b", 3), ("c", 1)]
+    assert repr(m) == "NestedMap(a=2, b=3, c=1)"
+    assert {"a", "Flatten"} <= set(dir(m))
+
+
+def test_dict_methods_make_nested_maps() -> None:
+    m = NestedMap(a=1)
+    m |= {"b": 2}
+    assert m.setdefault("a", 5) == 1
+    assert m.setdefault("c", 5) == 5
+    for made in (m.copy(), m | {}, copy.copy(m), NestedMap.fromkeys("abc", 0) | m):
+        assert type(made) is NestedMap
+        assert made == m
+        made.a = 9
+    assert m.a == 1
+
+
+# ---- As a tree.
+
+
+def test_leaves_and_their_keys() -> None:
+    m = sample()
+    assert m.FlattenItems() == SAMPLE_ITEMS
+    assert m.Flatten() == [leaf for _, leaf in SAMPLE_ITEMS]
+    assert m.Keys() == [key for key, _ in SAMPLE_ITEMS]
+
+
+def test_pack_is_the_inverse_of_flatten(tree: NestedMap) -> None:
+    assert tree.Pack(tree.Flatten()) == tree
+    values = list(range(len(tree.Flatten())))
+    packed = tree.Pack(values)
+    assert packed.Flatten() == values
+    assert packed.IsCompatible(tree)
+    assert tree.IsCompatible(packed)
+
+
+def test_all_methods_visit_the_same_leaves_in_the_same_order(tree: NestedMap) -> None:
+    seen: list[tuple[str, Any]] = []
+    tree.TransformWithKey(lambda key, leaf: seen.append((key, leaf)))
+    assert seen == tree.FlattenItems()
+    assert tree.Transform(lambda x: x + 1).Flatten() == [x + 1 for x in tree.Flatten()]
+    assert [tree.GetItem(key) for key in tree.Keys()] == tree.Flatten()
+    assert all(map(tree.Has, tree.Keys()))
+    assert len(tree.DebugString().splitlines()) == len(tree.Keys())
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_pack_needs_one_value_a_leaf(difference: int) -> None:
+    count = len(SAMPLE_ITEMS) + difference
+    with pytest.raises(ValueError, match=f"got {count} values for 8 leaves: a, b.a"):
+        sample().Pack([0] * count)
+
+
+def test_filter_keeps_what_it_is_told_to(tree: NestedMap) -> None:
+    assert tree.Filter(lambda leaf: True) == tree
+    if "Point" in repr(tree):
+        return  # Fields are not left out one by one.
+    assert tree.Filter(lambda leaf: False).Flatten() == []
+    kept = tree.Filter(lambda leaf: leaf > 0.5)
+    assert type(kept) is NestedMap
+    assert kept.Flatten() == [leaf for leaf in tree.Flatten() if leaf > 0.5]
+
+
+def test_filter_by_key() -> None:
+    m = sample()
+    m.e, m.f = [], NestedMap(g=[NestedMap()])
+    assert m.FilterKeyVal(lambda key, leaf: "[" in key and leaf != 3) == NestedMap(
+        b=NestedMap(a=[2, (Point(4, 5),)]), c={"odd key": 7, "d": [8]}, e=[], f=m.f
+    )
+    assert NestedMap(a=1).Filter(lambda leaf: False) == NestedMap()
+
+
+def test_filter_refuses_half_a_namedtuple() -> None:
+    with pytest.raises(ValueError, match="all fields of a namedtuple.* 1 of x, y"):
+        sample().Filter(lambda leaf: leaf != 4)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "compatible"),
+    [
+        (NestedMap(), NestedMap(), True),
+        (NestedMap(a=1), NestedMap(a=None), True),
+        (NestedMap(a=NestedMap(b=1)), {"a": {"b": 2}}, True),
+        (NestedMap(a=1), NestedMap(b=1), False),
+        (NestedMap(a=1), NestedMap(a=[1]), False),
+        (NestedMap(a=[1]), NestedMap(a=1), False),
+        (NestedMap(a=[1]), NestedMap(a=(1,)), False),
+        (NestedMap(a=[1]), NestedMap(a=[1, 2]), False),
+        (NestedMap(a=[]), NestedMap(a=NestedMap()), False),
+        (NestedMap(a=Point(1, 2)), NestedMap(a=NestedMap(x=1, y=2)), False),
+    ],
+)
+def test_is_compatible(a: NestedMap, b: Any, compatible: bool) -> None:
+    assert a.IsCompatible(b) is compatible
+
+
+def test_a_deep_copy_shares_leaves_only() -> None:
+    class Leaf:
+        pass
+
+    m = NestedMap(a=[NestedMap(b=Leaf())], c=collections.OrderedDict(d=Leaf()))
+    for made in (m.DeepCopy(), copy.deepcopy(m)):
+        assert made == m
+        assert made.a is not m.a
+        assert made.a[0] is not m.a[0]
+        assert type(made.c) is collections.OrderedDict
+        assert made.a[0].b is m.a[0].b
+
+
+def test_pickle(tree: NestedMap) -> None:
+    assert pickle.loads(pickle.dumps(tree)) == tree
+
+
+# ---- Merging and conversion.
+
+
+def test_set_rebuilds_any_map_from_its_leaves(tree: NestedMap) -> None:
+    shown = repr(tree.ToNestedDict())
+    if "(" in shown or "any key" in shown:
+        return  # Tuples and plain dicts are not made leaf by leaf.
+    made = NestedMap()
+    for key, leaf in tree.FlattenItems():
+        made.Set(key, leaf)
+    assert made.FlattenItems() == tree.FlattenItems()
+
+
+def test_union_and_update_merge_nested_maps() -> None:
+    m = NestedMap(a=NestedMap(x=1, y=2), b=3)
+    other = NestedMap(a=NestedMap(y=4, z=5), c=[6])
+    union = {"a": {"x": 1, "y": 4, "z": 5}, "b": 3, "c": [6]}
+    assert m.Union(other) == union
+    assert m == {"a": {"x": 1, "y": 2}, "b": 3}
+    assert m.Update(other) is m
+    assert m == union
+
+
+def test_conversion_there_and_back(tree: NestedMap) -> None:
+    plain = tree.ToNestedDict()
+    assert type(plain) is dict
+    assert "NestedMap" not in repr(plain)
+    assert plain == tree
+    if "any key" not in repr(plain):
+        back = NestedMap.FromNestedDict(plain)
+        assert type(back) is NestedMap
+        assert "{" not in repr(back)
+        assert back == tree
+
+
+def test_from_nested_dict_takes_any_tree() -> None:
+    converted = NestedMap.FromNestedDict([Point({"a": 1}, 2), 3])
+    assert converted[0].x.a == 1
+    assert NestedMap.FromNestedDict(3) == 3
+
+
+# ---- Looks.
+
+
+def test_debug_string_and_log(caplog: pytest.LogCaptureFixture) -> None:
+    m = NestedMap(b=NestedMap(long=1), a=2)
+    assert m.DebugString() == "a         2\nb.long    1"
+    with caplog.at_level(logging.DEBUG):
+        m.VLog()
+        m.VLog(1, "theta: ")
+    assert [r.levelname for r in caplog.records] == ["INFO"] * 2 + ["DEBUG"] * 2
+    assert caplog.messages[0].endswith("nmap:  a         2")
+    assert caplog.messages[3] == "theta:  b.long    1"
+
+
+def test_the_module_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, lingvo_pipe.nested_map;"
+        "assert not {'tensorflow', 'numpy', 'lingvo_pipe.hyperparams'} & {*sys.modules}"
+    )
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": ""}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
