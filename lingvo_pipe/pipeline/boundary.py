@@ -46,4 +46,6 @@ class Boundary:
 
     def differentiable(self, tensors: list[Any]) -> list[Any]:
         """Those of the tensors that have gradients."""
-        return [x for x, yes in zip(tensors, self.is_differentiable, strict=True) if yes]
+        return [
+            x for x, yes in zip(tensors, self.is_differentiable, strict=True) if yes
+        ]

@@ -46,8 +46,6 @@ class Channel:
     def receive(self) -> list[tf.Tensor]:
         """Receives the next message."""
         return [
-            tf.ensure_shape(
-                tf.raw_ops.Recv(tensor_type=spec.dtype, **ends), spec.shape
-            )
+            tf.ensure_shape(tf.raw_ops.Recv(tensor_type=spec.dtype, **ends), spec.shape)
             for spec, ends in zip(self._specs, self._ends, strict=True)
         ]

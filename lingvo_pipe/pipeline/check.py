@@ -68,7 +68,7 @@ def _out_of_order(schedule: Schedule) -> list[str]:
         if before and before.micro_batch > op.micro_batch:
             faults.append(
                 f"on device {device} the {op} stands after micro-batch "
-                f"{before.micro_batch}, but each stage must take them in ascending order"
+                f"{before.micro_batch}, but a stage must take them in ascending order"
             )
         last[op.kind, op.stage] = op
     return faults
@@ -93,6 +93,10 @@ def _stuck(schedule: Schedule) -> list[str]:
     for device, column in enumerate(schedule.columns):
         if positions[device] < len(column):
             op = column[positions[device]]
-            missing = [n for n in dependencies(op, schedule.num_stages) if n not in done]
-            faults.append(f"device {device} waits forever in the {op} for the {missing[0]}")
+            missing = [
+                n for n in dependencies(op, schedule.num_stages) if n not in done
+            ]
+            faults.append(
+                f"device {device} waits forever in the {op} for the {missing[0]}"
+            )
     return faults

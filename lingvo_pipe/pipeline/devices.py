@@ -65,8 +65,8 @@ def initialize_devices(wanted: int | Sequence[str]) -> list[str]:
     absent = [n for n in wanted if n.startswith("GPU") and _index(n) >= len(gpus)]
     if absent:
         raise ValueError(
-            f"Devices must be present; this machine has {len(gpus)} GPUs, so there is no "
-            f"{', '.join(absent).lower()}. Ask for fewer, or for CPU devices: "
+            f"Devices must be present; this machine has {len(gpus)} GPUs, so there is "
+            f"no {', '.join(absent).lower()}. Ask for fewer, or for CPU devices: "
             f"cpu:0..cpu:{len(wanted) - 1}."
         )
     num_cpus = 1 + max((_index(n) for n in wanted if n.startswith("CPU")), default=0)
@@ -94,8 +94,8 @@ def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
     """Full names of the devices that stages run on.
 
     Args:
-        names: full names, one for each stage; None: the first of this process's GPUs, or
-            of its CPU devices if it has no GPU.
+        names: full names, one for each stage; None: the first of this process's GPUs,
+            or of its CPU devices if it has no GPU.
         num_stages: K.
 
     Raises:

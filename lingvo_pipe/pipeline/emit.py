@@ -64,13 +64,11 @@ class Emitter:
             )
             for k, stage in enumerate(stages[:-1])
         ]
-        self._stashes = [
-            Stash(self._num_slots, stage.inputs.specs) for stage in stages
-        ]
+        self._stashes = [Stash(self._num_slots, stage.inputs.specs) for stage in stages]
         self._outputs = Stash(self._num_slots, stages[-1].outputs.specs)
 
     def emit(self, arguments: NestedMap) -> NestedMap:
-        """Emits the loops into the current graph, a function's without automatic control.
+        """Emits the loops into the current graph, one without automatic dependencies.
 
         Args:
             arguments: NestedMap of tensors or None:
@@ -143,7 +141,9 @@ class Emitter:
                 thetas=[arguments.thetas[stage] for stage in stages],
                 step=arguments.step,
                 inputs=arguments.inputs if 0 in stages else None,
-                targets=arguments.targets if self._stages[stages[-1]].has_loss else None,
+                targets=arguments.targets
+                if self._stages[stages[-1]].has_loss
+                else None,
             )
             start = NestedMap(
                 varying=self._initial(stages, constant),
@@ -229,7 +229,9 @@ class Emitter:
             if k
             else self._slice(state.constant.inputs, micro_batch)
         )
-        outputs, sums = stage.forward(*self._arguments(stage, state, local, micro_batch, inputs))
+        outputs, sums = stage.forward(
+            *self._arguments(stage, state, local, micro_batch, inputs)
+        )
         tensors = stage.outputs.tensors(outputs)
         varying.sums[local] = tf.nest.map_structure(tf.add, varying.sums[local], sums)
         if varying.stashes[local]:

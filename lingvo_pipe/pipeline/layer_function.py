@@ -36,7 +36,7 @@ class LayerFunctions:
 
     def __init__(self, do_eval: bool):
         self._do_eval = do_eval
-        self._functions: dict[Any, Callable] = {}
+        self._known: list[tuple[Any, Callable]] = []
 
     def __getitem__(self, layer: BaseLayer) -> Callable:
         """The function `(theta, path_hash, step, first_example, *args)` of a layer.
@@ -44,19 +44,19 @@ class LayerFunctions:
         It returns the layer's outputs and a dict of accumulated sums by the path of
         the accumulator relative to the layer.
         """
-        key = _identity(layer)
-        if key not in self._functions:
-            self._functions[key] = _make(layer, self._do_eval)
-        return self._functions[key]
+        identity = _identity(layer)
+        for known, function in self._known:
+            if known == identity:
+                return function
+        function = _make(layer, self._do_eval)
+        self._known.append((identity, function))
+        return function
 
 
 def _identity(layer: BaseLayer) -> Any:
     """What decides on a layer's forward pass: equal for layers that may share one."""
-    params = layer.params.Copy().Set(name="")
-    descendants = list(layer.Descendants())
-    if any(d.fns for d in descendants):
-        return layer.path
-    return params.ToText(), tuple(type(d) for d in descendants)
+    functions = [d.fns for d in layer.Descendants() if d.fns]
+    return layer.params.Copy().Set(name=""), functions
 
 
 def _make(layer: BaseLayer, do_eval: bool) -> Callable:
@@ -101,11 +101,13 @@ def accumulator_paths(layer: BaseLayer) -> Iterator[str]:
 def _check_graph(layer: BaseLayer, graph: Any) -> None:
     """Refuses what would differ between a forward pass and its recomputation."""
     where = f"that of a {type(layer).__name__} at {layer.path}"
-    captured = [t.name for t in graph.external_captures if t.dtype == tf.resource]
+    captured = [t for t in graph.external_captures if t.dtype == tf.resource]
     if captured:
+        variables = _root(layer).VariablePaths().items()
+        paths = [k for k, v in variables if any(v.handle is t for t in captured)]
         raise ValueError(
             f"FProp must take its weights from theta; {where} reads the variables "
-            f"{captured} directly. Use theta.<name> instead of self.vars or self.theta."
+            f"{paths} directly. Use theta.<name> instead of self.vars or self.theta."
         )
     library = graph.as_graph_def().library.function
     types = {op.type for op in graph.get_operations()}
@@ -123,3 +125,7 @@ def _check_graph(layer: BaseLayer, graph: Any) -> None:
             "use the forward context's uniform (or DropoutLayer), for statistics "
             "Accumulate."
         )
+
+
+def _root(layer: BaseLayer) -> BaseLayer:
+    return layer if layer.parent is None else _root(layer.parent)

@@ -9,14 +9,17 @@ each. Stages are contiguous and never empty, and every layer belongs to one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+import operator
+from collections.abc import Callable, Sequence
 
 
 def balanced_ends(costs: Sequence[float], num_stages: int) -> list[int]:
     """Splits layers so that the most expensive stage is as cheap as possible.
 
-    Exact, by dynamic programming over (stages, layers): O(num_stages · layers²). Among
-    equal optima the earlier stages are the larger ones.
+    Among the splits with that largest cost it takes one of least variance. Exact, by
+    dynamic programming: O(num_stages · layers²).
 
     Args:
         costs: of each layer, not negative.
@@ -35,30 +38,50 @@ def balanced_ends(costs: Sequence[float], num_stages: int) -> list[int]:
             f"{num_layers}; got {num_stages}. A stage can't be empty: use fewer stages "
             "or devices."
         )
-    total = [0.0]
-    for cost in costs:
-        total.append(total[-1] + cost)
-    # worst[n]: the smallest largest cost of layers n.. in the stages that remain.
-    worst = [total[-1] - total[start] for start in range(num_layers)]
+    total = list(itertools.accumulate(costs, initial=0.0))
+
+    def cost(start: int, end: int) -> float:
+        return total[end] - total[start]
+
+    ends = _optimal_ends(num_layers, num_stages, cost, max)
+    limit = max(cost(a, b) for a, b in itertools.pairwise([0, *ends]))
+
+    def square(start: int, end: int) -> float:
+        return cost(start, end) ** 2 if cost(start, end) <= limit else math.inf
+
+    return _optimal_ends(num_layers, num_stages, square, operator.add)
+
+
+def _optimal_ends(
+    num_layers: int,
+    num_stages: int,
+    cost: Callable[[int, int], float],
+    combine: Callable[[float, float], float],
+) -> list[int]:
+    """The split whose stages' costs, combined, are least; earlier stages larger."""
+    best = [cost(start, num_layers) for start in range(num_layers)]
     choices: list[list[int]] = []
     for remaining in range(2, num_stages + 1):
-        best, choice = [], []
-        for start in range(num_layers - remaining + 1):
-            ends = range(num_layers - remaining + 1, start, -1)
-            costs_by_end = [max(total[e] - total[start], worst[e]) for e in ends]
-            best.append(min(costs_by_end))
-            choice.append(ends[costs_by_end.index(best[-1])])
-        worst = best
+        last_start = num_layers - remaining
+        choice, value = [], []
+        for start in range(last_start + 1):
+            by_end = {
+                end: combine(cost(start, end), best[end])
+                for end in range(last_start + 1, start, -1)
+            }
+            choice.append(min(by_end, key=lambda end: by_end[end]))
+            value.append(by_end[choice[-1]])
         choices.append(choice)
-    ends_found = [0]
+        best = value
+    ends = [0]
     for choice in reversed(choices):
-        ends_found.append(choice[ends_found[-1]])
-    return [*ends_found[1:], num_layers]
+        ends.append(choice[ends[-1]])
+    return [*ends[1:], num_layers]
 
 
 def check_ends(ends: Sequence[int], num_layers: int) -> None:
-    """Raises ValueError unless `ends` ascends strictly from 1 or more to `num_layers`."""
-    ascending = all(a < b for a, b in zip([0, *ends], ends))
+    """Raises ValueError unless `ends` ascends strictly from 1 up to `num_layers`."""
+    ascending = all(a < b for a, b in itertools.pairwise([0, *ends]))
     if not ends or not ascending or ends[-1] != num_layers:
         raise ValueError(
             "splits must list the ends of the stages, ascending, none empty, the last "

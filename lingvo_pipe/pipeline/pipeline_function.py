@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.stage import LossFunction, Stage
 
 
 class PipelineFunction:
-    """`(thetas, step, inputs, targets) -> (gradients, metrics, accumulated, outputs)`."""
+    """Weights, step, inputs, targets -> gradients, metrics, totals, outputs."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class PipelineFunction:
         Returns:
             NestedMap:
                 gradients: for each stage, for each of its layers, in theta's structure;
-                    of the mean loss; None for what is not trained, and everywhere if the
-                    schedule has no backward.
+                    of the mean loss; None for what is not trained, and everywhere if
+                    the schedule has no backward.
                 metrics: NestedMap(name=(mean, weight)) over the mini-batch.
                 accumulated: dict of totals by the accumulators' paths.
                 outputs: the last stage's, stacked by micro-batch; None with a loss.
@@ -81,8 +81,15 @@ class PipelineFunction:
         packed = tf.nest.map_structure(
             lambda x: None if x is None else next(results), self._results
         )
-        packed.accumulated = dict(zip(self._accumulator_paths, packed.accumulated))
+        packed.accumulated = dict(
+            zip(self._accumulator_paths, packed.accumulated, strict=True)
+        )
         return packed
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The emitted graph."""
+        return self._function.graph
 
     def _emit(self, emitter: Emitter) -> None:
         def emit(*flat: tf.Tensor) -> list[tf.Tensor]:

@@ -10,6 +10,7 @@ micro-batches of B / M examples each.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,7 +65,9 @@ class PipeliningLayer(BaseLayer):
         super().__init__(params)
         p = self.params
         if not p.cell_tpl:
-            raise ValueError(f"cell_tpl must hold a layer; that of {self.path} is empty.")
+            raise ValueError(
+                f"cell_tpl must hold a layer; that of {self.path} is empty."
+            )
         if p.num_micro_batches < 1:
             raise ValueError(
                 "num_micro_batches must be at least 1; "
@@ -107,7 +110,11 @@ class PipeliningLayer(BaseLayer):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def ComputeMetrics(
-        self, theta: NestedMap, inputs: Sequence[Any], targets: Any, loss_fn: LossFunction
+        self,
+        theta: NestedMap,
+        inputs: Sequence[Any],
+        targets: Any,
+        loss_fn: LossFunction,
     ) -> NestedMap:
         """Runs the cells and the loss, pipelined, without gradients.
 
@@ -124,7 +131,11 @@ class PipeliningLayer(BaseLayer):
         return self._run(forward_only, theta, inputs, targets, loss_fn).metrics
 
     def ComputeGradients(
-        self, theta: NestedMap, inputs: Sequence[Any], targets: Any, loss_fn: LossFunction
+        self,
+        theta: NestedMap,
+        inputs: Sequence[Any],
+        targets: Any,
+        loss_fn: LossFunction,
     ) -> NestedMap:
         """Runs the cells and the loss forward and backward, pipelined.
 
@@ -183,8 +194,7 @@ class PipeliningLayer(BaseLayer):
         return self._functions[key](arguments)
 
     def _by_stage(self, cells: Sequence[Any]) -> list[list[Any]]:
-        starts = [0, *self._ends]
-        return [list(cells[a:b]) for a, b in zip(starts, self._ends)]
+        return [list(cells[a:b]) for a, b in itertools.pairwise([0, *self._ends])]
 
 
 def _shape_and_dtype(x: Any) -> Any:

@@ -64,7 +64,9 @@ class Stage:
         self.forward = tf.function(self._forward, **OUT_OF_LINE)
         self.backward = tf.function(self._backward, **OUT_OF_LINE)
         example = tf.TensorSpec([], tf.int64)
-        traced = self.forward.get_concrete_function(thetas, step, example, args, targets)
+        traced = self.forward.get_concrete_function(
+            thetas, step, example, args, targets
+        )
         outputs, self.sums = tf.nest.map_structure(_spec, traced.structured_outputs)
         self.outputs = Boundary(outputs)
 
@@ -79,7 +81,7 @@ class Stage:
         return [w for w, yes in zip(flat, self._trained, strict=True) if yes]
 
     def pack_trained(self, thetas: Any, values: list[Any]) -> Any:
-        """Values for the trained weights in the structure of `thetas`; None elsewhere."""
+        """Values for the trained weights in the structure of `thetas`; else None."""
         remaining = iter(values)
         flat = [next(remaining, None) if yes else None for yes in self._trained]
         return tf.nest.pack_sequence_as(thetas, flat)
@@ -148,8 +150,9 @@ class Stage:
         if weight_gradients and all(g is None for g in weight_gradients):
             paths = [layer.path for layer in self._layers]
             raise ValueError(
-                "The loss must depend on the weights that are trained; it depends on none "
-                f"of those of {paths}. Look for a tf.stop_gradient or an integer cast."
+                "The loss must depend on the weights that are trained; it depends on "
+                f"none of those of {paths}. Look for a tf.stop_gradient or an integer "
+                "cast."
             )
 
 

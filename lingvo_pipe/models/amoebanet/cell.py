@@ -52,7 +52,7 @@ class AmoebaCell(BaseLayer):
         widths = [p.num_filters, p.num_in if p.num_in_before is None else p.num_filters]
         widths += [p.num_filters] * len(self._cell.pairs)
         for i, pair in enumerate(self._cell.pairs):
-            for side, edge in zip(("left", "right"), pair):
+            for side, edge in zip(("left", "right"), pair, strict=True):
                 stride = 2 if p.reduction and edge.state < 2 else 1
                 self.CreateChild(
                     f"{side}_{i + 2}",
@@ -75,7 +75,7 @@ class AmoebaCell(BaseLayer):
                 self.children[f"{side}_{i + 2}"].FProp(
                     theta[f"{side}_{i + 2}"], states[edge.state]
                 )
-                for side, edge in zip(("left", "right"), pair)
+                for side, edge in zip(("left", "right"), pair, strict=True)
             )
             states.append(left + right)
         return tf.concat([states[i] for i in self._cell.concat], -1), last

@@ -70,7 +70,7 @@ def amoebanet(
 
 
 class _Chain:
-    """The layers so far, and the channels and relative sizes of the last two outputs."""
+    """The layers so far, and what is known of their last two outputs."""
 
     def __init__(
         self, genotype: str, num_image_channels: int, norm_tpl: InstantiableParams

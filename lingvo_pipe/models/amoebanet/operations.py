@@ -125,6 +125,7 @@ def operation(name: str, channels: Channels, stride: int) -> InstantiableParams:
     """
     if name not in _OPERATIONS:
         raise ValueError(
-            f"A genotype's operation must be one of {sorted(_OPERATIONS)}; got {name!r}."
+            f"A genotype's operation must be one of {sorted(_OPERATIONS)}; "
+            f"got {name!r}."
         )
     return _OPERATIONS[name](channels, stride)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from lingvo_pipe.pipeline.devices import (
+    initialize_devices,
+    parse_devices,
+    stage_devices,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        ("3", 3),
+        (" 1 ", 1),
+        ("cpu:0", ["CPU:0"]),
+        ("cpu:1, gpu:0", ["CPU:1", "GPU:0"]),
+        ("GPU:10", ["GPU:10"]),
+    ],
+)
+def test_devices_are_a_number_or_names(text: str, devices: int | list[str]) -> None:
+    assert parse_devices(text) == devices
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0", "at least 1 device; got 0"),
+        ("-2", "at least 1 device; got -2"),
+        ("cpu", r"no names of devices: \['cpu'\]"),
+        ("cpu:0,tpu:x,7", r"no names of devices: \['tpu:x', '7'\]"),
+        ("", "no names of devices"),
+        ("cpu:0,CPU:0", r"\['CPU:0'\] stand twice"),
+    ],
+)
+def test_other_text_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_devices(text)
+
+
+def test_absent_gpus_are_refused() -> None:
+    with pytest.raises(ValueError, match="no gpu:63"):
+        initialize_devices(["GPU:63"])
+
+
+def test_each_stage_needs_a_device() -> None:
+    with pytest.raises(ValueError, match="99 stages"):
+        stage_devices(None, 99)
+    with pytest.raises(ValueError, match="2 stages and 1 devices"):
+        stage_devices(["/device:CPU:0"], 2)
+    assert len(set(stage_devices(None, 4))) == 4

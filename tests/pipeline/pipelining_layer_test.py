@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedule import gpipe
+from tests.pipeline.example_layers import (
+    gradients,
+    image_batch,
+    image_cells,
+    loss_fn,
+    pipeline,
+    raw_values,
+    state_batch,
+    state_cells,
+)
+
+
+def test_weights_lie_on_the_device_of_their_stage() -> None:
+    layer = pipeline(state_cells(), [1, 3, 6], 2)
+    for i, cell in enumerate(layer.cells):
+        stage = next(s for s, end in enumerate([1, 3, 6]) if i < end)
+        assert layer.stage_of_cell(i) == stage
+        for variable in cell.VariablePaths().values():
+            assert variable.device == layer.devices[stage]
+    assert len(set(layer.devices)) == layer.num_stages == 3
+
+
+def test_what_is_not_trained_has_no_gradient() -> None:
+    layer = pipeline(image_cells(), 2, 2)
+    result = gradients(layer, image_batch(4))
+    norm = result.gradients.cells[0].sub[1]
+    assert norm.moving_mean is None
+    assert norm.gamma is not None
+    totals = result.accumulated.cells[0].sub[1]
+    assert float(totals.count) == 4 * 5 * 4
+
+
+class CountingLayer(BaseLayer):
+    """A dense layer that counts how often it is traced."""
+
+    traces = 0
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([3, 3]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        CountingLayer.traces += 1
+        return tf.matmul(x, theta.w)
+
+
+def test_alike_layers_are_traced_once_however_many() -> None:
+    targets = NestedMap(label=tf.zeros([4], tf.int32), weight=tf.ones([4]))
+    traces = []
+    for num_layers in (4, 12):
+        CountingLayer.traces = 0
+        layer = pipeline([CountingLayer.Params()] * num_layers, 4, 2)
+        gradients(layer, ([tf.ones([4, 3])], targets))
+        traces.append(CountingLayer.traces)
+    assert traces[0] == traces[1] == 1
+
+
+def test_another_run_of_the_same_shapes_traces_nothing() -> None:
+    layer, batch = pipeline([CountingLayer.Params()] * 2, 2, 2), state_batch(4)
+    batch[0][:] = [tf.ones([4, 3])]
+    gradients(layer, batch, step=1)
+    CountingLayer.traces = 0
+    gradients(layer, batch, step=2)
+    assert CountingLayer.traces == 0
+
+
+class RandomLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.dropout(x, 0.5)
+
+
+class HiddenRandomLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(x[0, 0] > 0, lambda: tf.nn.dropout(x, 0.5), lambda: x)
+
+
+class CapturingLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([3]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x * self.vars.w
+
+
+class ForgetfulLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.RegisterAccumulator("seen", [])
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (RandomLayer, r"RandomLayer at pipe/cells_0 .* \['RandomUniform'\]"),
+        (HiddenRandomLayer, r"pipe/cells_0 .* \['RandomUniform'\]"),
+        (CapturingLayer, r"reads the variables \['pipe/cells_0/w'\] directly"),
+        (ForgetfulLayer, r"pipe/cells_0 was not given \['seen'\]"),
+    ],
+)
+def test_a_layer_that_is_no_pure_function_is_refused(cell: Any, words: str) -> None:
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=2)
+    layer = pipeline([cell.Params(), dense], 2, 2)
+    batch = state_batch(4)
+    batch[0][:] = [tf.ones([4, 3])]
+    with pytest.raises(ValueError, match=words):
+        gradients(layer, batch)
+
+
+class FailingLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_less(tf.reduce_max(x), 0.0, message="the middle stage")
+        return x
+
+
+def test_an_error_within_a_stage_ends_the_step_instead_of_hanging() -> None:
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=3, has_bias=False)
+    layer = pipeline([dense, FailingLayer.Params(), dense.Copy()], 3, 2)
+    layer.vars.cells[0].w.assign(tf.ones([3, 3]))
+    batch = state_batch(4)
+    batch[0][:] = [tf.ones([4, 3])]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the middle stage"):
+        gradients(layer, batch)
+
+
+def test_a_loss_that_reaches_no_weight_is_refused() -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+
+    def stopped(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        return loss_fn(tf.stop_gradient(logits), targets)
+
+    with (
+        ForwardContext(step=tf.constant(0, tf.int64)),
+        pytest.raises(ValueError, match="loss must depend on the weights"),
+    ):
+        layer.ComputeGradients(raw_values(layer), inputs, targets, stopped)
+
+
+def test_metrics_without_a_loss_are_refused() -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    with (
+        ForwardContext(do_eval=True),
+        pytest.raises(ValueError, match=r"one called 'loss'.* \['other'\]"),
+    ):
+        layer.ComputeMetrics(
+            layer.theta,
+            inputs,
+            targets,
+            lambda x, t: NestedMap(other=loss_fn(x, t).loss),
+        )
+
+
+def test_gradients_are_zero_where_no_example_counts() -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    targets.weight = tf.zeros([4])
+    result = gradients(layer, (inputs, targets))
+    assert float(result.metrics.loss[0]) == 0.0
+    for gradient in tf.nest.flatten(result.gradients):
+        assert float(tf.reduce_max(tf.abs(gradient))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"cell_tpl": []}, "cell_tpl must hold a layer; that of pipe is empty"),
+        ({"num_micro_batches": 0}, "num_micro_batches must be at least 1; pipe has 0"),
+        ({"splits": 7}, "between 1 and the number of layers, 6; got 7"),
+        ({"splits": [2, 2, 6]}, r"none empty.* got \[2, 2, 6\]"),
+        ({"splits": 3, "devices": ["/device:CPU:0"]}, "3 stages and 1 devices"),
+    ],
+)
+def test_impossible_params_are_refused(params: dict[str, Any], words: str) -> None:
+    p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=state_cells())
+    with pytest.raises(ValueError, match=words):
+        p.Set(**params).Instantiate()
+
+
+def test_stages_of_equal_cells_keep_their_own_statistics() -> None:
+    """Alike layers share a function, not what they accumulate."""
+    norm = BatchNormLayer.Params().Set(dim=3)
+    layer = pipeline(
+        [norm, FCLayer.Params().Set(input_dim=3, output_dim=3), norm], 3, 2
+    )
+    batch = state_batch(4)
+    batch[0][:] = [tf.random.stateless_normal([4, 3], [1, 2]) + 5.0]
+    totals = gradients(layer, batch).accumulated.cells
+    assert abs(float(totals[0].shifted_sum[0])) > 4.0
+    assert not bool(tf.reduce_all(totals[0].shifted_sum == totals[2].shifted_sum))
+
+
+def test_the_graph_grows_neither_with_m_nor_within_alike_layers() -> None:
+    sizes = {}
+    for num_layers, num_micro_batches in [(4, 2), (4, 16), (12, 2)]:
+        layer = pipeline([CountingLayer.Params()] * num_layers, 2, num_micro_batches)
+        thetas = [raw_values(layer).cells[a::2] for a in range(2)]
+        function = PipelineFunction(
+            gpipe(2, num_micro_batches),
+            [layer.cells[a::2] for a in range(2)],
+            layer.devices,
+            NestedMap(
+                thetas=thetas,
+                step=None,
+                inputs=(tf.ones([num_micro_batches, 2, 3]),),
+                targets=NestedMap(
+                    label=tf.zeros([num_micro_batches, 2], tf.int32),
+                    weight=tf.ones([num_micro_batches, 2]),
+                ),
+            ),
+            loss_fn,
+            do_eval=False,
+            channel_prefix="pipe",
+        )
+        graph = function.graph.as_graph_def()
+        loops = [node for node in graph.node if node.op == "While"]
+        assert [loop.device for loop in loops] == layer.devices
+        layer_bodies = [f for f in graph.library.function if "MatMul" in str(f)]
+        sizes[num_layers, num_micro_batches] = (
+            len(graph.node) if num_layers == 4 else None,
+            len(layer_bodies),
+        )
+    assert sizes[4, 2] == sizes[4, 16]
+    assert sizes[4, 2][1] == sizes[12, 2][1]

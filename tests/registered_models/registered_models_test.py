@@ -1,0 +1,57 @@
+"""Every registered model, without being asked: nothing added escapes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import model_registry
+from lingvo_pipe.training.inspect_model import describe
+from lingvo_pipe.training.train_step import TrainStep
+
+model_registry.ImportAll()
+MODELS = model_registry.ListModels()
+
+
+def test_there_are_models() -> None:
+    assert "image.digits.AmoebaNetDigits" in MODELS
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_params_of_each_data_set_survive_their_text(name: str) -> None:
+    datasets = model_registry.GetDatasets(model_registry.GetClass(name))
+    assert {"Train", "Test"} <= set(datasets)
+    for dataset in datasets:
+        params = model_registry.GetParams(name, dataset)
+        again = model_registry.GetParams(name, dataset)
+        again.FromText(params.ToText())
+        assert again == params
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_can_be_described(name: str, tmp_path: Path) -> None:
+    model = model_registry.GetParams(name, "Train")
+    model.input.data_dir = str(tmp_path)
+    text = describe(model.task, model.input.Instantiate())
+    for cell in model.task.pipeline.cell_tpl:
+        assert cell.name in text
+    assert "total: " in text
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
+    model = model_registry.GetParams(name, "Train")
+    model.input.data_dir = str(tmp_path)
+    data, task = model.input.Instantiate(), model.task.Instantiate()
+    step = TrainStep(task)
+    before = {k: v.numpy().tobytes() for k, v in step.State().items()}
+    for batch in data.TrainBatches().take(2):
+        metrics = step(batch)
+        assert math.isfinite(float(metrics.loss[0]))
+    assert int(step.global_step) == 2
+    same = [k for k, v in step.State().items() if v.numpy().tobytes() == before[k]]
+    assert not same, "everything that is saved changes in training"
+    assert len(tf.nest.flatten(task.vars)) == len(task.VariablePaths())
