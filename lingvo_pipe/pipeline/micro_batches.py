@@ -26,15 +26,15 @@ def micro_batch_size(
             `wanted` is not B / M.
     """
     present = [x for x in tf.nest.flatten(tensors) if x is not None]
-    sizes = sorted({x.shape[0] if x.shape.rank else None for x in present}, key=str)
-    if len(sizes) != 1 or sizes[0] is None:
+    sizes = {x.shape[0] if x.shape.rank else None for x in present}
+    batch_size = sizes.pop() if len(sizes) == 1 else None
+    if batch_size is None:
         shapes = [tuple(x.shape) for x in present]
         raise ValueError(
             "Inputs and targets of a pipeline must have the same, known number of "
             f"examples in their first dimension; {where} was given shapes {shapes}. "
             "Batch with drop_remainder=True, or set the static shape."
         )
-    (batch_size,) = sizes
     if batch_size < 1 or batch_size % num_micro_batches:
         raise ValueError(
             "The mini-batch must be a positive multiple of num_micro_batches; "

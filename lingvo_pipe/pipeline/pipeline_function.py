@@ -40,7 +40,7 @@ class PipelineFunction:
         Args:
             schedule: what each device does; checked here.
             stage_layers: the layers of each stage.
-            devices: full names, one for each of the schedule's.
+            devices: full names, one for each stage.
             arguments: NestedMap(thetas, step, inputs, targets) of tensors or specs, as
                 the function will be called with; inputs and targets stacked by
                 micro-batch.
@@ -50,7 +50,6 @@ class PipelineFunction:
         """
         check(schedule)
         self._devices = devices
-        self._homes = schedule.device_of_stage()
         specs = tf.nest.map_structure(_spec, arguments)
         self._stages = _trace_stages(stage_layers, specs, loss_fn, do_eval)
         emitter = Emitter(
@@ -60,7 +59,7 @@ class PipelineFunction:
             micro_batch_size=_present(specs.inputs)[0].shape[1],
             channel_prefix=channel_prefix,
         )
-        self._tables = [np.array(table, np.int32) for table in emitter.tables()]
+        self._tables = [np.array(table, np.int32) for table in emitter.tables]
         self._arguments = NestedMap(specs, columns=[_spec(t) for t in self._tables])
         self._emit(emitter)
 
@@ -111,14 +110,14 @@ class PipelineFunction:
         """From totals to means, on the devices where the totals are."""
         last = self._stages[-1]
         metrics = NestedMap()
-        with tf.device(self._device(len(self._stages) - 1)):
+        with tf.device(self._devices[-1]):
             for name, (total, weight) in raw.sums[-1].metrics.items():
                 metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
         gradients = []
         for k, (stage, thetas) in enumerate(
             zip(self._stages, arguments.thetas, strict=True)
         ):
-            with tf.device(self._device(k)):
+            with tf.device(self._devices[k]):
                 means = [
                     tf.math.divide_no_nan(g, tf.cast(metrics.loss[1], g.dtype))
                     for g in raw.gradients[k]
@@ -134,9 +133,6 @@ class PipelineFunction:
             accumulated=accumulated,
             outputs=outputs,
         )
-
-    def _device(self, stage: int) -> str:
-        return self._devices[self._homes[stage]]
 
 
 def _trace_stages(

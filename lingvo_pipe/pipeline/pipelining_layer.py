@@ -75,7 +75,7 @@ class PipeliningLayer(BaseLayer):
             )
         self._ends = resolve_ends(p.splits, len(p.cell_tpl))
         self._devices = stage_devices(p.devices, len(self._ends))
-        self._functions: dict[Any, PipelineFunction] = {}
+        self._pipelines: dict[Any, PipelineFunction] = {}
         self.CreateChildren(
             "cells",
             p.cell_tpl,
@@ -181,8 +181,8 @@ class PipeliningLayer(BaseLayer):
         )
         specs = tf.nest.map_structure(_shape_and_dtype, arguments)
         key = (make_schedule, loss_fn, context.do_eval, repr(specs))
-        if key not in self._functions:
-            self._functions[key] = PipelineFunction(
+        if key not in self._pipelines:
+            self._pipelines[key] = PipelineFunction(
                 make_schedule(self.num_stages, p.num_micro_batches),
                 self._by_stage(self.cells),
                 self._devices,
@@ -191,7 +191,7 @@ class PipeliningLayer(BaseLayer):
                 context.do_eval,
                 channel_prefix=self.path,
             )
-        return self._functions[key](arguments)
+        return self._pipelines[key](arguments)
 
     def _by_stage(self, cells: Sequence[Any]) -> list[list[Any]]:
         return [list(cells[a:b]) for a, b in itertools.pairwise([0, *self._ends])]

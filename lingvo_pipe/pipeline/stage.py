@@ -131,10 +131,12 @@ class Stage:
             tape.watch([inputs, weights])
             outputs, sums = self._forward(thetas, step, first_example, args, targets)
             if self.has_loss:
-                goal, output_gradients = sums.metrics.loss[0], None
+                goal = sums.metrics.loss[0]
             else:
                 goal = self.outputs.differentiable(self.outputs.tensors(outputs))
-        gradients = tape.gradient(goal, inputs + weights, output_gradients)
+        gradients = tape.gradient(
+            goal, inputs + weights, None if self.has_loss else output_gradients
+        )
         input_gradients, weight_gradients = (
             gradients[: len(inputs)],
             gradients[len(inputs) :],

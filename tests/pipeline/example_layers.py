@@ -20,7 +20,7 @@ from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
-NUM_CLASSES = 5
+NUM_CLASSES = 3
 
 
 class ResidualLayer(BaseLayer):
@@ -144,8 +144,9 @@ def raw_values(layer: BaseLayer) -> NestedMap:
 
 def gradients(layer: PipeliningLayer, batch: Any, step: int = 3) -> NestedMap:
     """Metrics, gradients and totals of a pipeline for a batch."""
+    inputs, targets = batch
     with ForwardContext(step=tf.constant(step, tf.int64)):
-        return layer.ComputeGradients(raw_values(layer), *batch, loss_fn)
+        return layer.ComputeGradients(raw_values(layer), inputs, targets, loss_fn)
 
 
 def plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:

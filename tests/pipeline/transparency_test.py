@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -70,8 +71,8 @@ def test_batch_norm_normalises_by_micro_batch() -> None:
     layer, (inputs, targets) = pipeline(image_cells(), 3, 2), image_batch(8)
     result = gradients(layer, (inputs, targets))
     halves = [
-        ([inputs[0][a : a + 4]], targets.Transform(lambda t, a=a: t[a : a + 4]))
-        for a in (0, 4)
+        ([inputs[0][half]], targets.Transform(operator.itemgetter(half)))
+        for half in (slice(0, 4), slice(4, 8))
     ]
     parts = [
         _plain_gradients(layer, half, first_example=4 * i)
