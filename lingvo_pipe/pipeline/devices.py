@@ -57,6 +57,7 @@ def initialize_devices(wanted: int | Sequence[str]) -> list[str]:
 
     Raises:
         ValueError: if more GPUs are asked for than there are.
+        RuntimeError: if TensorFlow has run something before, on other devices.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if isinstance(wanted, int):
@@ -79,6 +80,16 @@ def _index(name: str) -> int:
 
 
 def _configure(num_cpus: int, num_devices: int) -> None:
+    try:
+        _set_options(num_cpus, num_devices)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "Devices must be initialized before TensorFlow runs anything; it has, with "
+            f"other devices or threads ({error}). Call initialize_devices first of all."
+        ) from error
+
+
+def _set_options(num_cpus: int, num_devices: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, num_devices))
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -76,7 +76,7 @@ class PipelineFunction:
                 outputs: the last stage's, stacked by micro-batch; None with a loss.
         """
         flat = _present(NestedMap(arguments, columns=self._tables))
-        results = iter(self._function(*flat))
+        results = iter(self._without_gradient(*flat))
         packed = tf.nest.map_structure(
             lambda x: None if x is None else next(results), self._results
         )
@@ -84,6 +84,18 @@ class PipelineFunction:
             zip(self._accumulator_paths, packed.accumulated, strict=True)
         )
         return packed
+
+    @tf.custom_gradient
+    def _without_gradient(self, *flat: tf.Tensor) -> Any:
+        """The function's results; the loops have no gradient that could be taken."""
+
+        def refuse(*unused: tf.Tensor) -> None:
+            raise ValueError(
+                "A run of a PipeliningLayer keeps nothing for a gradient; there is "
+                "none to take through FProp or ComputeMetrics. Use ComputeGradients."
+            )
+
+        return self._function(*map(tf.stop_gradient, flat)), refuse
 
     @property
     def graph(self) -> tf.Graph:

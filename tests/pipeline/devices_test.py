@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import (
     initialize_devices,
@@ -42,6 +43,13 @@ def test_other_text_is_refused(text: str, words: str) -> None:
 def test_absent_gpus_are_refused() -> None:
     with pytest.raises(ValueError, match="no gpu:63"):
         initialize_devices(["GPU:63"])
+
+
+def test_devices_can_not_be_changed_once_tensorflow_runs() -> None:
+    tf.constant(1.0)
+    initialize_devices(4)  # the same again is no change
+    with pytest.raises(RuntimeError, match="Call initialize_devices first of all"):
+        initialize_devices(5)
 
 
 def test_each_stage_needs_a_device() -> None:

@@ -171,6 +171,18 @@ def test_metrics_without_a_loss_are_refused() -> None:
         )
 
 
+def test_a_gradient_through_a_forward_pass_is_refused() -> None:
+    """Rather than being None, or wrong."""
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    step = tf.constant(0, tf.int64)
+    with ForwardContext(step=step), tf.GradientTape(persistent=True) as tape:
+        outputs = layer.FProp(layer.theta, *inputs)
+        metrics = layer.ComputeMetrics(layer.theta, inputs, targets, loss_fn)
+    for result in (outputs, metrics.loss[0]):
+        with pytest.raises(ValueError, match="Use ComputeGradients"):
+            tape.gradient(result, layer.vars.cells[1].dense.w)
+
+
 def test_gradients_are_zero_where_no_example_counts() -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
     targets.weight = tf.zeros([4])
