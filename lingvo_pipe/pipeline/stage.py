@@ -12,7 +12,7 @@ order of additions is the same for every schedule and number of stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -106,10 +106,11 @@ class Stage:
         if self._loss_fn is None:
             return NestedMap()
         metrics = self._loss_fn(outputs, targets)
-        if "loss" not in metrics:
+        if not isinstance(metrics, Mapping) or "loss" not in metrics:
+            found = sorted(metrics) if isinstance(metrics, Mapping) else metrics
             raise ValueError(
-                "The metrics of a model must have one called 'loss', a pair (mean, "
-                f"weight); ComputeLoss returned {sorted(metrics)}."
+                "The metrics of a model must be a map name -> (mean, weight) with one "
+                f"called 'loss'; ComputeLoss returned {found}."
             )
         return NestedMap(
             {name: (mean * weight, weight) for name, (mean, weight) in metrics.items()}
@@ -130,31 +131,28 @@ class Stage:
         with tf.GradientTape() as tape:
             tape.watch([inputs, weights])
             outputs, sums = self._forward(thetas, step, first_example, args, targets)
-            if self.has_loss:
-                goal = sums.metrics.loss[0]
-            else:
-                goal = self.outputs.differentiable(self.outputs.tensors(outputs))
-        gradients = tape.gradient(
-            goal, inputs + weights, None if self.has_loss else output_gradients
-        )
-        input_gradients, weight_gradients = (
-            gradients[: len(inputs)],
-            gradients[len(inputs) :],
-        )
-        self._check_connected(weight_gradients)
+        outputs = self.outputs.differentiable(self.outputs.tensors(outputs))
+        if self.has_loss:
+            goal = sums.metrics.loss[0]
+            gradients = tape.gradient(goal, inputs + weights + outputs)
+            self._check_connected(gradients[len(inputs + weights) :])
+        else:
+            gradients = tape.gradient(outputs, inputs + weights, output_gradients)
         added = [
             total if gradient is None else total + tf.convert_to_tensor(gradient)
-            for total, gradient in zip(accumulators, weight_gradients, strict=True)
+            for total, gradient in zip(
+                accumulators, gradients[len(inputs) :][: len(weights)], strict=True
+            )
         ]
-        return list(map(_zeros_for_none, input_gradients, inputs)), added
+        return list(map(_zeros_for_none, gradients, inputs)), added
 
-    def _check_connected(self, weight_gradients: list[Any]) -> None:
-        if weight_gradients and all(g is None for g in weight_gradients):
-            paths = [layer.path for layer in self._layers]
+    def _check_connected(self, output_gradients: list[Any]) -> None:
+        """Raises ValueError if nothing would be learned."""
+        if all(gradient is None for gradient in output_gradients):
             raise ValueError(
-                "The loss must depend on the weights that are trained; it depends on "
-                f"none of those of {paths}. Look for a tf.stop_gradient or an integer "
-                "cast."
+                "The loss must depend on the last layer's outputs; that of "
+                f"{self._layers[-1].path} does not, as gradients go. Look for a "
+                "tf.stop_gradient, a comparison or an integer cast in ComputeLoss."
             )
 
 

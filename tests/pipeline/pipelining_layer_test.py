@@ -144,7 +144,7 @@ def test_an_error_within_a_stage_ends_the_step_instead_of_hanging() -> None:
         gradients(layer, batch)
 
 
-def test_a_loss_that_reaches_no_weight_is_refused() -> None:
+def test_a_loss_without_gradient_is_refused() -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
 
     def stopped(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
@@ -152,7 +152,7 @@ def test_a_loss_that_reaches_no_weight_is_refused() -> None:
 
     with (
         ForwardContext(step=tf.constant(0, tf.int64)),
-        pytest.raises(ValueError, match="loss must depend on the weights"),
+        pytest.raises(ValueError, match="loss must depend on the last layer's outputs"),
     ):
         layer.ComputeGradients(raw_values(layer), inputs, targets, stopped)
 
@@ -161,7 +161,7 @@ def test_metrics_without_a_loss_are_refused() -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
     with (
         ForwardContext(do_eval=True),
-        pytest.raises(ValueError, match=r"one called 'loss'.* \['other'\]"),
+        pytest.raises(ValueError, match=r"called 'loss'.* \['other'\]"),
     ):
         layer.ComputeMetrics(
             layer.theta,
