@@ -7,7 +7,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
 
 _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -33,6 +35,7 @@ def GetFn(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
     if name not in _ACTIVATIONS:
         raise ValueError(
             f"An activation must be one of {sorted(_ACTIVATIONS)}; got {name!r}."
+            f"{did_you_mean(str(name), _ACTIVATIONS)}"
         )
     return _ACTIVATIONS[name]
 
@@ -58,12 +61,4 @@ class ActivationLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
         """One operation an element."""
-        return elementwise_meta(shapes[0])
-
-
-def elementwise_meta(shape: tuple, flops_an_element: int = 1) -> NestedMap:
-    """The cost of a layer that keeps its input's shape."""
-    num_elements = 1
-    for n in shape:
-        num_elements *= n
-    return NestedMap(flops=flops_an_element * num_elements, out_shapes=(tuple(shape),))
+        return elementwise_cost(shapes[0], int(p.activation != "NONE"))

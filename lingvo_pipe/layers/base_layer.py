@@ -13,21 +13,25 @@ made in `__init__`; afterwards it does not change.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.layers import forward_context, random_streams, weight_init
+from lingvo_pipe import hyperparams
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import forward_context, names
+from lingvo_pipe.layers.accumulators import checked_share
 from lingvo_pipe.layers.construction import (
     LayerType,
-    parent_of_next,
+    check_devices,
+    check_initialized,
+    check_under_construction,
+    make_child,
     resolve_params,
 )
 from lingvo_pipe.layers.layer_tree import find_descendant, map_layers
-from lingvo_pipe.layers.weight_params import check_shape
+from lingvo_pipe.layers.weight_params import check_shape, create_variable
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -55,11 +59,6 @@ class BaseLayer(metaclass=LayerType):
         p.Define("params_init", None, "None: the parent's; else WeightInit.Xavier().")
         return p
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "FProp" in cls.__dict__:
-            cls.FProp = _in_name_scope(cls.FProp)  # type: ignore[method-assign]
-
     _parent: BaseLayer | None
     _under_construction: bool
 
@@ -67,15 +66,12 @@ class BaseLayer(metaclass=LayerType):
         """Initialises the layer.
 
         Raises:
-            ValueError: if `params.name` is empty or no valid name.
+            ValueError: if `params.name` is empty or no valid name, or a dtype is none
+                of floating-point numbers.
         """
+        name = params.name
+        names.check_layer_name(name, self, self._parent)
         self._params = resolve_params(params, self._parent)
-        name = self._params.name
-        if not name or "/" in name:
-            raise ValueError(
-                f"A layer must have a name without '/'; {type(self).__name__} has "
-                f"{name!r}. Set it: params.Set(name='...')."
-            )
         self._path = f"{self._parent.path}/{name}" if self._parent else name
         self._children: dict[str, Any] = {}
         self._variables: dict[str, tf.Variable] = {}
@@ -133,9 +129,14 @@ class BaseLayer(metaclass=LayerType):
         Args:
             name: of the list or dict.
             params: of the layers.
-            devices: for a list, the device of each layer's variables; None: the current.
+            devices: for a list, where each layer's variables go; None: the current one.
+
+        Raises:
+            ValueError: as `CreateChild`; or if `devices` is not one for each layer of a
+                list.
         """
         self._check_new(name)
+        check_devices(devices, params, f"{self.path}/{name}")
         if isinstance(params, Mapping):
             self._children[name] = NestedMap()
             for key in sorted(params):
@@ -146,7 +147,7 @@ class BaseLayer(metaclass=LayerType):
                 with tf.device(devices[i]) if devices else contextlib.nullcontext():
                     self._children[name].append(self._make(f"{name}_{i}", p))
 
-    def CreateVariable(self, name: str, params: Params) -> None:
+    def CreateVariable(self, name: str, params: hyperparams.Params) -> None:
         """Creates a variable as `self.vars.<name>` on the current device.
 
         Args:
@@ -154,21 +155,8 @@ class BaseLayer(metaclass=LayerType):
             params: see `WeightParams`.
         """
         self._check_new(name)
-        p = self.params
         path = f"{self.path}/{name}"
-        check_shape(params.shape, path)
-        init = params.init if params.init is not None else p.params_init
-        self._variables[name] = tf.Variable(
-            functools.partial(
-                weight_init.initial_value,
-                init,
-                list(params.shape),
-                params.dtype or p.dtype,
-                random_streams.seed_pair(p.random_seed, path),
-            ),
-            trainable=params.trainable,
-            name=path,
-        )
+        self._variables[name] = create_variable(params, self.params, path)
 
     def RegisterAccumulator(
         self, name: str, shape: Sequence[int], dtype: tf.DType = tf.float32
@@ -179,6 +167,7 @@ class BaseLayer(metaclass=LayerType):
         `PostTrainingStepUpdate`.
         """
         self._check_new(name)
+        check_shape(shape, f"{self.path}/{name}")
         self._accumulators[name] = tf.TensorSpec(shape, dtype)
 
     def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
@@ -187,6 +176,7 @@ class BaseLayer(metaclass=LayerType):
         Raises:
             ValueError: if there is one of this name and `replace` is False.
         """
+        names.check_key(name, self)
         if name in self._functions and not replace:
             raise ValueError(
                 f"A function's name must be new; {self.path} has {name!r}. "
@@ -264,13 +254,13 @@ class BaseLayer(metaclass=LayerType):
         """Computes the outputs from theta and the inputs alone."""
         raise NotImplementedError(f"{type(self).__name__}.FProp")
 
-    def FPropDefaultTheta(self, *args: Any) -> Any:
+    def FPropDefaultTheta(self, *args: Any, **kwargs: Any) -> Any:
         """`FProp` with the variables' present values."""
-        return self.FProp(self.theta, *args)
+        return self.FProp(self.theta, *args, **kwargs)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`FProp` with the variables' present values."""
-        return self.FProp(self.theta, *args)
+        return self.FProp(self.theta, *args, **kwargs)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -287,16 +277,14 @@ class BaseLayer(metaclass=LayerType):
         raise NotImplementedError(f"{cls.__name__}.FPropMeta")
 
     def Accumulate(self, name: str, value: tf.Tensor) -> None:
-        """Adds this forward pass's share to the accumulator `name`."""
-        if name not in self._accumulators:
-            raise ValueError(
-                f"Accumulate takes a registered name; {self.path} has "
-                f"{sorted(self._accumulators)}, got {name!r}. Call "
-                "RegisterAccumulator in __init__."
-            )
-        spec = self._accumulators[name]
-        value = tf.ensure_shape(tf.cast(value, spec.dtype), spec.shape)
-        forward_context.current().accumulate(f"{self.path}/{name}", value)
+        """Adds this forward pass's share to the accumulator `name`.
+
+        Raises:
+            ValueError: if none of this name was registered, or the value has not the
+                shape it was registered with.
+        """
+        share = checked_share(self._accumulators, name, value, self.path)
+        forward_context.current().accumulate(f"{self.path}/{name}", share)
 
     def AccumulatedTree(self, totals: Mapping[str, tf.Tensor]) -> NestedMap:
         """Totals by the accumulators' paths -> the structure of `accumulators`."""
@@ -322,7 +310,8 @@ class BaseLayer(metaclass=LayerType):
     # Private.
 
     def __getattr__(self, name: str) -> Any:
-        children = self.__dict__.get("_children", {})
+        check_initialized(self, name)
+        children = self._children
         if name in children:
             return children[name]
         raise AttributeError(
@@ -343,41 +332,12 @@ class BaseLayer(metaclass=LayerType):
         return tree
 
     def _make(self, name: str, params: InstantiableParams) -> BaseLayer:
-        params = params.Copy()
-        if not params.name:
-            params.name = name
-        with parent_of_next(self):
-            layer = params.Instantiate()
-        if any(layer.params.name == sibling.params.name for sibling in self._flat()):
-            raise ValueError(
-                "Siblings must have different names, for the paths of their variables; "
-                f"{self.path} has two called {layer.params.name!r}. Set params.name."
-            )
-        return layer
+        return make_child(self, name, params, self._flat())
 
     def _flat(self) -> list[BaseLayer]:
         return tf.nest.flatten(list(self._children.values()))
 
     def _check_new(self, name: str) -> None:
-        if not self._under_construction:
-            raise ValueError(
-                f"A layer's parts are made in its __init__; {self.path} was asked for "
-                f"{name!r} afterwards. Move the call into __init__."
-            )
+        check_under_construction(self, name)
         taken = {*self._children, *self._variables, *self._accumulators}
-        if name in taken or hasattr(type(self), name):
-            raise ValueError(
-                "A layer's parts must have names of their own, unlike its methods'; "
-                f"{self.path} has {name!r} already. Choose another name."
-            )
-
-
-def _in_name_scope(fprop: Callable) -> Callable:
-    """Wraps an FProp so that its operations carry the layer's name."""
-
-    @functools.wraps(fprop)
-    def wrapped(self: BaseLayer, *args: Any, **kwargs: Any) -> Any:
-        with tf.name_scope(self.params.name):
-            return fprop(self, *args, **kwargs)
-
-    return wrapped
+        names.check_part_name(name, taken, self)

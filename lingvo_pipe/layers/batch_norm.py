@@ -10,13 +10,12 @@ Shapes: C channels; inputs are `[..., C]` and all other dimensions are averaged 
 
 from __future__ import annotations
 
-import math
-
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.activation import elementwise_meta
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.forward_cost import elementwise_cost
+from lingvo_pipe.layers.input_shape import check_channels
 from lingvo_pipe.layers.weight_init import WeightInit
 from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
@@ -41,84 +40,103 @@ class BatchNormLayer(BaseLayer):
         p = self.params
         if not 0.0 <= p.decay < 1.0:
             raise ValueError(f"decay must lie in [0, 1); {self.path} has {p.decay}.")
-        # Moments are never kept in half precision: it counts no further than 256.
+        if not p.epsilon > 0.0:
+            raise ValueError(f"epsilon must be positive; {self.path} has {p.epsilon}.")
+        # Moving averages are never kept in half precision: small steps would be lost.
         wide = tf.float64 if p.dtype == tf.float64 else tf.float32
         zeros, ones = WeightInit.Constant(0.0), WeightInit.Constant(1.0)
         self.CreateVariable("beta", WeightParams([p.dim], zeros))
         self.CreateVariable("gamma", WeightParams([p.dim], ones))
         for name, init in (("moving_mean", zeros), ("moving_variance", ones)):
             self.CreateVariable(name, WeightParams([p.dim], init, wide, False))
-        self.RegisterAccumulator("count", [], wide)
-        self.RegisterAccumulator("shifted_sum", [p.dim], wide)
-        self.RegisterAccumulator("shifted_square_sum", [p.dim], wide)
+        # In float64 a variance much smaller than the squared mean survives the sums.
+        self.RegisterAccumulator("count", [], tf.float64)
+        self.RegisterAccumulator("sum", [p.dim], tf.float64)
+        self.RegisterAccumulator("square_sum", [p.dim], tf.float64)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """`[..., C]` -> `[..., C]`."""
+        p = self.params
+        check_channels(inputs, p.dim, self.path)
         inputs = tf.cast(inputs, self.fprop_dtype)
+        normalize = _fused if inputs.dtype in _FUSED_DTYPES else _composed
         if self.do_eval:
-            mean, variance = theta.moving_mean, theta.moving_variance
-            return self._normalize(theta, inputs, mean, variance)
-        if inputs.dtype in _FUSED_DTYPES:
-            outputs, mean, variance = self._normalize_fused(theta, inputs)
-        else:
-            mean, variance = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
-            outputs = self._normalize(theta, inputs, mean, variance)
-        self._accumulate(theta, _num_rows(inputs), mean, variance)
+            moments = (theta.moving_mean, theta.moving_variance)
+            return normalize(theta, inputs, p.epsilon, moments)[0]
+        outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
+        self._accumulate(_num_rows(inputs), mean, variance)
         return outputs
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Moves the averages by the mini-batch's moments."""
         moving = self.vars
         with tf.device(moving.moving_mean.device):
-            shift = accumulated.shifted_sum / accumulated.count
-            variance = accumulated.shifted_square_sum / accumulated.count - shift**2
-            rate = 1.0 - self.params.decay
-            # The sums are about the old mean, so the old mean moves by their shift.
-            moving.moving_variance.assign_add(rate * (variance - moving.moving_variance))
-            moving.moving_mean.assign_add(rate * shift)
+            mean = accumulated.sum / accumulated.count
+            variance = accumulated.square_sum / accumulated.count - mean**2
+            self._move(moving.moving_mean, mean)
+            self._move(moving.moving_variance, tf.maximum(variance, 0.0))
 
-    def _normalize(
-        self, theta: NestedMap, inputs: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
-    ) -> tf.Tensor:
-        factor = tf.math.rsqrt(variance + self.params.epsilon)
-        factor = tf.cast(factor, inputs.dtype) * theta.gamma
-        return inputs * factor + (theta.beta - tf.cast(mean, inputs.dtype) * factor)
-
-    def _normalize_fused(
-        self, theta: NestedMap, inputs: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        image = inputs
-        if inputs.shape.rank != 4:
-            image = tf.reshape(inputs, [-1, 1, 1, self.params.dim])
-        outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
-            x=image,
-            scale=tf.cast(theta.gamma, tf.float32),
-            offset=tf.cast(theta.beta, tf.float32),
-            mean=tf.zeros([0]),
-            variance=tf.zeros([0]),
-            epsilon=self.params.epsilon,
-            is_training=True,
-        )
-        # The operation divides by n - 1 what it returns, by n what it normalises with.
-        num_rows = _num_rows(inputs)
-        biased = variance * (max(num_rows - 1, 1) / num_rows)
-        return tf.reshape(outputs, tf.shape(inputs)), mean, biased
+    def _move(self, average: tf.Variable, value: tf.Tensor) -> None:
+        step = tf.cast(value, average.dtype) - average
+        average.assign_add((1.0 - self.params.decay) * step)
 
     def _accumulate(
-        self, theta: NestedMap, num_rows: int, mean: tf.Tensor, variance: tf.Tensor
+        self, num_rows: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
     ) -> None:
-        # Sums about the moving mean, not about zero: a variance that is much smaller
-        # than the squared mean survives.
-        shift = mean - tf.cast(theta.moving_mean, mean.dtype)
-        self.Accumulate("count", tf.constant(num_rows, tf.float32))
-        self.Accumulate("shifted_sum", num_rows * shift)
-        self.Accumulate("shifted_square_sum", num_rows * (variance + shift**2))
+        mean, variance = (tf.cast(x, tf.float64) for x in (mean, variance))
+        self.Accumulate("count", num_rows)
+        self.Accumulate("sum", num_rows * mean)
+        self.Accumulate("square_sum", num_rows * (variance + mean**2))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
         """Moments, and product and sum, for each element."""
-        return elementwise_meta(shapes[0], 8)
+        return elementwise_cost(shapes[0], 8)
 
 
-def _num_rows(inputs: tf.Tensor) -> int:
-    return math.prod(inputs.shape[:-1])
+def _num_rows(inputs: tf.Tensor) -> tf.Tensor:
+    """Number of values a channel, as float64."""
+    size = tf.cast(tf.size(inputs, tf.int64), tf.float64)
+    return size / inputs.shape[-1]
+
+
+def _composed(
+    theta: NestedMap,
+    inputs: tf.Tensor,
+    epsilon: float,
+    moments: tuple[tf.Tensor, tf.Tensor] | None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns (outputs, mean, variance); by the inputs' own moments if given none."""
+    if moments is None:
+        moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
+    mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)
+    factor = theta.gamma * tf.math.rsqrt(variance + epsilon)
+    return (inputs - mean) * factor + theta.beta, mean, variance
+
+
+def _fused(
+    theta: NestedMap,
+    inputs: tf.Tensor,
+    epsilon: float,
+    moments: tuple[tf.Tensor, tf.Tensor] | None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """`_composed` as one operation, in float32 whatever the inputs' dtype."""
+    image = inputs
+    if inputs.shape.rank != 4:
+        image = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])
+    mean, variance = moments or (tf.zeros([0]), tf.zeros([0]))
+    outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+        x=image,
+        scale=tf.cast(theta.gamma, tf.float32),
+        offset=tf.cast(theta.beta, tf.float32),
+        mean=tf.cast(mean, tf.float32),
+        variance=tf.cast(variance, tf.float32),
+        epsilon=epsilon,
+        is_training=moments is None,
+    )
+    if moments is None:
+        # The operation divides by n - 1 what it returns, by n what it normalises with.
+        n = _num_rows(inputs)
+        biased = tf.cast(variance, n.dtype) * ((n - 1.0) / n)
+        variance = tf.where(n > 1.0, biased, tf.zeros_like(biased))
+    return tf.reshape(outputs, tf.shape(inputs)), mean, variance

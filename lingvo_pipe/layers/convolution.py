@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.input_shape import check_channels
 from lingvo_pipe.layers.weight_init import WeightInit
 from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
@@ -20,8 +21,18 @@ _PADDINGS = ("SAME", "VALID")
 
 
 def out_size(size: int, window: int, stride: int, padding: str) -> int:
-    """Number of places of a window of `window` along `size`."""
-    return -(-(size if padding == "SAME" else size - window + 1) // stride)
+    """Number of places of a window of `window` along `size`.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    places = -(-(size if padding == "SAME" else size - window + 1) // stride)
+    if places < 1:
+        raise ValueError(
+            f"A VALID window must fit into the image; one of {window} does not into "
+            f"{size}. Set padding='SAME', or hand on larger images."
+        )
+    return places
 
 
 def check_padding(padding: str, where: str) -> None:
@@ -32,12 +43,25 @@ def check_padding(padding: str, where: str) -> None:
         )
 
 
+def _check_window(p: InstantiableParams, where: str) -> None:
+    """Raises ValueError for what TensorFlow refuses late or computes wrongly."""
+    check_padding(p.padding, where)
+    if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
+        raise ValueError(
+            "A convolution must have a stride or a dilation, not both; "
+            f"{where} has filter_stride={list(p.filter_stride)} and "
+            f"dilation_rate={list(p.dilation_rate)}. Use two layers."
+        )
+
+
 def _image_out_shape(
     p: InstantiableParams, shape: tuple, num_channels: int
 ) -> tuple[int, int, int, int]:
     batch, height, width, _ = shape
     dilation = p.dilation_rate
-    window = [(n - 1) * d + 1 for n, d in zip(p.filter_shape[:2], dilation)]
+    window = [
+        (n - 1) * d + 1 for n, d in zip(p.filter_shape[:2], dilation, strict=True)
+    ]
     return (
         batch,
         out_size(height, window[0], p.filter_stride[0], p.padding),
@@ -67,7 +91,7 @@ class Conv2DLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        check_padding(p.padding, self.path)
+        _check_window(p, self.path)
         self.CreateVariable("w", WeightParams(p.filter_shape))
         if p.bias:
             self.CreateVariable(
@@ -77,7 +101,9 @@ class Conv2DLayer(BaseLayer):
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """`[B, H, W, I]` -> `[B, H', W', O]`."""
         p = self.params
-        outputs = tf.nn.conv2d(
+        check_channels(inputs, p.filter_shape[2], self.path)
+        # Of TensorFlow's two, the one whose dilated gradient the CPU has in any dtype.
+        outputs = tf.nn.convolution(
             tf.cast(inputs, self.fprop_dtype),
             theta.w,
             strides=list(p.filter_stride),
@@ -88,9 +114,9 @@ class Conv2DLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """2·window·I for each output element."""
+        """2·window·I for each output element, and 1 for the bias."""
         out_shape = _image_out_shape(p, shapes[0], p.filter_shape[3])
-        flops = 2 * math.prod(p.filter_shape[:3]) * math.prod(out_shape)
+        flops = (2 * math.prod(p.filter_shape[:3]) + p.bias) * math.prod(out_shape)
         return NestedMap(flops=flops, out_shapes=(out_shape,))
 
 
@@ -110,14 +136,15 @@ class DepthwiseConv2DLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        check_padding(p.padding, self.path)
+        _check_window(p, self.path)
         if p.filter_stride[0] != p.filter_stride[1]:
             raise ValueError(
                 "A depthwise convolution must have equal strides; "
                 f"{self.path} has {p.filter_stride}. Set filter_stride."
             )
-        # A filter's inputs are its window; its outputs, the window once a filter.
-        self.CreateVariable("w", WeightParams(p.filter_shape, init=p.params_init))
+        window = p.filter_shape[0] * p.filter_shape[1]
+        fans = (window, window * p.filter_shape[3])  # A channel never sees another.
+        self.CreateVariable("w", WeightParams(p.filter_shape, fans=fans))
         if p.bias:
             channels = p.filter_shape[2] * p.filter_shape[3]
             self.CreateVariable("b", WeightParams([channels], WeightInit.Constant()))
@@ -125,6 +152,7 @@ class DepthwiseConv2DLayer(BaseLayer):
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """`[B, H, W, I]` -> `[B, H', W', I·M]`."""
         p = self.params
+        check_channels(inputs, p.filter_shape[2], self.path)
         outputs = tf.nn.depthwise_conv2d(
             tf.cast(inputs, self.fprop_dtype),
             theta.w,
@@ -136,10 +164,10 @@ class DepthwiseConv2DLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """2·window for each output element."""
+        """2·window for each output element, and 1 for the bias."""
         channels = p.filter_shape[2] * p.filter_shape[3]
         out_shape = _image_out_shape(p, shapes[0], channels)
-        flops = 2 * math.prod(p.filter_shape[:2]) * math.prod(out_shape)
+        flops = (2 * math.prod(p.filter_shape[:2]) + p.bias) * math.prod(out_shape)
         return NestedMap(flops=flops, out_shapes=(out_shape,))
 
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context
-from lingvo_pipe.layers.activation import elementwise_meta
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -19,7 +19,8 @@ class DropoutLayer(BaseLayer):
 
     The mask is a function of seed, layer, step and example: it does not depend on how
     the mini-batch is split nor on where the layer runs. In evaluation the layer is the
-    identity.
+    identity. A layer that runs twice in a forward pass drops the same elements twice:
+    create one for each place.
     """
 
     @classmethod
@@ -40,14 +41,17 @@ class DropoutLayer(BaseLayer):
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """`[B, ...]` -> `[B, ...]`; the shape must be static."""
         p = self.params
+        inputs = tf.cast(inputs, self.fprop_dtype)
         context = forward_context.current()
         if context.do_eval or p.keep_prob == 1.0:
             return inputs
-        numbers = context.uniform(self.path, p.random_seed, inputs.shape.as_list())
-        kept = tf.cast(numbers < p.keep_prob, inputs.dtype)
-        return inputs * kept / p.keep_prob
+        numbers = context.uniform(self.path, p.random_seed, inputs.shape)
+        # Chosen, not multiplied by 0: what is dropped may be infinite.
+        return tf.where(
+            numbers < p.keep_prob, inputs / p.keep_prob, tf.zeros_like(inputs)
+        )
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Comparison, product and quotient for each element."""
-        return elementwise_meta(shapes[0], 3)
+        """Comparison, quotient and choice for each element."""
+        return elementwise_cost(shapes[0], 0 if p.keep_prob == 1.0 else 3)

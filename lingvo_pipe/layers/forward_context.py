@@ -9,13 +9,12 @@ the forward pass opens one around it:
         y = layer.FProp(layer.theta, x)
     context.accumulated  # {'path/of/bn/moments': tensor, ...}
 
-Without a context a layer runs in training mode, and what needs step and example refuses.
+Without a context a layer runs in training mode; what needs step and example refuses.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,16 +54,27 @@ class ForwardContext:
         self.accumulated: dict[str, tf.Tensor] = {}
 
     def __enter__(self) -> ForwardContext:
-        self._outer = getattr(_local, "context", None)
-        _local.context = self
+        _open_contexts().append(self)
         return self
 
     def __exit__(self, *unused: object) -> None:
-        _local.context = self._outer
+        _open_contexts().pop()
 
     def relative_path(self, path: str) -> str:
-        """`path` seen from the layer that this context runs."""
-        return path[len(self._root_path) :].lstrip("/")
+        """`path` seen from the layer that this context runs.
+
+        Raises:
+            ValueError: if it is the path of nothing in that layer.
+        """
+        root = self._root_path
+        if not root:
+            return path
+        if not f"{path}/".startswith(f"{root}/"):
+            raise ValueError(
+                f"A context runs one layer and what is below it, here {root!r}; "
+                f"{path!r} is not. Create the layer as a child of the one that uses it."
+            )
+        return path[len(root) + 1 :]
 
     def accumulate(self, path: str, value: tf.Tensor) -> None:
         """Hands over this pass's share of the sum called `path`."""
@@ -76,17 +86,25 @@ class ForwardContext:
             )
         self.accumulated[key] = tf.stop_gradient(value)
 
-    def uniform(self, path: str, seed: int, shape: Sequence[int]) -> tf.Tensor:
+    def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
         """Uniform [0, 1) numbers of static `shape` `[B, ...]` for the layer at `path`.
 
         Raises:
-            ValueError: if the context does not say which step and examples these are.
+            ValueError: if the context does not say which step and examples these are,
+                or the shape is not static.
         """
         if self.step is None or self.first_example is None:
             raise ValueError(
                 f"Random numbers depend on the step and the example; layer {path!r} "
                 "drew some where neither is known. Run it within ForwardContext(step="
                 "..., first_example=...), or with do_eval=True."
+            )
+        shape = tf.TensorShape(shape)
+        if not shape.is_fully_defined() or shape.rank == 0:
+            raise ValueError(
+                "Random numbers are drawn by example, for a shape [B, ...] known when "
+                f"tracing; layer {path!r} drew some of shape {shape}. Give the inputs "
+                "a static shape."
             )
         relative = self.relative_path(path)
         if self._root_hash is None:
@@ -97,11 +115,18 @@ class ForwardContext:
             random_streams.path_hash(str(seed)), tf.uint64
         )
         return random_streams.uniform_rows(
-            key, self.step, self.first_example, shape
+            key, self.step, self.first_example, shape.as_list()
         )
 
 
 def current() -> ForwardContext:
     """The innermost open context; a training one without step if there is none."""
-    context = getattr(_local, "context", None)
-    return context if context is not None else ForwardContext()
+    contexts = _open_contexts()
+    return contexts[-1] if contexts else ForwardContext()
+
+
+def _open_contexts() -> list[ForwardContext]:
+    """This thread's, outermost first."""
+    if not hasattr(_local, "contexts"):
+        _local.contexts = []
+    return _local.contexts

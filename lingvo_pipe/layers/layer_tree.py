@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -27,13 +28,21 @@ def find_descendant(root: Any, path: str) -> Any:
         try:
             found = choices[int(part[1:-1]) if part.startswith("[") else part]
         except (KeyError, IndexError, TypeError, ValueError):
-            known = (
-                f"0..{len(choices) - 1}"
-                if isinstance(choices, list)
-                else sorted(choices)
-            )
-            raise KeyError(
-                f"GetDescendant needs the path of a layer below {root.path!r}; in "
-                f"{path!r} there is no {part!r}. Choose among {known}."
-            ) from None
+            near = did_you_mean(part, choices if isinstance(choices, dict) else ())
+            fault = f"there is no {part!r}.{near}"
+            raise _not_found(root, path, fault, choices) from None
+    if isinstance(found, (list, dict)):
+        fault = f"a {'list' if isinstance(found, list) else 'map'} of layers is left."
+        raise _not_found(root, path, fault, found)
     return found
+
+
+def _not_found(root: Any, path: str, fault: str, choices: Any) -> KeyError:
+    if isinstance(choices, list):
+        known = f"[0] to [{len(choices) - 1}]" if choices else "none"
+    else:
+        known = str(sorted(choices))
+    return KeyError(
+        f"GetDescendant needs the path of a layer below {root.path!r}; in {path!r} "
+        f"{fault} Choose among {known}."
+    )

@@ -73,15 +73,28 @@ def uniform_rows(
 
     Returns:
         A tensor of `shape`; row i depends on `first_example + i` and not on B.
+
+    Raises:
+        ValueError: if `step` or `first_example` is no integer.
     """
     num_rows, row_shape = shape[0], list(shape[1:])
     row_size = math.prod(row_shape)
     blocks = -(-row_size // _NUMBERS_A_BLOCK)
-    start = tf.cast(first_example, tf.uint64) * _uint64(blocks)
+    start = _counter(first_example) * _uint64(blocks)
     numbers = tf.raw_ops.StatelessRandomUniformV2(
         shape=tf.constant([num_rows, blocks * _NUMBERS_A_BLOCK]),
         key=tf.reshape(key, [1]),
-        counter=tf.stack([start, tf.cast(step, tf.uint64)]),
+        counter=tf.stack([start, _counter(step)]),
         alg=_PHILOX,
     )
     return tf.reshape(numbers[:, :row_size], [num_rows, *row_shape])
+
+
+def _counter(value: tf.Tensor) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_integer:
+        raise ValueError(
+            "Step and example must be integers, for floats run out of numbers; got one "
+            f"of dtype {value.dtype.name}. Keep them in int64."
+        )
+    return tf.cast(value, tf.uint64)

@@ -30,7 +30,7 @@ class SequentialLayer(BaseLayer):
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs the layers in order; none at all returns the inputs."""
-        outputs: Any = args if len(args) > 1 else args[0]
+        outputs: Any = args[0] if len(args) == 1 else args
         for layer, layer_theta in zip(self.sub, theta.sub, strict=True):
             outputs = layer.FProp(layer_theta, *as_args(outputs))
         return outputs

@@ -1,6 +1,6 @@
 """Softmax cross entropy with label smoothing.
 
-Shapes: B examples, C classes.
+Shapes: B examples, C classes; further dimensions may follow B.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def softmax_cross_entropy(
 
     Args:
         logits: `[B, C]`.
-        labels: `[B]` integers in [0, C).
+        labels: `[B]` integers in [0, C), also where the weight is 0. Others are an
+            error on the CPU and make the loss NaN on accelerators.
         weights: `[B]`, 0 for examples that do not count.
         label_smoothing: share of the target spread evenly over all classes.
 
@@ -35,12 +36,12 @@ def softmax_cross_entropy(
         scalars. The mean over no examples is 0.
     """
     dtype = tf.float64 if logits.dtype == tf.float64 else tf.float32
-    log_probs = tf.nn.log_softmax(tf.cast(logits, dtype))
-    targets = tf.one_hot(labels, logits.shape[-1], dtype=dtype)
-    targets = (1.0 - label_smoothing) * targets + label_smoothing / logits.shape[-1]
-    losses = -tf.reduce_sum(targets * log_probs, -1)
+    logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if label_smoothing:
+        spread = tf.reduce_logsumexp(logits, -1) - tf.reduce_mean(logits, -1)
+        losses += label_smoothing * (spread - losses)
     correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
-    weights = tf.cast(weights, dtype)
     total = tf.reduce_sum(weights)
 
     def mean(values: tf.Tensor) -> tf.Tensor:

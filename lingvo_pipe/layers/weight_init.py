@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.suggest import did_you_mean
 
 
 def _rule(method: str, scale: float, seed: int | None) -> Params:
@@ -98,7 +99,10 @@ class WeightInit:
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
-    """Returns (fan_in, fan_out) of a weight of `shape`; 1 for what is not there."""
+    """Returns (fan_in, fan_out) of a weight of `shape` `[..., I, O]`.
+
+    A vector's length counts as both, and a scalar as 1 of each.
+    """
     if not shape:
         return 1, 1
     if len(shape) == 1:
@@ -153,7 +157,11 @@ _DRAWS: dict[str, tuple[Callable, Callable[[int, int], float]]] = {
 
 
 def initial_value(
-    init: Params, shape: Sequence[int], dtype: tf.DType, seed: tuple[int, int]
+    init: Params,
+    shape: Sequence[int],
+    dtype: tf.DType,
+    seed: tuple[int, int],
+    unit_fans: tuple[int, int] | None = None,
 ) -> tf.Tensor:
     """Draws a variable's first value on the host.
 
@@ -162,6 +170,7 @@ def initial_value(
         shape: the variable's shape.
         dtype: its dtype; the numbers are drawn in float32 and cast.
         seed: two integers, ignored where the rule names a seed of its own.
+        unit_fans: number of inputs and of outputs of a unit; None: `fans(shape)`.
 
     Raises:
         ValueError: if the rule's method is unknown.
@@ -169,11 +178,13 @@ def initial_value(
     if init.method not in _DRAWS:
         raise ValueError(
             f"A weight's init method must be one of {sorted(_DRAWS)}; "
-            f"got {init.method!r}. Use the methods of WeightInit."
+            f"got {init.method!r}.{did_you_mean(init.method, _DRAWS)} "
+            "Use the methods of WeightInit."
         )
     draw, factor = _DRAWS[init.method]
     if init.seed is not None:
         seed = (init.seed, 0)
     with tf.device("/CPU:0"):
         value = draw(list(shape), tf.constant(seed, tf.int64))
-        return tf.cast(value * (init.scale * factor(*fans(shape))), dtype)
+        scale = init.scale * factor(*(unit_fans or fans(shape)))
+        return tf.cast(value * scale, dtype)

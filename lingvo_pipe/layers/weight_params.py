@@ -1,12 +1,17 @@
-"""The declaration of one variable."""
+"""The declaration of one variable, and its creation."""
 
 from __future__ import annotations
 
+import functools
+import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers import random_streams
+from lingvo_pipe.layers.weight_init import initial_value
 
 
 def WeightParams(
@@ -14,6 +19,7 @@ def WeightParams(
     init: Params | None = None,
     dtype: tf.DType | None = None,
     trainable: bool = True,
+    fans: tuple[int, int] | None = None,
 ) -> Params:
     """Declares a variable for `BaseLayer.CreateVariable`.
 
@@ -22,19 +28,47 @@ def WeightParams(
         init: one of `WeightInit`'s rules; None: the layer's `params_init`.
         dtype: None: the layer's `dtype`.
         trainable: False for state that no gradient touches, such as moving averages.
+        fans: number of inputs and of outputs of a unit, for the rules that depend on
+            them; None: what the shape `[..., I, O]` says.
     """
     p = Params()
     p.Define("shape", list(shape), "Every dimension.")
     p.Define("init", init, "One of WeightInit's rules.")
     p.Define("dtype", dtype, "None: the layer's dtype.")
     p.Define("trainable", trainable, "Whether the learner updates it.")
+    p.Define("fans", fans, "Inputs and outputs of a unit; None: as the shape says.")
     return p
 
 
-def check_shape(shape: Sequence[int], where: str) -> None:
+def create_variable(
+    weight: Params, layer_params: InstantiableParams, path: str
+) -> tf.Variable:
+    """Creates on the current device what `WeightParams` declared.
+
+    Args:
+        weight: the declaration.
+        layer_params: of the layer, with what it inherits filled in.
+        path: of the variable; together with the seed it decides on the first value.
+
+    Raises:
+        ValueError: if the shape or the rule of the first value is none.
+    """
+    check_shape(weight.shape, path)
+    first_value = functools.partial(
+        initial_value,
+        weight.init if weight.init is not None else layer_params.params_init,
+        list(weight.shape),
+        weight.dtype or layer_params.dtype,
+        random_streams.seed_pair(layer_params.random_seed, path),
+        weight.fans,
+    )
+    return tf.Variable(first_value, trainable=weight.trainable, name=path)
+
+
+def check_shape(shape: Sequence[Any], where: str) -> None:
     """Raises ValueError unless every dimension is a positive integer."""
-    if not all(isinstance(n, int) and n >= 1 for n in shape):
+    if not all(isinstance(n, numbers.Integral) and int(n) >= 1 for n in shape):
         raise ValueError(
-            f"Every dimension of a variable must be an integer of at least 1; {where} "
-            f"has shape {list(shape)}. Check the layer's params."
+            "Every dimension of a variable or accumulator must be an integer of at "
+            f"least 1; {where} has shape {list(shape)}. Check the layer's params."
         )

@@ -1,0 +1,213 @@
+"""Batch norm: what it computes, and what it remembers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+
+SHAPES = [[8, 5, 6, 3], [8, 3], [8, 4, 3]]
+
+
+def batch_norm(**params: Any) -> Any:
+    """With a gamma and beta that show."""
+    p = BatchNormLayer.Params().Set(name="bn", dim=3, decay=0.7)
+    layer = p.Set(**params).Instantiate()
+    layer.vars.gamma.assign(tf.cast([0.5, 2.0, -1.0], layer.vars.gamma.dtype))
+    layer.vars.beta.assign(tf.cast([0.0, 1.0, 3.0], layer.vars.beta.dtype))
+    return layer
+
+
+def values(shape: list[int], mean: float = 1.0, deviation: float = 2.0) -> np.ndarray:
+    normal = tf.random.stateless_normal(shape, [4, 5], dtype=tf.float64).numpy()
+    return np.array(normal * deviation * [1.0, 0.5, 2.0] + mean * np.array([1, -2, 3]))
+
+
+def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    rows = x.astype(np.float64).reshape(-1, 3)
+    return rows.mean(0), rows.var(0)
+
+
+def formula(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    normal = (x.astype(np.float64) - mean) / np.sqrt(variance + 1e-3)
+    return normal * [0.5, 2.0, -1.0] + [0.0, 1.0, 3.0]
+
+
+def train(layer: Any, parts: list[Any]) -> None:
+    """One training step on micro-batches."""
+    totals: dict[str, tf.Tensor] = {}
+    for part in parts:
+        with ForwardContext() as context:
+            layer(part)
+        for path, share in context.accumulated.items():
+            totals[path] = totals.get(path, 0.0) + share
+    layer.PostTrainingStepUpdate(layer.AccumulatedTree(totals))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(tf.float64, 1e-12), (tf.float32, 1e-5), (tf.bfloat16, 0.03)],
+)
+@pytest.mark.parametrize("do_eval", [False, True])
+def test_outputs_are_those_of_the_formula(
+    shape: list[int], dtype: tf.DType, tolerance: float, do_eval: bool
+) -> None:
+    layer = batch_norm(fprop_dtype=dtype, dtype=tf.float64)
+    x = tf.cast(values(shape), dtype)
+    mean, variance = moments(tf.cast(x, tf.float64).numpy())
+    if do_eval:
+        mean, variance = np.array([0.5, -1.0, 2.0]), np.array([1.0, 0.1, 4.0])
+        layer.vars.moving_mean.assign(mean)
+        layer.vars.moving_variance.assign(variance)
+    with ForwardContext(do_eval=do_eval):
+        y = layer(x)
+    assert y.dtype == dtype
+    expected = formula(tf.cast(x, tf.float64).numpy(), mean, variance)
+    np.testing.assert_allclose(
+        tf.cast(y, tf.float64), expected, rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "far", "tolerance"),
+    [(tf.float64, 1e9, 1e-9), (tf.float32, 500.0, 1e-3), (tf.bfloat16, 500.0, 0.02)],
+)
+def test_evaluation_is_accurate_far_from_zero(
+    dtype: tf.DType, far: float, tolerance: float
+) -> None:
+    """The mean is taken off before anything is rounded to the layer's dtype."""
+    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    layer = batch_norm(fprop_dtype=dtype, dtype=wide)
+    x = tf.cast(values([64, 3], mean=far), dtype)
+    exact = tf.cast(x, tf.float64).numpy()
+    mean, variance = moments(exact)
+    layer.vars.moving_mean.assign(mean)
+    layer.vars.moving_variance.assign(variance)
+    with ForwardContext(do_eval=True):
+        y = tf.cast(layer(x), tf.float64)
+    expected = formula(exact, mean, variance)
+    np.testing.assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("sizes", [[8], [4, 4], [1] * 8, [3, 5]], ids=str)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_averages_move_by_the_moments_of_the_whole_batch(
+    sizes: list[int], shape: list[int], dtype: tf.DType
+) -> None:
+    layer, x = batch_norm(dtype=dtype), values(shape)
+    mean, variance = moments(x)
+    expected_mean, expected_variance = np.zeros(3), np.ones(3)
+    ends = list(itertools.accumulate(sizes))
+    for _ in range(2):
+        train(layer, [tf.constant(part, dtype) for part in np.split(x, ends[:-1])])
+        expected_mean = 0.7 * expected_mean + 0.3 * mean
+        expected_variance = 0.7 * expected_variance + 0.3 * variance
+    tolerance = 1e-12 if dtype == tf.float64 else 1e-6
+    np.testing.assert_allclose(layer.vars.moving_mean, expected_mean, tolerance)
+    np.testing.assert_allclose(layer.vars.moving_variance, expected_variance, tolerance)
+
+
+@pytest.mark.parametrize("sizes", [[16], [4] * 4, [1] * 16], ids=str)
+def test_a_small_variance_survives_a_large_mean(sizes: list[int]) -> None:
+    """From the first step on, when the moving mean is still far away."""
+    layer = batch_norm(decay=0.0)
+    x = values([16, 9, 9, 3], mean=1000.0, deviation=0.1).astype(np.float32)
+    mean, variance = moments(x)
+    ends = list(itertools.accumulate(sizes))
+    train(layer, [tf.constant(part) for part in np.split(x, ends[:-1])])
+    np.testing.assert_allclose(layer.vars.moving_mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(layer.vars.moving_variance, variance, rtol=1e-2)
+
+
+def test_a_constant_channel_has_no_negative_variance() -> None:
+    for constant in np.geomspace(1e3, 1e6, 20):
+        layer = batch_norm(decay=0.0, dtype=tf.float64)
+        train(layer, [tf.fill([n, 3], tf.constant(constant)) for n in (3, 5, 7)])
+        assert np.all(layer.vars.moving_variance.numpy() >= 0.0)
+        np.testing.assert_allclose(layer.vars.moving_variance, 0.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64])
+def test_a_single_row_is_its_own_mean(dtype: tf.DType) -> None:
+    layer = batch_norm(decay=0.0, fprop_dtype=dtype, dtype=tf.float32)
+    train(layer, [tf.constant([[1.0, 2.0, 4.0]])])
+    np.testing.assert_array_equal(layer.vars.moving_mean, [1.0, 2.0, 4.0])
+    np.testing.assert_array_equal(layer.vars.moving_variance, 0.0)
+    np.testing.assert_allclose(tf.cast(layer(tf.ones([1, 3])), tf.float32), [[0, 1, 3]])
+
+
+def test_a_forward_pass_changes_no_average() -> None:
+    layer = batch_norm()
+    before = [v.numpy() for v in layer.vars.Flatten()]
+    with ForwardContext():
+        layer(tf.constant(values([4, 3]), tf.float32))
+    for variable, value in zip(layer.vars.Flatten(), before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_training_does_not_depend_on_the_averages() -> None:
+    layer, x = batch_norm(), tf.constant(values([4, 3]), tf.float32)
+    before = layer(x)
+    layer.vars.moving_mean.assign([5.0, 6.0, 7.0])
+    layer.vars.moving_variance.assign([5.0, 6.0, 7.0])
+    np.testing.assert_array_equal(layer(x), before)
+
+
+@pytest.mark.parametrize("fprop_dtype", [tf.bfloat16, tf.float32, tf.float64])
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float32, tf.float64])
+def test_evaluation_in_another_dtype_than_the_averages(
+    dtype: tf.DType, fprop_dtype: tf.DType
+) -> None:
+    layer = batch_norm(dtype=dtype, fprop_dtype=fprop_dtype)
+    layer.vars.moving_mean.assign([1.0, 1.0, 1.0])
+    with ForwardContext(do_eval=True):
+        y = layer(tf.ones([2, 3]))
+    assert y.dtype == fprop_dtype
+    np.testing.assert_array_equal(tf.cast(y, tf.float32), [[0.0, 1.0, 3.0]] * 2)
+
+
+def test_averages_are_state_and_never_narrow() -> None:
+    layer = batch_norm(dtype=tf.bfloat16)
+    dtypes = {name: (v.dtype, v.trainable) for name, v in layer.vars.items()}
+    assert dtypes == {
+        "beta": (tf.bfloat16, True),
+        "gamma": (tf.bfloat16, True),
+        "moving_mean": (tf.float32, False),
+        "moving_variance": (tf.float32, False),
+    }
+
+
+def test_the_number_of_examples_may_be_unknown() -> None:
+    layer = batch_norm()
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
+    def sums(x: tf.Tensor) -> Any:
+        with ForwardContext() as context:
+            layer(x)
+        return context.accumulated
+
+    x = values([5, 3]).astype(np.float32)
+    np.testing.assert_array_equal(sums(tf.constant(x))["bn/count"], 5.0)
+    np.testing.assert_allclose(sums(tf.constant(x))["bn/sum"], x.sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[4, 6], [2, 2, 2, 4], [3, 1]])
+def test_other_channels_are_refused(shape: list[int]) -> None:
+    with pytest.raises(ValueError, match="the layer's 3 channels; bn got inputs of"):
+        batch_norm()(tf.ones(shape))
+
+
+@pytest.mark.parametrize(
+    "params", [{"decay": 1.0}, {"decay": -0.1}, {"epsilon": 0.0}, {"epsilon": -1.0}]
+)
+def test_constants_have_their_ranges(params: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(params))} must .*bn has"):
+        batch_norm(**params)

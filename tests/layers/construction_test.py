@@ -1,0 +1,239 @@
+"""How a layer comes to be: what it refuses, and what it inherits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.weight_init import WeightInit
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from tests.layers.built_layers import BuiltLayer, built, family, leaf
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "_a", None, "ä"])
+def test_a_layer_needs_a_name(name: Any) -> None:
+    with pytest.raises(ValueError, match="must have a name of letters.*FCLayer has"):
+        leaf(name=name).Instantiate()
+
+
+def test_the_parent_of_a_badly_named_child_is_told() -> None:
+    with pytest.raises(ValueError, match="FCLayer below 'root' has 'a/b'"):
+        built(lambda layer: layer.CreateChild("one", leaf(name="a/b")))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda layer: [layer.CreateChild("one", leaf()) for _ in range(2)],
+            "names of their own.*root has 'one' already",
+        ),
+        (
+            lambda layer: layer.CreateChildren("one", [leaf(name="x"), leaf(name="x")]),
+            "Siblings must have different names.*root has two called 'x'",
+        ),
+        (
+            lambda layer: [
+                layer.CreateChildren("one", [leaf()]),
+                layer.CreateChild("one_0", leaf()),
+            ],
+            "root has two called 'one_0'",
+        ),
+        (
+            lambda layer: [
+                layer.CreateVariable("one", WeightParams([1])),
+                layer.CreateChild("one", leaf()),
+            ],
+            "root has 'one' already",
+        ),
+        (
+            lambda layer: [
+                layer.RegisterAccumulator("one", [1]),
+                layer.CreateVariable("one", WeightParams([1])),
+            ],
+            "root has 'one' already",
+        ),
+        (lambda layer: layer.CreateChild("FProp", leaf()), "unlike its methods'"),
+        (lambda layer: layer.CreateVariable("a.b", WeightParams([1])), "identifier"),
+        (lambda layer: layer.CreateVariable("items", WeightParams([1])), "'items_'"),
+        (lambda layer: layer.CreateChild("Flatten", leaf()), "root was asked for"),
+        (lambda layer: layer.RegisterAccumulator("a/b", [1]), "identifier"),
+        (lambda layer: layer.AddFunction("a b", abs), "identifier"),
+        (
+            lambda layer: layer.CreateVariable("v", WeightParams([2, 0])),
+            r"at least 1; root/v has shape \[2, 0\]",
+        ),
+        (
+            lambda layer: layer.RegisterAccumulator("v", [None]),
+            r"at least 1; root/v has shape \[None\]",
+        ),
+        (
+            lambda layer: layer.CreateChild("one", leaf().Instantiate),
+            "root/one was to be created from a method. Pass TheLayer.Params",
+        ),
+        (
+            lambda layer: layer.CreateChildren("one", [leaf()], ["CPU:0", "CPU:1"]),
+            "one for each layer of a list; root/one has 1 layers in a list and 2",
+        ),
+        (
+            lambda layer: layer.CreateChildren("one", {"a": leaf()}, ["CPU:0"]),
+            "root/one has 1 layers in a dict",
+        ),
+        (
+            lambda layer: [
+                layer.CreateChild("one", leaf()),
+                layer.__dict__.update(one=1),
+            ],
+            "attributes must not hide its children; root has both called 'one'",
+        ),
+    ],
+)
+def test_parts_that_are_refused(build: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        built(build)
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda layer: layer,
+        lambda layer: [layer],
+        lambda layer: (1, [layer]),
+        lambda layer: {"key": layer},
+        lambda layer: NestedMap(key=[layer]),
+    ],
+)
+def test_a_layer_that_is_not_a_child_is_refused(hold: Any) -> None:
+    def build(layer: Any) -> None:
+        layer.kept = hold(leaf(name="stray").Instantiate())
+
+    with pytest.raises(
+        ValueError, match="CreateChild.*root keeps FCLayer 'stray' in 'kept'"
+    ):
+        built(build)
+
+
+def test_children_may_be_kept_under_other_names() -> None:
+    def build(layer: Any) -> None:
+        layer.CreateChild("one", leaf())
+        layer.other = [layer.one]
+
+    layer = built(build)
+    assert layer.other == [layer.one]
+
+
+@pytest.mark.parametrize(
+    "extend",
+    [
+        lambda layer: layer.CreateChild("late", leaf()),
+        lambda layer: layer.CreateChildren("late", [leaf()]),
+        lambda layer: layer.CreateVariable("late", WeightParams([1])),
+        lambda layer: layer.RegisterAccumulator("late", [1]),
+    ],
+)
+def test_nothing_is_created_after_init(extend: Any) -> None:
+    layer = family()
+    with pytest.raises(
+        ValueError, match="made in its __init__; root was asked for 'late' afterwards"
+    ):
+        extend(layer)
+
+
+def test_init_must_call_that_of_base_layer() -> None:
+    class HastyLayer(BaseLayer):
+        def __init__(self, params: InstantiableParams):
+            self.CreateChild("one", leaf())
+            super().__init__(params)
+
+    with pytest.raises(AttributeError, match=r"super\(\).__init__.*HastyLayer used"):
+        HastyLayer.Params().Set(name="root").Instantiate()
+
+
+@pytest.mark.parametrize("failing", [FCLayer.Params(), InstantiableParams()])
+def test_a_failed_child_leaves_no_parent_behind(failing: InstantiableParams) -> None:
+    if "name" not in failing:
+        failing.Define("name", "", "")
+    with pytest.raises(ValueError, match="at least 1|must know their class"):
+        built(lambda layer: layer.CreateChild("one", failing))
+    assert leaf(name="next").Instantiate().parent is None
+
+
+def test_a_layer_made_by_the_way_has_no_parent() -> None:
+    made = []
+    child = BuiltLayer.Params().Set(
+        build=lambda layer: made.append(leaf(name="stray").Instantiate())
+    )
+    built(lambda layer: layer.CreateChild("one", child))
+    assert made[0].parent is None
+    assert made[0].path == "stray"
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "expected"),
+    [
+        ({}, {}, (tf.float32, tf.float32)),
+        ({"dtype": tf.float64}, {}, (tf.float64, tf.float64)),
+        ({"fprop_dtype": tf.bfloat16}, {}, (tf.float32, tf.bfloat16)),
+        ({"fprop_dtype": tf.bfloat16}, {"dtype": tf.float32}, (tf.float32, tf.float32)),
+        (
+            {"fprop_dtype": tf.bfloat16},
+            {"fprop_dtype": tf.float32},
+            (tf.float32, tf.float32),
+        ),
+        (
+            {"dtype": tf.bfloat16},
+            {"dtype": tf.float32, "fprop_dtype": tf.bfloat16},
+            (tf.float32, tf.bfloat16),
+        ),
+        ({"dtype": "float64"}, {"fprop_dtype": "half"}, (tf.float64, tf.float16)),
+    ],
+)
+def test_dtypes_are_inherited_unless_said(
+    parent: dict[str, Any], child: dict[str, Any], expected: tuple[Any, Any]
+) -> None:
+    layer = built(lambda layer: layer.CreateChild("one", leaf(**child)), **parent)
+    one = layer.one
+    assert (one.params.dtype, one.params.fprop_dtype) == expected
+    assert (one.vars.w.dtype, one.theta.w.dtype) == expected
+    assert one(tf.ones([1, 2])).dtype == one.fprop_dtype == expected[1]
+
+
+@pytest.mark.parametrize("name", ["dtype", "fprop_dtype"])
+def test_layers_compute_in_floating_point(name: str) -> None:
+    with pytest.raises(ValueError, match="floating-point numbers; got int32"):
+        leaf(name="root", **{name: tf.int32}).Instantiate()
+
+
+def test_state_keeps_its_own_dtype() -> None:
+    def build(layer: BaseLayer) -> None:
+        layer.CreateVariable("count", WeightParams([1], dtype=tf.int64))
+        layer.CreateVariable("mean", WeightParams([1], trainable=False))
+        layer.CreateVariable("w", WeightParams([1]))
+
+    theta = built(build, fprop_dtype=tf.bfloat16).theta
+    dtypes = theta.Transform(lambda value: value.dtype)
+    assert dtypes == NestedMap(count=tf.int64, mean=tf.float32, w=tf.bfloat16)
+
+
+def test_seed_and_init_are_inherited_unless_said() -> None:
+    rule: Params = WeightInit.Constant(2.0)
+    layer = built(
+        lambda layer: layer.CreateChildren(
+            "some", [leaf(), leaf(random_seed=5, params_init=WeightInit.Gaussian())]
+        ),
+        random_seed=3,
+        params_init=rule,
+    )
+    first, second = layer.some
+    assert (first.params.random_seed, first.params.params_init) == (3, rule)
+    assert second.params.random_seed == 5
+    np.testing.assert_array_equal(first.vars.w, [[2.0], [2.0]])
+    assert second.params.params_init.method == "gaussian"
+    assert leaf(name="x").Instantiate().params.random_seed == 0

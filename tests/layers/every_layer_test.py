@@ -1,0 +1,246 @@
+"""What holds of every layer."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lingvo_pipe.layers
+import lingvo_pipe.models.amoebanet
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
+
+every_example = pytest.mark.parametrize("example", EXAMPLES)
+
+
+def public_layers(package: Any) -> set[type]:
+    found = set()
+    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(info.name)
+        for name, value in inspect.getmembers(module, inspect.isclass):
+            here = value.__module__ == info.name and not name.startswith("_")
+            if here and issubclass(value, BaseLayer) and value is not BaseLayer:
+                found.add(value)
+    return found
+
+
+def test_there_is_an_example_of_every_layer() -> None:
+    layers = public_layers(lingvo_pipe.layers)
+    layers |= public_layers(lingvo_pipe.models.amoebanet)
+    assert len(layers) > 10
+    assert layers == {example.params.cls for example in EXAMPLES.values()}
+
+
+@every_example
+def test_params_survive_copies_and_texts(example: str) -> None:
+    p = EXAMPLES[example].params.Copy().Set(name="root")
+    read = p.cls.Params().FromText(p.ToText())
+    assert read == p == p.Copy()
+    p.Freeze()
+    with pytest.raises(TypeError, match="[Ff]rozen"):
+        p.name = "other"
+    thawed = p.Copy().Set(name="other")
+    assert (p.name, thawed.name) == ("root", "other")
+    layers = [params.Instantiate() for params in (p, read)]
+    values = [layer.vars.Transform(lambda v: v.numpy()) for layer in layers]
+    tf.nest.map_structure(np.testing.assert_array_equal, *values)
+    assert not thawed.IsImmutable()
+    assert layers[0].params.IsImmutable()
+
+
+@every_example
+def test_outputs_have_the_shapes_that_are_told(example: str) -> None:
+    layer, inputs = example_layer(example), example_inputs(example)
+    expected = [shape for shape in EXAMPLES[example].outputs if shape is not None]
+    outputs = run(layer, layer.theta, inputs)
+    assert [tuple(output.shape) for output in outputs] == expected
+    assert {output.dtype for output in outputs} == {tf.float32}
+    shapes = EXAMPLES[example].inputs
+    try:
+        meta = type(layer).FPropMeta(EXAMPLES[example].params, *shapes)
+    except NotImplementedError:
+        assert type(layer).__module__.startswith("lingvo_pipe.models.amoebanet")
+    else:
+        assert list(meta.out_shapes) == EXAMPLES[example].outputs
+        assert meta.flops >= 0
+
+
+def weighted_sum(outputs: list[tf.Tensor]) -> tf.Tensor:
+    """A loss in which every output element counts differently."""
+    return tf.add_n(
+        [
+            tf.reduce_sum(
+                output
+                * tf.random.stateless_normal(output.shape, [9, i], dtype=output.dtype)
+            )
+            for i, output in enumerate(outputs)
+        ]
+    )
+
+
+@every_example
+def test_gradients_are_finite_differences(example: str) -> None:
+    layer = example_layer(example, dtype=tf.float64)
+    inputs = example_inputs(example, tf.float64)
+    variables = tf.nest.flatten(layer.vars)
+    values = [x for x in (*tf.nest.flatten(layer.theta), *inputs) if x is not None]
+
+    def loss(*values: tf.Tensor) -> tf.Tensor:
+        theta = layer.vars.Pack(values[: len(variables)])
+        remaining = iter(values[len(variables) :])
+        args = [None if x is None else next(remaining) for x in inputs]
+        return weighted_sum(run(layer, theta, args))
+
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        y = loss(*values)
+    gradients = tape.gradient(y, values, unconnected_gradients="zero")
+    compiled = tf.function(loss, autograph=False)
+    for i, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
+        if i < len(variables) and not variables[i].trainable:
+            continue
+        direction = tf.random.stateless_normal(value.shape, [i, 7], dtype=value.dtype)
+        ends = [
+            compiled(*values[:i], value + step * direction, *values[i + 1 :])
+            for step in (-1e-6, 1e-6)
+        ]
+        difference = (ends[1] - ends[0]) / 2e-6
+        slope = float(tf.reduce_sum(gradient * direction))
+        assert slope == pytest.approx(float(difference), rel=1e-4, abs=1e-7)
+        assert i >= len(variables) or np.any(gradient), variables[i].name
+
+
+@every_example
+def test_evaluation_is_deterministic_and_knows_no_step(example: str) -> None:
+    layer, inputs = example_layer(example), example_inputs(example)
+    unknown = {"step": None, "first_example": None, "do_eval": True}
+    first = run(layer, layer.theta, inputs, **unknown)
+    for second in (
+        run(layer, layer.theta, inputs, **unknown),
+        run(layer, layer.theta, inputs, do_eval=True, step=8, first_example=2),
+    ):
+        tf.nest.map_structure(np.testing.assert_array_equal, first, second)
+
+
+def halves(layer: Any, inputs: list[Any], **context: Any) -> list[np.ndarray]:
+    parts = [
+        run(
+            layer,
+            layer.theta,
+            [None if x is None else x[start : start + 2] for x in inputs],
+            first_example=start,
+            **context,
+        )
+        for start in (0, 2)
+    ]
+    return [np.concatenate(pair) for pair in zip(*parts, strict=True)]
+
+
+@every_example
+def test_examples_know_nothing_of_each_other(example: str) -> None:
+    """But for batch norm in training."""
+    layer = example_layer(example, dtype=tf.float64)
+    inputs = example_inputs(example, tf.float64)
+    mixes = any(isinstance(d, BatchNormLayer) for d in layer.Descendants())
+    for context in [{"do_eval": True}, {"do_eval": False}][: 1 if mixes else 2]:
+        whole = run(layer, layer.theta, inputs, **context)
+        parts = halves(layer, inputs, **context)
+        for a, b in zip(whole, parts, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@every_example
+def test_bfloat16_is_float32_but_for_rounding(example: str) -> None:
+    wide = example_layer(example)
+    narrow = example_layer(example, fprop_dtype=tf.bfloat16, dtype=tf.float32)
+    inputs = example_inputs(example, tf.bfloat16)
+    with tf.GradientTape() as tape:
+        theta = narrow.theta
+        outputs = run(narrow, theta, inputs)
+        loss = weighted_sum([tf.cast(output, tf.float32) for output in outputs])
+    assert {output.dtype for output in outputs} == {tf.bfloat16}
+    for variable, value in zip(
+        tf.nest.flatten(narrow.vars), tf.nest.flatten(theta), strict=True
+    ):
+        assert variable.dtype == tf.float32
+        assert value.dtype == (tf.bfloat16 if variable.trainable else tf.float32)
+    trained = [v for v in tf.nest.flatten(narrow.vars) if v.trainable]
+    for gradient in tape.gradient(loss, trained):
+        assert gradient.dtype == tf.float32
+        assert np.all(np.isfinite(gradient))
+    inputs = [None if x is None else tf.cast(x, tf.float32) for x in inputs]
+    for a, b in zip(run(wide, wide.theta, inputs), outputs, strict=True):
+        error = np.linalg.norm(a - tf.cast(b, tf.float32)) / np.linalg.norm(a)
+        assert error < 0.05
+
+
+@every_example
+def test_inputs_are_cast_to_what_the_layer_computes_in(example: str) -> None:
+    layer = example_layer(example, fprop_dtype=tf.bfloat16)
+    outputs = run(layer, layer.theta, example_inputs(example))
+    assert outputs[0].dtype == tf.bfloat16
+
+
+@every_example
+def test_a_forward_pass_is_a_pure_function(example: str) -> None:
+    """No variable is read or written but through theta; no stateful operation runs."""
+    layer, inputs = example_layer(example), example_inputs(example)
+    function = tf.function(lambda theta, args: run(layer, theta, args), autograph=False)
+    graph = function.get_concrete_function(layer.theta, inputs).graph
+    assert not [t for t in graph.external_captures if t.dtype == tf.resource]
+    library = graph.as_graph_def().library.function
+    types = {op.type for op in graph.get_operations()} - {"Placeholder"}
+    types |= {node.op for function in library for node in function.node_def}
+    assert not [t for t in types if graph.op_def_for_type(t).is_stateful]
+
+
+@every_example
+@pytest.mark.parametrize("do_eval", [False, True])
+def test_a_graph_computes_what_eager_execution_does(
+    example: str, do_eval: bool
+) -> None:
+    layer, inputs = example_layer(example), example_inputs(example)
+    compiled = tf.function(
+        lambda theta, args, step, first_example: run(
+            layer, theta, args, step=step, first_example=first_example, do_eval=do_eval
+        ),
+        autograph=False,
+    )
+    place = [tf.constant(n, tf.int64) for n in (3, 0)]
+    for a, b in zip(
+        run(layer, layer.theta, inputs, do_eval=do_eval),
+        compiled(layer.theta, inputs, *place),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@every_example
+def test_theta_and_accumulators_have_the_structure_of_vars(example: str) -> None:
+    layer = example_layer(example)
+    tf.nest.assert_same_structure(layer.vars, layer.theta)
+    assert list(layer.VariablePaths().values()) == [
+        variable
+        for descendant in layer.Descendants()
+        for variable in descendant._variables.values()
+    ]
+    names = {path.replace("/", ".") for path in layer.VariablePaths()}
+    assert len(names) == len(tf.nest.flatten(layer.vars))
+    assert set(map(id, layer.VariablePaths().values())) == set(
+        map(id, tf.nest.flatten(layer.vars))
+    )
+    totals = {
+        f"{descendant.path}/{name}": f"{descendant.path}/{name}"
+        for descendant in layer.Descendants()
+        for name in descendant.own_accumulators
+    }
+    tree = layer.AccumulatedTree(totals)
+    tf.nest.assert_same_structure(layer.accumulators, tree)
+    assert sorted(tf.nest.flatten(tree)) == sorted(totals)

@@ -1,0 +1,82 @@
+"""The surroundings of a forward pass."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers import forward_context
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.random_streams import path_hash
+
+
+def test_the_innermost_open_context_is_current() -> None:
+    assert not forward_context.current().do_eval
+    with ForwardContext(do_eval=True) as outer:
+        with ForwardContext() as inner:
+            assert forward_context.current() is inner
+        assert forward_context.current() is outer
+        with outer:
+            assert forward_context.current() is outer
+        assert forward_context.current() is outer
+    assert forward_context.current().step is None
+    assert not forward_context.current().do_eval
+
+
+def test_an_exception_closes_a_context() -> None:
+    with pytest.raises(KeyError), ForwardContext(do_eval=True):
+        raise KeyError
+    assert not forward_context.current().do_eval
+
+
+def test_threads_have_contexts_of_their_own() -> None:
+    seen = []
+    with ForwardContext(do_eval=True):
+        thread = threading.Thread(
+            target=lambda: seen.append(forward_context.current().do_eval)
+        )
+        thread.start()
+        thread.join()
+    assert seen == [False]
+
+
+def test_alike_layers_share_a_trace_and_have_streams_of_their_own() -> None:
+    @tf.function(autograph=False)
+    def draw(root_hash: tf.Tensor) -> tf.Tensor:
+        with ForwardContext(
+            step=3, first_example=0, root_path="model/first", root_hash=root_hash
+        ) as context:
+            return context.uniform("model/first/dropout", 7, [2, 5])
+
+    for path in ("model/first", "model/second"):
+        with ForwardContext(step=3, first_example=0) as context:
+            expected = context.uniform(f"{path}/dropout", 7, [2, 5])
+        actual = draw(tf.constant(path_hash(path), tf.uint64))
+        np.testing.assert_array_equal(actual, expected)
+    assert draw.experimental_get_tracing_count() == 1
+
+
+def test_accumulated_paths_are_relative_to_the_layer_that_runs() -> None:
+    context = ForwardContext(root_path="model/first")
+    context.accumulate("model/first/norm/sum", tf.ones([2]))
+    assert list(context.accumulated) == ["norm/sum"]
+    for stranger in ("model/firsts/norm", "model", "norm"):
+        with pytest.raises(ValueError, match=f"'model/first'; '{stranger}' is not"):
+            context.relative_path(stranger)
+
+
+@pytest.mark.parametrize("known", [{"step": 1}, {"first_example": 1}, {}])
+def test_random_numbers_need_a_step_and_an_example(known: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"'a/b' drew some.*Run it within Forward"):
+        ForwardContext(**known).uniform("a/b", 0, [2])
+
+
+@pytest.mark.parametrize("shape", [[], [None, 3], [2, None], None])
+def test_random_numbers_need_a_static_shape(shape: list[int | None] | None) -> None:
+    context = ForwardContext(step=1, first_example=0)
+    with pytest.raises(ValueError, match="'a/b' drew some of shape"):
+        context.uniform("a/b", 0, tf.TensorShape(shape))

@@ -1,0 +1,180 @@
+"""An example or more of every layer: params, shapes of inputs and of outputs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.activation import ActivationLayer
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.convolution import (
+    Conv2DLayer,
+    DepthwiseConv2DLayer,
+    SeparableConv2DLayer,
+)
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer, PoolingLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.models.amoebanet.cell import AmoebaCell
+from lingvo_pipe.models.amoebanet.ends import HeadLayer, StemLayer
+from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
+
+ACTIVATIONS = [
+    *("NONE", "RELU", "RELU6", "LEAKY_RELU", "ELU", "SIGMOID", "TANH"),
+    *("GELU", "SWISH", "SOFTPLUS"),
+]
+IMAGE = (4, 5, 6, 3)
+
+
+class Example(NamedTuple):
+    """A layer without a name; None stands for an input or output that is None."""
+
+    params: InstantiableParams
+    inputs: list[tuple[int, ...] | None]
+    outputs: list[tuple[int, ...] | None]
+
+
+def _conv(cls: type[BaseLayer], filter_shape: list[int], **params: Any) -> Any:
+    return cls.Params().Set(filter_shape=filter_shape, **params)
+
+
+def _pool(pooling_type: str, padding: str) -> InstantiableParams:
+    return PoolingLayer.Params().Set(
+        pooling_type=pooling_type,
+        padding=padding,
+        window_shape=[2, 3],
+        window_stride=[2, 1],
+    )
+
+
+def _cell(**params: Any) -> InstantiableParams:
+    return AmoebaCell.Params().Set(num_filters=4, num_in=6, **params)
+
+
+def _network() -> list[InstantiableParams]:
+    return [
+        Conv2DLayer.Params().Set(filter_shape=[3, 3, 3, 4]),
+        BatchNormLayer.Params().Set(dim=4),
+        ActivationLayer.Params().Set(activation="SWISH"),
+        DropoutLayer.Params().Set(keep_prob=0.8),
+        GlobalAveragePoolingLayer.Params(),
+        FCLayer.Params().Set(input_dim=4, output_dim=2),
+    ]
+
+
+EXAMPLES: dict[str, Example] = {
+    **{
+        f"activation_{name}": Example(
+            ActivationLayer.Params().Set(activation=name), [(4, 3)], [(4, 3)]
+        )
+        for name in ACTIVATIONS
+    },
+    "dense": Example(
+        FCLayer.Params().Set(input_dim=3, output_dim=5, activation="TANH"),
+        [(4, 2, 3)],
+        [(4, 2, 5)],
+    ),
+    "dense_without_bias": Example(
+        FCLayer.Params().Set(input_dim=3, output_dim=5, has_bias=False),
+        [(4, 3)],
+        [(4, 5)],
+    ),
+    "conv": Example(
+        _conv(Conv2DLayer, [3, 2, 3, 4], filter_stride=[2, 1], bias=True),
+        [IMAGE],
+        [(4, 3, 6, 4)],
+    ),
+    "conv_dilated": Example(
+        _conv(Conv2DLayer, [2, 3, 3, 2], dilation_rate=[2, 1], padding="VALID"),
+        [IMAGE],
+        [(4, 3, 4, 2)],
+    ),
+    "depthwise": Example(
+        _conv(DepthwiseConv2DLayer, [3, 2, 3, 2], filter_stride=[2, 2], bias=True),
+        [IMAGE],
+        [(4, 3, 3, 6)],
+    ),
+    "depthwise_dilated": Example(
+        _conv(DepthwiseConv2DLayer, [3, 3, 3, 1], dilation_rate=[2, 1]),
+        [IMAGE],
+        [IMAGE],
+    ),
+    "separable": Example(
+        _conv(SeparableConv2DLayer, [3, 3, 3, 5], depth_multiplier=2, bias=True),
+        [IMAGE],
+        [(4, 5, 6, 5)],
+    ),
+    "max_pool": Example(_pool("MAX", "SAME"), [IMAGE], [(4, 3, 6, 3)]),
+    "avg_pool": Example(_pool("AVG", "SAME"), [IMAGE], [(4, 3, 6, 3)]),
+    "avg_pool_valid": Example(_pool("AVG", "VALID"), [IMAGE], [(4, 2, 4, 3)]),
+    "global_pool": Example(GlobalAveragePoolingLayer.Params(), [IMAGE], [(4, 3)]),
+    "dropout": Example(
+        DropoutLayer.Params().Set(keep_prob=0.7), [(4, 5, 3)], [(4, 5, 3)]
+    ),
+    "batch_norm": Example(BatchNormLayer.Params().Set(dim=3), [IMAGE], [IMAGE]),
+    "batch_norm_of_rows": Example(
+        BatchNormLayer.Params().Set(dim=3), [(4, 3)], [(4, 3)]
+    ),
+    "sequential": Example(
+        SequentialLayer.Params().Set(sub=_network()), [IMAGE], [(4, 2)]
+    ),
+    "stem": Example(
+        StemLayer.Params().Set(num_filters=4), [(4, 7, 7, 3)], [(4, 3, 3, 4), None]
+    ),
+    "small_stem": Example(
+        StemLayer.Params().Set(num_filters=4, stride=1), [IMAGE], [(4, 5, 6, 4), None]
+    ),
+    "head": Example(
+        HeadLayer.Params().Set(num_in=6, num_classes=3),
+        [(4, 3, 3, 6), (4, 3, 3, 5)],
+        [(4, 3)],
+    ),
+    "factorized_reduction": Example(
+        FactorizedReductionLayer.Params().Set(num_in=3, num_filters=5),
+        [IMAGE],
+        [(4, 3, 3, 5)],
+    ),
+    "normal_cell": Example(
+        _cell(num_in_before=5, before_is_larger=True),
+        [(4, 4, 4, 6), (4, 8, 8, 5)],
+        [(4, 4, 4, 16), (4, 4, 4, 6)],
+    ),
+    "reduction_cell": Example(
+        _cell(num_in_before=5, reduction=True),
+        [(4, 4, 4, 6), (4, 4, 4, 5)],
+        [(4, 2, 2, 12), (4, 4, 4, 6)],
+    ),
+    "first_cell": Example(
+        _cell(reduction=True),
+        [(4, 4, 4, 6), None],
+        [(4, 2, 2, 12), (4, 4, 4, 6)],
+    ),
+}
+
+
+def example_layer(example: str, **params: Any) -> Any:
+    """The layer of an example, with further params set."""
+    return EXAMPLES[example].params.Copy().Set(name="root", **params).Instantiate()
+
+
+def example_inputs(example: str, dtype: tf.DType = tf.float32) -> list[Any]:
+    """Normally distributed numbers, the same in every dtype."""
+    return [
+        None
+        if shape is None
+        else tf.cast(tf.random.stateless_normal(shape, [i, 5]), dtype)
+        for i, shape in enumerate(EXAMPLES[example].inputs)
+    ]
+
+
+def run(layer: Any, theta: Any, inputs: Any, **context: Any) -> list[tf.Tensor]:
+    """All outputs but those that are None; in training, of step 3 by default."""
+    context = {"step": 3, "first_example": 0, **context}
+    with ForwardContext(**context):
+        outputs = tf.nest.flatten(layer.FProp(theta, *inputs))
+    return [output for output in outputs if output is not None]
