@@ -18,7 +18,7 @@ from lingvo_pipe.training.learner import define_learner_params
 
 
 class BaseTask(BaseLayer):
-    """A model and how to train it. Sub-classes say what goes in and what the loss is."""
+    """A model and its training. Sub-classes say what goes in and what the loss is."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -60,7 +60,7 @@ class BaseTask(BaseLayer):
         return self.pipeline.FProp(theta.pipeline, *self.PipelineInputs(input_batch))
 
     def ComputeMetrics(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
-        """The metrics of a batch as NestedMap(name=(mean, weight)), without gradients."""
+        """Metrics of a batch as NestedMap(name=(mean, weight)), without gradients."""
         return self.pipeline.ComputeMetrics(
             theta.pipeline,
             self.PipelineInputs(input_batch),
@@ -76,9 +76,9 @@ class BaseTask(BaseLayer):
             input_batch: the batch.
 
         Returns:
-            NestedMap of `metrics` as from `ComputeMetrics`, `gradients` in the structure
-            of `vars` (None for what is not trained), and `accumulated` in that of
-            `accumulators`.
+            NestedMap of `metrics` as from `ComputeMetrics`, `gradients` in the
+            structure of `vars` (None for what is not trained), and `accumulated` in
+            that of `accumulators`.
         """
         result = self.pipeline.ComputeGradients(
             theta.pipeline,

@@ -1,10 +1,17 @@
-"""The base of registered models: one task, and the data sets it is trained and tested on.
+"""The base of registered models: a task, and the data sets to train and test it on.
+
+For example:
 
     @model_registry.RegisterSingleTaskModel
     class Toy(SingleTaskModelParams):
-        def Train(self): return ImageClassificationInput.Params().Set(...)
-        def Test(self): return ImageClassificationInput.Params().Set(...)
-        def Task(self): return ImageClassifier.Params().Set(...)
+        def Train(self):
+            return ImageClassificationInput.Params().Set(...)
+
+        def Test(self):
+            return ImageClassificationInput.Params().Set(...)
+
+        def Task(self):
+            return ImageClassifier.Params().Set(...)
 """
 
 from __future__ import annotations
