@@ -1,6 +1,9 @@
-"""The trainer: flags and wiring.
+"""Trains a registered model, on one device or pipelined over several.
 
     trainer --model=image.digits.AmoebaNetDigits --logdir=/tmp/digits
+
+Flags only: what they ask for is done in `jobs`, which imports TensorFlow. That takes
+seconds, so whatever is wrong with the flags is told before.
 """
 
 from __future__ import annotations
@@ -9,17 +12,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from typing import NoReturn
 
 from absl import app, flags, logging
 
-import model_registry
-from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.pipeline.devices import initialize_devices, parse_devices
-from lingvo_pipe.training.inspect_model import describe
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.fault_line import fault_line
+from lingvo_pipe.quiet_startup import quiet_startup
 
 FLAGS = flags.FLAGS
 
@@ -32,7 +30,10 @@ flags.DEFINE_enum(
     "train: train and evaluate. inspect_model: print layers, shapes and stages.",
 )
 flags.DEFINE_integer(
-    "max_steps", None, "Number of steps to train for; the model's own by default."
+    "max_steps",
+    None,
+    "Number of steps to train for; the model's own by default.",
+    lower_bound=1,
 )
 flags.DEFINE_string(
     "devices",
@@ -43,7 +44,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "model_params_override",
     "",
-    "Params to change, such as 'task.train.learning_rate : 0.1; input.batch_size : 32'.",
+    "Params to change: 'task.train.learning_rate : 0.1; input.batch_size : 32'.",
 )
 flags.DEFINE_list(
     "model_imports", [], "Packages of your own to import, for the models they register."
@@ -55,74 +56,83 @@ def run() -> None:
     """Entry point of the console script."""
     # `bazel run` starts programs elsewhere, and says where the user is.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    sys.path.insert(0, os.getcwd())
-    app.run(main)
+    # Run as a file, Python would find our folders as top-level packages.
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
+    sys.path.append(os.getcwd())  # For models of the user's own.
+    if __name__ != "__main__":
+        sys.argv[0] = __name__  # Whose flags --help shows.
+    app.run(main, flags_parser=_parse)
 
 
 def main(argv: Sequence[str]) -> None:
-    """Does what the flags say; any fault of the user's is one line on standard error."""
+    """Does what the flags say; a fault of the user's is one line on standard error."""
     logging.set_verbosity(logging.WARNING)
     with _faults_as_lines():
-        if argv[1:]:
-            raise ValueError(f"There are flags only, with --; got {list(argv[1:])}.")
-        model_registry.ImportModels(FLAGS.model_imports)
+        _check_flags(argv)
+        with quiet_startup():
+            from lingvo_pipe import jobs
         if FLAGS.list_models:
-            model_registry.ImportAll()
-            print("\n".join(model_registry.ListModels()))
-        elif FLAGS.mode == "inspect_model":
-            model = _model_params("Train")
-            _place(model)
-            print(describe(model.task, model.input.Instantiate()))
+            print("\n".join(jobs.list_models(FLAGS.model_imports)))
+            return
+        model = jobs.ModelRequest(
+            name=FLAGS.model,
+            imports=FLAGS.model_imports,
+            override=FLAGS.model_params_override,
+            max_steps=FLAGS.max_steps,
+            devices=FLAGS.devices,
+        )
+        if FLAGS.mode == "inspect_model":
+            print(jobs.inspect_model(model))
         else:
-            _train()
+            jobs.train_model(model, FLAGS.logdir)
 
 
-def _train() -> None:
-    if not FLAGS.logdir:
-        raise ValueError("Training needs a directory: give --logdir=PATH.")
-    model = _model_params("Train")
-    test_input = _model_params("Test").input.Instantiate()
-    train_input = model.input.Instantiate()
-    _place(model)
-    directory = RunDirectory(FLAGS.logdir, FLAGS.model)
-    task = model.task.Instantiate()
-    directory.write_params(model.ToText())
-    train(task, train_input, test_input, directory)
+def _parse(argv: Sequence[str]) -> list[str]:
+    try:
+        return FLAGS(argv)
+    except flags.Error as error:
+        _exit_with(f"{str(error).rstrip(' ?.')}. --help shows all flags.")
 
 
-def _model_params(dataset: str) -> Params:
-    """The model's params with the overrides of the flags."""
-    if not FLAGS.model:
-        raise ValueError("Which model? Give --model=NAME; --list_models prints names.")
-    model = model_registry.GetParams(FLAGS.model, dataset)
-    model.FromText(FLAGS.model_params_override, separator=";")
-    if FLAGS.max_steps is not None:
-        model.task.train.max_steps = FLAGS.max_steps
-    return model
-
-
-def _place(model: Params) -> None:
-    """Makes the devices ready and gives one to each stage."""
-    pipeline = model.task.pipeline
-    num_stages = (
-        pipeline.splits if isinstance(pipeline.splits, int) else len(pipeline.splits)
-    )
-    if FLAGS.devices is None:
-        pipeline.devices = initialize_devices(num_stages)
+def _check_flags(argv: Sequence[str]) -> None:
+    if argv[1:]:
+        raise ValueError(
+            f"Arguments must be flags, with --; got {' '.join(argv[1:])}. --help shows "
+            "all flags."
+        )
+    if FLAGS.list_models:
         return
-    pipeline.devices = initialize_devices(parse_devices(FLAGS.devices))
-    if isinstance(pipeline.splits, int):
-        pipeline.splits = len(pipeline.devices)
+    needed = ["model", "logdir"] if FLAGS.mode == "train" else ["model"]
+    missing = [f"--{name}" for name in needed if not FLAGS[name].value]
+    if missing:
+        raise ValueError(
+            f"--mode={FLAGS.mode} needs {' and '.join(missing)}. For example: "
+            "--model=image.digits.AmoebaNetDigits --logdir=/tmp/digits. --list_models "
+            "prints all models, --help shows all flags."
+        )
 
 
 @contextlib.contextmanager
 def _faults_as_lines() -> Iterator[None]:
     try:
         yield
-    except (ValueError, LookupError, AttributeError, FloatingPointError) as error:
-        message = error.args[0] if error.args else str(error)
-        print(f"error: {message}", file=sys.stderr)
-        sys.exit(1)
+    except KeyboardInterrupt:
+        print(
+            "\nInterrupted. The same command goes on from the last checkpoint.",
+            file=sys.stderr,
+        )
+        sys.exit(130)
+    except Exception as error:
+        line = fault_line(error)
+        if line is None:
+            raise
+        _exit_with(line)
+
+
+def _exit_with(line: str) -> NoReturn:
+    print(f"error: {line}", file=sys.stderr)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

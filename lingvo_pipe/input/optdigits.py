@@ -6,7 +6,9 @@ knows it then. Nothing is downloaded.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any
@@ -40,6 +42,14 @@ class OptDigits(tfds.core.GeneratorBasedBuilder):
     name = "optdigits"
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "The test part of the original, split four to one."}
+
+    def download_and_prepare(self, **kwargs: Any) -> None:
+        """Prepares the data set as any, but silently: it takes a moment."""
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            super().download_and_prepare(**kwargs)
 
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(

@@ -18,6 +18,10 @@ class Evaluation:
         self._task = task
         self._function = tf.function(self._run, autograph=False)
 
+    def Trace(self, batch_spec: NestedMap) -> None:
+        """As of TrainStep."""
+        self._function.get_concrete_function(batch_spec)
+
     def __call__(self, batches: Iterable[NestedMap]) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 

@@ -22,8 +22,8 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
         input_generator: has an `element_spec`.
 
     Returns:
-        A table: for each layer its stage, class, output shapes and number of parameters,
-        and below it its variables; then the stages' totals.
+        A table: for each layer its stage, class, output shapes and number of
+        parameters, and below it its variables; then the stages' totals.
     """
     with tf.Graph().as_default():
         task = task_params.Instantiate()
@@ -32,8 +32,12 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
             input_generator.element_spec,
         )
         shapes = _output_shapes(task, batch)
-        rows = [("stage", "layer", "class", "shape", "parameters")]
-        for i, (cell, shape) in enumerate(zip(task.pipeline.cells, shapes, strict=True)):
+        rows: list[tuple[str, ...]] = [
+            ("stage", "layer", "class", "shape", "parameters")
+        ]
+        for i, (cell, shape) in enumerate(
+            zip(task.pipeline.cells, shapes, strict=True)
+        ):
             stage = str(task.pipeline.stage_of_cell(i))
             count = f"{_num_parameters(cell):,}"
             rows.append((stage, cell.params.name, type(cell).__name__, shape, count))
@@ -53,7 +57,7 @@ def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
 
 
 def _variable_rows(cell: BaseLayer) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for path, variable in cell.VariablePaths().items():
         name = "  " + path[len(cell.path) + 1 :]
         kind = "trained" if variable.trainable else "state"
@@ -93,7 +97,7 @@ def _columns(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(
-            [cell.ljust(width) for cell, width in zip(row[:-1], widths)]
+            [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
             + [row[-1].rjust(widths[-1])]
         )
         for row in rows

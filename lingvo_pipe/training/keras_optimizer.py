@@ -48,8 +48,8 @@ def make_optimizer(
         clip_norm: the largest global norm of the gradients, or None.
 
     Raises:
-        ValueError: if Keras has no such optimizer or schedule, or it does not take the
-            arguments.
+        ValueError: if Keras has no such optimizer or schedule, or it does not accept
+            the arguments.
     """
     rate: Any = learning_rate
     if schedule is not None:
@@ -59,7 +59,8 @@ def make_optimizer(
             schedule,
             {"initial_learning_rate": learning_rate},
         )
-    given = {"learning_rate": rate, "global_clipnorm": clip_norm}
+    # Keras numbers the names that it chooses itself, within each process.
+    given = {"name": "learner", "learning_rate": rate, "global_clipnorm": clip_norm}
     return _make(keras.optimizers, keras.optimizers.Optimizer, p, given)
 
 
@@ -74,11 +75,17 @@ def _make(module: ModuleType, base: type, p: Params, given: dict[str, Any]) -> A
             f"{module.__name__} has no {p.name!r}.{did_you_mean(p.name, classes)} "
             f"Choose one of {sorted(classes)}."
         )
-    accepted = set(inspect.signature(classes[p.name]).parameters) - {"kwargs", "name"}
-    unknown = sorted(set(p.arguments) - (accepted - set(given)))
-    if unknown:
+    accepted = set(inspect.signature(classes[p.name]).parameters)
+    accepted -= {"kwargs", "name", *given}
+    if unknown := sorted(set(p.arguments) - accepted):
         raise ValueError(
             f"{p.name} does not take {unknown} as arguments. It takes "
-            f"{sorted(accepted - set(given))}."
+            f"{sorted(accepted)}."
         )
-    return classes[p.name](**given, **p.arguments)
+    try:
+        return classes[p.name](**given, **p.arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{p.name} must be given arguments that it accepts; got "
+            f"{dict(p.arguments)}: {error}"
+        ) from error

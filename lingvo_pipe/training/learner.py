@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,7 +57,13 @@ class Learner:
         self._optimizer = make_optimizer(
             p.optimizer, p.learning_rate, p.lr_schedule, clip_norm
         )
-        self._optimizer.build(self._variables)
+        try:
+            self._optimizer.build(self._variables)
+        except (AttributeError, ValueError) as error:
+            raise ValueError(
+                "optimizer must be one that trains plain TensorFlow variables; "
+                f"{p.optimizer.name} does not: {error} Choose another."
+            ) from error
 
     @property
     def learning_rate(self) -> tf.Tensor:
@@ -69,4 +76,11 @@ class Learner:
 
     def State(self) -> dict[str, Any]:
         """The optimizer's own variables by name, for checkpoints."""
-        return {f"learner/{v.path}": v.value for v in self._optimizer.variables}
+        state: dict[str, Any] = {}
+        seen: Counter[str] = Counter()
+        for variable in self._optimizer.variables:
+            path, number = variable.path, seen[variable.path]
+            # Keras writes `a/b_c` and `a_b/c` alike; the order is the model's.
+            state[f"{path}+{number}" if number else path] = variable.value
+            seen[path] += 1
+        return state

@@ -22,6 +22,14 @@ class TrainStep:
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._function = tf.function(self._run, autograph=False)
 
+    def Trace(self, batch_spec: NestedMap) -> None:
+        """Builds the step's graph, which finds whatever does not fit together.
+
+        Args:
+            batch_spec: the tf.TensorSpec of each part of a batch.
+        """
+        self._function.get_concrete_function(batch_spec)
+
     def __call__(self, input_batch: NestedMap) -> NestedMap:
         """Trains on a batch.
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import tensorflow as tf
+import tqdm
+
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
-from lingvo_pipe.training.metrics_log import MetricsLog
+from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.progress import Progress
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.train_step import TrainStep
@@ -21,7 +25,8 @@ def train(
     train_input: Any,
     test_input: Any,
     directory: RunDirectory,
-    log: Callable[[str], None] = print,
+    params_text: str,
+    log: Callable[[str], None] = tqdm.tqdm.write,
 ) -> dict[str, float]:
     """Trains a task to its `max_steps` and evaluates it.
 
@@ -29,29 +34,32 @@ def train(
     function of the state in the checkpoint and of the step's number, so that a run that
     was killed and resumed ends in the same bytes as one that was not.
 
+    Nothing is written before params, checkpoint and batches are known to fit together.
+
     Args:
         task: the task, just instantiated.
         train_input: has `TrainBatches(start_step)` and `params.batch_size`.
         test_input: has `EvalBatches()`.
         directory: where the run is kept.
-        log: takes a line of text for the user.
+        params_text: all params of the run, to be kept there.
+        log: takes a line of text for the user, while a bar may be shown.
 
     Returns:
         The last evaluation's metrics.
 
     Raises:
-        ValueError: if the params can't be used, or the checkpoint lies beyond max_steps.
-        FloatingPointError: if the loss is not finite; the last checkpoint stays.
+        ValueError: if the params can't be used, the batches don't fit the model or end
+            too soon, or the checkpoint lies beyond max_steps.
+        FloatingPointError: if the loss, or a variable to be saved, is not finite; the
+            last checkpoint stays.
     """
     p = task.params.train
-    _check_intervals(task)
+    _check_numbers(task)
     step = TrainStep(task)
     checkpointer = Checkpointer(
         directory.checkpoints_path, step.State(), p.keep_checkpoints, log
     )
     start = checkpointer.restore() or 0
-    if start:
-        log(f"Resumed from step {start}.")
     if start > p.max_steps:
         raise ValueError(
             f"max_steps must not lie before the newest checkpoint, of step {start} in "
@@ -59,35 +67,54 @@ def train(
             "--logdir."
         )
     evaluation = Evaluation(task)
+    batches = train_input.TrainBatches(start)
+    step.Trace(batches.element_spec)
+    evaluation.Trace(test_input.EvalBatches().element_spec)
+    directory.write_params(params_text)
+    log(_describe(task))
+    if start:
+        finished = (
+            ", the last: raise --max_steps to go on" if start == p.max_steps else ""
+        )
+        log(f"Resumed from step {start}{finished}.")
     with MetricsLog(directory.path, resume_step=start) as metrics_log:
 
         def evaluate(at_step: int) -> dict[str, float]:
             metrics = evaluation(test_input.EvalBatches())
-            metrics_log.write(at_step, "test", metrics)
+            # A run that had ended before says the same again.
+            if _last_line(directory) != {"step": at_step, "split": "test", **metrics}:
+                metrics_log.write(at_step, "test", metrics)
             log(f"step {at_step}: test {_text(metrics)}")
             return metrics
 
         _run_steps(
-            task, step, train_input, start, metrics_log, checkpointer, evaluate
+            task.params,
+            step,
+            zip(range(start + 1, p.max_steps + 1), batches, strict=False),
+            Progress(p.max_steps, train_input.params.batch_size, start),
+            metrics_log,
+            checkpointer,
+            evaluate,
         )
+        _check_all_trained(step, p.max_steps)
         return evaluate(p.max_steps)
 
 
 def _run_steps(
-    task: BaseTask,
+    task_params: Params,
     step: TrainStep,
-    train_input: Any,
-    start: int,
+    batches: Iterable[tuple[int, NestedMap]],
+    progress: Progress,
     metrics_log: MetricsLog,
     checkpointer: Checkpointer,
     evaluate: Callable[[int], Any],
 ) -> None:
-    p, eval_interval = task.params.train, task.params.eval.interval_steps
-    batch_size = train_input.params.batch_size
-    with Progress(p.max_steps, batch_size, start) as progress:
-        for n, batch in _numbered(train_input, start, p.max_steps):
+    """Trains on batches that come with the number of the step they make."""
+    p, eval_interval = task_params.train, task_params.eval.interval_steps
+    with progress:
+        for n, batch in batches:
             metrics = _means(step(batch))
-            _check_finite(n, metrics)
+            _check_finite_loss(n, metrics["loss"])
             is_last = n == p.max_steps
             if is_last or n % p.report_interval_steps == 0:
                 progress.report(n, metrics["loss"])
@@ -96,16 +123,23 @@ def _run_steps(
                 evaluate(n)
             # Last, so that whatever a checkpoint's step has reported is on file.
             if is_last or n % p.save_interval_steps == 0:
+                _check_finite_state(n, step.State())
                 checkpointer.save(n)
 
 
-def _numbered(
-    train_input: Any, start: int, max_steps: int
-) -> Iterator[tuple[int, NestedMap]]:
-    """The batches of the remaining steps, with the number each step will have made."""
-    if start < max_steps:
-        steps = range(start + 1, max_steps + 1)
-        yield from zip(steps, train_input.TrainBatches(start), strict=False)
+def _describe(task: BaseTask) -> str:
+    pipeline = task.pipeline
+    devices = [name.rpartition("device:")[2].lower() for name in pipeline.devices]
+    num_parameters = sum(math.prod(v.shape) for v in task.TrainedVariables().values())
+    return (
+        f"parameters: {num_parameters:,}; stages: {pipeline.num_stages} "
+        f"({', '.join(devices)}); micro-batches: {pipeline.params.num_micro_batches}"
+    )
+
+
+def _last_line(directory: RunDirectory) -> dict[str, Any]:
+    lines = read_metrics(directory.path)
+    return lines[-1] if lines else {}
 
 
 def _means(metrics: NestedMap) -> dict[str, float]:
@@ -116,30 +150,60 @@ def _text(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def _check_finite(step: int, metrics: Mapping[str, float]) -> None:
-    if not math.isfinite(metrics["loss"]):
-        raise FloatingPointError(
-            f"The loss must stay finite; at step {step} it is {metrics['loss']}. The last "
-            "checkpoint is kept; lower task.train.learning_rate or set "
-            "task.train.clip_gradient_norm_to_value, and start again to go on from it."
+def _check_all_trained(step: TrainStep, max_steps: int) -> None:
+    trained = int(step.global_step)
+    if trained < max_steps:
+        raise ValueError(
+            f"TrainBatches must give a batch for each of {max_steps} steps; it ended "
+            f"after step {trained}. Repeat the data, or lower --max_steps."
         )
 
 
-def _check_intervals(task: BaseTask) -> None:
+_NOT_FINITE = (
+    "The last checkpoint is kept; lower task.train.learning_rate or set "
+    "task.train.clip_gradient_norm_to_value, and start again to go on from it."
+)
+
+
+def _check_finite_loss(step: int, loss: float) -> None:
+    if not math.isfinite(loss):
+        raise FloatingPointError(
+            f"The loss must stay finite; at step {step} it is {loss}. {_NOT_FINITE}"
+        )
+
+
+def _check_finite_state(step: int, state: Mapping[str, tf.Variable]) -> None:
+    """Keeps checkpoints that can't be gone on from out of the directory."""
+    wrong = [
+        name
+        for name, variable in state.items()
+        if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable))
+    ]
+    if wrong:
+        raise FloatingPointError(
+            f"Variables must stay finite; after step {step} {len(wrong)} are not, the "
+            f"first of them {wrong[0]}. {_NOT_FINITE}"
+        )
+
+
+def _check_numbers(task: BaseTask) -> None:
     p = task.params.train
-    wanted = {
+    numbers = {
         "task.train.max_steps": p.max_steps,
         "task.train.save_interval_steps": p.save_interval_steps,
         "task.train.report_interval_steps": p.report_interval_steps,
+        "task.train.keep_checkpoints": p.keep_checkpoints,
     }
     if task.params.eval.interval_steps is not None:
-        wanted["task.eval.interval_steps"] = task.params.eval.interval_steps
+        numbers["task.eval.interval_steps"] = task.params.eval.interval_steps
     wrong = [
         f"{name} is {value!r}"
-        for name, value in wanted.items()
+        for name, value in numbers.items()
         if not isinstance(value, int) or value < 1
     ]
     if wrong:
         raise ValueError(
-            f"Numbers of steps must be integers of at least 1; {', '.join(wrong)}."
+            f"Numbers of steps and checkpoints must be integers of at least 1; "
+            f"{', '.join(wrong)}. Set them in the model's Task or by "
+            "--model_params_override."
         )

@@ -277,10 +277,10 @@ def test_a_kill_at_any_moment_loses_nothing_saved(tmp_path):
         assert values == {restored}
         # It may have saved one step that it could not tell of.
         assert last_told <= restored <= last_told + 1
+        last_told, _ = receiver.recv()  # However slow the machine, something is saved.
         time.sleep(seconds)
         child.kill()
         child.join()
-        last_told = restored
         with contextlib.suppress(EOFError):
             while True:
                 last_told, _ = receiver.recv()

@@ -1,0 +1,68 @@
+"""What the trainer prints without training."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import model_registry
+from tests.trainer.command_line import DIGITS, CommandLine
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("inspect")
+    output, errors = CommandLine(folder).train(
+        DIGITS, "--mode=inspect_model", "--devices=3"
+    )
+    assert errors == ""
+    return output.splitlines()
+
+
+def _count(line: str) -> int:
+    (count,) = re.findall(r"([\d,]+)(?: parameters)?$", line)
+    return int(count.replace(",", ""))
+
+
+def test_names_layers_in_order(lines: list[str]) -> None:
+    cells = model_registry.GetParams(DIGITS[len("--model=") :], "Train").task.pipeline
+    named = [line.split()[:3] for line in lines if re.match(r"\d", line)]
+    assert [name for _, name, _ in named] == [p.name for p in cells.cell_tpl]
+    assert [cls for _, _, cls in named] == [p.cls.__name__ for p in cells.cell_tpl]
+    assert [stage for stage, _, _ in named] == list("0001122")
+
+
+def test_counts_add_up(lines: list[str]) -> None:
+    layers = [_count(line) for line in lines if re.match(r"\d", line)]
+    trained = [_count(line) for line in lines if re.match(r" .* trained ", line)]
+    stages = [_count(line) for line in lines if re.match(r"stage \d on CPU:", line)]
+    (total,) = [_count(line) for line in lines if line.startswith("total: ")]
+    assert sum(layers) == sum(trained) == sum(stages) == total
+    assert len(stages) == 3
+
+
+def test_shows_shapes(lines: list[str]) -> None:
+    stem = next(i for i, line in enumerate(lines) if " stem " in line)
+    assert "[64, 8, 8, 48]" in lines[stem]
+    assert re.match(r" +conv/w +trained +\[3, 3, 1, 48\] +432$", lines[stem + 1])
+    assert " [64, 10] " in next(line for line in lines if " HeadLayer " in line)
+
+
+def test_lists_models(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "one.py").write_text(
+        "import model_registry\n"
+        "from lingvo_pipe.training.single_task_model_params import (\n"
+        "    SingleTaskModelParams,\n"
+        ")\n\n\n"
+        "@model_registry.RegisterSingleTaskModel\n"
+        "class Model(SingleTaskModelParams):\n"
+        "    pass\n"
+    )
+    output, _ = CommandLine(tmp_path).train("--list_models", "--model_imports=mine")
+    names = output.splitlines()
+    assert names == sorted(names)
+    assert {"image.digits.AmoebaNetDigits", "mine.one.Model"} <= set(names)

@@ -1,0 +1,93 @@
+"""What README.md promises holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+import model_registry
+from lingvo_pipe import trainer
+from lingvo_pipe.training.metrics_log import read_metrics
+from tests.trainer.command_line import CommandLine, saved_variables
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+(TOY,) = re.findall(r"`(my_models/\w+\.py)`:\n\n```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = re.findall(r"^    .*(?:trainer|//:trainer --) (--.*)$", README, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def toy(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[CommandLine, Path, list[str]]:
+    """Where README's own model is, its run, and the flags that train it."""
+    folder = tmp_path_factory.mktemp("users")
+    path, code = TOY
+    (folder / path).parent.mkdir()
+    (folder / path).write_text(code)
+    command = next(c.split() for c in COMMANDS if "my_models" in c)
+    wanted = [flag for flag in command if not flag.startswith("--logdir")]
+    return CommandLine(folder), folder / "run", [*wanted, "--logdir=run"]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) == 3
+
+
+def test_the_model_of_ones_own_learns(
+    toy: tuple[CommandLine, Path, list[str]],
+) -> None:
+    command_line, logdir, wanted = toy
+    output, errors = command_line.train(*wanted)
+    *_, test = read_metrics(logdir)
+    assert test["split"] == "test"
+    assert test["accuracy"] > 0.9
+    assert output.splitlines()[0].startswith("parameters: 19,466; stages: 2 (cpu:0")
+    assert output.splitlines()[-1].startswith(f"step {test['step']}: test accuracy")
+    # Nothing else is written: no start-up messages, no preparation of data sets.
+    assert len(output.splitlines()) == 2
+    assert all(re.match(r"step \d+/500: ", line) for line in errors.splitlines())
+
+
+def test_the_same_command_again_changes_nothing(
+    toy: tuple[CommandLine, Path, list[str]],
+) -> None:
+    command_line, logdir, wanted = toy
+    before = read_metrics(logdir), saved_variables(logdir, 500)
+    output, _ = command_line.train(*wanted)
+    assert "Resumed from step 500, the last" in output
+    assert (read_metrics(logdir), saved_variables(logdir, 500)) == before
+
+
+def test_the_console_script_is_the_trainer() -> None:
+    """As pip makes it: a file that calls what pyproject.toml names."""
+    assert "lingvo_pipe_trainer" in README
+    script = f'lingvo_pipe_trainer = "{trainer.__name__}:{trainer.run.__name__}"'
+    assert script in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_every_flag_that_is_named_exists() -> None:
+    named = set(re.findall(r"--(\w+)=?", README))
+    assert {"model", "logdir", "devices"} <= named
+    ours = flags.FLAGS.flags_by_module_dict()[trainer.__name__]
+    assert named <= {flag.name for flag in ours}
+
+
+def test_every_param_and_model_that_is_named_exists() -> None:
+    (override,) = re.findall(r"--model_params_override='(.*?)'", README)
+    models = set(re.findall(r"--model=(\S+)", README)) - {"my_models.toy.Toy"}
+    assert models
+    for model in models:
+        params = model_registry.GetParams(model, "Train")
+        before = params.Copy()
+        params.FromText(override, separator=";")
+        assert params != before
+
+
+def test_every_file_that_is_linked_exists() -> None:
+    links = re.findall(r"\]\((\w[^):]*)\)", README)
+    assert "CONTRIBUTING.md" in links
+    assert [link for link in links if not (ROOT / link).exists()] == []

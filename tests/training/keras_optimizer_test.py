@@ -1,0 +1,43 @@
+"""Optimizers and schedules by name: those of Keras, and nothing else."""
+
+import re
+
+import keras
+import pytest
+
+from lingvo_pipe.training.keras_optimizer import (
+    OptimizerParams,
+    ScheduleParams,
+    make_optimizer,
+)
+
+SGD = OptimizerParams("SGD")
+
+
+def test_params_reach_keras():
+    schedule = ScheduleParams("ExponentialDecay", decay_steps=7, decay_rate=0.5)
+    made = make_optimizer(OptimizerParams("Adam", beta_1=0.7), 0.3, schedule, 2.0)
+    decay = keras.optimizers.schedules.ExponentialDecay(0.3, 7, 0.5)
+    want = keras.optimizers.Adam(decay, beta_1=0.7, global_clipnorm=2.0, name=made.name)
+    assert made.get_config() == want.get_config()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "schedule", "message"),
+    [
+        (OptimizerParams("Adagrd"), None, "no 'Adagrd'. Did you mean 'Adagrad'"),
+        (OptimizerParams("Optimizer"), None, "no 'Optimizer'."),
+        (OptimizerParams("serialize"), None, "no 'serialize'."),
+        (OptimizerParams("SGD", momentom=1), None, "SGD does not take ['momentom']"),
+        (OptimizerParams("SGD", learning_rate=1), None, "take ['learning_rate']"),
+        (OptimizerParams("SGD", global_clipnorm=1), None, "take ['global_clipnorm']"),
+        (OptimizerParams("SGD", momentum=2.0), None, "got {'momentum': 2.0}: "),
+        (SGD, ScheduleParams("CosinDecay"), "no 'CosinDecay'. Did you mean 'CosineDec"),
+        (SGD, ScheduleParams("CosineDecay", steps=3), "does not take ['steps']"),
+        (SGD, ScheduleParams("CosineDecay"), "got {}: .*decay_steps"),
+    ],
+)
+def test_what_keras_lacks_is_refused(optimizer, schedule, message):
+    pattern = re.escape(message).replace(r"\.\*", ".*")
+    with pytest.raises(ValueError, match=pattern):
+        make_optimizer(optimizer, 0.1, schedule, None)
