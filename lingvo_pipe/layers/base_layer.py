@@ -28,8 +28,8 @@ from lingvo_pipe.layers.construction import (
     check_initialized,
     check_under_construction,
     make_child,
-    resolve_params,
 )
+from lingvo_pipe.layers.inherited_params import resolve_params
 from lingvo_pipe.layers.layer_tree import find_descendant, map_layers
 from lingvo_pipe.layers.weight_params import check_shape, create_variable
 from lingvo_pipe.nested_map import NestedMap
