@@ -12,28 +12,30 @@ import tensorflow as tf
 
 
 class Boundary:
-    """The structure of a stage's positional inputs, and of one micro-batch of them."""
+    """The structure of what goes into a stage, or comes out, for one micro-batch."""
 
-    def __init__(self, args: Any):
+    def __init__(self, structure: Any):
         """Initialises the boundary.
 
         Args:
-            args: a structure of TensorSpecs (or tensors) of static shape, and None.
+            structure: of TensorSpecs (or tensors) of static shape, and None.
         """
         self.structure = tf.nest.map_structure(
-            lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), args
+            lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), structure
         )
         self.specs: list[tf.TensorSpec] = self.tensors(self.structure)
-        self.is_differentiable = [spec.dtype.is_floating for spec in self.specs]
+        self.is_differentiable = [
+            spec.dtype.is_floating or spec.dtype.is_complex for spec in self.specs
+        ]
 
     @property
     def gradient_specs(self) -> list[tf.TensorSpec]:
-        """Specs of the gradients that come back: those of floating dtype."""
+        """Specs of the gradients that come back: of floating and complex tensors."""
         return self.differentiable(self.specs)
 
-    def tensors(self, args: Any) -> list[Any]:
+    def tensors(self, structure: Any) -> list[Any]:
         """The tensors in a structure like this one; None left out."""
-        return [x for x in tf.nest.flatten(args) if x is not None]
+        return [x for x in tf.nest.flatten(structure) if x is not None]
 
     def pack(self, tensors: list[Any]) -> Any:
         """The structure again, from its tensors."""

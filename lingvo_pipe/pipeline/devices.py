@@ -27,17 +27,26 @@ def parse_devices(text: str) -> int | list[str]:
     """
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and entries[0].lstrip("-").isdigit():
-        if int(entries[0]) < 1:
-            raise ValueError(f"There must be at least 1 device; got {text}. {_HELP}")
-        return int(entries[0])
+        return _checked_number(int(entries[0]))
+    return _checked_names(entries)
+
+
+def _checked_names(entries: Sequence[str]) -> list[str]:
+    """Names in capitals; raises ValueError as `parse_devices`."""
     wrong = [entry for entry in entries if not _NAME.fullmatch(entry)]
-    if wrong:
+    if wrong or not entries:
         raise ValueError(f"These are no names of devices: {wrong}. {_HELP}")
     names = [entry.upper() for entry in entries]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Each device takes one stage; {twice} stand twice. {_HELP}")
     return names
+
+
+def _checked_number(number: int) -> int:
+    if number < 1:
+        raise ValueError(f"There must be at least 1 device; got {number}. {_HELP}")
+    return number
 
 
 def initialize_devices(wanted: int | Sequence[str]) -> list[str]:
@@ -56,13 +65,14 @@ def initialize_devices(wanted: int | Sequence[str]) -> list[str]:
         Full device names, one for each stage.
 
     Raises:
-        ValueError: if more GPUs are asked for than there are.
+        ValueError: if these are no devices, or more GPUs than there are.
         RuntimeError: if TensorFlow has run something before, on other devices.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if isinstance(wanted, int):
         kind = "GPU" if gpus else "CPU"
-        wanted = [f"{kind}:{i}" for i in range(wanted)]
+        wanted = [f"{kind}:{i}" for i in range(_checked_number(wanted))]
+    wanted = _checked_names(wanted)
     absent = [n for n in wanted if n.startswith("GPU") and _index(n) >= len(gpus)]
     if absent:
         raise ValueError(
@@ -105,17 +115,16 @@ def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
     """Full names of the devices that stages run on.
 
     Args:
-        names: full names, one for each stage; None: the first of this process's GPUs,
-            or of its CPU devices if it has no GPU.
+        names: one for each stage, full or as in `cpu:0`; None: the first of this
+            process's GPUs, or of its CPU devices if it has no GPU.
         num_stages: K.
 
     Raises:
-        ValueError: if there are not K of them.
+        ValueError: if there are not K of them, or some are not present.
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        logical = [device.name for device in tf.config.list_logical_devices(kind)]
-        present = [f"/job:localhost/replica:0/task:0{name}" for name in logical]
+        present = _present_names(kind)
         if len(present) < num_stages:
             raise ValueError(
                 f"Each stage needs a device of its own; there are {num_stages} stages "
@@ -123,9 +132,34 @@ def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
                 f"({num_stages}) first, or use fewer stages."
             )
         return present[:num_stages]
+    if not isinstance(names, (list, tuple)):
+        raise ValueError(f"devices must be a list of names; got {names!r}.")
     if len(names) != num_stages:
         raise ValueError(
             f"Each stage needs a device of its own; there are {num_stages} stages and "
             f"{len(names)} devices: {list(names)}. Change splits or devices."
         )
-    return list(names)
+    full, present = [_full_name(name) for name in names], _present_names()
+    absent = [name for name in full if name not in present]
+    if absent:
+        raise ValueError(
+            f"Devices of stages must be present; {absent} are not. There are {present};"
+            " call initialize_devices first for more CPU devices."
+        )
+    return full
+
+
+def _present_names(kind: str | None = None) -> list[str]:
+    return [_full_name(device.name) for device in tf.config.list_logical_devices(kind)]
+
+
+def _full_name(name: str) -> str:
+    """`cpu:1` -> `/job:localhost/replica:0/task:0/device:CPU:1`."""
+    if _NAME.fullmatch(name):
+        name = f"/device:{name.upper()}"
+    try:
+        spec = tf.DeviceSpec.from_string(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} is no name of a device. {_HELP}") from error
+    here = tf.DeviceSpec(job="localhost", replica=0, task=0)
+    return here.make_merged_spec(spec).to_string()

@@ -82,7 +82,8 @@ class Emitter:
             arguments: NestedMap of tensors or None:
                 columns: as `tables`, `[N, 2]` int32 each.
                 thetas: for each stage its layers' weights.
-                step: [] int64 or None.
+                step: [] integer or None.
+                first_example: [] int64, place of the mini-batch's first.
                 inputs: positional inputs of the first stage, stacked by micro-batch.
                 targets: of the loss, stacked by micro-batch.
 

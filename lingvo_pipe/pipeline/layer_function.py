@@ -8,47 +8,44 @@ stages.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.layers import random_streams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.pipeline.purity import check_pure
 
 OUT_OF_LINE = {"autograph": False, "experimental_attributes": {"_noinline": True}}
 
-# Operations that TensorFlow calls stateful and that a layer may use all the same: they
-# only call functions, or report. Running them once more in the recomputation is fine.
-_HARMLESS = {
-    "Assert",
-    "Case",
-    "If",
-    "Placeholder",
-    "PrintV2",
-    "StatefulPartitionedCall",
-    "While",
-}
+# What a layer raises that was given what it can't take.
+_FAULTS = (AttributeError, TypeError, ValueError)
 
 
 class LayerFunctions:
     """The functions of a model's layers in training or in evaluation."""
 
     def __init__(self, do_eval: bool):
-        self._do_eval = do_eval
+        self.do_eval = do_eval
         self._known: list[tuple[Any, Callable]] = []
 
     def __getitem__(self, layer: BaseLayer) -> Callable:
-        """The function `(theta, path_hash, step, first_example, *args)` of a layer.
+        """The function `(theta, step, first_example, *args)` of a layer.
 
-        It returns the layer's outputs and a dict of accumulated sums by the path of
-        the accumulator relative to the layer.
+        It returns the layer's outputs and a dict of accumulated sums by path.
         """
+        return functools.partial(_call, layer, self._shared(layer))
+
+    def _shared(self, layer: BaseLayer) -> Callable:
         identity = _identity(layer)
         for known, function in self._known:
             if known == identity:
                 return function
-        function = _make(layer, self._do_eval)
+        function = _make(layer, self.do_eval)
         self._known.append((identity, function))
         return function
 
@@ -60,6 +57,8 @@ def _identity(layer: BaseLayer) -> Any:
 
 
 def _make(layer: BaseLayer, do_eval: bool) -> Callable:
+    """What alike layers share; in its results paths are relative to the layer."""
+
     def forward(
         theta: Any, path_hash: tf.Tensor, step: Any, first_example: Any, *args: Any
     ) -> Any:
@@ -72,10 +71,67 @@ def _make(layer: BaseLayer, do_eval: bool) -> Callable:
         )
         with context:
             outputs = layer.FProp(layer.CastTheta(theta), *args)
-        _check_graph(layer, tf.compat.v1.get_default_graph())
+        graph = tf.compat.v1.get_default_graph()
+        check_pure(graph, _where(layer), root(layer).VariablePaths())
+        _check_outputs(outputs)
         return outputs, _accumulated(layer, context)
 
     return tf.function(forward, **OUT_OF_LINE)
+
+
+def _call(
+    layer: BaseLayer,
+    shared: Callable,
+    theta: Any,
+    step: Any,
+    first_example: Any,
+    *args: Any,
+) -> tuple[Any, dict[str, tf.Tensor]]:
+    """Calls the function that `layer` shares, as this layer."""
+    path_hash = tf.constant(random_streams.path_hash(layer.path), tf.uint64)
+    with _named_errors(layer, args):
+        outputs, sums = shared(theta, path_hash, step, first_example, *args)
+    return outputs, {f"{layer.path}/{name}": value for name, value in sums.items()}
+
+
+def _where(layer: BaseLayer) -> str:
+    return f"FProp of the {type(layer).__name__} at {layer.path}"
+
+
+@contextlib.contextmanager
+def _named_errors(layer: BaseLayer, args: Any) -> Iterator[None]:
+    """Says in an error which layer it was and what came in, unless it does."""
+    try:
+        yield
+    except _FAULTS as error:
+        if layer.path in str(error):
+            raise
+        given = ", ".join(
+            f"{x.dtype.name} {x.shape}" for x in tf.nest.flatten(args) if x is not None
+        )
+        kind = next(kind for kind in _FAULTS if isinstance(error, kind))
+        raise kind(f"{_where(layer)}, given {given or 'nothing'}: {error}") from error
+
+
+def _check_outputs(outputs: Any) -> None:
+    """Raises ValueError unless the outputs could cross to another device."""
+    wrong = [
+        f"{x.dtype.name} {x.shape}"
+        if isinstance(x, tf.Tensor)
+        else f"a {type(x).__name__}"
+        for x in tf.nest.flatten(outputs)
+        if tf.is_tensor(x) and not _is_dense_and_static(x)
+    ]
+    if wrong:
+        raise ValueError(
+            "What a cell hands on must be dense tensors of static shape, for it may "
+            f"cross to another device; it returned {', '.join(wrong)}. Pad to a "
+            "static shape, or state it by tf.ensure_shape."
+        )
+
+
+def _is_dense_and_static(x: Any) -> bool:
+    return isinstance(x, tf.Tensor) and x.shape.is_fully_defined()
 
 
 def _accumulated(layer: BaseLayer, context: ForwardContext) -> dict[str, tf.Tensor]:
@@ -98,34 +154,6 @@ def accumulator_paths(layer: BaseLayer) -> Iterator[str]:
             yield f"{descendant.path}/{name}"
 
 
-def _check_graph(layer: BaseLayer, graph: Any) -> None:
-    """Refuses what would differ between a forward pass and its recomputation."""
-    where = f"that of a {type(layer).__name__} at {layer.path}"
-    captured = [t for t in graph.external_captures if t.dtype == tf.resource]
-    if captured:
-        variables = _root(layer).VariablePaths().items()
-        paths = [k for k, v in variables if any(v.handle is t for t in captured)]
-        raise ValueError(
-            f"FProp must take its weights from theta; {where} reads the variables "
-            f"{paths} directly. Use theta.<name> instead of self.vars or self.theta."
-        )
-    library = graph.as_graph_def().library.function
-    types = {op.type for op in graph.get_operations()}
-    types.update(node.op for function in library for node in function.node_def)
-    functions = {function.signature.name for function in library}
-    stateful = [
-        op_type
-        for op_type in sorted(types - _HARMLESS - functions)
-        if graph.op_def_for_type(op_type).is_stateful
-    ]
-    if stateful:
-        raise ValueError(
-            "FProp must be a pure function, for it runs a second time in the backward "
-            f"pass; {where} has the stateful operations {stateful}. For random numbers "
-            "use the forward context's uniform (or DropoutLayer), for statistics "
-            "Accumulate."
-        )
-
-
-def _root(layer: BaseLayer) -> BaseLayer:
-    return layer if layer.parent is None else _root(layer.parent)
+def root(layer: BaseLayer) -> BaseLayer:
+    """The layer at the top of the tree that `layer` is in."""
+    return layer if layer.parent is None else root(layer.parent)

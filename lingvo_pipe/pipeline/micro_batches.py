@@ -10,6 +10,32 @@ from typing import Any
 import tensorflow as tf
 
 
+def as_tensors(batch: Any, where: str) -> Any:
+    """The batch with everything but None as a tensor.
+
+    Args:
+        batch: a structure of tensors, of what can be converted to them, and None.
+        where: the layer's path, for errors.
+
+    Raises:
+        ValueError: if there is something that is no dense tensor.
+    """
+
+    def as_tensor(x: Any) -> tf.Tensor | None:
+        if x is None:
+            return None
+        try:
+            return tf.convert_to_tensor(x)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "Inputs and targets of a pipeline must be dense tensors; "
+                f"{where} was given a {type(x).__name__}. Pad it, or hand over its "
+                "parts that have a row for each example."
+            ) from error
+
+    return tf.nest.map_structure(as_tensor, batch)
+
+
 def micro_batch_size(
     tensors: Any, num_micro_batches: int, wanted: int | None, where: str
 ) -> int:
@@ -29,11 +55,12 @@ def micro_batch_size(
     sizes = {x.shape[0] if x.shape.rank else None for x in present}
     batch_size = sizes.pop() if len(sizes) == 1 else None
     if batch_size is None:
-        shapes = [tuple(x.shape) for x in present]
+        shapes = ", ".join(str(x.shape) for x in present)
         raise ValueError(
             "Inputs and targets of a pipeline must have the same, known number of "
-            f"examples in their first dimension; {where} was given shapes {shapes}. "
-            "Batch with drop_remainder=True, or set the static shape."
+            f"examples in their first dimension; {where} was given shapes "
+            f"{shapes or 'none'}. Batch with drop_remainder=True, or set the static "
+            "shape."
         )
     if batch_size < 1 or batch_size % num_micro_batches:
         raise ValueError(
@@ -57,7 +84,19 @@ def split(tensors: Any, num_micro_batches: int) -> Any:
 
 
 def merge(tensors: Any) -> Any:
-    """`[M, b, ...]` -> `[B, ...]` for every tensor; None stays."""
+    """`[M, b, ...]` -> `[B, ...]` for every tensor; None stays.
+
+    Raises:
+        ValueError: if there are tensors `[M]`.
+    """
+    scalars = [
+        x for x in tf.nest.flatten(tensors) if x is not None and x.shape.rank < 2
+    ]
+    if scalars:
+        raise ValueError(
+            "The last cell's outputs must have a row for each example; a scalar can't "
+            "be put together from micro-batches. Give it the shape [B]."
+        )
     return _reshape(tensors, lambda s: [s[0] * s[1]])
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import numbers
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
 
 
 def balanced_ends(costs: Sequence[float], num_stages: int) -> list[int]:
@@ -90,8 +92,26 @@ def check_ends(ends: Sequence[int], num_layers: int) -> None:
 
 
 def resolve_ends(splits: int | Sequence[int], num_layers: int) -> list[int]:
-    """The ends meant by `splits`: a number of even stages, or the ends themselves."""
-    if isinstance(splits, int):
+    """The ends meant by `splits`: a number of even stages, or the ends themselves.
+
+    Raises:
+        ValueError: if it is neither, or impossible.
+    """
+    if _is_integer(splits):
         return balanced_ends([1.0] * num_layers, splits)
+    if not isinstance(splits, (list, tuple)) or not all(map(_is_integer, splits)):
+        raise ValueError(
+            "splits must be a number of stages, or a list of the ends of the stages; "
+            f"got {splits!r}."
+        )
     check_ends(splits, num_layers)
     return list(splits)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is an integer of at least 1."""
+    return _is_integer(value) and value >= 1
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

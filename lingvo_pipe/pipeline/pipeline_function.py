@@ -7,6 +7,7 @@ each set of shapes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +15,18 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.check import check
 from lingvo_pipe.pipeline.emit import Emitter
+from lingvo_pipe.pipeline.gradient_barrier import call_without_gradient
 from lingvo_pipe.pipeline.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.loss_function import LossFunction
 from lingvo_pipe.pipeline.schedule import Schedule
-from lingvo_pipe.pipeline.stage import LossFunction, Stage
+from lingvo_pipe.pipeline.stage import Stage
+from lingvo_pipe.pipeline.turns import take_turns
+
+_serial_numbers = itertools.count()
 
 
 class PipelineFunction:
@@ -33,7 +40,7 @@ class PipelineFunction:
         arguments: NestedMap,
         loss_fn: LossFunction | None,
         do_eval: bool,
-        channel_prefix: str,
+        name: str,
     ):
         """Builds the function.
 
@@ -41,23 +48,25 @@ class PipelineFunction:
             schedule: what each device does; checked here.
             stage_layers: the layers of each stage.
             devices: full names, one for each stage.
-            arguments: NestedMap(thetas, step, inputs, targets) of tensors or specs, as
-                the function will be called with; inputs and targets stacked by
-                micro-batch.
+            arguments: NestedMap(thetas, step, first_example, inputs, targets) of
+                tensors or specs, as the function will be called with; inputs and
+                targets stacked by micro-batch.
             loss_fn: see `Stage`.
             do_eval: whether layers run in evaluation.
-            channel_prefix: see `Emitter`.
+            name: to be found again in graphs and errors.
         """
         check(schedule)
         self._devices = devices
+        # No two pipelines may share channels, nor the lock for their runs.
+        self._name = f"{name}#{next(_serial_numbers)}"
         specs = tf.nest.map_structure(_spec, arguments)
         self._stages = _trace_stages(stage_layers, specs, loss_fn, do_eval)
         emitter = Emitter(
             schedule,
             self._stages,
             devices,
-            micro_batch_size=_present(specs.inputs)[0].shape[1],
-            channel_prefix=channel_prefix,
+            micro_batch_size=_present([specs.inputs, specs.targets])[0].shape[1],
+            channel_prefix=self._name,
         )
         self._tables = [np.array(table, np.int32) for table in emitter.tables]
         self._arguments = NestedMap(specs, columns=[_spec(t) for t in self._tables])
@@ -75,8 +84,15 @@ class PipelineFunction:
                 accumulated: dict of totals by the accumulators' paths.
                 outputs: the last stage's, stacked by micro-batch; None with a loss.
         """
-        flat = _present(NestedMap(arguments, columns=self._tables))
-        results = iter(self._without_gradient(*flat))
+        results = iter(
+            call_without_gradient(
+                self._function,
+                _present(NestedMap(arguments, columns=self._tables)),
+                self._argument_devices(),
+                self._result_devices,
+                _refuse_gradient,
+            )
+        )
         packed = tf.nest.map_structure(
             lambda x: None if x is None else next(results), self._results
         )
@@ -84,18 +100,6 @@ class PipelineFunction:
             zip(self._accumulator_paths, packed.accumulated, strict=True)
         )
         return packed
-
-    @tf.custom_gradient
-    def _without_gradient(self, *flat: tf.Tensor) -> Any:
-        """The function's results; the loops have no gradient that could be taken."""
-
-        def refuse(*unused: tf.Tensor) -> None:
-            raise ValueError(
-                "A run of a PipeliningLayer keeps nothing for a gradient; there is "
-                "none to take through FProp or ComputeMetrics. Use ComputeGradients."
-            )
-
-        return self._function(*map(tf.stop_gradient, flat)), refuse
 
     @property
     def graph(self) -> tf.Graph:
@@ -108,15 +112,33 @@ class PipelineFunction:
             arguments = tf.nest.map_structure(
                 lambda x: None if x is None else next(remaining), self._arguments
             )
-            results = self._finish(emitter.emit(arguments), arguments)
-            self._accumulator_paths = sorted(results.accumulated)
-            results.accumulated = [
-                results.accumulated[path] for path in self._accumulator_paths
-            ]
-            self._results = tf.nest.map_structure(_spec, results)
-            return _present(results)
+
+            def run() -> list[tf.Tensor]:
+                results = self._finish(emitter.emit(arguments), arguments)
+                self._accumulator_paths = sorted(results.accumulated)
+                results.accumulated = [
+                    results.accumulated[path] for path in self._accumulator_paths
+                ]
+                self._results = tf.nest.map_structure(_spec, results)
+                self._result_devices = [x.device for x in _present(results)]
+                return _present(results)
+
+            return take_turns(self._name, flat, run)
 
         self._function = tf.compat.v1.wrap_function(emit, _present(self._arguments))
+
+    def _argument_devices(self) -> list[str]:
+        """Where each of the flat arguments is used."""
+
+        def everywhere(structure: Any, device: str) -> Any:
+            return tf.nest.map_structure(lambda x: x and device, structure)
+
+        places = {
+            k: everywhere(v, self._devices[0]) for k, v in self._arguments.items()
+        }
+        places["targets"] = everywhere(self._arguments.targets, self._devices[-1])
+        places["thetas"] = list(map(everywhere, self._arguments.thetas, self._devices))
+        return _present(places)
 
     def _finish(self, raw: NestedMap, arguments: NestedMap) -> NestedMap:
         """From totals to means, on the devices where the totals are."""
@@ -124,16 +146,15 @@ class PipelineFunction:
         metrics = NestedMap()
         with tf.device(self._devices[-1]):
             for name, (total, weight) in raw.sums[-1].metrics.items():
-                metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
+                metrics[name] = (_mean(total, weight, total.dtype), weight)
         gradients = []
         for k, (stage, thetas) in enumerate(
             zip(self._stages, arguments.thetas, strict=True)
         ):
             with tf.device(self._devices[k]):
-                means = [
-                    tf.math.divide_no_nan(g, tf.cast(metrics.loss[1], g.dtype))
-                    for g in raw.gradients[k]
-                ]
+                # No totals without a backward.
+                totals = zip(raw.gradients[k], stage.trained(thetas), strict=False)
+                means = [_mean(g, metrics.loss[1], like.dtype) for g, like in totals]
             gradients.append(stage.pack_trained(thetas, means))
         accumulated: dict[str, tf.Tensor] = {}
         for sums in raw.sums:
@@ -168,9 +189,21 @@ def _trace_stages(
             loss_fn if is_last else None,
             targets if is_last and loss_fn else None,
         )
-        args = stage.outputs.structure
+        args = as_args(stage.outputs.structure)
         stages.append(stage)
     return stages
+
+
+def _mean(total: tf.Tensor, weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The mean over a mini-batch; 0 over no examples."""
+    return tf.cast(tf.math.divide_no_nan(total, tf.cast(weight, total.dtype)), dtype)
+
+
+def _refuse_gradient(*unused: tf.Tensor) -> None:
+    raise ValueError(
+        "A run of a PipeliningLayer keeps nothing for a gradient; there is none to "
+        "take through FProp or ComputeMetrics. Use ComputeGradients."
+    )
 
 
 def _spec(x: Any) -> tf.TensorSpec | None:

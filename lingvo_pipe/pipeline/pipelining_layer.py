@@ -21,11 +21,19 @@ from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices
-from lingvo_pipe.pipeline.micro_batches import merge, micro_batch_size, split
-from lingvo_pipe.pipeline.partition import resolve_ends
+from lingvo_pipe.pipeline.loss_function import LossFunction
+from lingvo_pipe.pipeline.micro_batches import (
+    as_tensors,
+    merge,
+    micro_batch_size,
+    split,
+)
+from lingvo_pipe.pipeline.partition import is_count, resolve_ends
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.schedule import Schedule, forward_only, gpipe
-from lingvo_pipe.pipeline.stage import LossFunction
+
+# Beyond so many it looks like an oversight; a training and its evaluation make two.
+_MANY_PIPELINES = 8
 
 MakeSchedule = Callable[[int, int], Schedule]
 
@@ -64,14 +72,15 @@ class PipeliningLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        if not p.cell_tpl:
+        if not isinstance(p.cell_tpl, (list, tuple)) or not p.cell_tpl:
             raise ValueError(
-                f"cell_tpl must hold a layer; that of {self.path} is empty."
+                "cell_tpl must be a list of at least one layer's Params; that of "
+                f"{self.path} is {p.cell_tpl!r}."
             )
-        if p.num_micro_batches < 1:
+        if not is_count(p.num_micro_batches):
             raise ValueError(
-                "num_micro_batches must be at least 1; "
-                f"{self.path} has {p.num_micro_batches}."
+                "num_micro_batches must be an integer of at least 1; "
+                f"{self.path} has {p.num_micro_batches!r}."
             )
         self._ends = resolve_ends(p.splits, len(p.cell_tpl))
         self._devices = stage_devices(p.devices, len(self._ends))
@@ -106,8 +115,7 @@ class PipeliningLayer(BaseLayer):
         Returns:
             The last cell's outputs, `[B, ...]`.
         """
-        outputs = merge(self._run(forward_only, theta, args, None, None).outputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return merge(self._run(forward_only, theta, args, None, None).outputs)
 
     def ComputeMetrics(
         self,
@@ -123,7 +131,9 @@ class PipeliningLayer(BaseLayer):
             inputs: the positional inputs of the first cell, `[B, ...]` each.
             targets: what the loss needs beside the outputs, `[B, ...]` each.
             loss_fn: run on the last device for each micro-batch:
-                `(outputs, targets) -> NestedMap(name=(mean, weight))`.
+                `(outputs, targets) -> NestedMap(name=(mean, weight))`, pure and of
+                scalars. Pass the same function each time: for each, the pipeline is
+                built anew.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
@@ -170,18 +180,34 @@ class PipeliningLayer(BaseLayer):
     ) -> NestedMap:
         p = self.params
         context = forward_context.current()
-        batch = (tuple(inputs), targets)
+        self._check_theta(theta)
+        if not isinstance(inputs, (list, tuple)):
+            raise ValueError(
+                "inputs must be a list of the first cell's positional inputs; "
+                f"{self.path} was given a {type(inputs).__name__}. Put it in a list."
+            )
+        batch = as_tensors((tuple(inputs), targets), self.path)
         micro_batch_size(batch, p.num_micro_batches, p.micro_batch_size, self.path)
         inputs, targets = split(batch, p.num_micro_batches)
+        step, first = context.step, context.first_example
         arguments = NestedMap(
             thetas=self._by_stage(theta.cells),
-            step=context.step,
+            step=None if step is None else tf.convert_to_tensor(step),
+            first_example=tf.cast(0 if first is None else first, tf.int64),
             inputs=inputs,
             targets=targets,
         )
         specs = tf.nest.map_structure(_shape_and_dtype, arguments)
         key = (make_schedule, loss_fn, context.do_eval, repr(specs))
         if key not in self._pipelines:
+            if len(self._pipelines) == _MANY_PIPELINES:
+                tf.get_logger().warning(
+                    "%s was built for %d combinations of shapes and loss functions, "
+                    "each kept; building takes long. Give batches of few shapes, and "
+                    "the same loss function instead of a new lambda in each call.",
+                    self.path,
+                    len(self._pipelines),
+                )
             self._pipelines[key] = PipelineFunction(
                 make_schedule(self.num_stages, p.num_micro_batches),
                 self._by_stage(self.cells),
@@ -189,9 +215,19 @@ class PipeliningLayer(BaseLayer):
                 arguments,
                 loss_fn,
                 context.do_eval,
-                channel_prefix=self.path,
+                name=self.path,
             )
         return self._pipelines[key](arguments)
+
+    def _check_theta(self, theta: NestedMap) -> None:
+        try:
+            tf.nest.assert_same_structure(theta, self.vars)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "theta must have the structure of vars: "
+                f"{tf.nest.map_structure(_shape_and_dtype, self.vars)}; {self.path} "
+                f"was given {tf.nest.map_structure(_shape_and_dtype, theta)}."
+            ) from error
 
     def _by_stage(self, cells: Sequence[Any]) -> list[list[Any]]:
         return [list(cells[a:b]) for a, b in itertools.pairwise([0, *self._ends])]

@@ -12,19 +12,17 @@ order of additions is the same for every schedule and number of stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.layers import random_streams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.boundary import Boundary
 from lingvo_pipe.pipeline.layer_function import OUT_OF_LINE, LayerFunctions
-
-LossFunction = Callable[[Any, Any], NestedMap]
+from lingvo_pipe.pipeline.loss_function import LossFunction, make_loss_function
 
 
 class Stage:
@@ -48,13 +46,15 @@ class Stage:
             thetas: specs of the layers' weights, a list of NestedMaps.
             step: spec of the step, or None where it is not known.
             args: specs of the positional inputs of one micro-batch.
-            loss_fn: in the last stage of a training or evaluation,
-                `(outputs, targets) -> NestedMap(name=(mean, weight))`.
+            loss_fn: in the last stage of a training or evaluation; see
+                `make_loss_function`.
             targets: specs of one micro-batch of targets.
         """
         self._layers = list(layers)
         self._functions = [functions[layer] for layer in layers]
-        self._loss_fn = loss_fn
+        self._loss = loss_fn and make_loss_function(
+            loss_fn, self._layers[-1], functions.do_eval
+        )
         self._trained = [
             variable.trainable
             for layer in layers
@@ -73,12 +73,22 @@ class Stage:
     @property
     def has_loss(self) -> bool:
         """Whether the stage ends in the loss."""
-        return self._loss_fn is not None
+        return self._loss is not None
 
     def trained(self, thetas: Any) -> list[Any]:
         """Of the layers' weights those that are trained, in order."""
         flat = tf.nest.flatten(thetas)
         return [w for w, yes in zip(flat, self._trained, strict=True) if yes]
+
+    def zero_gradients(self, thetas: Any) -> list[tf.Tensor]:
+        """Accumulators for the trained weights' gradients, in float32 or wider.
+
+        In 16 bits a sum over many micro-batches would stop growing.
+        """
+        return [
+            tf.zeros(w.shape, w.dtype if w.dtype.size > 2 else tf.float32)
+            for w in self.trained(thetas)
+        ]
 
     def pack_trained(self, thetas: Any, values: list[Any]) -> Any:
         """Values for the trained weights in the structure of `thetas`; else None."""
@@ -89,32 +99,15 @@ class Stage:
     def _forward(
         self, thetas: Any, step: Any, first_example: Any, args: Any, targets: Any
     ) -> tuple[Any, NestedMap]:
-        accumulated = {}
+        accumulated: dict[str, tf.Tensor] = {}
         outputs: Any = args
-        for layer, function, theta in zip(
-            self._layers, self._functions, thetas, strict=True
-        ):
-            path_hash = tf.constant(random_streams.path_hash(layer.path), tf.uint64)
-            outputs, sums = function(
-                theta, path_hash, step, first_example, *as_args(outputs)
-            )
-            accumulated.update({f"{layer.path}/{k}": v for k, v in sums.items()})
-        metrics = self._metric_sums(outputs, targets)
-        return as_args(outputs), NestedMap(accumulated=accumulated, metrics=metrics)
-
-    def _metric_sums(self, outputs: Any, targets: Any) -> NestedMap:
-        if self._loss_fn is None:
-            return NestedMap()
-        metrics = self._loss_fn(outputs, targets)
-        if not isinstance(metrics, Mapping) or "loss" not in metrics:
-            found = sorted(metrics) if isinstance(metrics, Mapping) else metrics
-            raise ValueError(
-                "The metrics of a model must be a map name -> (mean, weight) with one "
-                f"called 'loss'; ComputeLoss returned {found}."
-            )
-        return NestedMap(
-            {name: (mean * weight, weight) for name, (mean, weight) in metrics.items()}
-        )
+        for function, theta in zip(self._functions, thetas, strict=True):
+            outputs, sums = function(theta, step, first_example, *as_args(outputs))
+            accumulated.update(sums)
+        metrics = NestedMap()
+        if self._loss is not None:
+            metrics = self._loss(step, first_example, outputs, targets)
+        return outputs, NestedMap(accumulated=accumulated, metrics=metrics)
 
     def _backward(
         self,
@@ -139,7 +132,7 @@ class Stage:
         else:
             gradients = tape.gradient(outputs, inputs + weights, output_gradients)
         added = [
-            total if gradient is None else total + tf.convert_to_tensor(gradient)
+            total if gradient is None else total + tf.cast(gradient, total.dtype)
             for total, gradient in zip(
                 accumulators, gradients[len(inputs) :][: len(weights)], strict=True
             )

@@ -23,8 +23,8 @@ class StageRunner:
     """The operations of one stage on loop state.
 
     State is what changes from one operation to the next (see `initial`); constants are
-    what does not: a NestedMap of `thetas`, `step`, and, stacked by micro-batch, of
-    `inputs` for the first stage and `targets` for one with a loss.
+    what does not: a NestedMap of `thetas`, `step`, `first_example`, and, stacked by
+    micro-batch, of `inputs` for the first stage and `targets` for one with a loss.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class StageRunner:
         return NestedMap(
             thetas=thetas,
             step=arguments.step,
+            first_example=arguments.first_example,
             inputs=arguments.inputs if self._before is None else None,
             targets=arguments.targets if self._stage.has_loss else None,
         )
@@ -76,10 +77,10 @@ class StageRunner:
         """
         keeps_inputs = self._trains and self._before is not None
         keeps_outputs = self._after is None and not self._stage.has_loss
-        weights = self._stage.trained(constants.thetas) if self._trains else []
+        zeros = self._stage.zero_gradients(constants.thetas) if self._trains else []
         return NestedMap(
             sums=tf.nest.map_structure(_zeros, self._stage.sums),
-            gradients=[_zeros(weight) for weight in weights],
+            gradients=zeros,
             inputs=self._inputs.empty() if keeps_inputs else [],
             outputs=self._outputs.empty() if keeps_outputs else [],
         )
@@ -131,10 +132,11 @@ class StageRunner:
         self, constants: NestedMap, micro_batch: tf.Tensor, inputs: list[tf.Tensor]
     ) -> tuple:
         """The arguments that the stage's forward and backward begin with."""
+        offset = tf.cast(micro_batch, tf.int64) * self._micro_batch_size
         return (
             constants.thetas,
             constants.step,
-            tf.cast(micro_batch, tf.int64) * self._micro_batch_size,
+            constants.first_example + offset,
             self._stage.inputs.pack(inputs),
             _slot(constants.targets, micro_batch),
         )

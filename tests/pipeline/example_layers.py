@@ -142,11 +142,13 @@ def raw_values(layer: BaseLayer) -> NestedMap:
     return tf.nest.map_structure(lambda v: v.read_value(), layer.vars)
 
 
-def gradients(layer: PipeliningLayer, batch: Any, step: int = 3) -> NestedMap:
+def gradients(
+    layer: PipeliningLayer, batch: Any, step: int = 3, loss: Any = loss_fn
+) -> NestedMap:
     """Metrics, gradients and totals of a pipeline for a batch."""
     inputs, targets = batch
     with ForwardContext(step=tf.constant(step, tf.int64)):
-        return layer.ComputeGradients(raw_values(layer), inputs, targets, loss_fn)
+        return layer.ComputeGradients(raw_values(layer), inputs, targets, loss)
 
 
 def plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:

@@ -30,7 +30,7 @@ def test_size_is_the_mini_batch_over_m() -> None:
     ("batch", "wanted", "words"),
     [
         ([tf.TensorSpec([None, 2])], None, "same, known number of examples"),
-        ([tf.TensorSpec([4]), tf.TensorSpec([2])], None, r"shapes \[\(4,\), \(2,\)\]"),
+        ([tf.TensorSpec([4]), tf.TensorSpec([2])], None, r"shapes \(4,\), \(2,\)"),
         ([tf.TensorSpec([])], None, "same, known number of examples"),
         ([tf.TensorSpec([5, 1])], None, "given 5 examples for 2 micro-batches"),
         ([tf.TensorSpec([0, 1])], None, "given 0 examples for 2 micro-batches"),

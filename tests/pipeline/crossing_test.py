@@ -1,0 +1,206 @@
+"""Whatever a cell may return crosses to another stage without a trace."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from tests.pipeline.example_layers import (
+    gradients,
+    loss_fn,
+    pipeline,
+    plain_outputs,
+    state_batch,
+)
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+class FunctionLayer(BaseLayer):
+    """Computes a function of its inputs, without weights."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("function", None, "What FProp computes.")
+        return p
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        return self.params.function(*args)
+
+
+class EmbeddingLayer(BaseLayer):
+    """Looks rows up; the gradient of its table is sparse."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("table", WeightParams([5, 6]))
+
+    def FProp(self, theta: NestedMap, rows: tf.Tensor) -> tf.Tensor:
+        return tf.gather(theta.table, rows)
+
+
+class ControlFlowLayer(BaseLayer):
+    """A loop, and a branch."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([6, 6]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        def body(i: tf.Tensor, h: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return i + 1, tf.tanh(tf.matmul(h, theta.w))
+
+        _, x = tf.while_loop(lambda i, h: i < 3, body, [0, x])
+        return tf.cond(x[0, 0] > 0, lambda: 2 * x, lambda: tf.matmul(x, theta.w))
+
+
+class FrozenLayer(BaseLayer):
+    """A weight that is trained after one that is not."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([6, 6], None, tf.float32, False))
+        self.CreateVariable("b", WeightParams([6]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(x, theta.w) + theta.b
+
+
+def _functions(*functions: Callable) -> list[InstantiableParams]:
+    """A dense layer, the functions and another dense layer, a cell each."""
+    middle = [FunctionLayer.Params().Set(function=f) for f in functions]
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+    return [dense, *middle, dense.Copy().Set(output_dim=3)]
+
+
+CELLS: dict[str, list[InstantiableParams]] = {
+    "complex": _functions(
+        lambda x: tf.signal.fft(tf.cast(x, tf.complex64)), lambda z: tf.abs(z)
+    ),
+    "integers alone": _functions(
+        lambda x: tf.cast(x > 0, tf.int32), lambda i: tf.cast(i, tf.float32)
+    ),
+    "strings, bools, bytes": _functions(
+        lambda x: (x, tf.as_string(x), x > 0, tf.cast(x > 0, tf.uint8)),
+        lambda x, s, b, u: (
+            tf.where(b, x, 0 * tf.strings.to_number(s)) + tf.cast(u, tf.float32)
+        ),
+    ),
+    "a map of lists, namedtuples, None": _functions(
+        lambda x: {"pair": Pair(x, x + 1), "list": [x, (x * 2, None)]},
+        lambda m: m["pair"].a * m["pair"].b + m["list"][1][0],
+    ),
+    "scalars": _functions(
+        lambda x: (x, tf.reduce_mean(x), 2.0), lambda x, mean, two: x - two * mean
+    ),
+    "what no one uses": _functions(lambda x: (x, 3 * x), lambda x, unused: x),
+    "no gradient": _functions(tf.stop_gradient),
+    "cells without weights": _functions(tf.tanh, tf.identity, tf.tanh),
+    "control flow": [ControlFlowLayer.Params(), *_functions(tf.identity)],
+    "frozen": [FrozenLayer.Params(), *_functions(tf.identity)],
+    "sparse gradients": [EmbeddingLayer.Params(), *_functions(tf.identity)],
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_bytes_are_those_of_one_stage_and_gradients_the_plain_models(
+    name: str,
+) -> None:
+    """With a device for each cell, or as many as there are."""
+    cells = CELLS[name]
+    (x, _), targets = state_batch(4)
+    inputs = [tf.constant([1, 1, 4, 0])] if name == "sparse gradients" else [x]
+    one = pipeline(cells, 1, 2)
+    many = pipeline(cells, min(4, len(cells)), 2)
+    results = [gradients(layer, (inputs, targets)) for layer in (one, many)]
+    want, got = (tf.nest.flatten(r.gradients) + [r.metrics.loss[0]] for r in results)
+    assert [_bytes(g) for g in got] == [_bytes(w) for w in want]
+    if name == "scalars":
+        return  # A mean over a micro-batch is another than one over the mini-batch.
+    with tf.GradientTape() as tape:
+        loss = loss_fn(plain_outputs(one, inputs), targets).loss[0]
+    plain = tape.gradient(loss, tf.nest.flatten(one.vars), unconnected_gradients="zero")
+    for g, p, v in zip(got, plain, tf.nest.flatten(one.vars), strict=False):
+        assert (g is None) == (not v.trainable)
+        if g is not None:
+            p = tf.convert_to_tensor(p)
+            np.testing.assert_allclose(g, p, rtol=1e-4, atol=1e-5)
+
+
+def _bytes(x: tf.Tensor | None) -> bytes | None:
+    return None if x is None else x.numpy().tobytes()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: Pair(x, x + 1),
+        lambda x: [x],
+        lambda x: (x,),
+        lambda x: NestedMap(a=NestedMap(b=[x, None])),
+    ],
+)
+def test_outputs_keep_their_structure(function: Callable) -> None:
+    (x, _), _ = state_batch(4)
+    layer = pipeline([FunctionLayer.Params().Set(function=function)], 1, 2)
+    with ForwardContext(do_eval=True):
+        got, want = layer.FProp(layer.theta, x), plain_outputs(layer, [x])
+    tf.nest.assert_same_structure(got, want)
+    assert type(got) is type(want)
+
+
+@pytest.mark.parametrize("num_stages", [1, 3])
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), r"returned float32 \(None, 6\)"),
+        (lambda x: tf.RaggedTensor.from_tensor(x), "returned a RaggedTensor"),
+        (lambda x: tf.sparse.from_dense(x), "returned a SparseTensor"),
+    ],
+)
+def test_what_can_not_cross_is_refused_for_every_number_of_stages(
+    function: Callable, words: str, num_stages: int
+) -> None:
+    (x, _), targets = state_batch(4)
+    layer = pipeline(_functions(function), num_stages, 2)
+    with pytest.raises(ValueError, match=rf"FunctionLayer at pipe/cells_1.*{words}"):
+        gradients(layer, ([x], targets))
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (lambda x: (x, x), TypeError, r"float32 \(2, 6\), float32 \(2, 6\): FCLayer"),
+        (lambda x: x[:, :5], ValueError, r"float32 \(2, 5\): The inputs"),
+        (lambda x: None, AttributeError, "given nothing"),
+    ],
+)
+def test_an_error_names_the_layer_though_it_shares_its_function(
+    function: Callable, error: type, words: str
+) -> None:
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+    middle = FunctionLayer.Params().Set(function=function)
+    cells: Sequence[InstantiableParams] = [dense, middle, dense]
+    (x, _), targets = state_batch(4)
+    with pytest.raises(error, match="pipe/cells_2") as found:
+        gradients(pipeline(list(cells), 1, 2), ([x], targets))
+    found.match(words)
+
+
+def test_a_scalar_does_not_come_out_of_a_forward_pass() -> None:
+    (x, _), _ = state_batch(4)
+    layer = pipeline([FunctionLayer.Params().Set(function=tf.reduce_mean)], 1, 2)
+    with pytest.raises(ValueError, match="a row for each example"):
+        layer.FProp(layer.theta, x)

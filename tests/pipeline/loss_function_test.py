@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from tests.pipeline.example_layers import (
+    gradients,
+    loss_fn,
+    pipeline,
+    plain_outputs,
+    raw_values,
+    state_batch,
+    state_cells,
+)
+
+
+def test_a_loss_without_gradient_is_refused() -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+
+    def stopped(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        return loss_fn(tf.stop_gradient(logits), targets)
+
+    with (
+        ForwardContext(step=tf.constant(0, tf.int64)),
+        pytest.raises(ValueError, match="loss must depend on the last layer's outputs"),
+    ):
+        layer.ComputeGradients(raw_values(layer), inputs, targets, stopped)
+
+
+def test_metrics_without_a_loss_are_refused() -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    with (
+        ForwardContext(do_eval=True),
+        pytest.raises(ValueError, match=r"called 'loss'.* \['other'\]"),
+    ):
+        layer.ComputeMetrics(
+            layer.theta,
+            inputs,
+            targets,
+            lambda x, t: NestedMap(other=loss_fn(x, t).loss),
+        )
+
+
+def test_gradients_are_zero_where_no_example_counts() -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    targets.weight = tf.zeros([4])
+    result = gradients(layer, (inputs, targets))
+    assert float(result.metrics.loss[0]) == 0.0
+    for gradient in tf.nest.flatten(result.gradients):
+        assert float(tf.reduce_max(tf.abs(gradient))) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [None, tf.int32, tf.int64, tf.float16, tf.float64])
+def test_weights_may_be_of_any_number_type(dtype: tf.DType | None) -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+
+    def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        weight = 2 if dtype is None else tf.constant(2, dtype)
+        return NestedMap(loss=(tf.reduce_mean(logits**2), weight), half=(0.5, weight))
+
+    metrics = gradients(layer, (inputs, targets), loss=loss).metrics
+    assert float(metrics.loss[1]) == 4.0
+    assert float(metrics.half[0]) == 0.5
+
+
+def test_totals_are_wider_than_sixteen_bits() -> None:
+    """In bfloat16 8 · 129 would not be 1032."""
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 8), state_batch(8)
+
+    def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        mean, weight = tf.cast(tf.reduce_mean(logits), tf.bfloat16), 129.0
+        return NestedMap(loss=(mean, tf.constant(weight, tf.bfloat16)))
+
+    metrics = gradients(layer, (inputs, targets), loss=loss).metrics
+    assert float(metrics.loss[1]) == 8 * 129
+
+
+def test_sixteen_bit_weights_keep_the_gradients_of_many_micro_batches() -> None:
+    cell = FCLayer.Params().Set(input_dim=6, output_dim=3, dtype=tf.bfloat16)
+    (x, _), targets = state_batch(256)
+    found = []
+    for num_micro_batches in (1, 256):
+        layer = pipeline([cell], 1, num_micro_batches)
+        result = gradients(layer, ([tf.cast(x, tf.bfloat16)], targets))
+        assert result.gradients.cells[0].w.dtype == tf.bfloat16
+        found.append(tf.cast(result.gradients.cells[0].w, tf.float32))
+    scale = float(tf.reduce_max(tf.abs(found[0])))
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=0.01 * scale)
+
+
+def test_no_gradient_goes_by_a_metrics_weight() -> None:
+    """The mean is differentiated, also where its weight depends on the model."""
+
+    def loss(x: tf.Tensor, targets: Any) -> NestedMap:
+        weights = tf.sigmoid(x)
+        total = tf.reduce_sum(weights)
+        return NestedMap(loss=(tf.reduce_sum(x**2 * weights) / total, total))
+
+    layer = pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, 1)
+    (x, _), targets = state_batch(4)
+    got = gradients(layer, ([x], targets), loss=loss).gradients.cells[0].w
+    with tf.GradientTape() as tape:
+        value = loss(plain_outputs(layer, [x]), targets).loss[0]
+    want = tape.gradient(value, layer.vars.cells[0].w)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        lambda x: tf.reduce_mean(x),
+        lambda x: (tf.reduce_mean(x, -1), 1.0),
+        lambda x: (tf.reduce_mean(x), tf.ones([2])),
+        lambda x: (tf.reduce_mean(x), 1.0, 1.0),
+    ],
+)
+def test_what_is_no_pair_of_scalars_is_refused(metric: Any) -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    with pytest.raises(ValueError, match=r"pair \(mean, weight\) of scalars; 'loss'"):
+        gradients(layer, (inputs, targets), loss=lambda x, t: NestedMap(loss=metric(x)))

@@ -1,0 +1,130 @@
+"""What is computed twice, on whichever device, must be a function of its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import forward_context
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
+
+
+class RandomLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.dropout(x, 0.5)
+
+
+class HiddenRandomLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(x[0, 0] > 0, lambda: tf.nn.dropout(x, 0.5), lambda: x)
+
+
+class CapturingLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([3]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x * self.vars.w
+
+
+class ConstantLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self._shift = tf.constant([1.0, 2.0, 3.0])
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x + self._shift
+
+
+class OwnVariableLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self._shift = tf.Variable(1.0)
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x + self._shift
+
+
+class ForgetfulLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.RegisterAccumulator("seen", [])
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (RandomLayer, r"RandomLayer at pipe/cells_0 .* \['RandomUniform'\]"),
+        (HiddenRandomLayer, r"pipe/cells_0 .* \['RandomUniform'\]"),
+        (CapturingLayer, r"reads the variables \['pipe/cells_0/w'\] directly"),
+        (ConstantLayer, r"pipe/cells_0 uses what was made elsewhere: float32 \(3,\)"),
+        (OwnVariableLayer, "made elsewhere: a variable or table"),
+        (ForgetfulLayer, r"pipe/cells_0 was not given \['seen'\]"),
+    ],
+)
+def test_a_layer_that_is_no_pure_function_is_refused(cell: Any, words: str) -> None:
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=2)
+    layer = pipeline([cell.Params(), dense], 2, 2)
+    batch = state_batch(4)
+    batch[0][:] = [tf.ones([4, 3])]
+    with pytest.raises(ValueError, match=words):
+        gradients(layer, batch)
+
+
+def _random(x: tf.Tensor, targets: Any) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_mean(x) * tf.random.uniform([]), 1.0))
+
+
+def _accumulating(x: tf.Tensor, targets: Any) -> NestedMap:
+    forward_context.current().accumulate("seen", tf.reduce_sum(x))
+    return loss_fn(x, targets)
+
+
+def _capturing(x: tf.Tensor, targets: Any) -> NestedMap:
+    with tf.init_scope():
+        scale = tf.Variable(2.0)
+    return NestedMap(loss=(tf.reduce_mean(x * scale), 1.0))
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (_random, r"the loss has the stateful operations \['RandomUniform'\]"),
+        (_capturing, "the loss uses what was made elsewhere: a variable or table"),
+        (_accumulating, r"Only layers can accumulate; the loss .* \['seen'\]"),
+    ],
+)
+def test_a_loss_that_is_no_pure_function_is_refused(loss: Any, words: str) -> None:
+    layer = pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, 2)
+    (x, _), targets = state_batch(4)
+    with pytest.raises(ValueError, match=words):
+        gradients(layer, ([x], targets), loss=loss)
+
+
+def test_a_loss_may_use_random_numbers_of_the_context() -> None:
+    """By example: the same for any number of micro-batches."""
+
+    def noisy(x: tf.Tensor, targets: Any) -> NestedMap:
+        noise = forward_context.current().uniform("noise", 1, x.shape)
+        return NestedMap(loss=(tf.reduce_mean(x * noise), x.shape[0]))
+
+    losses = []
+    for num_micro_batches in (1, 4):
+        dense = FCLayer.Params().Set(input_dim=6, output_dim=3)
+        layer = pipeline([dense], 1, num_micro_batches)
+        (x, _), targets = state_batch(8)
+        result = gradients(layer, ([x], targets), loss=noisy)
+        losses.append(result.metrics.loss[0])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)

@@ -1,0 +1,154 @@
+"""How a pipeline may be called: where, how often, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import (
+    gradients,
+    loss_fn,
+    pipeline,
+    plain_outputs,
+    raw_values,
+    state_batch,
+)
+
+
+def _layer(num_stages: int = 4, seed: int = 0) -> PipeliningLayer:
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6, random_seed=seed)
+    return pipeline([dense] * 4, num_stages, 4)
+
+
+def _one_after_another(layers: list, batches: tf.Tensor) -> tf.Tensor:
+    runs = [
+        layer.FProp(layer.theta, x) for x in tf.unstack(batches) for layer in layers
+    ]
+    return tf.stack(runs)
+
+
+def _loop(layers: list, batches: tf.Tensor) -> tf.Tensor:
+    (layer,) = layers
+    return tf.map_fn(lambda x: layer.FProp(layer.theta, x), batches)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "run"),
+    [(1, _one_after_another), (2, _one_after_another), (1, _loop)],
+)
+def test_runs_within_one_step_do_not_mix(num_layers: int, run: Callable) -> None:
+    """Layers of one name, too."""
+    layers = [_layer(seed=i) for i in range(num_layers)]
+    batches = tf.random.stateless_normal([8, 8, 6], [1, 2])
+    function = tf.function(lambda x: run(layers, x), autograph=False)
+    want = [plain_outputs(layer, [x]) for x in batches for layer in layers]
+    for _ in range(5):
+        np.testing.assert_allclose(function(batches), want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_run_may_need_what_the_last_one_gave() -> None:
+    """The next iteration must not take its turn before it can run."""
+    layer, x = _layer(), tf.random.stateless_normal([8, 6], [1, 2])
+
+    @tf.function(autograph=False)
+    def run(x: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(
+            lambda i, x: i < 6,
+            lambda i, x: (i + 1, layer.FProp(layer.theta, x)),
+            [0, x],
+        )[1]
+
+    got = run(x)
+    for _ in range(6):
+        x = plain_outputs(layer, [x])
+    np.testing.assert_allclose(got, x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_no_weight_or_gradient_leaves_its_device(train: bool) -> None:
+    """On its way through the step's graph, around the loops."""
+    layer, (inputs, targets) = _layer(), state_batch(8)
+
+    @tf.function(autograph=False)
+    def run(x: tf.Tensor) -> Any:
+        if train:
+            return gradients(layer, ([x], targets)).gradients
+        theta = raw_values(layer)
+        return layer.ComputeMetrics(theta, [x], targets, loss_fn)
+
+    graph = run.get_concrete_function(inputs[0]).graph
+    wanted = {layer.devices[layer.stage_of_cell(i)] for i in range(len(layer.cells))}
+    passed = set()
+    for op in graph.get_operations():
+        large = [x for x in op.inputs if x.shape.num_elements() >= 36]
+        if op.type in ("IdentityN", "StopGradient") and large:
+            assert {x.op.device for x in large} <= {op.device, ""}
+            passed.add(op.device)
+    assert passed == wanted
+
+
+def test_arrays_numbers_and_variables_do_for_tensors() -> None:
+    layer, ([x, _], targets) = _layer(), state_batch(8)
+    want = gradients(layer, ([x], targets), step=3)
+    arrays = targets.Transform(lambda t: t.numpy())
+    with ForwardContext(step=3):
+        got = layer.ComputeGradients(layer.vars, (x.numpy(),), arrays, loss_fn)
+    for a, b in zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (
+            lambda: tf.zeros([4, 6]),
+            "must be a list of the first cell's positional inputs",
+        ),
+        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe was given a NestedMap"),
+        (lambda: [tf.ragged.constant([[1], [2, 3]])], "was given a RaggedTensor"),
+        (lambda: [tf.sparse.eye(4)], "pipe was given a SparseTensor"),
+    ],
+)
+def test_other_inputs_are_refused(inputs: Callable, words: str) -> None:
+    layer, (_, targets) = _layer(), state_batch(4)
+    with pytest.raises(ValueError, match=words):
+        layer.ComputeGradients(raw_values(layer), inputs(), targets, loss_fn)
+
+
+def test_theta_of_another_structure_is_refused() -> None:
+    layer, ([x, _], targets) = _layer(), state_batch(4)
+    theta = NestedMap(cells=raw_values(layer).cells[1:])
+    with pytest.raises(ValueError, match="theta must have the structure of vars"):
+        layer.ComputeGradients(theta, [x], targets, loss_fn)
+
+
+def test_examples_are_counted_from_the_contexts_first() -> None:
+    layer = pipeline([DropoutLayer.Params().Set(keep_prob=0.5)], 1, 2)
+    with ForwardContext(step=1, first_example=8):
+        got = layer.FProp(layer.theta, tf.ones([4, 9]))
+        want = plain_outputs(layer, [tf.ones([4, 9])])
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_new_loss_function_in_each_call_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer, ([x, _], targets) = _layer(1), state_batch(4)
+    said: list[str] = []
+    monkeypatch.setattr(
+        tf.get_logger(), "warning", lambda text, *args: said.append(text % args)
+    )
+    with ForwardContext(do_eval=True):
+        for _ in range(10):
+            layer.ComputeMetrics(layer.theta, [x], targets, lambda x, t: loss_fn(x, t))
+    assert len(said) == 1
+    assert said[0].startswith("pipe was built for 8 combinations")
