@@ -7,7 +7,6 @@ each set of shapes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +24,6 @@ from lingvo_pipe.pipeline.loss_function import LossFunction
 from lingvo_pipe.pipeline.schedule import Schedule
 from lingvo_pipe.pipeline.stage import Stage
 from lingvo_pipe.pipeline.turns import take_turns
-
-_serial_numbers = itertools.count()
 
 
 class PipelineFunction:
@@ -53,12 +50,11 @@ class PipelineFunction:
                 targets stacked by micro-batch.
             loss_fn: see `Stage`.
             do_eval: whether layers run in evaluation.
-            name: to be found again in graphs and errors.
+            name: of its channels, and of the lock that those of one name share.
         """
         check(schedule)
         self._devices = devices
-        # No two pipelines may share channels, nor the lock for their runs.
-        self._name = f"{name}#{next(_serial_numbers)}"
+        self._name = name
         specs = tf.nest.map_structure(_spec, arguments)
         self._stages = _trace_stages(stage_layers, specs, loss_fn, do_eval)
         emitter = Emitter(

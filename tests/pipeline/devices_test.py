@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tensorflow as tf
 
@@ -58,3 +60,29 @@ def test_each_stage_needs_a_device() -> None:
     with pytest.raises(ValueError, match="2 stages and 1 devices"):
         stage_devices(["/device:CPU:0"], 2)
     assert len(set(stage_devices(None, 4))) == 4
+
+
+def test_stages_devices_get_their_full_names() -> None:
+    full = "/job:localhost/replica:0/task:0/device:CPU:"
+    names = ["cpu:1", "CPU:0", "/device:CPU:2", f"{full}3"]
+    assert stage_devices(names, 4) == [f"{full}{i}" for i in (1, 0, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["cpu:0", "cpu:63"], r"\['/job:localhost.*CPU:63'\] are not"),
+        (["gpu:63", "cpu:0"], r"GPU:63'\] are not"),
+        (["hello", "cpu:0"], "'hello' is no name of a device"),
+        ("cpu:0", "must be a list of names; got 'cpu:0'"),
+    ],
+)
+def test_absent_devices_of_stages_are_refused(names: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        stage_devices(names, 2)
+
+
+@pytest.mark.parametrize("wanted", [0, -1, [], ["cpu"], ["cpu:0", "cpu:0"]])
+def test_what_names_no_devices_is_refused_before_anything_is_set(wanted: Any) -> None:
+    with pytest.raises(ValueError, match="Give a number of devices, or names"):
+        initialize_devices(wanted)

@@ -14,7 +14,7 @@ from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedule import gpipe
+from lingvo_pipe.pipeline.schedule import Schedule, gpipe
 from tests.pipeline.example_layers import (
     gradients,
     image_batch,
@@ -80,6 +80,18 @@ def test_another_run_of_the_same_shapes_traces_nothing() -> None:
     CountingLayer.traces = 0
     gradients(layer, batch, step=2)
     assert CountingLayer.traces == 0
+
+
+class ScaleLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return self.fns.scale(x)
+
+
+def test_layers_with_other_functions_are_not_alike() -> None:
+    layer = pipeline([ScaleLayer.Params()] * 3, 3, 2)
+    for factor, cell in zip((2, 3, 5), layer.cells, strict=True):
+        cell.AddFunction("scale", lambda x, factor=factor: factor * x)
+    assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 30.0
 
 
 class FailingLayer(BaseLayer):
@@ -177,3 +189,17 @@ def test_the_graph_grows_neither_with_m_nor_within_alike_layers() -> None:
         )
     assert sizes[4, 2] == sizes[4, 16]
     assert sizes[4, 2][1] == sizes[12, 2][1]
+
+
+def test_a_schedule_is_checked_before_anything_is_built() -> None:
+    layer = pipeline([CountingLayer.Params()], 1, 2)
+    with pytest.raises(ValueError, match="This schedule can't be run"):
+        PipelineFunction(
+            Schedule(1, 2, (gpipe(1, 2).columns[0][:-1],)),
+            [layer.cells],
+            layer.devices,
+            NestedMap(),
+            loss_fn,
+            do_eval=False,
+            name="pipe",
+        )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
@@ -56,11 +57,13 @@ def test_runs_within_one_step_do_not_mix(num_layers: int, run: Callable) -> None
 
 
 def test_a_run_may_need_what_the_last_one_gave() -> None:
-    """The next iteration must not take its turn before it can run."""
+    """It must not take its turn before it can run."""
     layer, x = _layer(), tf.random.stateless_normal([8, 6], [1, 2])
 
     @tf.function(autograph=False)
     def run(x: tf.Tensor) -> tf.Tensor:
+        for _ in range(6):
+            x = layer.FProp(layer.theta, x)
         return tf.while_loop(
             lambda i, x: i < 6,
             lambda i, x: (i + 1, layer.FProp(layer.theta, x)),
@@ -68,7 +71,7 @@ def test_a_run_may_need_what_the_last_one_gave() -> None:
         )[1]
 
     got = run(x)
-    for _ in range(6):
+    for _ in range(12):
         x = plain_outputs(layer, [x])
     np.testing.assert_allclose(got, x, rtol=1e-4, atol=1e-5)
 
@@ -152,3 +155,54 @@ def test_a_new_loss_function_in_each_call_is_warned_of(
             layer.ComputeMetrics(layer.theta, [x], targets, lambda x, t: loss_fn(x, t))
     assert len(said) == 1
     assert said[0].startswith("pipe was built for 8 combinations")
+
+
+def test_runs_of_each_kind_keep_to_themselves() -> None:
+    """Forward or training, of an evaluation or not, in any order: as if alone."""
+
+    def loss(x: tf.Tensor, targets: NestedMap) -> NestedMap:
+        factor = 0.5 if forward_context.current().do_eval else 1.0
+        return NestedMap(loss=(factor * tf.reduce_mean(x), 1.0))
+
+    def value(layer: PipeliningLayer, kind: str, do_eval: bool) -> tf.Tensor:
+        theta = layer.theta
+        with ForwardContext(do_eval=do_eval, step=1):
+            if kind == "FProp":
+                return tf.reduce_mean(layer.FProp(theta, tf.ones([4, 6])))
+            run = getattr(layer, kind)(theta, [tf.ones([4, 6])], None, loss)
+        if kind == "ComputeMetrics":
+            return run.loss[0]
+        assert run.gradients.cells[0].w is not None
+        return run.metrics.loss[0]
+
+    def new_layer() -> PipeliningLayer:
+        dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+        return pipeline([dense, DropoutLayer.Params().Set(keep_prob=0.5)], 2, 2)
+
+    kinds = [
+        (kind, do_eval)
+        for kind in ("ComputeMetrics", "ComputeGradients", "FProp")
+        for do_eval in (False, True)
+    ]
+    layer = new_layer()
+    got = {kind: float(value(layer, *kind)) for kind in kinds}
+    assert got == {kind: float(value(new_layer(), *kind)) for kind in kinds}
+    for do_eval, factor in ((False, 1.0), (True, 0.5)):
+        mean = got["FProp", do_eval]
+        assert got["ComputeMetrics", do_eval] == pytest.approx(factor * mean)
+        assert got["ComputeGradients", do_eval] == pytest.approx(factor * mean)
+    assert got["FProp", False] != got["FProp", True]
+
+
+def test_no_iteration_ends_before_its_messages_are_sent() -> None:
+    """TensorFlow might leave out what nothing in a function depends on."""
+    layer = _layer(2)
+    layer.FProp(layer.theta, tf.ones([8, 6]))
+    (function,) = layer._pipelines.values()
+    num_sends = 0
+    for branch in function.graph.as_graph_def().library.function:
+        inputs = {name for node in branch.node_def for name in node.input}
+        sends = [node.name for node in branch.node_def if node.op == "Send"]
+        assert all(f"^{send}" in inputs for send in sends)
+        num_sends += len(sends)
+    assert num_sends == 1

@@ -31,7 +31,7 @@ MODELS: dict[str, tuple[Callable[[], list[InstantiableParams]], Callable]] = {
     "maps, integers, None": (state_cells, state_batch),
     "bfloat16": (lambda: state_cells(tf.bfloat16), state_batch),
 }
-SPLITS = [2, 3, 4, [1, 6], [1, 2, 5, 6]]
+SPLITS = [2, 4, [1, 6], [1, 2, 5, 6]]
 
 
 @pytest.mark.parametrize("num_micro_batches", [1, 4])
@@ -41,7 +41,7 @@ def test_trained_bytes_do_not_depend_on_the_stages(
 ) -> None:
     make_cells, make_batch = MODELS[model]
     one = _trained(pipeline(make_cells(), 1, num_micro_batches), make_batch)
-    for splits in SPLITS:
+    for splits in SPLITS if num_micro_batches > 1 else SPLITS[1::2]:
         other = _trained(pipeline(make_cells(), splits, num_micro_batches), make_batch)
         assert one.keys() == other.keys(), "paths know nothing of stages"
         for path, value in one.items():
