@@ -210,6 +210,11 @@ class BaseLayer(metaclass=LayerType):
         return self.CastTheta(self.vars)
 
     @property
+    def own_variables(self) -> dict[str, tf.Variable]:
+        """The variables that this layer itself created."""
+        return self._variables
+
+    @property
     def own_accumulators(self) -> dict[str, tf.TensorSpec]:
         """Specs of the accumulators that this layer itself registered."""
         return self._accumulators

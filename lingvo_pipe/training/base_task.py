@@ -92,9 +92,37 @@ class BaseTask(BaseLayer):
             accumulated=NestedMap(pipeline=result.accumulated),
         )
 
+    def Values(self) -> NestedMap:
+        """The variables' values in their own dtypes, each read on its device.
+
+        Unlike theta they are not cast: the pipeline's layers do that on their devices.
+        """
+        return tf.nest.map_structure(_read, self.vars)
+
+    def CheckAllInPipeline(self) -> None:
+        """Raises ValueError if the task has state outside its pipeline."""
+        inside = set(self.pipeline.Descendants())
+        outside = [
+            f"{layer.path}/{name}"
+            for layer in self.Descendants()
+            if layer not in inside
+            for name in [*layer.own_variables, *layer.own_accumulators]
+        ]
+        if outside:
+            raise ValueError(
+                "Variables and accumulators of a task must be those of layers in its "
+                f"pipeline; {outside} are not, and would not be trained. Put them into "
+                "a layer of task.pipeline.cell_tpl."
+            )
+
     def TrainedVariables(self) -> dict[str, tf.Variable]:
         """The variables that the learner updates, by path, in the model's order."""
         return {k: v for k, v in self.VariablePaths().items() if v.trainable}
+
+
+def _read(variable: tf.Variable) -> tf.Tensor:
+    with tf.device(variable.device):
+        return variable.read_value()
 
 
 def _train_params() -> Params:

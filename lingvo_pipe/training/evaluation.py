@@ -26,7 +26,7 @@ class Evaluation:
         """Returns each metric's mean over all examples of `batches`.
 
         Raises:
-            ValueError: if there are no batches.
+            ValueError: if there are no batches, or none of their examples counts.
         """
         totals: dict[str, float] = {}
         weights: dict[str, float] = {}
@@ -38,9 +38,15 @@ class Evaluation:
             raise ValueError(
                 "An evaluation needs at least 1 batch; there was none. Check the input."
             )
+        empty = sorted(name for name, weight in weights.items() if not weight)
+        if empty:
+            raise ValueError(
+                f"An evaluation needs examples that count; the total weight of {empty} "
+                "is 0. Check the weights in the input's batches."
+            )
         return {name: totals[name] / weights[name] for name in totals}
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
         task = self._task
         with ForwardContext(do_eval=True):
-            return task.ComputeMetrics(task.theta, input_batch)
+            return task.ComputeMetrics(task.Values(), input_batch)

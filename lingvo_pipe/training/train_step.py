@@ -11,11 +11,14 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.learner import Learner
 
+_LEARNING_RATE = "learning_rate"
+
 
 class TrainStep:
     """Forward, backward, update; and all the state that a step changes."""
 
     def __init__(self, task: BaseTask):
+        task.CheckAllInPipeline()
         self._task = task
         self._learner = Learner(task.params.train, task.TrainedVariables())
         with tf.device("/CPU:0"):
@@ -48,21 +51,24 @@ class TrainStep:
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
         task = self._task
-        values = tf.nest.map_structure(_read, task.vars)
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
-            result = task.ComputeGradients(values, input_batch)
+            result = task.ComputeGradients(task.Values(), input_batch)
+        _check_metric_names(result.metrics)
         self._learner.Apply(_by_path(task, result.gradients))
         task.PostTrainingStepUpdate(result.accumulated)
         self.global_step.assign_add(1)
         return NestedMap(
-            result.metrics, learning_rate=(learning_rate, tf.constant(1.0))
+            result.metrics, **{_LEARNING_RATE: (learning_rate, tf.constant(1.0))}
         )
 
 
-def _read(variable: tf.Variable) -> tf.Tensor:
-    with tf.device(variable.device):
-        return variable.read_value()
+def _check_metric_names(metrics: NestedMap) -> None:
+    if _LEARNING_RATE in metrics:
+        raise ValueError(
+            f"A task's metrics must not be called {_LEARNING_RATE!r}: that of the step "
+            "is reported by this name. Rename it in ComputeLoss."
+        )
 
 
 def _by_path(task: BaseTask, tree: Any) -> dict[str, tf.Tensor]:
