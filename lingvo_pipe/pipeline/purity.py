@@ -16,6 +16,8 @@ import tensorflow as tf
 _HARMLESS = {
     "Assert",
     "Case",
+    "CheckNumerics",
+    "CheckNumericsV2",
     "If",
     "Placeholder",
     "PrintV2",

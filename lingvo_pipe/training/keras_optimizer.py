@@ -65,6 +65,11 @@ def make_optimizer(
 
 
 def _make(module: ModuleType, base: type, p: Params, given: dict[str, Any]) -> Any:
+    if not isinstance(p, Params):
+        raise ValueError(
+            "optimizer and lr_schedule must be Params; got "
+            f"{p!r}. Use OptimizerParams(name, ...) and ScheduleParams(name, ...)."
+        )
     classes = {
         name: value
         for name, value in vars(module).items()

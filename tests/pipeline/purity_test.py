@@ -128,3 +128,15 @@ def test_a_loss_may_use_random_numbers_of_the_context() -> None:
         result = gradients(layer, ([x], targets), loss=noisy)
         losses.append(result.metrics.loss[0])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+class CheckingLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.debugging.check_numerics(x, "not finite")
+
+
+def test_operations_that_only_report_are_allowed() -> None:
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
+    layer, batch = pipeline([dense, CheckingLayer.Params()], 2, 2), state_batch(4)
+    batch[0][:] = [tf.ones([4, 3])]
+    assert gradients(layer, batch).gradients.cells[0].w is not None

@@ -1,6 +1,7 @@
 """Optimizers and schedules by name: those of Keras, and nothing else."""
 
 import re
+from typing import Any
 
 import keras
 import pytest
@@ -40,4 +41,11 @@ def test_params_reach_keras():
 def test_what_keras_lacks_is_refused(optimizer, schedule, message):
     pattern = re.escape(message).replace(r"\.\*", ".*")
     with pytest.raises(ValueError, match=pattern):
+        make_optimizer(optimizer, 0.1, schedule, None)
+
+
+@pytest.mark.parametrize("schedule", [None, "CosineDecay"])
+def test_a_bare_name_is_refused(schedule: Any) -> None:
+    optimizer: Any = "Adam" if schedule is None else OptimizerParams("Adam")
+    with pytest.raises(ValueError, match="must be Params; got '(Adam|CosineDecay)'"):
         make_optimizer(optimizer, 0.1, schedule, None)
