@@ -10,6 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.optional_nest import (
+    map_present,
+    pack_present,
+    present,
+    spec_of,
+)
+
 
 class Boundary:
     """The structure of what goes into a stage, or comes out, for one micro-batch."""
@@ -20,9 +27,7 @@ class Boundary:
         Args:
             structure: of TensorSpecs (or tensors) of static shape, and None.
         """
-        self.structure = tf.nest.map_structure(
-            lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), structure
-        )
+        self.structure = map_present(spec_of, structure)
         self.specs: list[tf.TensorSpec] = self.tensors(self.structure)
         self.is_differentiable = [
             spec.dtype.is_floating or spec.dtype.is_complex for spec in self.specs
@@ -35,16 +40,11 @@ class Boundary:
 
     def tensors(self, structure: Any) -> list[Any]:
         """The tensors in a structure like this one; None left out."""
-        return [x for x in tf.nest.flatten(structure) if x is not None]
+        return present(structure)
 
     def pack(self, tensors: list[Any]) -> Any:
         """The structure again, from its tensors."""
-        remaining = iter(tensors)
-        flat = [
-            None if spec is None else next(remaining)
-            for spec in tf.nest.flatten(self.structure)
-        ]
-        return tf.nest.pack_sequence_as(self.structure, flat)
+        return pack_present(self.structure, tensors)
 
     def differentiable(self, tensors: list[Any]) -> list[Any]:
         """Those of the tensors that have gradients."""

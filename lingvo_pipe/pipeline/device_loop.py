@@ -14,6 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.optional_nest import (
+    map_present,
+    pack_present,
+    present,
+    spec_of,
+)
 from lingvo_pipe.pipeline.schedule import Kind, Op
 from lingvo_pipe.pipeline.stage_runner import StageRunner
 
@@ -65,7 +71,7 @@ class DeviceLoop:
                     index=tf.constant(0),
                     column=tf.identity(column),
                     states=states,
-                    constants=tf.nest.map_structure(_identity, constants),
+                    constants=map_present(tf.identity, constants),
                 ),
             )
         return dict(zip(self._stages, final.states, strict=True))
@@ -103,22 +109,17 @@ class DeviceLoop:
 
 def _while(body: Any, carried: NestedMap) -> NestedMap:
     """Runs `body` on what is carried until `index` reaches the end of `column`."""
-    tensors = [x for x in tf.nest.flatten(carried) if x is not None]
-
-    def pack(flat: Sequence[tf.Tensor]) -> NestedMap:
-        remaining = iter(flat)
-        return tf.nest.map_structure(
-            lambda x: None if x is None else next(remaining), carried
-        )
+    tensors = present(carried)
+    pack = functools.partial(pack_present, carried)
 
     def flat_body(*flat: tf.Tensor) -> list[tf.Tensor]:
-        return [x for x in tf.nest.flatten(body(pack(flat))) if x is not None]
+        return present(body(pack(flat)))
 
     def flat_condition(*flat: tf.Tensor) -> tf.Tensor:
         state = pack(flat)
         return state.index < tf.shape(state.column)[0]
 
-    specs = [tf.TensorSpec(x.shape, x.dtype) for x in tensors]
+    specs = list(map(spec_of, tensors))
     results = tf.raw_ops.While(
         input=tensors,
         cond=tf.compat.v1.wrap_function(flat_condition, specs),
@@ -129,7 +130,3 @@ def _while(body: Any, carried: NestedMap) -> NestedMap:
     return pack(
         [tf.ensure_shape(r, x.shape) for r, x in zip(results, tensors, strict=True)]
     )
-
-
-def _identity(x: tf.Tensor | None) -> tf.Tensor | None:
-    return None if x is None else tf.identity(x)

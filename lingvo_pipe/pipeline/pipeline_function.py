@@ -21,6 +21,12 @@ from lingvo_pipe.pipeline.emit import Emitter
 from lingvo_pipe.pipeline.gradient_barrier import call_without_gradient
 from lingvo_pipe.pipeline.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.loss_function import LossFunction
+from lingvo_pipe.pipeline.optional_nest import (
+    map_present,
+    pack_present,
+    present,
+    spec_of,
+)
 from lingvo_pipe.pipeline.schedule import Schedule
 from lingvo_pipe.pipeline.stage import Stage
 from lingvo_pipe.pipeline.turns import take_turns
@@ -55,17 +61,17 @@ class PipelineFunction:
         check(schedule)
         self._devices = devices
         self._name = name
-        specs = tf.nest.map_structure(_spec, arguments)
+        specs = map_present(spec_of, arguments)
         self._stages = _trace_stages(stage_layers, specs, loss_fn, do_eval)
         emitter = Emitter(
             schedule,
             self._stages,
             devices,
-            micro_batch_size=_present([specs.inputs, specs.targets])[0].shape[1],
+            micro_batch_size=present([specs.inputs, specs.targets])[0].shape[1],
             channel_prefix=self._name,
         )
         self._tables = [np.array(table, np.int32) for table in emitter.tables]
-        self._arguments = NestedMap(specs, columns=[_spec(t) for t in self._tables])
+        self._arguments = NestedMap(specs, columns=[spec_of(t) for t in self._tables])
         self._emit(emitter)
 
     def __call__(self, arguments: NestedMap) -> NestedMap:
@@ -80,18 +86,14 @@ class PipelineFunction:
                 accumulated: dict of totals by the accumulators' paths.
                 outputs: the last stage's, stacked by micro-batch; None with a loss.
         """
-        results = iter(
-            call_without_gradient(
-                self._function,
-                _present(NestedMap(arguments, columns=self._tables)),
-                self._argument_devices(),
-                self._result_devices,
-                _refuse_gradient,
-            )
+        results = call_without_gradient(
+            self._function,
+            present(NestedMap(arguments, columns=self._tables)),
+            self._argument_devices(),
+            self._result_devices,
+            _refuse_gradient,
         )
-        packed = tf.nest.map_structure(
-            lambda x: None if x is None else next(results), self._results
-        )
+        packed = pack_present(self._results, results)
         packed.accumulated = dict(
             zip(self._accumulator_paths, packed.accumulated, strict=True)
         )
@@ -104,10 +106,7 @@ class PipelineFunction:
 
     def _emit(self, emitter: Emitter) -> None:
         def emit(*flat: tf.Tensor) -> list[tf.Tensor]:
-            remaining = iter(flat)
-            arguments = tf.nest.map_structure(
-                lambda x: None if x is None else next(remaining), self._arguments
-            )
+            arguments = pack_present(self._arguments, flat)
 
             def run() -> list[tf.Tensor]:
                 results = self._finish(emitter.emit(arguments), arguments)
@@ -115,26 +114,26 @@ class PipelineFunction:
                 results.accumulated = [
                     results.accumulated[path] for path in self._accumulator_paths
                 ]
-                self._results = tf.nest.map_structure(_spec, results)
-                self._result_devices = [x.device for x in _present(results)]
-                return _present(results)
+                self._results = map_present(spec_of, results)
+                self._result_devices = [x.device for x in present(results)]
+                return present(results)
 
             return take_turns(self._name, flat, run)
 
-        self._function = tf.compat.v1.wrap_function(emit, _present(self._arguments))
+        self._function = tf.compat.v1.wrap_function(emit, present(self._arguments))
 
     def _argument_devices(self) -> list[str]:
         """Where each of the flat arguments is used."""
 
         def everywhere(structure: Any, device: str) -> Any:
-            return tf.nest.map_structure(lambda x: x and device, structure)
+            return map_present(lambda x: device, structure)
 
         places = {
             k: everywhere(v, self._devices[0]) for k, v in self._arguments.items()
         }
         places["targets"] = everywhere(self._arguments.targets, self._devices[-1])
         places["thetas"] = list(map(everywhere, self._arguments.thetas, self._devices))
-        return _present(places)
+        return present(places)
 
     def _finish(self, raw: NestedMap, arguments: NestedMap) -> NestedMap:
         """From totals to means, on the devices where the totals are."""
@@ -172,8 +171,8 @@ def _trace_stages(
 ) -> list[Stage]:
     functions = LayerFunctions(do_eval)
     stages: list[Stage] = []
-    args = tf.nest.map_structure(_micro_batch_spec, specs.inputs)
-    targets = tf.nest.map_structure(_micro_batch_spec, specs.targets)
+    args = map_present(_micro_batch_spec, specs.inputs)
+    targets = map_present(_micro_batch_spec, specs.targets)
     for k, (layers, thetas) in enumerate(zip(stage_layers, specs.thetas, strict=True)):
         is_last = k + 1 == len(stage_layers)
         stage = Stage(
@@ -202,13 +201,5 @@ def _refuse_gradient(*unused: tf.Tensor) -> None:
     )
 
 
-def _spec(x: Any) -> tf.TensorSpec | None:
-    return None if x is None else tf.TensorSpec(x.shape, x.dtype)
-
-
-def _micro_batch_spec(x: Any) -> tf.TensorSpec | None:
-    return None if x is None else tf.TensorSpec(x.shape[1:], x.dtype)
-
-
-def _present(structure: Any) -> list[Any]:
-    return [x for x in tf.nest.flatten(structure) if x is not None]
+def _micro_batch_spec(x: Any) -> tf.TensorSpec:
+    return tf.TensorSpec(x.shape[1:], x.dtype)

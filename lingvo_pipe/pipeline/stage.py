@@ -23,6 +23,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.boundary import Boundary
 from lingvo_pipe.pipeline.layer_function import OUT_OF_LINE, LayerFunctions
 from lingvo_pipe.pipeline.loss_function import LossFunction, make_loss_function
+from lingvo_pipe.pipeline.optional_nest import map_present, spec_of
 
 
 class Stage:
@@ -67,7 +68,7 @@ class Stage:
         traced = self.forward.get_concrete_function(
             thetas, step, example, args, targets
         )
-        outputs, self.sums = tf.nest.map_structure(_spec, traced.structured_outputs)
+        outputs, self.sums = map_present(spec_of, traced.structured_outputs)
         self.outputs = Boundary(outputs)
 
     @property
@@ -151,7 +152,3 @@ class Stage:
 
 def _zeros_for_none(gradient: Any, like: tf.Tensor) -> tf.Tensor:
     return tf.zeros_like(like) if gradient is None else tf.convert_to_tensor(gradient)
-
-
-def _spec(x: Any) -> Any:
-    return None if x is None else tf.TensorSpec(x.shape, x.dtype)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.channel import Channel
+from lingvo_pipe.pipeline.optional_nest import map_present, present
 from lingvo_pipe.pipeline.stage import Stage
 from lingvo_pipe.pipeline.stash import Stash
 
@@ -94,7 +95,7 @@ class StageRunner:
             The new state, and the operations that must have run.
         """
         if self._before is None:
-            inputs = _present(_slot(constants.inputs, micro_batch))
+            inputs = present(_slot(constants.inputs, micro_batch))
         else:
             inputs = self._before[0].receive()
         outputs, sums = self._stage.forward(
@@ -113,7 +114,7 @@ class StageRunner:
     ) -> tuple[NestedMap, list[tf.Operation]]:
         """Runs the stage backward; returns as `forward` does."""
         if self._before is None:
-            inputs = _present(_slot(constants.inputs, micro_batch))
+            inputs = present(_slot(constants.inputs, micro_batch))
         else:
             inputs = self._inputs.get(state.inputs, micro_batch)
         input_gradients, gradients = self._stage.backward(
@@ -144,13 +145,7 @@ class StageRunner:
 
 def _slot(stacked: Any, micro_batch: tf.Tensor) -> Any:
     """One micro-batch of a structure of stacked tensors and None."""
-    return tf.nest.map_structure(
-        lambda x: None if x is None else x[micro_batch], stacked
-    )
-
-
-def _present(structure: Any) -> list[tf.Tensor]:
-    return [x for x in tf.nest.flatten(structure) if x is not None]
+    return map_present(lambda x: x[micro_batch], stacked)
 
 
 def _zeros(like: Any) -> tf.Tensor:
