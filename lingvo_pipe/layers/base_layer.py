@@ -21,7 +21,6 @@ import tensorflow as tf
 from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context, names
-from lingvo_pipe.layers.accumulators import checked_share
 from lingvo_pipe.layers.construction import (
     LayerType,
     check_devices,
@@ -31,11 +30,13 @@ from lingvo_pipe.layers.construction import (
 )
 from lingvo_pipe.layers.inherited_params import resolve_params
 from lingvo_pipe.layers.layer_tree import find_descendant, map_layers
+from lingvo_pipe.layers.side_outputs import SideOutputs
+from lingvo_pipe.layers.tied_variables import first_places
 from lingvo_pipe.layers.weight_params import check_shape, create_variable
 from lingvo_pipe.nested_map import NestedMap
 
 
-class BaseLayer(metaclass=LayerType):
+class BaseLayer(SideOutputs, metaclass=LayerType):
     """Base of all layers. Sub-classes define `Params`, `__init__` and `FProp`."""
 
     @classmethod
@@ -246,17 +247,24 @@ class BaseLayer(metaclass=LayerType):
             yield from child.Descendants()
 
     def VariablePaths(self) -> dict[str, tf.Variable]:
-        """All variables below this layer by path, in order of creation."""
-        return {
-            f"{layer.path}/{name}": variable
+        """All variables below this layer by path, in order of creation.
+
+        One that stands in several places has the path of the first.
+        """
+        return first_places(
+            (f"{layer.path}/{name}", variable)
             for layer in self.Descendants()
             for name, variable in layer._variables.items()
-        }
+        )
 
     # What the layer does.
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Computes the outputs from theta and the inputs alone."""
+        """Computes the outputs from theta and the inputs alone.
+
+        In a pipeline layers of equal params share one trace, so what it computes must
+        not depend on the layer's name or path.
+        """
         raise NotImplementedError(f"{type(self).__name__}.FProp")
 
     def FPropDefaultTheta(self, *args: Any, **kwargs: Any) -> Any:
@@ -280,16 +288,6 @@ class BaseLayer(metaclass=LayerType):
             tuple of shapes.
         """
         raise NotImplementedError(f"{cls.__name__}.FPropMeta")
-
-    def Accumulate(self, name: str, value: tf.Tensor) -> None:
-        """Adds this forward pass's share to the accumulator `name`.
-
-        Raises:
-            ValueError: if none of this name was registered, or the value has not the
-                shape it was registered with.
-        """
-        share = checked_share(self._accumulators, name, value, self.path)
-        forward_context.current().accumulate(f"{self.path}/{name}", share)
 
     def AccumulatedTree(self, totals: Mapping[str, tf.Tensor]) -> NestedMap:
         """Totals by the accumulators' paths -> the structure of `accumulators`."""

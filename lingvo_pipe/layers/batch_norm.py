@@ -13,6 +13,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.layers.input_shape import check_channels
@@ -59,12 +60,16 @@ class BatchNormLayer(BaseLayer):
         p = self.params
         check_channels(inputs, p.dim, self.path)
         inputs = tf.cast(inputs, self.fprop_dtype)
+        weights = forward_context.current().row_weights(inputs)
         normalize = _fused if inputs.dtype in _FUSED_DTYPES else _composed
         if self.do_eval:
             moments = (theta.moving_mean, theta.moving_variance)
             return normalize(theta, inputs, p.epsilon, moments)[0]
-        outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
-        self._accumulate(_num_rows(inputs), mean, variance)
+        if weights is None:
+            outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
+        else:
+            outputs, mean, variance = _weighted(theta, inputs, p.epsilon, weights)
+        self._accumulate(_num_rows(inputs, weights), mean, variance)
         return outputs
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
@@ -94,10 +99,26 @@ class BatchNormLayer(BaseLayer):
         return elementwise_cost(shapes[0], 8)
 
 
-def _num_rows(inputs: tf.Tensor) -> tf.Tensor:
+def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
     """Number of values a channel, as float64."""
-    size = tf.cast(tf.size(inputs, tf.int64), tf.float64)
-    return size / inputs.shape[-1]
+    size = tf.cast(tf.size(inputs, tf.int64), tf.float64) / inputs.shape[-1]
+    if weights is None:
+        return size
+    weights = tf.cast(weights, tf.float64)
+    return size * tf.reduce_mean(weights)
+
+
+def _weighted(
+    theta: NestedMap, inputs: tf.Tensor, epsilon: float, weights: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """`_composed` by the moments of the rows of weight 1."""
+    wide = tf.float32 if inputs.dtype.size < 4 else inputs.dtype
+    values = tf.cast(inputs, wide)
+    axes = list(range(inputs.shape.rank - 1))
+    moments = tf.nn.weighted_moments(values, axes, tf.cast(weights, wide))
+    scale = NestedMap(gamma=tf.cast(theta.gamma, wide), beta=tf.cast(theta.beta, wide))
+    outputs, mean, variance = _composed(scale, values, epsilon, moments)
+    return tf.cast(outputs, inputs.dtype), mean, variance
 
 
 def _composed(

@@ -1,15 +1,18 @@
 """What a forward pass knows beside theta and its inputs.
 
 `FProp(theta, inputs)` says all that a plain layer needs. A few need more: whether this
-is training or evaluation, which step and which examples these are (for random streams)
-and a place to hand sums to (batch norm's moments). The context carries it; whoever runs
-the forward pass opens one around it:
+is training or evaluation, which step and which examples these are (for random streams),
+and a place to hand over what is no output: sums (batch norm's moments), side losses and
+metrics. The context carries it; whoever runs the forward pass opens one around it:
 
     with ForwardContext(step=step, first_example=0) as context:
         y = layer.FProp(layer.theta, x)
     context.accumulated  # {'path/of/bn/moments': tensor, ...}
 
 Without a context a layer runs in training mode; what needs step and example refuses.
+
+Shapes: b rows in the inputs; the first of them are examples, and the others, if there
+are any, fill up and have no share in anything.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ class ForwardContext:
         do_eval: bool = False,
         step: Any = None,
         first_example: Any = None,
+        num_examples: tf.Tensor | None = None,
+        batch_dim: int = 0,
         root_path: str = "",
         root_hash: tf.Tensor | None = None,
     ):
@@ -42,6 +47,8 @@ class ForwardContext:
             do_eval: evaluation: no dropout, batch norm from its moving averages.
             step: [] int64, the training step.
             first_example: [] int64, place in the mini-batch of the first example.
+            num_examples: [] int32, how many of the rows are examples; None: all.
+            batch_dim: the inputs' dimension of rows.
             root_path: path of the layer that runs, if `root_hash` stands for it.
             root_hash: [] uint64, the hash of the path that the layer has in the model;
                 a tensor, so that layers which are alike can share a trace.
@@ -49,9 +56,14 @@ class ForwardContext:
         self.do_eval = do_eval
         self.step = step
         self.first_example = first_example
+        self.batch_dim = batch_dim
+        self._num_examples = num_examples
         self._root_path = root_path
         self._root_hash = root_hash
         self.accumulated: dict[str, tf.Tensor] = {}
+        self.losses: dict[str, tf.Tensor] = {}
+        self.metrics: dict[str, tuple[tf.Tensor, tf.Tensor]] = {}
+        self.regards_examples = num_examples is None
 
     def __enter__(self) -> ForwardContext:
         _open_contexts().append(self)
@@ -86,8 +98,58 @@ class ForwardContext:
             )
         self.accumulated[key] = tf.stop_gradient(value)
 
+    def row_weights(self, x: tf.Tensor) -> tf.Tensor | None:
+        """1 for rows that are examples and 0 for others, to multiply with `x`.
+
+        Returns:
+            `[1, .. b .., 1]` in `x`'s dtype and rank; None if all rows are examples.
+        """
+        self.regards_examples = True
+        if self._num_examples is None:
+            return None
+        dim = row_dim(x.shape.rank, self.batch_dim)
+        weights = tf.sequence_mask(self._num_examples, x.shape[dim], x.dtype)
+        return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
+
+    def example_rows(self, x: tf.Tensor) -> tf.Tensor:
+        """The rows of `x` that are examples."""
+        self.regards_examples = True
+        if self._num_examples is None:
+            return x
+        dim = row_dim(x.shape.rank, self.batch_dim)
+        sizes = [self._num_examples if i == dim else -1 for i in range(x.shape.rank)]
+        return tf.slice(x, [0] * x.shape.rank, sizes)
+
+    def add_loss(self, name: str, values: tf.Tensor) -> None:
+        """Hands over a loss of each example, `[b]`; those of one name add up."""
+        # In 16 bits the sum over many examples would be far off.
+        values = tf.cast(values, values.dtype if values.dtype.size > 2 else tf.float32)
+        weights = self.row_weights(values)
+        total = tf.reduce_sum(values if weights is None else values * weights)
+        before = self.losses.get(name)
+        if before is not None:
+            wide = max(before.dtype, total.dtype, key=lambda dtype: dtype.size)
+            total = tf.cast(before, wide) + tf.cast(total, wide)
+        self.losses[name] = total
+
+    def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
+        """Hands over a metric; those of one name are averaged by their weights."""
+        weight = tf.stop_gradient(tf.cast(weight, tf.float32))
+        total = tf.stop_gradient(tf.cast(mean, tf.float32)) * weight
+        if name in self.metrics:
+            total, weight = (
+                total + self.metrics[name][0],
+                weight + self.metrics[name][1],
+            )
+        self.metrics[name] = total, weight
+
     def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
-        """Uniform [0, 1) numbers of static `shape` `[B, ...]` for the layer at `path`.
+        """Uniform [0, 1) numbers of static `shape` for the layer at `path`.
+
+        Args:
+            path: of the layer.
+            seed: of the layer.
+            shape: with the rows in dimension `batch_dim`.
 
         Raises:
             ValueError: if the context does not say which step and examples these are,
@@ -102,7 +164,7 @@ class ForwardContext:
         shape = tf.TensorShape(shape)
         if not shape.is_fully_defined() or shape.rank == 0:
             raise ValueError(
-                "Random numbers are drawn by example, for a shape [B, ...] known when "
+                "Random numbers are drawn by example, for a shape known when "
                 f"tracing; layer {path!r} drew some of shape {shape}. Give the inputs "
                 "a static shape."
             )
@@ -114,9 +176,21 @@ class ForwardContext:
         key = random_streams.extend_hash(root, relative) + tf.constant(
             random_streams.path_hash(str(seed)), tf.uint64
         )
-        return random_streams.uniform_rows(
-            key, self.step, self.first_example, shape.as_list()
+        sizes = shape.as_list()
+        dim = row_dim(len(sizes), self.batch_dim)
+        num_rows = sizes.pop(dim)
+        numbers = random_streams.uniform_rows(
+            key, self.step, self.first_example, [num_rows, *sizes]
         )
+        if dim == 0:
+            return numbers
+        order = [*range(1, dim + 1), 0, *range(dim + 1, len(sizes) + 1)]
+        return tf.transpose(numbers, order)
+
+
+def row_dim(rank: int, batch_dim: int) -> int:
+    """The dimension of rows in a tensor: `batch_dim`, or the last if it has fewer."""
+    return min(batch_dim, rank - 1)
 
 
 def current() -> ForwardContext:

@@ -40,6 +40,24 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
     return p
 
 
+def hand_down(
+    params: InstantiableParams, parent: InstantiableParams
+) -> InstantiableParams:
+    """A copy of a layer's params that states what it would inherit from `parent`.
+
+    So it can be created without that parent, and be the same. Neither is resolved yet.
+    """
+    p = params.Copy()
+    inherited = ["random_seed", "params_init"]
+    if p.dtype is None:
+        # A dtype of its own would be what it computes in; see `resolve_params`.
+        inherited += ["dtype", "fprop_dtype"]
+    for name in inherited:
+        if p.Get(name) is None:
+            p.Set(**{name: parent.Get(name)})
+    return p
+
+
 def _floating(dtype: Any) -> Any:
     """A param's dtype, which may be a name, as a tf.DType; None stays None."""
     if dtype is None:

@@ -81,13 +81,23 @@ def uniform_rows(
     row_size = math.prod(row_shape)
     blocks = -(-row_size // _NUMBERS_A_BLOCK)
     start = _counter(first_example) * _uint64(blocks)
-    numbers = tf.raw_ops.StatelessRandomUniformV2(
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tf.constant([num_rows, blocks * _NUMBERS_A_BLOCK]),
         key=tf.reshape(key, [1]),
         counter=tf.stack([start, _counter(step)]),
         alg=_PHILOX,
+        dtype=tf.uint32,
     )
-    return tf.reshape(numbers[:, :row_size], [num_rows, *row_shape])
+    return tf.reshape(_fractions(bits)[:, :row_size], [num_rows, *row_shape])
+
+
+def _fractions(bits: tf.Tensor) -> tf.Tensor:
+    """32 random bits as numbers in [0, 1): multiples of 2^-24.
+
+    XLA makes floats of the bits in another way than TensorFlow's own operations.
+    """
+    high = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
+    return tf.cast(tf.cast(high, tf.int32), tf.float32) * 2.0**-24
 
 
 def _counter(value: tf.Tensor) -> tf.Tensor:

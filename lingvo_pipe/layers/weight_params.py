@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers import random_streams
+from lingvo_pipe.layers.tied_variables import created_or_tied
 from lingvo_pipe.layers.weight_init import initial_value
 
 
@@ -62,7 +63,10 @@ def create_variable(
         random_streams.seed_pair(layer_params.random_seed, path),
         weight.fans,
     )
-    return tf.Variable(first_value, trainable=weight.trainable, name=path)
+    return created_or_tied(
+        path,
+        lambda: tf.Variable(first_value, trainable=weight.trainable, name=path),
+    )
 
 
 def check_shape(shape: Sequence[Any], where: str) -> None:

@@ -17,8 +17,10 @@ from lingvo_pipe.layers.convolution import (
 )
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.feature_extraction import FeatureExtractionLayer, FetchLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer, PoolingLayer
+from lingvo_pipe.layers.seq_layer import SeqLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.models.amoebanet.ends import HeadLayer, StemLayer
@@ -122,6 +124,30 @@ EXAMPLES: dict[str, Example] = {
     ),
     "sequential": Example(
         SequentialLayer.Params().Set(sub=_network()), [IMAGE], [(4, 2)]
+    ),
+    "sequential_repeated": Example(
+        SequentialLayer.Params().Set(
+            sub=[FCLayer.Params().Set(input_dim=3, output_dim=3, activation="TANH")],
+            repeat=3,
+        ),
+        [(4, 3)],
+        [(4, 3)],
+    ),
+    "seq": Example(
+        SeqLayer.Params().Set(before_tpl=_network()[:2], cell_tpl=_network()[2:]),
+        [IMAGE],
+        [(4, 2)],
+    ),
+    "fetch": Example(FetchLayer.Params(), [IMAGE, None], [IMAGE, None]),
+    "feature_extraction": Example(
+        FeatureExtractionLayer.Params().Set(
+            variable_name_prefix="image_",
+            sub=[FetchLayer.Params().Set(name="in"), *_network()],
+            num_act_inputs=1,
+            act_fetch_layers=["image_sub_1", "image_in"],
+        ),
+        [IMAGE, (4, 7)],
+        [(4, 2), (4, 7), (4, 5, 6, 4), IMAGE],
     ),
     "stem": Example(
         StemLayer.Params().Set(num_filters=4), [(4, 7, 7, 3)], [(4, 3, 3, 4), None]

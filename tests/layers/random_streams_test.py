@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_definition(row_size: int) -> None:
         row: list[int] = []
         for block in range(blocks):
             row += philox(key, [example * blocks + block, step])
-        expected.append([(bits & 0x7FFFFF) * 2.0**-23 for bits in row[:row_size]])
+        expected.append([(bits >> 8) * 2.0**-24 for bits in row[:row_size]])
     actual = uniform_rows(
         tf.constant(key, tf.uint64),
         tf.constant(step, tf.int64),
@@ -69,7 +69,7 @@ def test_hashes_never_change_from_version_to_version() -> None:
     assert path_hash("a/b") == expected
     assert seed_pair(-1, "a/b") == (2**63 - 1, expected % 2**63)
     np.testing.assert_allclose(
-        draw([1, 3]), [[0.58338702, 0.53751278, 0.52350354]], 1e-7
+        draw([1, 3]), [[0.76285815, 0.36433107, 0.96781933]], 1e-7
     )
 
 

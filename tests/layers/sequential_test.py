@@ -76,6 +76,41 @@ def test_its_cost_is_the_sum_of_its_layers() -> None:
     assert meta.out_shapes == ((5, 2),)
 
 
+def test_repeated_layers_run_in_turn_with_their_own_weights() -> None:
+    sub = [dense(3, 3), ActivationLayer.Params().Set(activation="TANH")]
+    p = SequentialLayer.Params().Set(name="seq", sub=sub, repeat=3)
+    layer = p.Instantiate()
+    x = tf.random.stateless_normal([5, 3], [1, 2])
+    expected = x
+    for once in layer.rep:
+        expected = tf.tanh(once.sub[0](expected))
+    np.testing.assert_array_equal(layer(x), expected)
+    weights = [once.sub[0].vars.w.numpy() for once in layer.rep]
+    assert len({w.tobytes() for w in weights}) == 3
+    assert list(layer.VariablePaths())[2:4] == [
+        "seq/rep_1/sub_0/w",
+        "seq/rep_1/sub_0/b",
+    ]
+    once = SequentialLayer.FPropMeta(p.Copy().Set(repeat=1), (5, 3))
+    assert SequentialLayer.FPropMeta(p, (5, 3)).flops == 3 * once.flops
+
+
+def test_what_is_repeated_inherits_through_it() -> None:
+    p = SequentialLayer.Params().Set(sub=[dense(3, 3)], repeat=2, random_seed=7)
+    outer = sequence(p.Set(dtype=tf.float64, fprop_dtype=tf.bfloat16))
+    for once in outer.sub[0].rep:
+        q = once.sub[0].params
+        assert (q.dtype, q.fprop_dtype) == (tf.float64, tf.bfloat16)
+        assert q.random_seed == 7
+
+
+@pytest.mark.parametrize("repeat", [0, -1, True, 2.0, "2", None])
+def test_impossible_repetitions_are_refused(repeat: Any) -> None:
+    p = SequentialLayer.Params().Set(name="seq", repeat=repeat)
+    with pytest.raises(ValueError, match=f"at least 1; seq has {repeat!r}"):
+        p.Instantiate()
+
+
 def test_outputs_as_args() -> None:
     assert as_args([1, 2]) == as_args((1, 2)) == (1, 2)
     assert as_args(None) == (None,)

@@ -135,7 +135,7 @@ def test_values_do_not_depend_on_the_order_of_creation() -> None:
 
 
 def test_values_do_not_depend_on_the_device_nor_on_tensorflow_s_seed() -> None:
-    initialize_devices(4)
+    initialize_devices(8)
     expected = first_values()
     tf.random.set_seed(99)
     with tf.device("/CPU:1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -11,7 +12,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.layers.sequential import SequentialLayer, as_args
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.models.amoebanet.network import amoebanet
@@ -80,6 +81,36 @@ def test_shapes_fit_from_image_to_logits(small_images: bool, size: int) -> None:
         logits = layers[-1].FProp(layers[-1].theta, *outputs)
     assert logits.shape == [2, 7]
     assert bool(tf.reduce_all(tf.math.is_finite(logits)))
+
+
+@pytest.mark.parametrize(
+    ("small_images", "size"), [(False, 224), (False, 97), (True, 32), (True, 9)]
+)
+def test_costs_and_shapes_are_known_before_anything_is_built(
+    small_images: bool, size: int
+) -> None:
+    """Beside the convolutions, counted in the graph, there are only small things."""
+    params = amoebanet("D", 3, 208, 1001, small_images=small_images)
+    shapes: Any = ((2, size, size, 3),)
+    with tf.Graph().as_default() as graph, ForwardContext(do_eval=True):
+        outputs: Any = (tf.compat.v1.placeholder(tf.float32, *shapes),)
+        for p in params:
+            layer = p.Instantiate()
+            first_op = len(graph.get_operations())
+            outputs = as_args(layer.FProp(layer.theta, *outputs))
+            convolutions = sum(map(_flops, graph.get_operations()[first_op:]))
+            meta = p.cls.FPropMeta(p, *shapes)
+            shapes = meta.out_shapes
+            found = tuple(None if x is None else tuple(x.shape) for x in outputs)
+            assert shapes == found
+            assert convolutions < meta.flops < 1.2 * convolutions or p.name == "head"
+    assert shapes == ((2, 1001),)
+
+
+def _flops(op: tf.Operation) -> int:
+    if op.type != "Conv2D":
+        return 0
+    return 2 * math.prod(op.inputs[1].shape[:3]) * math.prod(op.outputs[0].shape)
 
 
 def test_a_cell_is_the_sum_its_genotype_says() -> None:

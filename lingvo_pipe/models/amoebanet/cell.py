@@ -5,11 +5,14 @@ Shapes: images are `[B, H, W, C]`; F filters.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.models.amoebanet.operations import (
@@ -45,19 +48,13 @@ class AmoebaCell(BaseLayer):
         super().__init__(params)
         p = self.params
         self._cell = cell_genotype(p)
-        self.CreateChild("project", relu_conv_bn(_channels(p, p.num_in)))
+        self.CreateChild("project", _project(p))
         fit = _fit(p)
         if fit is not None:
             self.CreateChild("fit", fit)
-        widths = [p.num_filters, p.num_in if p.num_in_before is None else p.num_filters]
-        widths += [p.num_filters] * len(self._cell.pairs)
-        for i, pair in enumerate(self._cell.pairs):
-            for side, edge in zip(("left", "right"), pair, strict=True):
-                stride = 2 if p.reduction and edge.state < 2 else 1
-                self.CreateChild(
-                    f"{side}_{i + 2}",
-                    operation(edge.op, _channels(p, widths[edge.state]), stride),
-                )
+        for i, (left, right) in enumerate(_operations(p)):
+            self.CreateChild(f"left_{i + 2}", left)
+            self.CreateChild(f"right_{i + 2}", right)
 
     def FProp(
         self, theta: NestedMap, last: tf.Tensor, before: tf.Tensor | None
@@ -80,6 +77,29 @@ class AmoebaCell(BaseLayer):
             states.append(left + right)
         return tf.concat([states[i] for i in self._cell.concat], -1), last
 
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        """All operations and the sums of pairs."""
+        cell, fit = cell_genotype(p), _fit(p)
+        last, before = shapes
+        metas = [_cost(_project(p), last)]
+        states = [metas[0].out_shapes[0], last if before is None else before]
+        if before is not None and fit is not None:
+            metas.append(_cost(fit, before))
+            states[1] = metas[1].out_shapes[0]
+        for pair, edges in zip(_operations(p), cell.pairs, strict=True):
+            metas += [
+                _cost(part, states[edge.state])
+                for part, edge in zip(pair, edges, strict=True)
+            ]
+            states.append(metas[-1].out_shapes[0])
+            metas.append(elementwise_cost(states[-1]))
+        channels = sum(states[i][3] for i in cell.concat)
+        return NestedMap(
+            flops=sum(meta.flops for meta in metas),
+            out_shapes=((*states[cell.concat[0]][:3], channels), last),
+        )
+
 
 def cell_genotype(p: InstantiableParams) -> CellGenotype:
     """The genotype that a cell's params name.
@@ -93,6 +113,33 @@ def cell_genotype(p: InstantiableParams) -> CellGenotype:
         )
     network = GENOTYPES[p.genotype]
     return network.reduction if p.reduction else network.normal
+
+
+def _cost(p: InstantiableParams, shape: tuple) -> NestedMap:
+    return p.cls.FPropMeta(p, shape)
+
+
+def _project(p: InstantiableParams) -> InstantiableParams:
+    """What makes state 0 of the last output."""
+    return relu_conv_bn(_channels(p, p.num_in))
+
+
+def _operations(p: InstantiableParams) -> list[list[InstantiableParams]]:
+    """The two operations of each pair."""
+    pairs = cell_genotype(p).pairs
+    widths = [p.num_filters, p.num_in if p.num_in_before is None else p.num_filters]
+    widths += [p.num_filters] * len(pairs)
+    return [
+        [
+            operation(
+                edge.op,
+                _channels(p, widths[edge.state]),
+                stride=2 if p.reduction and edge.state < 2 else 1,
+            )
+            for edge in pair
+        ]
+        for pair in pairs
+    ]
 
 
 def _fit(p: InstantiableParams) -> InstantiableParams | None:

@@ -11,6 +11,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -29,11 +30,10 @@ class FactorizedReductionLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        even = p.num_filters // 2
-        for name, num_out in (("even", even), ("odd", p.num_filters - even)):
-            conv = Conv2DLayer.Params().Set(filter_shape=[1, 1, p.num_in, num_out])
-            self.CreateChild(name, conv)
-        self.CreateChild("norm", p.norm_tpl.Copy().Set(dim=p.num_filters))
+        even, odd, norm = _parts(p)
+        self.CreateChild("even", even)
+        self.CreateChild("odd", odd)
+        self.CreateChild("norm", norm)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """`[B, H, W, I]` -> `[B, ⌈H/2⌉, ⌈W/2⌉, F]`."""
@@ -44,3 +44,26 @@ class FactorizedReductionLayer(BaseLayer):
             self.odd.FProp(theta.odd, shifted[:, ::2, ::2]),
         ]
         return self.norm.FProp(theta.norm, tf.concat(halves, -1))
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """The ReLU, two convolutions of a quarter of the pixels, and batch norm."""
+        even, odd, norm = _parts(p)
+        batch, height, width, channels = shapes[0]
+        half = (batch, -(-height // 2), -(-width // 2), channels)
+        norm_meta = norm.cls.FPropMeta(norm, (*half[:3], p.num_filters))
+        norm_meta.flops += elementwise_cost(shapes[0]).flops
+        norm_meta.flops += sum(c.cls.FPropMeta(c, half).flops for c in (even, odd))
+        return norm_meta
+
+
+def _parts(
+    p: InstantiableParams,
+) -> tuple[InstantiableParams, InstantiableParams, InstantiableParams]:
+    """Params of the convolutions of even and of odd pixels, and of the batch norm."""
+    even = p.num_filters // 2
+    convs = [
+        Conv2DLayer.Params().Set(filter_shape=[1, 1, p.num_in, num_out])
+        for num_out in (even, p.num_filters - even)
+    ]
+    return convs[0], convs[1], p.norm_tpl.Copy().Set(dim=p.num_filters)

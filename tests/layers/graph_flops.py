@@ -1,0 +1,52 @@
+"""Floating-point operations counted in a traced graph, for comparison."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+# For each element of the output. An activation counts as one, though GELU and SWISH are
+# several operations in a graph.
+_AN_ELEMENT = {
+    **dict.fromkeys(["Relu", "Relu6", "LeakyRelu", "Elu", "Sigmoid", "Tanh"], 1),
+    **dict.fromkeys(["Softplus", "Erfc", "AddV2", "RealDiv", "Less", "SelectV2"], 1),
+    "FusedBatchNormV3": 8,
+}
+_FREE = {
+    *("Placeholder", "Const", "Identity", "IdentityN", "Reshape", "StridedSlice"),
+    *("ConcatV2", "Pad", "SpaceToBatchND", "BatchToSpaceND", "Cast", "StopGradient"),
+    *("Mul", "Neg"),  # the rest of GELU and SWISH
+}
+
+
+def graph_flops(graph: tf.Graph) -> int:
+    """Those on float32: batch norm's sums and random numbers are in other types."""
+    return sum(map(_flops, graph.get_operations()))
+
+
+def _flops(op: tf.Operation) -> int:
+    if op.type in _FREE or not any(x.dtype == tf.float32 for x in op.inputs):
+        return 0
+    num_outputs = math.prod(_undilated(op.outputs[0]).shape)
+    if op.type == "Conv2D":
+        return 2 * math.prod(op.inputs[1].shape[:3]) * num_outputs
+    if op.type == "DepthwiseConv2dNative":
+        return 2 * math.prod(op.inputs[1].shape[:2]) * num_outputs
+    if op.type == "MatMul":
+        (_, depth) = op.inputs[0].shape
+        return 2 * depth * num_outputs
+    if op.type in ("MaxPool", "AvgPool"):
+        return math.prod(op.get_attr("ksize")) * num_outputs
+    if op.type == "Mean":
+        return math.prod(op.inputs[0].shape)
+    assert op.type in _AN_ELEMENT, f"State above what {op.type} costs."
+    return _AN_ELEMENT[op.type] * num_outputs
+
+
+def _undilated(x: tf.Tensor) -> tf.Tensor:
+    """A dilated convolution is one of a batch of smaller images; padding is cut off."""
+    for consumer in x.consumers():
+        if consumer.type == "BatchToSpaceND":
+            return consumer.outputs[0]
+    return x
