@@ -1,4 +1,4 @@
-"""Devices for pipelines of up to four stages, made before TensorFlow runs anything."""
+"""Devices for pipelines of up to eight stages, made before TensorFlow runs anything."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ def pytest_collection_finish() -> None:
     """Makes them where a test has imported what they are for, and only there."""
     devices = sys.modules.get("lingvo_pipe.pipeline.devices")
     if devices is not None:
-        devices.initialize_devices(4)
+        devices.initialize_devices(8)

@@ -6,46 +6,36 @@ sent. Within one process or between processes; a receiver waits only for its mes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
+
+from lingvo_pipe.pipeline.cluster import incarnation
 
 
 class Channel:
-    """Carries lists of tensors of fixed specs from one device to another."""
+    """Carries tensors of one spec from one device to another."""
 
-    def __init__(
-        self, name: str, source: str, target: str, specs: Sequence[tf.TensorSpec]
-    ):
+    def __init__(self, name: str, source: str, target: str, spec: tf.TensorSpec):
         """Initialises the channel.
 
         Args:
             name: unlike any other's in the same step.
             source: full name of the sending device.
             target: full name of the receiving device.
-            specs: of the tensors in each message; shapes are static.
+            spec: of the tensors; the shape is static.
         """
-        self._specs = list(specs)
-        self._ends = [
-            {
-                "tensor_name": f"{name}/{i}",
-                "send_device": source,
-                "send_device_incarnation": 0,
-                "recv_device": target,
-            }
-            for i in range(len(self._specs))
-        ]
+        self._spec = spec
+        self._ends = {
+            "tensor_name": name,
+            "send_device": source,
+            "send_device_incarnation": incarnation(source),
+            "recv_device": target,
+        }
 
-    def send(self, tensors: Sequence[tf.Tensor]) -> list[tf.Operation]:
-        """Sends a message; returns the operations that must run."""
-        return [
-            tf.raw_ops.Send(tensor=tensor, **ends)
-            for tensor, ends in zip(tensors, self._ends, strict=True)
-        ]
+    def send(self, tensor: tf.Tensor) -> tf.Operation:
+        """Sends a tensor; returns the operation that must run."""
+        return tf.raw_ops.Send(tensor=tensor, **self._ends)
 
-    def receive(self) -> list[tf.Tensor]:
-        """Receives the next message."""
-        return [
-            tf.ensure_shape(tf.raw_ops.Recv(tensor_type=spec.dtype, **ends), spec.shape)
-            for spec, ends in zip(self._specs, self._ends, strict=True)
-        ]
+    def receive(self) -> tf.Tensor:
+        """Receives the next tensor."""
+        tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **self._ends)
+        return tf.ensure_shape(tensor, self._spec.shape)

@@ -4,9 +4,9 @@ r"""From a schedule to one TensorFlow graph.
 
 Each device runs one loop over its own column of the schedule, an int table fed as data:
 an iteration picks the operation's branch and runs it on the micro-batch that the table
-names. Neighbours exchange activations and gradients over channels, so a device waits
-for the messages it needs and for nothing else; the size of the graph depends neither on
-the number of micro-batches nor on the order of the operations.
+names. Stages exchange activations and gradients over channels, so a device waits for
+the messages it needs and for nothing else; the size of the graph depends neither on the
+number of micro-batches nor on the order of the operations.
 
 The loops stand side by side in one graph without automatic control dependencies, which
 would run them one after another: for ever, as each waits for its neighbour. So whatever
@@ -15,16 +15,18 @@ must run within an iteration is tied to its results by hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.channel import Channel
+from lingvo_pipe.pipeline.dataflow import Dataflow, Hop
 from lingvo_pipe.pipeline.device_loop import DeviceLoop
-from lingvo_pipe.pipeline.schedule import Schedule
 from lingvo_pipe.pipeline.stage import Stage
 from lingvo_pipe.pipeline.stage_runner import StageRunner
+from lingvo_pipe.pipeline.table import Table
+from lingvo_pipe.pipeline.traffic import Traffic
 
 
 class Emitter:
@@ -32,88 +34,125 @@ class Emitter:
 
     def __init__(
         self,
-        schedule: Schedule,
+        tables: Sequence[Table],
         stages: Sequence[Stage],
         devices: Sequence[str],
-        micro_batch_size: int,
+        specs: Mapping[int, tf.TensorSpec],
+        outputs: Sequence[int],
+        seeded: Sequence[int],
+        input_gradients: Sequence[int],
         channel_prefix: str,
     ):
         """Initialises the emitter.
 
         Args:
-            schedule: checked.
-            stages: one for each of the schedule's.
-            devices: full names, one for each stage.
-            micro_batch_size: number of examples in a micro-batch.
+            tables: of each device.
+            stages: in order.
+            devices: full names of where the loops run, one for each stage.
+            specs: of all values, for one micro-batch.
+            outputs: the values that the last stage keeps.
+            seeded: the values whose gradients it is given.
+            input_gradients: the mini-batch's inputs whose gradients are wanted.
             channel_prefix: unlike that of any other pipeline in the same step.
         """
+        flow = Dataflow(
+            [[call.call for call in stage.calls] for stage in stages], outputs, seeded
+        )
         self._devices = devices
-        channels = [
-            _channels(f"{channel_prefix}/{k}", devices[k], devices[k + 1], stage)
-            for k, stage in enumerate(stages[:-1])
-        ]
+        forward = _channels(flow.forward, f"{channel_prefix}/value", devices, specs)
+        back = _channels(flow.backward, f"{channel_prefix}/gradient", devices, specs)
+        last = len(stages) - 1
         self._runners = [
             StageRunner(
                 stage,
-                schedule.has_backward,
-                schedule.num_micro_batches,
-                micro_batch_size,
-                before,
-                after,
+                Traffic(
+                    inputs=flow.inputs(k),
+                    receives=_ending(forward, k),
+                    sends=_beginning(forward, k),
+                    gradient_receives=_ending(back, k),
+                    gradient_sends=_beginning(back, k),
+                    outputs=outputs if k == last else [],
+                    seeded=seeded if k == last else [],
+                    input_gradients=flow.input_gradients(k, input_gradients),
+                ),
+                specs,
+                devices[k],
             )
-            for stage, before, after in zip(
-                stages, [None, *channels], [*channels, None], strict=True
-            )
+            for k, stage in enumerate(stages)
         ]
         self._loops = [
-            DeviceLoop(devices[column[0].stage], column, dict(enumerate(self._runners)))
-            for column in schedule.columns
+            DeviceLoop(
+                devices[table.branches[0].stage],
+                table.branches,
+                table.stashes,
+                dict(enumerate(self._runners)),
+            )
+            for table in tables
         ]
-
-    @property
-    def tables(self) -> list[list[tuple[int, int]]]:
-        """The schedule as data: for each device rows (branch, micro-batch)."""
-        return [loop.table for loop in self._loops]
 
     def emit(self, arguments: NestedMap) -> NestedMap:
         """Emits the loops into the current graph, one without automatic dependencies.
 
         Args:
             arguments: NestedMap of tensors or None:
-                columns: as `tables`, `[N, 2]` int32 each.
-                thetas: for each stage its layers' weights.
+                tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
+                weights: for each stage, for each of its calls, a list.
                 step: [] integer or None.
-                first_example: [] int64, place of the mini-batch's first.
-                inputs: positional inputs of the first stage, stacked by micro-batch.
-                targets: of the loss, stacked by micro-batch.
+                first_examples: `[M]` int64, place in the mini-batch of each
+                    micro-batch's first example.
+                num_examples: `[M]` int32, how many of its rows are examples; or None.
+                loss_scale: [] or None.
+                batch: the mini-batch's inputs and targets by number of the value,
+                    stacked by micro-batch.
+                output_gradients: of the values that are seeded, stacked.
 
         Returns:
             NestedMap:
-                gradients: for each stage a list, of the trained weights, of the summed
-                    loss; empty lists if the schedule has no backward.
-                sums: for each stage the total of its sums.
-                outputs: the last stage's outputs, stacked by micro-batch, if it has no
-                    loss; else empty.
+                gradients: for each stage, for each call, totals as of `totals`; empty
+                    lists if the schedule has no backward.
+                sums: for each stage, for each call, totals of its sums.
+                outputs: the values that are kept, stacked by micro-batch.
+                input_gradients: dict by value, stacked by micro-batch.
+                times: for each device `[N, 3]` float64 seconds: when each operation
+                    began to wait, started and ended.
         """
-        finals: dict[int, NestedMap] = {}
-        for loop, column in zip(self._loops, arguments.columns, strict=True):
-            finals.update(loop.emit(column, arguments))
-        states = [finals[stage] for stage in range(len(self._runners))]
+        states: dict[int, NestedMap] = {}
+        times = []
+        for loop, table in zip(self._loops, arguments.tables, strict=True):
+            final = loop.emit(arguments, table, arguments.weights)
+            states.update(final.states)
+            times.append(final.times)
+        found = NestedMap(gradients=[], sums=[], input_gradients={}, times=times)
+        for k, runner in enumerate(self._runners):
+            with tf.device(self._devices[k]):
+                found.gradients.append(runner.final_gradients(states[k]))
+                found.sums.append(runner.final_sums(states[k]))
+                found.input_gradients.update(runner.stacked_input_gradients(states[k]))
         with tf.device(self._devices[-1]):
-            outputs = self._runners[-1].stacked_outputs(states[-1])
-        return NestedMap(
-            gradients=[state.gradients for state in states],
-            sums=[state.sums for state in states],
-            outputs=outputs,
-        )
+            found.outputs = self._runners[-1].stacked_outputs(states[len(states) - 1])
+        return found
 
 
 def _channels(
-    name: str, device: str, next_device: str, stage: Stage
-) -> tuple[Channel, Channel]:
-    """The channels after a stage: activations forward, gradients back."""
-    outputs = stage.outputs
-    return (
-        Channel(f"{name}/activation", device, next_device, outputs.specs),
-        Channel(f"{name}/gradient", next_device, device, outputs.gradient_specs),
-    )
+    hops: Sequence[Hop],
+    prefix: str,
+    devices: Sequence[str],
+    specs: Mapping[int, tf.TensorSpec],
+) -> dict[Hop, Channel]:
+    return {
+        hop: Channel(
+            f"{prefix}/{hop.value}/{hop.source}/{hop.target}",
+            devices[hop.source],
+            devices[hop.target],
+            specs[hop.value],
+        )
+        for hop in hops
+    }
+
+
+def _ending(channels: Mapping[Hop, Channel], stage: int) -> dict[int, Channel]:
+    return {hop.value: c for hop, c in channels.items() if hop.target == stage}
+
+
+def _beginning(channels: Mapping[Hop, Channel], stage: int) -> dict[int, Channel]:
+    return {hop.value: c for hop, c in channels.items() if hop.source == stage}

@@ -10,88 +10,122 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.layers import random_streams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.optional_nest import map_present
 from lingvo_pipe.pipeline.purity import check_pure
-
-OUT_OF_LINE = {"autograph": False, "experimental_attributes": {"_noinline": True}}
+from lingvo_pipe.pipeline.trace import Result, Surroundings, Trace
 
 # What a layer raises that was given what it can't take.
 _FAULTS = (AttributeError, TypeError, ValueError)
 
 
 class LayerFunctions:
-    """The functions of a model's layers in training or in evaluation."""
+    """The traces of a model's layers, in training or in evaluation."""
 
-    def __init__(self, do_eval: bool):
-        self.do_eval = do_eval
-        self._known: list[tuple[Any, Callable]] = []
+    def __init__(
+        self,
+        do_eval: bool,
+        trains: bool,
+        batch_dim: int = 0,
+        state_dtype: tf.DType | None = None,
+    ):
+        """Initialises the functions.
 
-    def __getitem__(self, layer: BaseLayer) -> Callable:
-        """The function `(theta, step, first_example, *args)` of a layer.
-
-        It returns the layer's outputs and a dict of accumulated sums by path.
+        Args:
+            do_eval: whether layers run in evaluation.
+            trains: whether they are differentiated.
+            batch_dim: see `ForwardContext`.
+            state_dtype: of the floating tensors that layers hand on to others; None:
+                as they return them.
         """
-        return functools.partial(_call, layer, self._shared(layer))
+        self.do_eval = do_eval
+        self.trains = trains
+        self.batch_dim = batch_dim
+        self.state_dtype = state_dtype
+        self._known: list[tuple[Any, Trace]] = []
 
-    def _shared(self, layer: BaseLayer) -> Callable:
-        identity = _identity(layer)
-        for known, function in self._known:
+    def context(
+        self, surroundings: Surroundings, root_path: str = ""
+    ) -> ForwardContext:
+        """The context of a forward pass in these surroundings."""
+        return ForwardContext(
+            do_eval=self.do_eval,
+            step=surroundings.step,
+            first_example=surroundings.first_example,
+            num_examples=surroundings.num_examples,
+            batch_dim=self.batch_dim,
+            root_path=root_path,
+            root_hash=surroundings.path_hash,
+        )
+
+    def trace(
+        self,
+        layer: BaseLayer,
+        theta: Any,
+        surroundings: Surroundings,
+        args: Any,
+        is_last: bool,
+    ) -> Trace:
+        """The trace of a layer, for these specs of weights and inputs."""
+        dtype = None if is_last else self.state_dtype
+        identity = *_identity(layer), repr((theta, surroundings, args, dtype))
+        for known, trace in self._known:
             if known == identity:
-                return function
-        function = _make(layer, self.do_eval)
-        self._known.append((identity, function))
-        return function
+                return trace
+        with _named_errors(layer, args):
+            trace = Trace(
+                functools.partial(_forward, layer, self, dtype),
+                theta,
+                [variable.trainable for variable in tf.nest.flatten(layer.vars)],
+                surroundings,
+                args,
+                self.trains,
+            )
+        self._known.append((identity, trace))
+        return trace
 
 
-def _identity(layer: BaseLayer) -> Any:
+def _identity(layer: BaseLayer) -> tuple:
     """What decides on a layer's forward pass: equal for layers that may share one."""
     functions = [d.fns for d in layer.Descendants() if d.fns]
     return layer.params.Copy().Set(name=""), functions
 
 
-def _make(layer: BaseLayer, do_eval: bool) -> Callable:
-    """What alike layers share; in its results paths are relative to the layer."""
-
-    def forward(
-        theta: Any, path_hash: tf.Tensor, step: Any, first_example: Any, *args: Any
-    ) -> Any:
-        context = ForwardContext(
-            do_eval=do_eval,
-            step=step,
-            first_example=first_example,
-            root_path=layer.path,
-            root_hash=path_hash,
-        )
-        with context:
-            outputs = layer.FProp(layer.CastTheta(theta), *args)
-        graph = tf.compat.v1.get_default_graph()
-        check_pure(graph, _where(layer), root(layer).VariablePaths())
-        _check_outputs(outputs)
-        return outputs, _accumulated(layer, context)
-
-    return tf.function(forward, **OUT_OF_LINE)
-
-
-def _call(
+def _forward(
     layer: BaseLayer,
-    shared: Callable,
+    functions: LayerFunctions,
+    state_dtype: tf.DType | None,
     theta: Any,
-    step: Any,
-    first_example: Any,
-    *args: Any,
-) -> tuple[Any, dict[str, tf.Tensor]]:
-    """Calls the function that `layer` shares, as this layer."""
-    path_hash = tf.constant(random_streams.path_hash(layer.path), tf.uint64)
-    with _named_errors(layer, args):
-        outputs, sums = shared(theta, path_hash, step, first_example, *args)
-    return outputs, {f"{layer.path}/{name}": value for name, value in sums.items()}
+    surroundings: Surroundings,
+    args: Any,
+) -> Result:
+    """What alike layers share; in its results paths are relative to the layer."""
+    context = functions.context(surroundings, root_path=layer.path)
+    with context:
+        outputs = layer.FProp(layer.CastTheta(theta), *args)
+    graph = tf.compat.v1.get_default_graph()
+    check_pure(graph, _where(layer), root(layer).VariablePaths())
+    _check_outputs(outputs)
+    if state_dtype is not None:
+        outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
+    sums = NestedMap(
+        accumulated=_accumulated(layer, context),
+        losses=context.losses,
+        metrics=context.metrics,
+    )
+    return Result(outputs, sums, list(context.losses.values()))
+
+
+def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
+    x = tf.convert_to_tensor(x)
+    return tf.cast(x, dtype) if x.dtype.is_floating else x
 
 
 def _where(layer: BaseLayer) -> str:
@@ -143,6 +177,13 @@ def _accumulated(layer: BaseLayer, context: ForwardContext) -> dict[str, tf.Tens
         raise ValueError(
             "Every registered accumulator must be given its share in each training "
             f"forward pass; {layer.path} was not given {missing}. Call Accumulate."
+        )
+    if context.accumulated and not context.regards_examples:
+        raise ValueError(
+            "Where M does not divide the mini-batch, micro-batches have rows that are "
+            f"no examples, and accumulators must leave them out; {layer.path} did not "
+            "ask which they are. Multiply by ForwardContext.row_weights, or choose a "
+            "mini-batch that is a multiple of num_micro_batches."
         )
     return context.accumulated
 

@@ -1,13 +1,23 @@
 """Cutting a mini-batch into micro-batches, and putting it together again.
 
-Shapes: B examples in the mini-batch, M micro-batches, b = B / M examples in each.
+    B = 10 examples, M = 4:   0 1 2 | 3 4 5 | 6 7 * | 8 9 *        b = 3
+
+Where M does not divide B, the last micro-batches are filled up with copies (*) of their
+last example. Copies have no share in the loss, gradients or statistics.
+
+Shapes: B examples in the mini-batch, M micro-batches, b = ceil(B / M) rows in each.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import row_dim
+from lingvo_pipe.pipeline.optional_nest import map_present, present
 
 
 def as_tensors(batch: Any, where: str) -> Any:
@@ -36,77 +46,153 @@ def as_tensors(batch: Any, where: str) -> Any:
     return tf.nest.map_structure(as_tensor, batch)
 
 
-def micro_batch_size(
-    tensors: Any, num_micro_batches: int, wanted: int | None, where: str
-) -> int:
-    """Returns b, after checking that the mini-batch can be cut.
+@dataclasses.dataclass(frozen=True)
+class MicroBatches:
+    """How a mini-batch is cut.
+
+    Attributes:
+        batch_size: B.
+        num_micro_batches: M.
+        batch_dim: the dimension of the examples; the last, in tensors with fewer.
+    """
+
+    batch_size: int
+    num_micro_batches: int
+    batch_dim: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a micro-batch, b."""
+        return -(-self.batch_size // self.num_micro_batches)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some micro-batches are filled up."""
+        return self.batch_size % self.num_micro_batches != 0
+
+    @property
+    def num_examples(self) -> np.ndarray:
+        """How many rows of each micro-batch are examples, `[M]` int32."""
+        least, more = divmod(self.batch_size, self.num_micro_batches)
+        sizes = [least + (m < more) for m in range(self.num_micro_batches)]
+        return np.array(sizes, np.int32)
+
+    @property
+    def first_examples(self) -> np.ndarray:
+        """The place of each micro-batch's first example, `[M]` int64."""
+        return np.cumsum([0, *self.num_examples[:-1]], dtype=np.int64)
+
+    def split(self, tensors: Any) -> Any:
+        """`[.. B ..]` -> `[M, .. b ..]` for every tensor; None stays."""
+        return map_present(self._split, tensors)
+
+    def merge(self, tensors: Any, where: str) -> Any:
+        """`[M, .. b ..]` -> `[.. B ..]` for every tensor; None stays.
+
+        Raises:
+            ValueError: if there are tensors `[M]`.
+        """
+        if any(x.shape.rank < 2 for x in present(tensors)):
+            raise ValueError(
+                "The last cell's outputs must have a row for each example; a scalar "
+                f"can't be put together from micro-batches, as in {where}. Give it the "
+                "shape [B]."
+            )
+        return map_present(self._merge, tensors)
+
+    def merge_gradients(self, gradients: Any) -> Any:
+        """`[M, .. b ..]` -> `[.. B ..]`; the rows that are no examples have none."""
+        return map_present(self._merge, gradients)
+
+    def _split(self, x: tf.Tensor) -> tf.Tensor:
+        dim = row_dim(x.shape.rank, self.batch_dim)
+        shape = x.shape.as_list()
+        if self.is_ragged:
+            x = tf.gather(x, self._row_examples(), axis=dim)
+        cut = [self.num_micro_batches, self.num_rows]
+        x = tf.reshape(x, [*shape[:dim], *cut, *shape[dim + 1 :]])
+        return _move(x, dim, 0)
+
+    def _merge(self, x: tf.Tensor) -> tf.Tensor:
+        x = tf.ensure_shape(x, [self.num_micro_batches, *x.shape[1:]])
+        dim = row_dim(x.shape.rank - 1, self.batch_dim)
+        shape = x.shape.as_list()[1:]
+        x = _move(x, 0, dim)
+        num_rows = self.num_micro_batches * self.num_rows
+        x = tf.reshape(x, [*shape[:dim], num_rows, *shape[dim + 1 :]])
+        if self.is_ragged:
+            x = tf.gather(x, self._example_rows(), axis=dim)
+        return x
+
+    def _row_examples(self) -> list[int]:
+        """For each row of all micro-batches, the example that stands there."""
+        return [
+            first + min(row, size - 1)
+            for first, size in zip(self.first_examples, self.num_examples, strict=True)
+            for row in range(self.num_rows)
+        ]
+
+    def _example_rows(self) -> list[int]:
+        """For each example its first row."""
+        rows = self._row_examples()
+        return [rows.index(example) for example in range(self.batch_size)]
+
+
+def cut_batch(
+    tensors: Any,
+    num_micro_batches: int,
+    wanted_rows: int | None,
+    batch_dim: int,
+    where: str,
+) -> MicroBatches:
+    """How a mini-batch is to be cut, after checking that it can be.
 
     Args:
-        tensors: a structure of tensors `[B, ...]` and None.
+        tensors: a structure of tensors and None.
         num_micro_batches: M.
-        wanted: b as the user states it, or None.
+        wanted_rows: b as the user states it, or None.
+        batch_dim: the dimension of the examples.
         where: the layer's path, for errors.
 
     Raises:
-        ValueError: if B is unknown or not the same everywhere, M does not divide it, or
-            `wanted` is not B / M.
+        ValueError: if B is unknown or not the same everywhere, there are fewer examples
+            than micro-batches, or `wanted_rows` is not b.
     """
-    present = [x for x in tf.nest.flatten(tensors) if x is not None]
-    sizes = {x.shape[0] if x.shape.rank else None for x in present}
+    found = present(tensors)
+    sizes = {
+        x.shape[row_dim(x.shape.rank, batch_dim)] if x.shape.rank else None
+        for x in found
+    }
     batch_size = sizes.pop() if len(sizes) == 1 else None
     if batch_size is None:
-        shapes = ", ".join(str(x.shape) for x in present)
+        shapes = ", ".join(str(x.shape) for x in found)
         raise ValueError(
             "Inputs and targets of a pipeline must have the same, known number of "
-            f"examples in their first dimension; {where} was given shapes "
+            f"examples in dimension {batch_dim}; {where} was given shapes "
             f"{shapes or 'none'}. Batch with drop_remainder=True, or set the static "
             "shape."
         )
-    if batch_size < 1 or batch_size % num_micro_batches:
+    if batch_size < num_micro_batches:
         raise ValueError(
-            "The mini-batch must be a positive multiple of num_micro_batches; "
+            "Each micro-batch needs an example at least; "
             f"{where} was given {batch_size} examples for {num_micro_batches} "
             "micro-batches. Change the input's batch_size or num_micro_batches."
         )
-    size = batch_size // num_micro_batches
-    if wanted is not None and wanted != size:
+    cut = MicroBatches(batch_size, num_micro_batches, batch_dim)
+    if wanted_rows is not None and wanted_rows != cut.num_rows:
         raise ValueError(
-            "micro_batch_size times num_micro_batches must be the mini-batch; "
-            f"{where} has {wanted} x {num_micro_batches}, and was given {batch_size} "
-            "examples. Leave micro_batch_size None, or change one of the three."
+            "micro_batch_size must be the mini-batch over num_micro_batches, rounded "
+            f"up; {where} has {wanted_rows} and {num_micro_batches}, and was given "
+            f"{batch_size} examples. Leave micro_batch_size None, or change one of the "
+            "three."
         )
-    return size
+    return cut
 
 
-def split(tensors: Any, num_micro_batches: int) -> Any:
-    """`[B, ...]` -> `[M, b, ...]` for every tensor; None stays."""
-    return _reshape(tensors, lambda s: [num_micro_batches, s[0] // num_micro_batches])
-
-
-def merge(tensors: Any) -> Any:
-    """`[M, b, ...]` -> `[B, ...]` for every tensor; None stays.
-
-    Raises:
-        ValueError: if there are tensors `[M]`.
-    """
-    scalars = [
-        x for x in tf.nest.flatten(tensors) if x is not None and x.shape.rank < 2
-    ]
-    if scalars:
-        raise ValueError(
-            "The last cell's outputs must have a row for each example; a scalar can't "
-            "be put together from micro-batches. Give it the shape [B]."
-        )
-    return _reshape(tensors, lambda s: [s[0] * s[1]])
-
-
-def _reshape(tensors: Any, first: Any) -> Any:
-    def reshape(x: Any) -> Any:
-        if x is None:
-            return None
-        shape = x.shape.as_list()
-        start = first(shape)
-        kept = 1 if len(start) == 2 else 2
-        return tf.reshape(x, [*start, *shape[kept:]])
-
-    return tf.nest.map_structure(reshape, tensors)
+def _move(x: tf.Tensor, source: int, target: int) -> tf.Tensor:
+    """`x` with one of its dimensions moved to another place."""
+    if source == target:
+        return x
+    order = [i for i in range(x.shape.rank) if i != source]
+    order.insert(target, source)
+    return tf.transpose(x, order)

@@ -10,102 +10,110 @@ each. Stages are contiguous and never empty, and every layer belongs to one.
 from __future__ import annotations
 
 import itertools
-import math
 import numbers
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
+from lingvo_pipe.pipeline.balance import balanced_ends
 
-def balanced_ends(costs: Sequence[float], num_stages: int) -> list[int]:
-    """Splits layers so that the most expensive stage is as cheap as possible.
+_AUTO = "auto"
 
-    Among the splits with that largest cost it takes one of least variance. Exact, by
-    dynamic programming: O(num_stages · layers²).
+
+def resolve_ends(
+    splits: int | str | Sequence[int],
+    num_layers: int,
+    num_stages: int | None = None,
+    costs: Sequence[float] | None = None,
+    traffic: Sequence[float] | None = None,
+) -> list[int]:
+    """The ends of the stages that `splits` means.
 
     Args:
-        costs: of each layer, not negative.
-        num_stages: at least 1, at most the number of layers.
-
-    Returns:
-        The ends of the stages.
+        splits: the number of stages, of as even a number of layers as can be; or the
+            ends themselves; or 'auto', which balances the costs.
+        num_layers: at least 1.
+        num_stages: that there must be; None: as `splits` says, unless that is 'auto'.
+        costs: of each layer, for 'auto'.
+        traffic: what each layer hands on, for 'auto'; of splits of equal costs the one
+            with least at its boundaries is taken.
 
     Raises:
-        ValueError: if there are more stages than layers, or fewer than one.
+        ValueError: if it is none of these, impossible, or not of `num_stages`.
     """
-    num_layers = len(costs)
-    if not 1 <= num_stages <= num_layers:
+    if isinstance(splits, str) and splits == _AUTO:
+        return _automatic_ends(num_layers, num_stages, costs, traffic)
+    if _is_integer(splits):
+        ends = balanced_ends([1] * num_layers, splits)
+    elif isinstance(splits, (list, tuple)):
+        check_ends(splits, num_layers)
+        ends = [int(end) for end in splits]
+    else:
+        hint = " Write numbers without quotes." if isinstance(splits, str) else ""
         raise ValueError(
-            f"The number of stages must lie between 1 and the number of layers, "
-            f"{num_layers}; got {num_stages}. A stage can't be empty: use fewer stages "
-            "or devices."
+            "splits must be a number of stages, a list of the ends of the stages, or "
+            f"{_AUTO!r}; got {splits!r}.{hint}"
         )
-    total = list(itertools.accumulate(costs, initial=0.0))
-
-    def cost(start: int, end: int) -> float:
-        return total[end] - total[start]
-
-    ends = _optimal_ends(num_layers, num_stages, cost, max)
-    limit = max(cost(a, b) for a, b in itertools.pairwise([0, *ends]))
-
-    def square(start: int, end: int) -> float:
-        return cost(start, end) ** 2 if cost(start, end) <= limit else math.inf
-
-    return _optimal_ends(num_layers, num_stages, square, operator.add)
+    if num_stages is not None and len(ends) != num_stages:
+        raise ValueError(
+            f"splits must make {num_stages} stages; {splits!r} makes {len(ends)}. Set "
+            f"splits={num_stages}, or change the number of devices."
+        )
+    return ends
 
 
-def _optimal_ends(
+def _automatic_ends(
     num_layers: int,
-    num_stages: int,
-    cost: Callable[[int, int], float],
-    combine: Callable[[float, float], float],
+    num_stages: int | None,
+    costs: Sequence[float] | None,
+    traffic: Sequence[float] | None,
 ) -> list[int]:
-    """The split whose stages' costs, combined, are least; earlier stages larger."""
-    best = [cost(start, num_layers) for start in range(num_layers)]
-    choices: list[list[int]] = []
-    for remaining in range(2, num_stages + 1):
-        last_start = num_layers - remaining
-        choice, value = [], []
-        for start in range(last_start + 1):
-            by_end = {
-                end: combine(cost(start, end), best[end])
-                for end in range(last_start + 1, start, -1)
-            }
-            choice.append(min(by_end, key=lambda end: by_end[end]))
-            value.append(by_end[choice[-1]])
-        choices.append(choice)
-        best = value
-    ends = [0]
-    for choice in reversed(choices):
-        ends.append(choice[ends[-1]])
-    return [*ends[1:], num_layers]
+    missing = []
+    if num_stages is None:
+        missing.append(
+            "there is no number of stages; set devices, or splits to a number."
+        )
+    if costs is None:
+        missing.append(
+            "there are no costs; set them, for instance to the flops of cell_costs."
+        )
+    elif len(costs) != num_layers:
+        missing.append(
+            f"there are {len(costs)} costs for {num_layers} layers; give one for each."
+        )
+    if missing or num_stages is None or costs is None:
+        raise ValueError(
+            f"splits={_AUTO!r} balances the costs of the layers over a number of "
+            f"stages; {' And '.join(missing)}"
+        )
+    return balanced_ends(costs, num_stages, traffic)
 
 
 def check_ends(ends: Sequence[int], num_layers: int) -> None:
     """Raises ValueError unless `ends` ascends strictly from 1 up to `num_layers`."""
-    ascending = all(a < b for a, b in itertools.pairwise([0, *ends]))
-    if not ends or not ascending or ends[-1] != num_layers:
+    faults = _faults(ends, num_layers)
+    if faults:
         raise ValueError(
-            "splits must list the ends of the stages, ascending, none empty, the last "
-            f"equal to the number of layers, {num_layers}; got {list(ends)}."
+            "splits must list the ends of the stages: integers that ascend strictly up "
+            f"to the number of layers, {num_layers}; in {list(ends)!r} "
+            f"{', '.join(faults)}. Each is the number of layers up to and including "
+            "its stage."
         )
 
 
-def resolve_ends(splits: int | Sequence[int], num_layers: int) -> list[int]:
-    """The ends meant by `splits`: a number of even stages, or the ends themselves.
-
-    Raises:
-        ValueError: if it is neither, or impossible.
-    """
-    if _is_integer(splits):
-        return balanced_ends([1.0] * num_layers, splits)
-    if not isinstance(splits, (list, tuple)) or not all(map(_is_integer, splits)):
-        raise ValueError(
-            "splits must be a number of stages, or a list of the ends of the stages; "
-            f"got {splits!r}."
-        )
-    check_ends(splits, num_layers)
-    return list(splits)
+def _faults(ends: Sequence[Any], num_layers: int) -> list[str]:
+    if not ends:
+        return ["there is no stage"]
+    wrong = [end for end in ends if not _is_integer(end)]
+    if wrong:
+        return [f"{end!r} is no integer" for end in wrong]
+    faults = [
+        f"stage {stage} is empty, from {start} to {end}"
+        for stage, (start, end) in enumerate(itertools.pairwise([0, *ends]))
+        if end <= start
+    ]
+    if ends[-1] != num_layers:
+        faults.append(f"the last is {ends[-1]}")
+    return faults
 
 
 def is_count(value: Any) -> bool:

@@ -1,8 +1,8 @@
 """The function that one run of a pipeline calls: stages traced, loops emitted.
 
 It is pure: weights, step, inputs and targets come in as arguments, gradients and totals
-come out; nothing is captured. Building it takes the time, so a pipeline keeps one for
-each set of shapes.
+come out; nothing is captured. Building it takes the time. Schedules that have the same
+branches on the same devices, in whatever order and number, share one.
 """
 
 from __future__ import annotations
@@ -13,193 +13,296 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.check import check
+from lingvo_pipe.pipeline.assembly import Assembly, sums_of
+from lingvo_pipe.pipeline.devices import loop_device
+from lingvo_pipe.pipeline.diagnosis import diagnose
 from lingvo_pipe.pipeline.emit import Emitter
-from lingvo_pipe.pipeline.gradient_barrier import call_without_gradient
 from lingvo_pipe.pipeline.layer_function import LayerFunctions
-from lingvo_pipe.pipeline.loss_function import LossFunction
 from lingvo_pipe.pipeline.optional_nest import (
     map_present,
     pack_present,
     present,
     spec_of,
 )
+from lingvo_pipe.pipeline.peak_memory import peak_bytes
+from lingvo_pipe.pipeline.phases import compilation
+from lingvo_pipe.pipeline.plan import Plan, by_stage
 from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.side_losses import has_side_losses, loss_scale
 from lingvo_pipe.pipeline.stage import Stage
+from lingvo_pipe.pipeline.stage_call import StageCall
+from lingvo_pipe.pipeline.table import Table
+from lingvo_pipe.pipeline.totals import finish_total
+from lingvo_pipe.pipeline.trace import Surroundings, is_differentiable
 from lingvo_pipe.pipeline.turns import take_turns
+
+# Arguments of a run that are stacked by micro-batch.
+_BY_MICRO_BATCH = (
+    "inputs",
+    "targets",
+    "output_gradients",
+    "first_examples",
+    "num_examples",
+)
 
 
 class PipelineFunction:
     """Weights, step, inputs, targets -> gradients, metrics, totals, outputs."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        stage_layers: Sequence[Sequence[BaseLayer]],
-        devices: Sequence[str],
-        arguments: NestedMap,
-        loss_fn: LossFunction | None,
-        do_eval: bool,
-        name: str,
-    ):
+    def __init__(self, plan: Plan, arguments: NestedMap):
         """Builds the function.
 
         Args:
-            schedule: what each device does; checked here.
-            stage_layers: the layers of each stage.
-            devices: full names, one for each stage.
-            arguments: NestedMap(thetas, step, first_example, inputs, targets) of
-                tensors or specs, as the function will be called with; inputs and
-                targets stacked by micro-batch.
-            loss_fn: see `Stage`.
-            do_eval: whether layers run in evaluation.
-            name: of its channels, and of the lock that those of one name share.
+            plan: what it is built from.
+            arguments: as for a call.
         """
-        check(schedule)
-        self._devices = devices
-        self._name = name
+        self._plan = plan
+        self._devices = [loop_device(device) for device in plan.devices]
         specs = map_present(spec_of, arguments)
-        self._stages = _trace_stages(stage_layers, specs, loss_fn, do_eval)
-        emitter = Emitter(
-            schedule,
+        self._assembly = _assemble(plan, specs)
+        if plan.trains and not plan.loss_fn and has_side_losses(self._assembly.traces):
+            raise ValueError(
+                "The gradient of a forward pass does not hold the losses that layers "
+                f"add, and some in {plan.name} do. Use ComputeGradients."
+            )
+        self._stages = _stages(plan, self._assembly)
+        outputs = present(self._assembly.outputs)
+        seeded = [v for v in outputs if is_differentiable(self._assembly.specs[v])]
+        self._num_inputs = len(present(specs.inputs))
+        self._emitter = Emitter(
+            plan.tables,
             self._stages,
-            devices,
-            micro_batch_size=present([specs.inputs, specs.targets])[0].shape[1],
-            channel_prefix=self._name,
+            self._devices,
+            self._assembly.specs,
+            outputs=[] if plan.loss_fn or plan.trains else outputs,
+            seeded=seeded if plan.trains and not plan.loss_fn else [],
+            input_gradients=range(self._num_inputs) if plan.input_gradients else [],
+            channel_prefix=plan.name,
         )
-        self._tables = [np.array(table, np.int32) for table in emitter.tables]
-        self._arguments = NestedMap(specs, columns=[spec_of(t) for t in self._tables])
-        self._emit(emitter)
+        tables = [
+            NestedMap(
+                rows=tf.TensorSpec([None, 4], tf.int32),
+                num_slots=tf.TensorSpec([len(table.num_slots)], tf.int32),
+            )
+            for table in plan.tables
+        ]
+        self._arguments = NestedMap(specs_for_any_number(arguments), tables=tables)
+        self._function = tf.compat.v1.wrap_function(
+            self._emit, present(self._arguments)
+        )
 
-    def __call__(self, arguments: NestedMap) -> NestedMap:
+    def __call__(self, arguments: NestedMap, tables: Sequence[Table]) -> NestedMap:
         """Runs the pipeline.
+
+        Args:
+            arguments: NestedMap of tensors or None:
+                thetas: for each layer its weights.
+                step: [] integer or None.
+                batch_size: [] int32, number of examples.
+                first_examples, num_examples: see `Emitter.emit`.
+                inputs: positional inputs of the first layer, stacked by micro-batch.
+                targets: of the loss, stacked by micro-batch.
+                output_gradients: of the outputs that have any, stacked; a list.
+            tables: of the schedule to run; of the structure of the plan's.
 
         Returns:
             NestedMap:
-                gradients: for each stage, for each of its layers, in theta's structure;
-                    of the mean loss; None for what is not trained, and everywhere if
-                    the schedule has no backward.
+                gradients: for each layer, in theta's structure; of the mean loss; None
+                    for what is not trained, and everywhere without a backward.
                 metrics: NestedMap(name=(mean, weight)) over the mini-batch.
                 accumulated: dict of totals by the accumulators' paths.
-                outputs: the last stage's, stacked by micro-batch; None with a loss.
+                outputs: the last layer's, stacked by micro-batch; None with a loss.
+                input_gradients: in the structure of `inputs`, stacked; None if not
+                    wanted.
+                times: see `Emitter.emit`.
         """
-        results = call_without_gradient(
-            self._function,
-            present(NestedMap(arguments, columns=self._tables)),
-            self._argument_devices(),
-            self._result_devices,
-            _refuse_gradient,
-        )
+        fed = [
+            NestedMap(
+                rows=np.array(table.rows, np.int32),
+                num_slots=np.array(table.num_slots, np.int32),
+            )
+            for table in tables
+        ]
+        results = self._function(*present(NestedMap(arguments, tables=fed)))
         packed = pack_present(self._results, results)
         packed.accumulated = dict(
             zip(self._accumulator_paths, packed.accumulated, strict=True)
         )
         return packed
 
+    def diagnose(self, arguments: NestedMap) -> None:
+        """Raises the error of the operation that fails with these; see `diagnosis`."""
+        names = [layer.path for layer in self._assembly.layers] + ["the loss"]
+        calls = [call for stage in self._stages for call in stage.calls]
+        diagnose(
+            self._stages,
+            self._plan.devices,
+            names[: len(calls)],
+            tf.function(self._fed, autograph=False)(arguments),
+            self._plan.trains,
+        )
+
+    def peak_bytes(self, schedule: Schedule) -> list[int]:
+        """See `peak_memory`."""
+        assembly = self._assembly
+        return peak_bytes(schedule, self._stages, assembly.specs, assembly.inputs)
+
     @property
     def graph(self) -> tf.Graph:
         """The emitted graph."""
         return self._function.graph
 
-    def _emit(self, emitter: Emitter) -> None:
-        def emit(*flat: tf.Tensor) -> list[tf.Tensor]:
-            arguments = pack_present(self._arguments, flat)
+    def _emit(self, *flat: tf.Tensor) -> list[tf.Tensor]:
+        arguments = pack_present(self._arguments, flat)
 
-            def run() -> list[tf.Tensor]:
-                results = self._finish(emitter.emit(arguments), arguments)
-                self._accumulator_paths = sorted(results.accumulated)
-                results.accumulated = [
-                    results.accumulated[path] for path in self._accumulator_paths
-                ]
-                self._results = map_present(spec_of, results)
-                self._result_devices = [x.device for x in present(results)]
-                return present(results)
+        def run() -> list[tf.Tensor]:
+            results = self._finish(self._emitter.emit(self._fed(arguments)), arguments)
+            self._accumulator_paths = sorted(results.accumulated)
+            results.accumulated = [
+                results.accumulated[path] for path in self._accumulator_paths
+            ]
+            self._results = map_present(spec_of, results)
+            return present(results)
 
-            return take_turns(self._name, flat, run)
+        return take_turns(self._plan.name, flat, run)
 
-        self._function = tf.compat.v1.wrap_function(emit, present(self._arguments))
+    def _fed(self, arguments: NestedMap) -> NestedMap:
+        """The arguments as the emitter takes them."""
+        weights = [
+            [tf.nest.flatten(theta) for theta in thetas]
+            for thetas in by_stage(arguments.thetas, self._plan.ends)
+        ]
+        if self._plan.loss_fn:
+            weights[-1].append([])
+        return NestedMap(
+            arguments,
+            weights=weights,
+            loss_scale=self._loss_scale(arguments),
+            batch=present((arguments.inputs, arguments.targets)),
+        )
 
-    def _argument_devices(self) -> list[str]:
-        """Where each of the flat arguments is used."""
-
-        def everywhere(structure: Any, device: str) -> Any:
-            return map_present(lambda x: device, structure)
-
-        places = {
-            k: everywhere(v, self._devices[0]) for k, v in self._arguments.items()
-        }
-        places["targets"] = everywhere(self._arguments.targets, self._devices[-1])
-        places["thetas"] = list(map(everywhere, self._arguments.thetas, self._devices))
-        return present(places)
+    def _loss_scale(self, arguments: NestedMap) -> tf.Tensor | None:
+        if not (self._plan.trains and self._plan.loss_fn):
+            return None
+        traces = self._assembly.traces
+        if not has_side_losses(traces):
+            return tf.constant(1.0, tf.float64)
+        num_targets = len(present(arguments.targets))
+        with tf.device(self._devices[-1]):
+            scale = loss_scale(traces[-1], num_targets, arguments)
+            return tf.cast(scale, tf.float64)
 
     def _finish(self, raw: NestedMap, arguments: NestedMap) -> NestedMap:
         """From totals to means, on the devices where the totals are."""
-        last = self._stages[-1]
+        assembly, plan = self._assembly, self._plan
+        sums = sums_of(
+            assembly.layers, assembly.traces, [s for stage in raw.sums for s in stage]
+        )
         metrics = NestedMap()
         with tf.device(self._devices[-1]):
-            for name, (total, weight) in raw.sums[-1].metrics.items():
-                metrics[name] = (_mean(total, weight, total.dtype), weight)
-        gradients = []
-        for k, (stage, thetas) in enumerate(
-            zip(self._stages, arguments.thetas, strict=True)
-        ):
-            with tf.device(self._devices[k]):
-                # No totals without a backward.
-                totals = zip(raw.gradients[k], stage.trained(thetas), strict=False)
-                means = [_mean(g, metrics.loss[1], like.dtype) for g, like in totals]
-            gradients.append(stage.pack_trained(thetas, means))
-        accumulated: dict[str, tf.Tensor] = {}
-        for sums in raw.sums:
-            accumulated.update(sums.accumulated)
-        outputs = None if last.has_loss else last.outputs.pack(raw.outputs)
+            for name, (total, weight) in sums.metrics.items():
+                metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
+            for name, total in sums.losses.items():
+                number = tf.cast(arguments.batch_size, total.dtype)
+                metrics[name] = (total / number, number)
+        weight = metrics.loss[1] if plan.loss_fn else None
+        outputs = input_gradients = None
+        if plan.loss_fn is None and not plan.trains:
+            outputs = pack_present(assembly.outputs, raw.outputs)
+        if plan.input_gradients:
+            found = [raw.input_gradients[v] for v in range(self._num_inputs)]
+            if weight is not None:
+                found = [finish_total(x[tf.newaxis], weight, x.dtype) for x in found]
+            input_gradients = pack_present(arguments.inputs, found)
         return NestedMap(
-            gradients=gradients,
+            gradients=self._gradients(raw.gradients, arguments.thetas, weight),
             metrics=metrics,
-            accumulated=accumulated,
+            accumulated=sums.accumulated,
             outputs=outputs,
+            input_gradients=input_gradients,
+            times=raw.times,
         )
 
+    def _gradients(self, totals: Any, thetas: Any, weight: Any) -> list[Any]:
+        """For each layer its gradients in theta's structure."""
+        found = []
+        for k, stage_thetas in enumerate(by_stage(thetas, self._plan.ends)):
+            with tf.device(self._devices[k]):
+                calls = self._stages[k].calls
+                # The loss, in the last stage, has no theta.
+                for i, theta in enumerate(stage_thetas):
+                    own = self._layer_gradients(calls[i], theta, totals[k][i], weight)
+                    found.append(own)
+        return found
 
-def _trace_stages(
-    stage_layers: Sequence[Sequence[BaseLayer]],
-    specs: NestedMap,
-    loss_fn: LossFunction | None,
-    do_eval: bool,
-) -> list[Stage]:
-    functions = LayerFunctions(do_eval)
-    stages: list[Stage] = []
-    args = map_present(_micro_batch_spec, specs.inputs)
-    targets = map_present(_micro_batch_spec, specs.targets)
-    for k, (layers, thetas) in enumerate(zip(stage_layers, specs.thetas, strict=True)):
-        is_last = k + 1 == len(stage_layers)
-        stage = Stage(
-            layers,
-            functions,
-            thetas,
-            specs.step,
-            args,
-            loss_fn if is_last else None,
-            targets if is_last and loss_fn else None,
-        )
-        args = as_args(stage.outputs.structure)
-        stages.append(stage)
-    return stages
+    def _layer_gradients(
+        self, call: StageCall, theta: Any, totals: Any, weight: Any
+    ) -> Any:
+        remaining = iter(totals)
+        has_gradient = call.functions.phases.has_gradient
+        flat = [
+            finish_total(next(remaining), weight, w.dtype) if has else None
+            for w, has in zip(tf.nest.flatten(theta), has_gradient, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(theta, flat)
 
 
-def _mean(total: tf.Tensor, weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The mean over a mini-batch; 0 over no examples."""
-    return tf.cast(tf.math.divide_no_nan(total, tf.cast(weight, total.dtype)), dtype)
-
-
-def _refuse_gradient(*unused: tf.Tensor) -> None:
-    raise ValueError(
-        "A run of a PipeliningLayer keeps nothing for a gradient; there is none to "
-        "take through FProp or ComputeMetrics. Use ComputeGradients."
+def _assemble(plan: Plan, specs: NestedMap) -> Assembly:
+    has_goal = plan.trains and plan.loss_fn is not None
+    surroundings = Surroundings(
+        path_hash=tf.TensorSpec([], tf.uint64),
+        step=specs.step,
+        first_example=tf.TensorSpec([], tf.int64),
+        num_examples=specs.num_examples and tf.TensorSpec([], tf.int32),
+        loss_scale=tf.TensorSpec([], tf.float64) if has_goal else None,
+    )
+    return Assembly(
+        plan.layers,
+        specs.thetas,
+        surroundings,
+        map_present(_micro_batch_spec, specs.inputs),
+        map_present(_micro_batch_spec, specs.targets),
+        plan.loss_fn,
+        LayerFunctions(plan.do_eval, plan.trains, plan.batch_dim, plan.state_dtype),
+        plan.input_gradients,
     )
 
 
-def _micro_batch_spec(x: Any) -> tf.TensorSpec:
+def _stages(plan: Plan, assembly: Assembly) -> list[Stage]:
+    compiled = [
+        compilation(yes, device)
+        for yes, device, layers in zip(
+            plan.jit_compile,
+            plan.devices,
+            by_stage(plan.layers, plan.ends),
+            strict=True,
+        )
+        for _ in layers
+    ]
+    recomputed = list(plan.recomputed)
+    if plan.loss_fn:
+        compiled.append(compiled[-1])
+        recomputed.append(recomputed[-1])
+    calls = assembly.stage_calls(compiled)
+    ends = [*plan.ends[:-1], len(calls)]
+    return [
+        Stage(calls, recomputed)
+        for calls, recomputed in zip(
+            by_stage(calls, ends), by_stage(recomputed, ends), strict=True
+        )
+    ]
+
+
+def _micro_batch_spec(x: tf.TensorSpec) -> tf.TensorSpec:
     return tf.TensorSpec(x.shape[1:], x.dtype)
+
+
+def specs_for_any_number(arguments: NestedMap) -> NestedMap:
+    """Specs of a run's arguments for any number of micro-batches."""
+    specs = map_present(spec_of, arguments)
+    for name in _BY_MICRO_BATCH:
+        specs[name] = map_present(
+            lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), specs[name]
+        )
+    return specs

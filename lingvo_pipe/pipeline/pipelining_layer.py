@@ -10,8 +10,7 @@ micro-batches of B / M examples each.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,23 +18,22 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.tied_variables import tying
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.devices import stage_devices
+from lingvo_pipe.pipeline.before import Before
+from lingvo_pipe.pipeline.check import check
+from lingvo_pipe.pipeline.devices import must_compile
 from lingvo_pipe.pipeline.loss_function import LossFunction
-from lingvo_pipe.pipeline.micro_batches import (
-    as_tensors,
-    merge,
-    micro_batch_size,
-    split,
-)
-from lingvo_pipe.pipeline.partition import is_count, resolve_ends
+from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
-from lingvo_pipe.pipeline.schedule import Schedule, forward_only, gpipe
-
-# Beyond so many it looks like an oversight; a training and its evaluation make two.
-_MANY_PIPELINES = 8
-
-MakeSchedule = Callable[[int, int], Schedule]
+from lingvo_pipe.pipeline.pipelining_params import (
+    define_pipelining_params,
+    make_layout,
+)
+from lingvo_pipe.pipeline.plan import Plan
+from lingvo_pipe.pipeline.runs import Runs
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.tied_gradients import sum_tied
 
 
 class PipeliningLayer(BaseLayer):
@@ -49,64 +47,67 @@ class PipeliningLayer(BaseLayer):
     def Params(cls) -> InstantiableParams:
         """Params: the cells, and how they are split."""
         p = super().Params()
-        p.Define("cell_tpl", [], "Params of the layers, in order; at least one.")
-        p.Define(
-            "splits",
-            1,
-            "The number of stages, of as even a number of layers as can be; or a list "
-            "of the stages' ends: the number of layers up to and including each.",
-        )
-        p.Define("num_micro_batches", 1, "M; must divide the mini-batch.")
-        p.Define(
-            "micro_batch_size",
-            None,
-            "Number of examples in a micro-batch; None: the mini-batch over M.",
-        )
-        p.Define(
-            "devices",
-            None,
-            "Full name of each stage's device; None: the first of this process's.",
-        )
+        define_pipelining_params(p)
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        if not isinstance(p.cell_tpl, (list, tuple)) or not p.cell_tpl:
-            raise ValueError(
-                "cell_tpl must be a list of at least one layer's Params; that of "
-                f"{self.path} is {p.cell_tpl!r}."
+        layout = make_layout(p, self.path)
+        self._layout = layout
+        with tying({f"{self.path}/{k}": f"{self.path}/{v}" for k, v in p.tied.items()}):
+            first = layout.devices[0]
+            self.CreateChildren("before", p.before_tpl, [first] * len(p.before_tpl))
+            self.CreateChildren(
+                "cells",
+                p.cell_tpl,
+                [layout.devices[self.stage_of_cell(i)] for i in range(len(p.cell_tpl))],
             )
-        if not is_count(p.num_micro_batches):
-            raise ValueError(
-                "num_micro_batches must be an integer of at least 1; "
-                f"{self.path} has {p.num_micro_batches!r}."
+        self._runs = Runs(
+            Plan(
+                layers=self.cells,
+                ends=layout.ends,
+                devices=layout.devices,
+                recomputed=layout.recomputed,
+                jit_compile=[p.jit_compile or must_compile(d) for d in layout.devices],
+                name=self.path,
+                batch_dim=p.batch_dim,
+                state_dtype=p.state_dtype,
             )
-        self._ends = resolve_ends(p.splits, len(p.cell_tpl))
-        self._devices = stage_devices(p.devices, len(self._ends))
-        self._pipelines: dict[Any, PipelineFunction] = {}
-        self.CreateChildren(
-            "cells",
-            p.cell_tpl,
-            [self._devices[self.stage_of_cell(i)] for i in range(len(p.cell_tpl))],
         )
 
     @property
     def num_stages(self) -> int:
         """K."""
-        return len(self._ends)
+        return len(self._layout.ends)
+
+    @property
+    def schedule(self) -> Schedule:
+        """What each device does in a training step."""
+        return self._layout.schedule
 
     @property
     def devices(self) -> list[str]:
         """The device of each stage."""
-        return list(self._devices)
+        return list(self._layout.devices)
+
+    @property
+    def functions(self) -> list[PipelineFunction]:
+        """The functions built so far, one for each kind of run and shapes."""
+        return self._runs.cache.functions
 
     def stage_of_cell(self, index: int) -> int:
         """The stage that a cell belongs to."""
-        return next(stage for stage, end in enumerate(self._ends) if index < end)
+        return next(stage for stage, end in enumerate(self._layout.ends) if index < end)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs the cells, pipelined, without keeping anything for a backward pass.
+        """Runs the cells, pipelined.
+
+        It keeps nothing: a tape around it that asks for a gradient has the pipeline
+        run once more, forward and backward. `ComputeGradients` does with one run.
+        Losses and metrics that cells add are those of `ComputeMetrics` and
+        `ComputeGradients`; here they are left out. Weights that are not trained have
+        no gradient.
 
         Args:
             theta: weights.
@@ -115,7 +116,12 @@ class PipeliningLayer(BaseLayer):
         Returns:
             The last cell's outputs, `[B, ...]`.
         """
-        return merge(self._run(forward_only, theta, args, None, None).outputs)
+        before = self._before(theta, args)
+        cut, arguments = self._arguments(theta, before.outputs)
+        outputs = self._runs.outputs(self._layout.schedule, arguments)
+        for path, total in before.accumulated.items():
+            forward_context.current().accumulate(path, total)
+        return cut.merge(outputs, self.path)
 
     def ComputeMetrics(
         self,
@@ -138,7 +144,10 @@ class PipeliningLayer(BaseLayer):
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
         """
-        return self._run(forward_only, theta, inputs, targets, loss_fn).metrics
+        before = self._before(theta, inputs)
+        _, arguments = self._arguments(theta, before.outputs, targets)
+        schedule = self._layout.schedule.forward_part()
+        return self._runs.with_loss(schedule, arguments, loss_fn).metrics
 
     def ComputeGradients(
         self,
@@ -146,6 +155,7 @@ class PipeliningLayer(BaseLayer):
         inputs: Sequence[Any],
         targets: Any,
         loss_fn: LossFunction,
+        schedule: Schedule | None = None,
     ) -> NestedMap:
         """Runs the cells and the loss forward and backward, pipelined.
 
@@ -154,70 +164,155 @@ class PipeliningLayer(BaseLayer):
             inputs: see `ComputeMetrics`.
             targets: see `ComputeMetrics`.
             loss_fn: see `ComputeMetrics`; its 'loss' is what is differentiated.
+            schedule: instead of the layer's own, for stages on the same devices.
 
         Returns:
             NestedMap:
                 metrics: as from `ComputeMetrics`.
                 gradients: of the mini-batch's mean loss, in the structure of `theta`,
                     each on its weight's device; None for what is not trained.
-                accumulated: totals in the structure of `accumulators`.
+                accumulated: totals in the structure of `accumulators`; None in an
+                    evaluation, which has none.
+                times: for each device when its operations ran; see `DeviceLoop.emit`.
         """
-        result = self._run(gpipe, theta, inputs, targets, loss_fn)
-        cells = [cell for stage in result.gradients for cell in stage]
+        if schedule is not None:
+            self._check_schedule(schedule)
+        before = self._before(theta, inputs)
+        cut, arguments = self._arguments(theta, before.outputs, targets)
+        result = self._runs.with_loss(
+            schedule or self._layout.schedule,
+            arguments,
+            loss_fn,
+            input_gradients=bool(self.before),
+        )
+        gradients = NestedMap(before=[], cells=result.gradients)
+        if self.before:
+            inputs = cut.merge_gradients(result.input_gradients)
+            gradients.before = before.gradients(inputs)
+        totals = {**before.accumulated, **result.accumulated}
+        do_eval = forward_context.current().do_eval
         return NestedMap(
             metrics=result.metrics,
-            gradients=NestedMap(cells=cells),
-            accumulated=self.AccumulatedTree(result.accumulated),
+            gradients=sum_tied(self.vars, gradients),
+            accumulated=None if do_eval else self.AccumulatedTree(totals),
+            times=result.times,
         )
 
-    def _run(
+    def PeakBytes(
         self,
-        make_schedule: MakeSchedule,
+        inputs: Sequence[Any],
+        targets: Any,
+        loss_fn: LossFunction,
+        schedule: Schedule | None = None,
+    ) -> list[int]:
+        """The most memory that each device's tensors take between operations, in bytes.
+
+        Counted are weights, the totals of their gradients, and what is kept of
+        micro-batches at the worst moment; not what an operation needs while it runs.
+
+        Args:
+            inputs: as of `ComputeGradients`.
+            targets: likewise.
+            loss_fn: likewise.
+            schedule: likewise.
+        """
+        before = self._before(self.theta, inputs)
+        _, arguments = self._arguments(self.vars, before.outputs, targets)
+        if schedule is not None:
+            self._check_schedule(schedule)
+        return self._runs.peak_bytes(
+            schedule or self._layout.schedule, arguments, loss_fn, bool(self.before)
+        )
+
+    def Diagnose(
+        self,
         theta: NestedMap,
         inputs: Sequence[Any],
         targets: Any,
-        loss_fn: LossFunction | None,
-    ) -> NestedMap:
-        p = self.params
-        context = forward_context.current()
+        loss_fn: LossFunction,
+    ) -> None:
+        """Runs a step that failed once more, layer by layer.
+
+        For an error of `ComputeGradients` or, in evaluation, of `ComputeMetrics` that
+        says no more than that something was cancelled.
+
+        Args:
+            theta: as of the run that failed.
+            inputs: likewise.
+            targets: likewise.
+            loss_fn: likewise.
+
+        Raises:
+            tf.errors.OpError: that of the operation that fails, naming the layer;
+                nothing if none does now.
+        """
+        before = self._before(theta, inputs)
+        _, arguments = self._arguments(theta, before.outputs, targets)
+        schedule = self._layout.schedule
+        if forward_context.current().do_eval:
+            schedule = schedule.forward_part()
+        needs_inputs = bool(self.before) and schedule.has_backward
+        self._runs.diagnose(schedule, arguments, loss_fn, needs_inputs)
+
+    def _before(self, theta: NestedMap, inputs: Sequence[Any]) -> Before:
+        """Runs the layers before the cells."""
         self._check_theta(theta)
         if not isinstance(inputs, (list, tuple)):
             raise ValueError(
                 "inputs must be a list of the first cell's positional inputs; "
                 f"{self.path} was given a {type(inputs).__name__}. Put it in a list."
             )
+        return Before(
+            self.before,
+            theta.before,
+            as_tensors(tuple(inputs), self.path),
+            self._layout.devices[0],
+            self.params.batch_dim,
+        )
+
+    def _arguments(
+        self, theta: NestedMap, inputs: Sequence[Any], targets: Any = None
+    ) -> tuple[MicroBatches, NestedMap]:
+        """What a run is given; see `PipelineFunction`."""
+        p = self.params
         batch = as_tensors((tuple(inputs), targets), self.path)
-        micro_batch_size(batch, p.num_micro_batches, p.micro_batch_size, self.path)
-        inputs, targets = split(batch, p.num_micro_batches)
-        step, first = context.step, context.first_example
-        arguments = NestedMap(
-            thetas=self._by_stage(theta.cells),
-            step=None if step is None else tf.convert_to_tensor(step),
-            first_example=tf.cast(0 if first is None else first, tf.int64),
+        cut = cut_batch(
+            batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, self.path
+        )
+        inputs, targets = cut.split(batch)
+        context = forward_context.current()
+        first = 0 if context.first_example is None else context.first_example
+        num_examples = tf.constant(cut.num_examples) if cut.is_ragged else None
+        return cut, NestedMap(
+            thetas=tf.nest.map_structure(tf.convert_to_tensor, theta.cells),
+            step=None if context.step is None else tf.convert_to_tensor(context.step),
+            first_examples=tf.cast(first, tf.int64) + cut.first_examples,
+            num_examples=num_examples,
+            batch_size=tf.constant(cut.batch_size),
             inputs=inputs,
             targets=targets,
+            output_gradients=[],
         )
-        specs = tf.nest.map_structure(_shape_and_dtype, arguments)
-        key = (make_schedule, loss_fn, context.do_eval, repr(specs))
-        if key not in self._pipelines:
-            if len(self._pipelines) == _MANY_PIPELINES:
-                tf.get_logger().warning(
-                    "%s was built for %d combinations of shapes and loss functions, "
-                    "each kept; building takes long. Give batches of few shapes, and "
-                    "the same loss function instead of a new lambda in each call.",
-                    self.path,
-                    len(self._pipelines),
-                )
-            self._pipelines[key] = PipelineFunction(
-                make_schedule(self.num_stages, p.num_micro_batches),
-                self._by_stage(self.cells),
-                self._devices,
-                arguments,
-                loss_fn,
-                context.do_eval,
-                name=self.path,
+
+    def _check_schedule(self, schedule: Schedule) -> None:
+        check(schedule)
+        own = self._layout.schedule
+        if not schedule.has_backward:
+            raise ValueError(
+                "A schedule for ComputeGradients must have backward passes; that given "
+                f"to {self.path} has none. Use ComputeMetrics."
             )
-        return self._pipelines[key](arguments)
+        if (schedule.device_of_stage(), schedule.num_micro_batches) != (
+            own.device_of_stage(),
+            own.num_micro_batches,
+        ):
+            raise ValueError(
+                "A schedule must have the layer's stages on their devices, and its "
+                f"number of micro-batches; {self.path} has {own.num_micro_batches} "
+                f"micro-batches and devices {own.device_of_stage()} by stage, the "
+                f"schedule {schedule.num_micro_batches} and "
+                f"{schedule.device_of_stage()}."
+            )
 
     def _check_theta(self, theta: NestedMap) -> None:
         try:
@@ -228,9 +323,17 @@ class PipeliningLayer(BaseLayer):
                 f"{tf.nest.map_structure(_shape_and_dtype, self.vars)}; {self.path} "
                 f"was given {tf.nest.map_structure(_shape_and_dtype, theta)}."
             ) from error
-
-    def _by_stage(self, cells: Sequence[Any]) -> list[list[Any]]:
-        return [list(cells[a:b]) for a, b in itertools.pairwise([0, *self._ends])]
+        flat = tf.nest.flatten(self.vars), tf.nest.flatten(theta)
+        wrong = [
+            f"{variable.name} has {tuple(variable.shape)}, not {tuple(x.shape)}"
+            for variable, x in zip(*flat, strict=True)
+            if variable.shape != x.shape
+        ]
+        if wrong:
+            raise ValueError(
+                "theta must have the shapes of vars; of "
+                f"{self.path} {'; '.join(wrong)}."
+            )
 
 
 def _shape_and_dtype(x: Any) -> Any:

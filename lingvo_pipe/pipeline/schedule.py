@@ -1,43 +1,54 @@
 r"""Schedules: what each device does, in which order. Pure data.
 
-GPipe for K = 3 stages and M = 4 micro-batches; time runs to the right:
-
-    device 2 |       F0 F1 F2 F3  B0 B1 B2 B3
-    device 1 |    F0 F1 F2 F3        B0 B1 B2 B3
-    device 0 | F0 F1 F2 F3              B0 B1 B2 B3
-               '--.--'                  '--.--'
-               K - 1 steps of bubble, filling and draining
-
 A schedule holds one column of operations for each device and says nothing of time: a
-device runs its column in order and waits only for the messages an operation needs. The
-same object is checked, simulated, drawn and emitted as a TensorFlow graph.
+device runs its column in order and waits only for the messages an operation needs.
+
+    device 1 |    F0 F1 B0 B1          F0: forward of micro-batch 0
+    device 0 | F0 F1       B0 B1       B0: its backward
+
+The same object is checked (check.py), given slots for what it keeps (slots.py),
+simulated, drawn and emitted as a TensorFlow graph. The folder schedules/ makes them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 
 class Kind(enum.Enum):
-    """What an operation does with a micro-batch on a stage."""
+    """What an operation does with a micro-batch on a stage.
+
+    A forward pass keeps what its backward pass needs, unless a RECOMPUTE stands between
+    them: then it keeps the stage's inputs alone. In a schedule with WEIGHT_GRADIENT
+    operations a BACKWARD yields the gradients of the stage's inputs alone.
+    """
 
     FORWARD = "F"
+    RECOMPUTE = "R"
     BACKWARD = "B"
+    WEIGHT_GRADIENT = "W"
+
+    @property
+    def label(self) -> str:
+        """The kind in words."""
+        return self.name.lower().replace("_", " ")
 
 
 class Op(NamedTuple):
-    """One operation: a stage's forward or backward pass over one micro-batch."""
+    """One operation: what a device does with one micro-batch on one stage."""
 
     kind: Kind
     micro_batch: int
     stage: int
 
     def __str__(self) -> str:
-        name = self.kind.name.lower()
-        return f"{name} of micro-batch {self.micro_batch} on stage {self.stage}"
+        return (
+            f"{self.kind.label} of micro-batch {self.micro_batch} on stage {self.stage}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +73,12 @@ class Schedule:
     @property
     def has_backward(self) -> bool:
         """Whether it trains: some operation is a backward pass."""
-        return any(op.kind is Kind.BACKWARD for _, op in self.ops())
+        return Kind.BACKWARD in self.kinds
+
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of operations it has."""
+        return frozenset(op.kind for op in self._set)
 
     def ops(self) -> Iterator[tuple[int, Op]]:
         """All operations as (device, operation)."""
@@ -74,36 +90,32 @@ class Schedule:
         """The device that runs each stage."""
         return {op.stage: device for device, op in self.ops()}
 
+    def forward_part(self) -> Schedule:
+        """The forward passes alone, each device's in the same order: evaluation."""
+        columns = tuple(
+            tuple(op for op in column if op.kind is Kind.FORWARD)
+            for column in self.columns
+        )
+        return Schedule(self.num_stages, self.num_micro_batches, columns)
 
-def dependencies(op: Op, num_stages: int) -> list[Op]:
-    """The operations whose results `op` consumes."""
-    kind, micro_batch, stage = op
-    if kind is Kind.FORWARD:
-        return [Op(kind, micro_batch, stage - 1)] if stage else []
-    needs = [Op(Kind.FORWARD, micro_batch, stage)]
-    if stage + 1 < num_stages:
-        needs.append(Op(kind, micro_batch, stage + 1))
-    return needs
+    def __contains__(self, op: Op) -> bool:
+        return op in self._set
 
+    @functools.cached_property
+    def _set(self) -> frozenset[Op]:
+        return frozenset(op for _, op in self.ops())
 
-def gpipe(num_stages: int, num_micro_batches: int) -> Schedule:
-    """All forward passes, then all backward passes; a device a stage (GPipe, 2.2)."""
-    return _all_of_each_kind(num_stages, num_micro_batches, list(Kind))
-
-
-def forward_only(num_stages: int, num_micro_batches: int) -> Schedule:
-    """Forward passes alone, for evaluation; a device a stage."""
-    return _all_of_each_kind(num_stages, num_micro_batches, [Kind.FORWARD])
-
-
-def _all_of_each_kind(
-    num_stages: int, num_micro_batches: int, kinds: list[Kind]
-) -> Schedule:
-    for name, value in (("stages", num_stages), ("micro-batches", num_micro_batches)):
-        if value < 1:
-            raise ValueError(f"A schedule needs at least 1 of its {name}; got {value}.")
-    columns = tuple(
-        tuple(Op(kind, m, stage) for kind in kinds for m in range(num_micro_batches))
-        for stage in range(num_stages)
-    )
-    return Schedule(num_stages, num_micro_batches, columns)
+    def dependencies(self, op: Op) -> list[Op]:
+        """The operations whose results `op` consumes."""
+        kind, m, stage = op
+        if kind is Kind.FORWARD:
+            return [Op(kind, m, stage - 1)] if stage else []
+        if kind is Kind.RECOMPUTE:
+            return [Op(Kind.FORWARD, m, stage)]
+        if kind is Kind.WEIGHT_GRADIENT:
+            return [Op(Kind.BACKWARD, m, stage)]
+        recompute = Op(Kind.RECOMPUTE, m, stage)
+        needs = [recompute if recompute in self else Op(Kind.FORWARD, m, stage)]
+        if stage + 1 < self.num_stages:
+            needs.append(Op(kind, m, stage + 1))
+        return needs

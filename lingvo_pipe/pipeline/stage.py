@@ -1,154 +1,210 @@
-"""A stage: consecutive layers as one forward and one backward function.
+"""A stage: consecutive layers, and the loss in the last, forward and backward.
 
-    forward :  theta, x           ->  y, sums
-    backward:  theta, x, dy, acc  ->  dx, acc + dtheta       (recomputes y from x)
+    forward :  l0 -> l1 -> l2           what each layer keeps: its residuals
+    backward:  l0 <- l1 <- l2           from these
 
-The last stage also computes the loss, from the micro-batch's targets; its backward
-starts there instead of from dy. `sums` are what adds up over the micro-batches of a
-step: batch norm's moments, and the metrics as (value · weight, weight). Gradients are
-added to their accumulators inside the backward function, never outside, so that the
-order of additions is the same for every schedule and number of stages.
+A layer's residuals are kept by the forward pass or made later by a recomputation; which
+of the two makes no difference to the backward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tensorflow as tf
-
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.boundary import Boundary
-from lingvo_pipe.pipeline.layer_function import OUT_OF_LINE, LayerFunctions
-from lingvo_pipe.pipeline.loss_function import LossFunction, make_loss_function
-from lingvo_pipe.pipeline.optional_nest import map_present, spec_of
+from lingvo_pipe.pipeline.packed_phases import cut_list
+from lingvo_pipe.pipeline.packing import Handles, PackOfPacks
+from lingvo_pipe.pipeline.stage_call import StageCall, StashSlot, Values
+from lingvo_pipe.pipeline.trace import Surroundings
 
 
 class Stage:
-    """The functions of one stage and the specs of what goes in and out."""
+    """The calls of one stage, one after another.
 
-    def __init__(
-        self,
-        layers: Sequence[BaseLayer],
-        functions: LayerFunctions,
-        thetas: Any,
-        step: Any,
-        args: Any,
-        loss_fn: LossFunction | None,
-        targets: Any,
-    ):
-        """Traces the stage.
+    Attributes:
+        calls: in order.
+        recomputed: for each call whether its residuals are made anew rather than kept,
+            where the schedule recomputes at all.
+        weights, sums, gradients, residuals, weight_residuals: how those of all calls
+            are packed.
+        kept: how the stashes are packed of residuals that are kept although the
+            schedule recomputes.
+    """
+
+    def __init__(self, calls: Sequence[StageCall], recomputed: Sequence[bool]):
+        """Initialises the stage.
 
         Args:
-            layers: at least one.
-            functions: where alike layers share theirs.
-            thetas: specs of the layers' weights, a list of NestedMaps.
-            step: spec of the step, or None where it is not known.
-            args: specs of the positional inputs of one micro-batch.
-            loss_fn: in the last stage of a training or evaluation; see
-                `make_loss_function`.
-            targets: specs of one micro-batch of targets.
+            calls: in order.
+            recomputed: see above.
         """
-        self._layers = list(layers)
-        self._functions = [functions[layer] for layer in layers]
-        self._loss = loss_fn and make_loss_function(
-            loss_fn, self._layers[-1], functions.do_eval
+        self.calls = list(calls)
+        self.recomputed = list(recomputed)
+        functions = [call.functions for call in calls]
+        residuals = [len(f.residuals.handles) for f in functions]
+        self.weights = PackOfPacks([len(f.weights.handles) for f in functions])
+        self.sums = PackOfPacks([len(f.sums.handles) for f in functions])
+        self.gradients = PackOfPacks([len(f.gradients.handles) for f in functions])
+        self.residuals = PackOfPacks(residuals)
+        self.weight_residuals = PackOfPacks(
+            [len(f.weight_residuals.handles) for f in functions]
         )
-        self._trained = [
-            variable.trainable
-            for layer in layers
-            for variable in tf.nest.flatten(layer.vars)
-        ]
-        self.inputs = Boundary(args)
-        self.forward = tf.function(self._forward, **OUT_OF_LINE)
-        self.backward = tf.function(self._backward, **OUT_OF_LINE)
-        example = tf.TensorSpec([], tf.int64)
-        traced = self.forward.get_concrete_function(
-            thetas, step, example, args, targets
+        self.kept = PackOfPacks(
+            [0 if r else n for r, n in zip(recomputed, residuals, strict=True)]
         )
-        outputs, self.sums = map_present(spec_of, traced.structured_outputs)
-        self.outputs = Boundary(outputs)
 
     @property
-    def has_loss(self) -> bool:
-        """Whether the stage ends in the loss."""
-        return self._loss is not None
+    def saved(self) -> list[int]:
+        """The values from which the recomputation starts."""
+        made: set[int] = set()
+        found: dict[int, None] = {}
+        for call, again in zip(self.calls, self.recomputed, strict=True):
+            if again:
+                found.update(dict.fromkeys(v for v in call.used if v not in made))
+                made.update(call.call.made)
+        return list(found)
 
-    def trained(self, thetas: Any) -> list[Any]:
-        """Of the layers' weights those that are trained, in order."""
-        flat = tf.nest.flatten(thetas)
-        return [w for w, yes in zip(flat, self._trained, strict=True) if yes]
-
-    def zero_gradients(self, thetas: Any) -> list[tf.Tensor]:
-        """Accumulators for the trained weights' gradients, in float32 or wider.
-
-        In 16 bits a sum over many micro-batches would stop growing.
-        """
-        return [
-            tf.zeros(w.shape, w.dtype if w.dtype.size > 2 else tf.float32)
-            for w in self.trained(thetas)
-        ]
-
-    def pack_trained(self, thetas: Any, values: list[Any]) -> Any:
-        """Values for the trained weights in the structure of `thetas`; else None."""
-        remaining = iter(values)
-        flat = [next(remaining, None) if yes else None for yes in self._trained]
-        return tf.nest.pack_sequence_as(thetas, flat)
-
-    def _forward(
-        self, thetas: Any, step: Any, first_example: Any, args: Any, targets: Any
-    ) -> tuple[Any, NestedMap]:
-        accumulated: dict[str, tf.Tensor] = {}
-        outputs: Any = args
-        for function, theta in zip(self._functions, thetas, strict=True):
-            outputs, sums = function(theta, step, first_example, *as_args(outputs))
-            accumulated.update(sums)
-        metrics = NestedMap()
-        if self._loss is not None:
-            metrics = self._loss(step, first_example, outputs, targets)
-        return outputs, NestedMap(accumulated=accumulated, metrics=metrics)
-
-    def _backward(
+    def forward(
         self,
-        thetas: Any,
-        step: Any,
-        first_example: Any,
-        args: Any,
-        targets: Any,
-        output_gradients: list[tf.Tensor],
-        accumulators: list[tf.Tensor],
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        inputs = self.inputs.differentiable(self.inputs.tensors(args))
-        weights = self.trained(thetas)
-        with tf.GradientTape() as tape:
-            tape.watch([inputs, weights])
-            outputs, sums = self._forward(thetas, step, first_example, args, targets)
-        outputs = self.outputs.differentiable(self.outputs.tensors(outputs))
-        if self.has_loss:
-            goal = sums.metrics.loss[0]
-            gradients = tape.gradient(goal, inputs + weights + outputs)
-            self._check_connected(gradients[len(inputs + weights) :])
-        else:
-            gradients = tape.gradient(outputs, inputs + weights, output_gradients)
-        added = [
-            total if gradient is None else total + tf.cast(gradient, total.dtype)
-            for total, gradient in zip(
-                accumulators, gradients[len(inputs) :][: len(weights)], strict=True
+        weights: Handles,
+        told: Surroundings,
+        values: Values,
+        sums: Handles,
+        all_kept: StashSlot | None,
+        some_kept: StashSlot | None,
+    ) -> tuple[Handles, Handles]:
+        """Runs the layers, adding what they make to `values`.
+
+        Args:
+            weights: packed.
+            told: what they are told.
+            values: by number.
+            sums: packed totals.
+            all_kept: where residuals are kept, if those of all calls are.
+            some_kept: where they are kept, if those that are not recomputed are.
+
+        Returns:
+            The new sums, and the stash.
+        """
+        packing = self.kept if some_kept else self.residuals
+        slot = some_kept or all_kept
+        stashes = packing.unpack(slot.stash) if slot else [[] for _ in self.calls]
+        new_sums, new_stashes = [], []
+        for call, own, total, stash, again in zip(
+            self.calls,
+            self.weights.unpack(weights),
+            self.sums.unpack(sums),
+            stashes,
+            self.recomputed,
+            strict=True,
+        ):
+            keeps = slot is not None and not (some_kept and again)
+            into = StashSlot(stash, slot.slot) if slot and keeps else None
+            added, stash = call.forward(own, told, values, total, into)
+            new_sums.append(added)
+            new_stashes.append(stash)
+        return self.sums.pack(new_sums), packing.pack(new_stashes) if slot else []
+
+    def recompute(
+        self,
+        weights: Handles,
+        told: Surroundings,
+        values: Values,
+        kept: StashSlot,
+        residuals: StashSlot,
+    ) -> tuple[Handles, Handles]:
+        """Makes the residuals of all calls, from values saved and residuals kept.
+
+        Returns:
+            Both stashes.
+        """
+        all_kept, all_residuals = [], []
+        for call, own, have, stash, again in zip(
+            self.calls,
+            self.weights.unpack(weights),
+            self.kept.unpack(kept.stash),
+            self.residuals.unpack(residuals.stash),
+            self.recomputed,
+            strict=True,
+        ):
+            if again:
+                into = StashSlot(stash, residuals.slot)
+                stash = call.recompute(own, told, values, into)
+            elif stash:
+                both = call.functions.move(*have, kept.slot, *stash, residuals.slot)
+                have, stash = cut_list(both, len(have))
+            all_kept.append(have)
+            all_residuals.append(stash)
+        return self.kept.pack(all_kept), self.residuals.pack(all_residuals)
+
+    def backward(
+        self,
+        weights: Handles,
+        told: Surroundings,
+        residuals: StashSlot,
+        gradients: Values,
+        totals: Handles,
+    ) -> tuple[Handles, Handles]:
+        """Runs the layers backward; `gradients` are those of values, and grow.
+
+        Returns:
+            The stash, and the new totals.
+        """
+        of_calls = zip(
+            self.calls,
+            self.weights.unpack(weights),
+            self.residuals.unpack(residuals.stash),
+            self.gradients.unpack(totals),
+            strict=True,
+        )
+        results = [
+            call.backward(own, told, StashSlot(stash, residuals.slot), gradients, total)
+            for call, own, stash, total in reversed(list(of_calls))
+        ]
+        stashes, new_totals = zip(*reversed(results), strict=True)
+        return self.residuals.pack(stashes), self.gradients.pack(new_totals)
+
+    def input_backward(
+        self,
+        weights: Handles,
+        told: Surroundings,
+        residuals: StashSlot,
+        gradients: Values,
+        later: StashSlot,
+    ) -> tuple[Handles, Handles]:
+        """As `backward`, but keeps what `weight_backward` needs; returns stashes."""
+        of_calls = zip(
+            self.calls,
+            self.weights.unpack(weights),
+            self.residuals.unpack(residuals.stash),
+            self.weight_residuals.unpack(later.stash),
+            strict=True,
+        )
+        results = [
+            call.input_backward(
+                own,
+                told,
+                StashSlot(stash, residuals.slot),
+                gradients,
+                StashSlot(laters, later.slot),
+            )
+            for call, own, stash, laters in reversed(list(of_calls))
+        ]
+        stashes, all_later = zip(*reversed(results), strict=True)
+        return self.residuals.pack(stashes), self.weight_residuals.pack(all_later)
+
+    def weight_backward(
+        self, weights: Handles, told: Surroundings, later: StashSlot, totals: Handles
+    ) -> tuple[Handles, Handles]:
+        """The stash, and the totals with the gradients of all weights."""
+        results = [
+            call.weight_backward(own, told, StashSlot(stash, later.slot), total)
+            for call, own, stash, total in zip(
+                self.calls,
+                self.weights.unpack(weights),
+                self.weight_residuals.unpack(later.stash),
+                self.gradients.unpack(totals),
+                strict=True,
             )
         ]
-        return list(map(_zeros_for_none, gradients, inputs)), added
-
-    def _check_connected(self, output_gradients: list[Any]) -> None:
-        """Raises ValueError if nothing would be learned."""
-        if all(gradient is None for gradient in output_gradients):
-            raise ValueError(
-                "The loss must depend on the last layer's outputs; that of "
-                f"{self._layers[-1].path} does not, as gradients go. Look for a "
-                "tf.stop_gradient, a comparison or an integer cast in ComputeLoss."
-            )
-
-
-def _zeros_for_none(gradient: Any, like: tf.Tensor) -> tf.Tensor:
-    return tf.zeros_like(like) if gradient is None else tf.convert_to_tensor(gradient)
+        stashes, new_totals = zip(*results, strict=True)
+        return self.weight_residuals.pack(stashes), self.gradients.pack(new_totals)

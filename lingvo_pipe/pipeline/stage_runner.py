@@ -1,152 +1,336 @@
 r"""A stage at its place in the pipeline: receives, runs, keeps and sends.
 
-    activations in  ->  forward   ->  activations out       inputs kept in the stash
-    gradients out   <-  backward  <-  gradients in          until the backward
+    values in     ->  forward   ->  values out        what is kept goes through the
+    gradients out <-  backward  <-  gradients in      stashes INPUTS and RESIDUALS
 
-The first stage finds its inputs where they are, in the mini-batch; the last one starts
-its backward from the loss.
+Inputs of the mini-batch need no message: a stage that uses one finds it in the batch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.channel import Channel
-from lingvo_pipe.pipeline.optional_nest import map_present, present
+from lingvo_pipe.pipeline.clock import timestamp
+from lingvo_pipe.pipeline.packing import Handles
+from lingvo_pipe.pipeline.schedule import Kind
+from lingvo_pipe.pipeline.slots import Kept
 from lingvo_pipe.pipeline.stage import Stage
+from lingvo_pipe.pipeline.stage_call import StashSlot, Values
 from lingvo_pipe.pipeline.stash import Stash
+from lingvo_pipe.pipeline.trace import Surroundings
+from lingvo_pipe.pipeline.traffic import Traffic
+
+Weights = Sequence[Sequence[tf.Tensor]]
+
+
+class Row(NamedTuple):
+    """An operation as data: `[]` int32 each."""
+
+    micro_batch: tf.Tensor
+    read_slot: tf.Tensor
+    write_slot: tf.Tensor
+
+
+class Outcome(NamedTuple):
+    """What an operation leaves.
+
+    Attributes:
+        state: the new state.
+        sent: operations that must have run.
+        started: [] float64, the time at which its messages were there.
+    """
+
+    state: NestedMap
+    sent: list[tf.Operation]
+    started: tf.Tensor
 
 
 class StageRunner:
     """The operations of one stage on loop state.
 
     State is what changes from one operation to the next (see `initial`); constants are
-    what does not: a NestedMap of `thetas`, `step`, `first_example`, and, stacked by
-    micro-batch, of `inputs` for the first stage and `targets` for one with a loss.
+    what does not (see `constants`).
     """
 
     def __init__(
         self,
         stage: Stage,
-        trains: bool,
-        num_micro_batches: int,
-        micro_batch_size: int,
-        before: tuple[Channel, Channel] | None,
-        after: tuple[Channel, Channel] | None,
+        traffic: Traffic,
+        specs: Mapping[int, tf.TensorSpec],
+        device: str,
     ):
         """Initialises the runner.
 
         Args:
             stage: the stage.
-            trains: whether there will be backward operations.
-            num_micro_batches: M.
-            micro_batch_size: number of examples in each.
-            before: channels of activations and gradients shared with the stage before;
-                None for the first.
-            after: those shared with the stage after; None for the last.
+            traffic: what goes in and out.
+            specs: of all values, for one micro-batch.
+            device: full name of where the operations run.
         """
         self._stage = stage
-        self._trains = trains
-        self._micro_batch_size = micro_batch_size
-        self._before = before
-        self._after = after
-        self._inputs = Stash(num_micro_batches, stage.inputs.specs)
-        self._outputs = Stash(num_micro_batches, stage.outputs.specs)
+        self._device = device
+        self._traffic = traffic
+        self._specs = specs
+        inputs = set(traffic.inputs)
+        self._saved = [value for value in stage.saved if value not in inputs]
+        self._inputs = Stash([specs[value] for value in self._saved])
+        self._outputs = Stash([specs[value] for value in traffic.outputs])
+        self._input_gradients = Stash([specs[v] for v in traffic.input_gradients])
 
-    def constants(self, arguments: NestedMap, thetas: Any) -> NestedMap:
+    def constants(self, arguments: NestedMap, weights: Weights) -> NestedMap:
         """Of the pipeline's arguments those that this stage uses."""
+        packed = [
+            call.functions.pack_weights(*own)
+            for call, own in zip(self._stage.calls, weights, strict=True)
+        ]
         return NestedMap(
-            thetas=thetas,
+            weights=self._stage.weights.pack(packed),
             step=arguments.step,
-            first_example=arguments.first_example,
-            inputs=arguments.inputs if self._before is None else None,
-            targets=arguments.targets if self._stage.has_loss else None,
+            first_examples=arguments.first_examples,
+            num_examples=arguments.num_examples,
+            loss_scale=arguments.loss_scale,
+            inputs=[arguments.batch[value] for value in self._traffic.inputs],
+            output_gradients=arguments.output_gradients if self._traffic.seeded else [],
         )
 
-    def initial(self, constants: NestedMap) -> NestedMap:
+    def initial(
+        self, constants: NestedMap, num_slots: Mapping[Kept, tf.Tensor], trains: bool
+    ) -> NestedMap:
         """The state before the first operation.
 
         Returns:
             NestedMap:
-                sums: totals of the stage's sums.
-                gradients: totals for the trained weights; empty without backward.
-                inputs: contents of the stash; empty where nothing need be kept.
-                outputs: likewise, of the last stage's outputs if it has no loss.
+                sums: packed totals of all calls' sums.
+                gradients: packed totals for the trained weights; empty without
+                    backward.
+                stashes: for each that is used NestedMap(stash: what calls keep,
+                    inputs: contents of the stash of saved values).
+                outputs: contents of the stash of outputs.
+                input_gradients: likewise of the mini-batch's inputs' gradients.
         """
-        keeps_inputs = self._trains and self._before is not None
-        keeps_outputs = self._after is None and not self._stage.has_loss
-        zeros = self._stage.zero_gradients(constants.thetas) if self._trains else []
-        return NestedMap(
-            sums=tf.nest.map_structure(_zeros, self._stage.sums),
-            gradients=zeros,
-            inputs=self._inputs.empty() if keeps_inputs else [],
-            outputs=self._outputs.empty() if keeps_outputs else [],
+        stage = self._stage
+        num_micro_batches = tf.shape(constants.first_examples)[0]
+        functions = [call.functions for call in stage.calls]
+        state = NestedMap(
+            sums=stage.sums.pack([f.zero_sums() for f in functions]),
+            gradients=[],
+            stashes=NestedMap(
+                {k.name: self._empty(k, n) for k, n in num_slots.items()}
+            ),
+            outputs=self._outputs.empty(num_micro_batches),
+            input_gradients=self._input_gradients.empty(num_micro_batches),
         )
+        if trains:
+            zeros = [f.zero_gradients() for f in functions]
+            state.gradients = stage.gradients.pack(zeros)
+        return state
 
-    def forward(
-        self, state: NestedMap, constants: NestedMap, micro_batch: tf.Tensor
-    ) -> tuple[NestedMap, list[tf.Operation]]:
-        """Runs the stage forward.
+    def final_sums(self, state: NestedMap) -> list[list[tf.Tensor]]:
+        """For each call the totals of its sums."""
+        packs = self._stage.sums.unpack(state.sums)
+        calls = zip(self._stage.calls, packs, strict=True)
+        return [call.functions.unpack_sums(*pack) for call, pack in calls]
 
-        Returns:
-            The new state, and the operations that must have run.
+    def final_gradients(self, state: NestedMap) -> list[list[tf.Tensor]]:
+        """For each call the totals of its weights' gradients."""
+        packs = self._stage.gradients.unpack(state.gradients)
+        calls = zip(self._stage.calls, packs, strict=True)
+        return [call.functions.unpack_gradients(*pack) for call, pack in calls]
+
+    def run(
+        self,
+        kind: Kind,
+        kept: Kept | None,
+        state: NestedMap,
+        constants: NestedMap,
+        row: Row,
+    ) -> Outcome:
+        """Runs an operation.
+
+        Args:
+            kind: of the operation.
+            kept: the stash that it writes, if any.
+            state: the state before it.
+            constants: see `constants`.
+            row: micro-batch and slots.
         """
-        if self._before is None:
-            inputs = present(_slot(constants.inputs, micro_batch))
-        else:
-            inputs = self._before[0].receive()
-        outputs, sums = self._stage.forward(
-            *self._arguments(constants, micro_batch, inputs)
-        )
-        tensors = self._stage.outputs.tensors(outputs)
-        new = NestedMap(state, sums=tf.nest.map_structure(tf.add, state.sums, sums))
-        if state.inputs:
-            new.inputs = self._inputs.put(state.inputs, micro_batch, inputs)
-        if state.outputs:
-            new.outputs = self._outputs.put(state.outputs, micro_batch, tensors)
-        return new, self._after[0].send(tensors) if self._after else []
-
-    def backward(
-        self, state: NestedMap, constants: NestedMap, micro_batch: tf.Tensor
-    ) -> tuple[NestedMap, list[tf.Operation]]:
-        """Runs the stage backward; returns as `forward` does."""
-        if self._before is None:
-            inputs = present(_slot(constants.inputs, micro_batch))
-        else:
-            inputs = self._inputs.get(state.inputs, micro_batch)
-        input_gradients, gradients = self._stage.backward(
-            *self._arguments(constants, micro_batch, inputs),
-            self._after[1].receive() if self._after else [],
-            state.gradients,
-        )
-        sent = self._before[1].send(input_gradients) if self._before else []
-        return NestedMap(state, gradients=gradients), sent
+        run = {
+            Kind.FORWARD: self._forward,
+            Kind.RECOMPUTE: self._recompute,
+            Kind.BACKWARD: self._backward,
+            Kind.WEIGHT_GRADIENT: self._weight_gradient,
+        }[kind]
+        return run(kept, NestedMap(state), constants, row)
 
     def stacked_outputs(self, state: NestedMap) -> list[tf.Tensor]:
         """The outputs kept in a final state, stacked by micro-batch."""
-        return self._outputs.stacked(state.outputs) if state.outputs else []
+        return self._outputs.stacked(state.outputs)
 
-    def _arguments(
-        self, constants: NestedMap, micro_batch: tf.Tensor, inputs: list[tf.Tensor]
-    ) -> tuple:
-        """The arguments that the stage's forward and backward begin with."""
-        offset = tf.cast(micro_batch, tf.int64) * self._micro_batch_size
-        return (
-            constants.thetas,
-            constants.step,
-            constants.first_example + offset,
-            self._stage.inputs.pack(inputs),
-            _slot(constants.targets, micro_batch),
+    def stacked_input_gradients(self, state: NestedMap) -> Values:
+        """The gradients of the mini-batch's inputs, stacked by micro-batch."""
+        stacked = self._input_gradients.stacked(state.input_gradients)
+        return dict(zip(self._traffic.input_gradients, stacked, strict=True))
+
+    def _forward(
+        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+    ) -> Outcome:
+        received = {
+            value: channel.receive()
+            for value, channel in self._traffic.receives.items()
+        }
+        started = self._time_after(received.values())
+        with tf.control_dependencies([started]):
+            values = {**self._from_batch(constants, row), **received}
+            state.sums, stash = self._stage.forward(
+                constants.weights,
+                self._surroundings(constants, row),
+                values,
+                state.sums,
+                all_kept=_slot(state, Kept.RESIDUALS, row.write_slot, kept),
+                some_kept=_slot(state, Kept.INPUTS, row.write_slot, kept),
+            )
+        if kept is Kept.INPUTS:
+            saved = [values[value] for value in self._saved]
+            before = state.stashes.INPUTS.inputs
+            inputs = self._inputs.put(before, row.write_slot, saved)
+            _set(state, kept, stash, inputs)
+        elif kept is not None:
+            _set(state, kept, stash)
+        outputs = [values[value] for value in self._traffic.outputs]
+        state.outputs = self._outputs.put(state.outputs, row.micro_batch, outputs)
+        sent = [
+            channel.send(values[value])
+            for value, channel in self._traffic.sends.items()
+        ]
+        return Outcome(state, sent, started)
+
+    def _recompute(
+        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+    ) -> Outcome:
+        taken, inputs = self._inputs.take(state.stashes.INPUTS.inputs, row.read_slot)
+        values = self._from_batch(constants, row)
+        values.update(zip(self._saved, taken, strict=True))
+        started = self._time_after(values.values())
+        with tf.control_dependencies([started]):
+            some, residuals = self._stage.recompute(
+                constants.weights,
+                self._surroundings(constants, row),
+                values,
+                StashSlot(state.stashes.INPUTS.stash, row.read_slot),
+                StashSlot(state.stashes.RESIDUALS.stash, row.write_slot),
+            )
+        _set(state, Kept.INPUTS, some, inputs)
+        _set(state, Kept.RESIDUALS, residuals)
+        return Outcome(state, [], started)
+
+    def _backward(
+        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+    ) -> Outcome:
+        received = {
+            value: channel.receive()
+            for value, channel in self._traffic.gradient_receives.items()
+        }
+        gradients = dict(received)
+        for value, stacked in zip(
+            self._traffic.seeded, constants.output_gradients, strict=True
+        ):
+            seed = stacked[row.micro_batch]
+            before = gradients.get(value)
+            gradients[value] = seed if before is None else before + seed
+        started = self._time_after(received.values())
+        residuals = StashSlot(state.stashes.RESIDUALS.stash, row.read_slot)
+        told = self._surroundings(constants, row)
+        given = constants.weights, told, residuals, gradients
+        with tf.control_dependencies([started]):
+            if kept is None:
+                stash, state.gradients = self._stage.backward(*given, state.gradients)
+            else:
+                later = StashSlot(state.stashes[kept.name].stash, row.write_slot)
+                stash, laters = self._stage.input_backward(*given, later)
+                _set(state, kept, laters)
+        _set(state, Kept.RESIDUALS, stash)
+        state.input_gradients = self._input_gradients.put(
+            state.input_gradients,
+            row.micro_batch,
+            [self._gradient(gradients, v) for v in self._traffic.input_gradients],
+        )
+        sent = [
+            channel.send(gradients[value])
+            for value, channel in self._traffic.gradient_sends.items()
+        ]
+        return Outcome(state, sent, started)
+
+    def _weight_gradient(
+        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+    ) -> Outcome:
+        later = StashSlot(state.stashes.WEIGHT_RESIDUALS.stash, row.read_slot)
+        started = self._time_after(later.stash)
+        with tf.control_dependencies([started]):
+            stash, state.gradients = self._stage.weight_backward(
+                constants.weights,
+                self._surroundings(constants, row),
+                later,
+                state.gradients,
+            )
+        _set(state, Kept.WEIGHT_RESIDUALS, stash)
+        return Outcome(state, [], started)
+
+    def _from_batch(self, constants: NestedMap, row: Row) -> Values:
+        stacked = zip(self._traffic.inputs, constants.inputs, strict=True)
+        return {value: x[row.micro_batch] for value, x in stacked}
+
+    def _surroundings(self, constants: NestedMap, row: Row) -> Surroundings:
+        num = constants.num_examples
+        return Surroundings(
+            step=constants.step,
+            first_example=constants.first_examples[row.micro_batch],
+            num_examples=None if num is None else num[row.micro_batch],
+            loss_scale=constants.loss_scale,
         )
 
+    def _gradient(self, gradients: Values, value: int) -> tf.Tensor:
+        spec = self._specs[value]
+        found = gradients.get(value)
+        return tf.zeros(spec.shape, spec.dtype) if found is None else found
 
-def _slot(stacked: Any, micro_batch: tf.Tensor) -> Any:
-    """One micro-batch of a structure of stacked tensors and None."""
-    return map_present(lambda x: x[micro_batch], stacked)
+    def _time_after(self, tensors: Iterable[tf.Tensor]) -> tf.Tensor:
+        with tf.control_dependencies(list(tensors)):
+            return timestamp(self._device)
+
+    def _empty(self, kept: Kept, num_slots: tf.Tensor) -> NestedMap:
+        """Contents of a stash with nothing in it."""
+        stage = self._stage
+        functions = [call.functions for call in stage.calls]
+        if kept is Kept.WEIGHT_RESIDUALS:
+            laters = [f.empty_weight_residuals(num_slots) for f in functions]
+            return NestedMap(stash=stage.weight_residuals.pack(laters), inputs=[])
+        stashes = [f.empty_residuals(num_slots) for f in functions]
+        if kept is Kept.RESIDUALS:
+            return NestedMap(stash=stage.residuals.pack(stashes), inputs=[])
+        some = [
+            [] if again else stash
+            for stash, again in zip(stashes, stage.recomputed, strict=True)
+        ]
+        inputs = self._inputs.empty(num_slots)
+        return NestedMap(stash=stage.kept.pack(some), inputs=inputs)
 
 
-def _zeros(like: Any) -> tf.Tensor:
-    return tf.zeros(like.shape, like.dtype)
+def _slot(
+    state: NestedMap, kept: Kept, slot: tf.Tensor, written: Kept | None
+) -> StashSlot | None:
+    """The slot of a stash if it is the one that is written."""
+    if kept is not written:
+        return None
+    return StashSlot(state.stashes[kept.name].stash, slot)
+
+
+def _set(
+    state: NestedMap, kept: Kept, stash: Handles, inputs: Sequence[tf.Tensor] = ()
+) -> None:
+    """Gives a state new contents of a stash."""
+    contents = NestedMap(stash=stash, inputs=list(inputs))
+    state.stashes = NestedMap(state.stashes, **{kept.name: contents})

@@ -78,6 +78,17 @@ class FrozenLayer(BaseLayer):
         return tf.matmul(x, theta.w) + theta.b
 
 
+class CarryLayer(BaseLayer):
+    """Hands on what belongs to a later layer."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([6, 6]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor, carried: tf.Tensor) -> Any:
+        return tf.matmul(x, theta.w), carried
+
+
 def _functions(*functions: Callable) -> list[InstantiableParams]:
     """A dense layer, the functions and another dense layer, a cell each."""
     middle = [FunctionLayer.Params().Set(function=f) for f in functions]
@@ -106,6 +117,23 @@ CELLS: dict[str, list[InstantiableParams]] = {
         lambda x: (x, tf.reduce_mean(x), 2.0), lambda x, mean, two: x - two * mean
     ),
     "what no one uses": _functions(lambda x: (x, 3 * x), lambda x, unused: x),
+    "the same twice": _functions(
+        lambda x: (lambda y: (y, [y], y))(tf.tanh(x)), lambda a, b, c: a * b[0] + c
+    ),
+    "several users": _functions(
+        lambda x: (x, tf.tanh(x)),
+        lambda x, t: (x, t, x * t),
+        lambda x, t, m: (x * m, x + t),
+        lambda a, b: a * b,
+    ),
+    "an input used late": [
+        CarryLayer.Params(),
+        CarryLayer.Params(),
+        FunctionLayer.Params().Set(
+            function=lambda y, mask: y * tf.cast(1 + mask, y.dtype)[:, tf.newaxis]
+        ),
+        FCLayer.Params().Set(input_dim=6, output_dim=3),
+    ],
     "no gradient": _functions(tf.stop_gradient),
     "cells without weights": _functions(tf.tanh, tf.identity, tf.tanh),
     "control flow": [ControlFlowLayer.Params(), *_functions(tf.identity)],
@@ -114,25 +142,35 @@ CELLS: dict[str, list[InstantiableParams]] = {
 }
 
 
+INPUTS: dict[str, Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]] = {
+    "sparse gradients": lambda x, mask: [tf.constant([1, 1, 4, 0])],
+    "an input used late": lambda x, mask: [x, mask],
+}
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_bytes_are_those_of_one_stage_and_gradients_the_plain_models(
     name: str,
 ) -> None:
-    """With a device for each cell, or as many as there are."""
+    """With a device for each cell, and with the gradients of weights put off."""
     cells = CELLS[name]
-    (x, _), targets = state_batch(4)
-    inputs = [tf.constant([1, 1, 4, 0])] if name == "sparse gradients" else [x]
+    (x, mask), targets = state_batch(4)
+    inputs = INPUTS.get(name, lambda x, mask: [x])(x, mask)
     one = pipeline(cells, 1, 2)
-    many = pipeline(cells, min(4, len(cells)), 2)
-    results = [gradients(layer, (inputs, targets)) for layer in (one, many)]
-    want, got = (tf.nest.flatten(r.gradients) + [r.metrics.loss[0]] for r in results)
-    assert [_bytes(g) for g in got] == [_bytes(w) for w in want]
+    many = pipeline(cells, len(cells), 2)
+    later = pipeline(cells, 2, 2, schedule="zero_bubble")
+    results = [gradients(layer, (inputs, targets)) for layer in (one, many, later)]
+    want, *others = (
+        tf.nest.flatten(r.gradients) + [r.metrics.loss[0]] for r in results
+    )
+    for got in others:
+        assert [_bytes(g) for g in got] == [_bytes(w) for w in want]
     if name == "scalars":
         return  # A mean over a micro-batch is another than one over the mini-batch.
     with tf.GradientTape() as tape:
         loss = loss_fn(plain_outputs(one, inputs), targets).loss[0]
     plain = tape.gradient(loss, tf.nest.flatten(one.vars), unconnected_gradients="zero")
-    for g, p, v in zip(got, plain, tf.nest.flatten(one.vars), strict=False):
+    for g, p, v in zip(want, plain, tf.nest.flatten(one.vars), strict=False):
         assert (g is None) == (not v.trainable)
         if g is not None:
             p = tf.convert_to_tensor(p)
@@ -183,7 +221,7 @@ def test_what_can_not_cross_is_refused_for_every_number_of_stages(
     ("function", "error", "words"),
     [
         (lambda x: (x, x), TypeError, r"float32 \(2, 6\), float32 \(2, 6\): FCLayer"),
-        (lambda x: x[:, :5], ValueError, r"float32 \(2, 5\): The inputs"),
+        (lambda x: x[:, :5], ValueError, r"last dimension.*pipe/cells_2"),
         (lambda x: None, AttributeError, "given nothing"),
     ],
 )

@@ -7,51 +7,52 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import (
     initialize_devices,
-    parse_devices,
+    loop_device,
+    must_compile,
     stage_devices,
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "devices"),
-    [
-        ("3", 3),
-        (" 1 ", 1),
-        ("cpu:0", ["CPU:0"]),
-        ("cpu:1, gpu:0", ["CPU:1", "GPU:0"]),
-        ("GPU:10", ["GPU:10"]),
-    ],
-)
-def test_devices_are_a_number_or_names(text: str, devices: int | list[str]) -> None:
-    assert parse_devices(text) == devices
+@pytest.mark.parametrize("kind", ["gpu", "tpu"])
+def test_absent_accelerators_are_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=f"{kind.upper()}s, so there is no {kind}:63"):
+        initialize_devices([f"{kind}:63"])
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("wanted", "workers", "words"),
     [
-        ("0", "at least 1 device; got 0"),
-        ("-2", "at least 1 device; got -2"),
-        ("cpu", r"no names of devices: \['cpu'\]"),
-        ("cpu:0,tpu:x,7", r"no names of devices: \['tpu:x', '7'\]"),
-        ("", "no names of devices"),
-        ("cpu:0,CPU:0", r"\['CPU:0'\] stand twice"),
+        (["worker:0/cpu:0"], [], "of none of the 0 there are. Give all addresses"),
+        (
+            ["cpu:0", "worker:2/cpu:0"],
+            ["a:1", "b:1"],
+            r"\['worker:2/cpu:0'\] are of no",
+        ),
+        (2, ["a:1", "b:1"], "For example: --devices=worker:0/cpu:0,worker:1/cpu:0"),
+        (["worker:0/tpu:0"], ["a:1"], r"\['worker:0/tpu:0'\] are workers'"),
     ],
 )
-def test_other_text_is_refused(text: str, words: str) -> None:
+def test_devices_and_workers_must_belong_together(
+    wanted: int | list[str], workers: list[str], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
-        parse_devices(text)
+        initialize_devices(wanted, workers)
 
 
-def test_absent_gpus_are_refused() -> None:
-    with pytest.raises(ValueError, match="no gpu:63"):
-        initialize_devices(["GPU:63"])
+def test_only_tpus_must_compile_and_leave_loops_to_their_hosts() -> None:
+    place = "/job:localhost/replica:0/task:0/device:"
+    for kind in ("CPU", "GPU"):
+        assert not must_compile(f"{place}{kind}:3")
+        assert loop_device(f"{place}{kind}:3") == f"{place}{kind}:3"
+    assert must_compile(f"{place}TPU:3")
+    assert loop_device(f"{place}TPU:3") == f"{place}CPU:0"
 
 
 def test_devices_can_not_be_changed_once_tensorflow_runs() -> None:
     tf.constant(1.0)
-    initialize_devices(4)  # the same again is no change
+    initialize_devices(8)  # the same again is no change
     with pytest.raises(RuntimeError, match="Call initialize_devices first of all"):
-        initialize_devices(5)
+        initialize_devices(9)
 
 
 def test_each_stage_needs_a_device() -> None:
@@ -71,9 +72,10 @@ def test_stages_devices_get_their_full_names() -> None:
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["cpu:0", "cpu:63"], r"\['/job:localhost.*CPU:63'\] are not"),
-        (["gpu:63", "cpu:0"], r"GPU:63'\] are not"),
-        (["hello", "cpu:0"], "'hello' is no name of a device"),
+        (["cpu:0", "cpu:63"], r"\['cpu:63'\] are not. There are \['cpu:0', "),
+        (["gpu:63", "cpu:0"], r"\['gpu:63'\] are not"),
+        (["hello", "cpu:0"], r"no names of devices: \['hello'\]"),
+        (["cpu:1", "/device:CPU:1"], r"\['cpu:1'\] stand twice"),
         ("cpu:0", "must be a list of names; got 'cpu:0'"),
     ],
 )

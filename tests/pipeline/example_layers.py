@@ -19,6 +19,7 @@ from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedule import Schedule
 
 NUM_CLASSES = 3
 
@@ -124,7 +125,10 @@ def loss_fn(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 
 def pipeline(
-    cells: list[InstantiableParams], num_stages: Any, num_micro_batches: int
+    cells: list[InstantiableParams],
+    num_stages: Any,
+    num_micro_batches: int,
+    **params: Any,
 ) -> PipeliningLayer:
     return (
         PipeliningLayer.Params()
@@ -133,6 +137,7 @@ def pipeline(
             cell_tpl=[cell.Copy() for cell in cells],
             splits=num_stages,
             num_micro_batches=num_micro_batches,
+            **params,
         )
         .Instantiate()
     )
@@ -143,12 +148,19 @@ def raw_values(layer: BaseLayer) -> NestedMap:
 
 
 def gradients(
-    layer: PipeliningLayer, batch: Any, step: int = 3, loss: Any = loss_fn
+    layer: PipeliningLayer,
+    batch: Any,
+    step: int = 3,
+    loss: Any = loss_fn,
+    schedule: Schedule | None = None,
 ) -> NestedMap:
-    """Metrics, gradients and totals of a pipeline for a batch."""
+    """Metrics, gradients and totals of a pipeline for a batch; not when they came."""
     inputs, targets = batch
     with ForwardContext(step=tf.constant(step, tf.int64)):
-        return layer.ComputeGradients(raw_values(layer), inputs, targets, loss)
+        values = raw_values(layer)
+        result = layer.ComputeGradients(values, inputs, targets, loss, schedule)
+    del result.times
+    return result
 
 
 def plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:

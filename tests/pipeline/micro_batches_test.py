@@ -7,23 +7,40 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.micro_batches import merge, micro_batch_size, split
+from lingvo_pipe.pipeline.micro_batches import MicroBatches, cut_batch
 
 
-def test_split_then_merge_is_the_identity() -> None:
-    batch = (tf.reshape(tf.range(24), [6, 2, 2]), None, NestedMap(a=tf.range(6)))
-    parts = split(batch, 3)
-    assert parts[0].shape == [3, 2, 2, 2]
+@pytest.mark.parametrize("batch_dim", [0, 1])
+@pytest.mark.parametrize(("batch_size", "num"), [(6, 3), (6, 1), (7, 3), (30, 4)])
+def test_split_then_merge_is_the_identity(
+    batch_size: int, num: int, batch_dim: int
+) -> None:
+    shape = [5, 2]
+    shape.insert(batch_dim, batch_size)
+    x = tf.reshape(tf.range(np.prod(shape)), shape)
+    batch = (x, None, NestedMap(a=tf.range(batch_size)))
+    cut = MicroBatches(batch_size, num, batch_dim)
+    parts = cut.split(batch)
+    shape[batch_dim] = cut.num_rows
+    assert parts[0].shape == [num, *shape]
     assert parts[1] is None
-    np.testing.assert_array_equal(parts[2].a, [[0, 1], [2, 3], [4, 5]])
-    merged = merge(parts)
+    merged = cut.merge(parts, "pipe")
     np.testing.assert_array_equal(merged[0], batch[0])
     np.testing.assert_array_equal(merged[2].a, batch[2].a)
 
 
-def test_size_is_the_mini_batch_over_m() -> None:
-    assert micro_batch_size([tf.zeros([8, 3]), None], 4, None, "pipe") == 2
-    assert micro_batch_size([tf.zeros([8, 3])], 4, 2, "pipe") == 2
+def test_what_does_not_fill_up_is_filled_with_copies_of_examples() -> None:
+    cut = MicroBatches(10, 4)
+    rows = cut.split(tf.range(10)).numpy()
+    np.testing.assert_array_equal(rows, [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 9]])
+    np.testing.assert_array_equal(cut.num_examples, [3, 3, 2, 2])
+    np.testing.assert_array_equal(cut.first_examples, [0, 3, 6, 8])
+
+
+def test_rows_are_the_mini_batch_over_m() -> None:
+    assert cut_batch([tf.zeros([8, 3]), None], 4, None, 0, "pipe").num_rows == 2
+    assert cut_batch([tf.zeros([8, 3])], 4, 2, 0, "pipe").num_rows == 2
+    assert cut_batch([tf.zeros([3, 8])], 3, 3, 1, "pipe").num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -32,13 +49,13 @@ def test_size_is_the_mini_batch_over_m() -> None:
         ([tf.TensorSpec([None, 2])], None, "same, known number of examples"),
         ([tf.TensorSpec([4]), tf.TensorSpec([2])], None, r"shapes \(4,\), \(2,\)"),
         ([tf.TensorSpec([])], None, "same, known number of examples"),
-        ([tf.TensorSpec([5, 1])], None, "given 5 examples for 2 micro-batches"),
+        ([tf.TensorSpec([1, 1])], None, "given 1 examples for 2 micro-batches"),
         ([tf.TensorSpec([0, 1])], None, "given 0 examples for 2 micro-batches"),
-        ([tf.TensorSpec([4])], 3, "pipe has 3 x 2, and was given 4 examples"),
+        ([tf.TensorSpec([4])], 3, "pipe has 3 and 2, and was given 4 examples"),
     ],
 )
 def test_what_can_not_be_cut_is_refused(
     batch: list[Any], wanted: int | None, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        micro_batch_size(batch, 2, wanted, "pipe")
+        cut_batch(batch, 2, wanted, 0, "pipe")

@@ -96,7 +96,7 @@ def test_no_weight_or_gradient_leaves_its_device(train: bool) -> None:
         if op.type in ("IdentityN", "StopGradient") and large:
             assert {x.op.device for x in large} <= {op.device, ""}
             passed.add(op.device)
-    assert passed == wanted
+    assert passed - {""} == wanted
 
 
 def test_arrays_numbers_and_variables_do_for_tensors() -> None:
@@ -105,6 +105,7 @@ def test_arrays_numbers_and_variables_do_for_tensors() -> None:
     arrays = targets.Transform(lambda t: t.numpy())
     with ForwardContext(step=3):
         got = layer.ComputeGradients(layer.vars, (x.numpy(),), arrays, loss_fn)
+    del got.times
     for a, b in zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -198,7 +199,7 @@ def test_no_iteration_ends_before_its_messages_are_sent() -> None:
     """TensorFlow might leave out what nothing in a function depends on."""
     layer = _layer(2)
     layer.FProp(layer.theta, tf.ones([8, 6]))
-    (function,) = layer._pipelines.values()
+    (function,) = layer.functions
     num_sends = 0
     for branch in function.graph.as_graph_def().library.function:
         inputs = {name for node in branch.node_def for name in node.input}

@@ -1,0 +1,184 @@
+r"""From layers to stages: traces every layer once, and numbers the values between them.
+
+mini-batch   0: image  1: label            (inputs, then targets)
+layers       l0(0) -> 2    l1(2) -> 3      l2(3, 2) -> 4
+loss         (4, 1) -> sums
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers import random_streams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.dataflow import Call, needs_gradient
+from lingvo_pipe.pipeline.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.loss_function import LossFunction, trace_loss
+from lingvo_pipe.pipeline.optional_nest import (
+    map_present,
+    pack_present,
+    present,
+    spec_of,
+)
+from lingvo_pipe.pipeline.packed_phases import PackedPhases
+from lingvo_pipe.pipeline.phases import Compilation, Phases
+from lingvo_pipe.pipeline.stage_call import StageCall
+from lingvo_pipe.pipeline.trace import Surroundings, Trace
+
+
+class Assembly:
+    """All calls of a model, and the values that they pass on.
+
+    Attributes:
+        layers: the layers, in order.
+        traces: of the layers, and last of the loss if there is one.
+        calls: for each trace, which values go in and come out.
+        specs: of each value, by number, for one micro-batch.
+        inputs: values that are the mini-batch's inputs and targets.
+        outputs: the last layer's outputs, as a structure of values and None.
+        needed: values whose gradients are needed.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[BaseLayer],
+        thetas: Sequence[Any],
+        surroundings: Surroundings,
+        inputs: Any,
+        targets: Any,
+        loss_fn: LossFunction | None,
+        functions: LayerFunctions,
+        input_gradients: bool,
+    ):
+        """Traces the layers, and the loss.
+
+        Args:
+            layers: at least one.
+            thetas: for each layer specs of its weights.
+            surroundings: specs; path_hash of a layer's.
+            inputs: specs of the first layer's positional inputs, for a micro-batch.
+            targets: specs of the loss's targets, for a micro-batch.
+            loss_fn: see `trace_loss`; None: the outputs are what is wanted.
+            functions: where alike layers share their traces.
+            input_gradients: whether the gradients of `inputs` are wanted.
+        """
+        self.layers = list(layers)
+        self.traces: list[Trace] = []
+        self.calls: list[Call] = []
+        self.specs: dict[int, tf.TensorSpec] = {}
+        self.outputs: Any = None
+        values = self._number(inputs)
+        num_inputs = len(self.specs)
+        target_values = self._number(targets)
+        self.inputs = list(self.specs)
+        for layer, theta in zip(layers, thetas, strict=True):
+            args = self._specs_of(values)
+            is_last = layer is layers[-1]
+            trace = functions.trace(layer, theta, surroundings, args, is_last)
+            self.outputs = self._add(trace, values)
+            values = as_args(self.outputs)
+        if loss_fn is not None:
+            args = self._specs_of(self.outputs), self._specs_of(target_values)
+            told = surroundings._replace(path_hash=None, loss_scale=None)
+            trace = trace_loss(loss_fn, self.layers[-1], functions, told, *args)
+            self._add(trace, (self.outputs, target_values))
+        is_trained = [
+            any(g is not None for g in trace.weight_gradients) for trace in self.traces
+        ]
+        wanted = range(num_inputs) if input_gradients else ()
+        self.needed = needs_gradient(zip(self.calls, is_trained, strict=True), wanted)
+
+    def stage_calls(self, compilations: Sequence[Compilation]) -> list[StageCall]:
+        """The calls with their functions; how each is compiled is given."""
+        known: dict[Any, PackedPhases] = {}
+        found = []
+        for i, (trace, call, compilation) in enumerate(
+            zip(self.traces, self.calls, compilations, strict=True)
+        ):
+            wanted = tuple(value in self.needed for value in call.args)
+            key = id(trace), wanted, compilation
+            if key not in known:
+                known[key] = PackedPhases(Phases(trace, wanted, compilation))
+            call = call._replace(gives=call.gives & self.needed)
+            path_hash = (
+                random_streams.path_hash(self.layers[i].path)
+                if i < len(self.layers)
+                else None
+            )
+            found.append(StageCall(known[key], call, path_hash))
+        return found
+
+    def _number(self, specs: Any) -> Any:
+        """New values for a structure of specs: the structure with their numbers."""
+        first = len(self.specs)
+        found = present(specs)
+        self.specs.update(enumerate(found, first))
+        return pack_present(specs, range(first, first + len(found)))
+
+    def _specs_of(self, values: Any) -> Any:
+        return map_present(lambda value: self.specs[value], values)
+
+    def _add(self, trace: Trace, args: Any) -> Any:
+        """Adds a call; returns its outputs as a structure of values."""
+        values = present(args)
+        made = self._number([spec_of(x) for x in trace.made])
+        known = {
+            x.ref(): value
+            for x, value in zip(
+                itertools.chain(trace.args, trace.made), [*values, *made], strict=True
+            )
+        }
+
+        def where(flags: Sequence[Any]) -> frozenset[int]:
+            return frozenset(v for v, x in zip(values, flags, strict=True) if x)
+
+        gives = [gradient is not None for gradient in trace.input_gradients]
+        self.traces.append(trace)
+        self.calls.append(
+            Call(tuple(values), where(trace.uses), tuple(made), where(gives))
+        )
+        return map_present(lambda x: known[x.ref()], trace.result.outputs)
+
+
+def sums_of(
+    layers: Sequence[BaseLayer], traces: Sequence[Trace], totals: Sequence[Any]
+) -> NestedMap:
+    """The totals of all calls by their names.
+
+    Returns:
+        NestedMap:
+            accumulated: dict by the accumulators' paths.
+            losses: dict of side losses by name: sums over examples.
+            metrics: dict of pairs (sum, weight) by name.
+
+    Raises:
+        ValueError: if what a layer adds has the name of something else.
+    """
+    found = NestedMap(accumulated={}, losses={}, metrics={})
+    of_task: set[str] = set()
+    for i, (trace, flat) in enumerate(zip(traces, totals, strict=True)):
+        sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
+        if i == len(layers):
+            of_task = set(sums.metrics) & {*found.losses, *found.metrics}
+        for name, total in sums.get("accumulated", {}).items():
+            found.accumulated[f"{layers[i].path}/{name}"] = total
+        for kind in ("losses", "metrics"):
+            for name, value in sums.get(kind, {}).items():
+                before = found[kind].get(name)
+                if before is not None:
+                    value = tf.nest.map_structure(tf.add, before, value)
+                found[kind][name] = value
+    twice = sorted(of_task | set(found.losses) & set(found.metrics))
+    if twice:
+        raise ValueError(
+            "What layers add must have names of its own: a loss none of a metric, and "
+            f"neither one of the task's metrics; {twice} are both. Rename them in "
+            "AddLoss or AddMetric."
+        )
+    return found

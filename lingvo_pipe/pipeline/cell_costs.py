@@ -1,0 +1,83 @@
+"""What cells cost and hand on, from shapes alone: nothing is built or run."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.forward_cost import num_elements
+from lingvo_pipe.nested_map import NestedMap
+
+# What an FPropMeta raises that was given what it can't take.
+_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+class CellCosts(NamedTuple):
+    """For each cell, in order.
+
+    Attributes:
+        flops: of a forward pass.
+        handed_on: the number of elements of all its outputs.
+    """
+
+    flops: list[int]
+    handed_on: list[int]
+
+
+def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCosts:
+    """What cells that each take what the one before hands on cost.
+
+    Args:
+        cell_tpl: params of the cells.
+        *shapes: of the first cell's inputs: tuples of integers, None for an input that
+            is None, NestedMaps of shapes for NestedMaps.
+
+    Raises:
+        ValueError: if a cell has no FPropMeta, or can't take what it is given; or a
+            shape is none.
+    """
+    costs = CellCosts([], [])
+    shapes = tuple(map(_as_shape, shapes))
+    for i, p in enumerate(cell_tpl):
+        meta = _forward_meta(p, shapes, f"cell {i}, {p.cls.__name__} {p.name!r}")
+        shapes = tuple(meta.out_shapes)
+        costs.flops.append(meta.flops)
+        costs.handed_on.append(num_elements(shapes))
+    return costs
+
+
+def _forward_meta(p: InstantiableParams, shapes: tuple, where: str) -> NestedMap:
+    try:
+        return p.cls.FPropMeta(p, *shapes)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"The costs of cells come from their layers' FPropMeta; in {where} there "
+            f"is no {error}. Write it: a classmethod (cls, p, *shapes) that returns "
+            "NestedMap(flops=..., out_shapes=(...)), multiply-adds counted as two, and "
+            "a shape for each output; or give the costs as numbers."
+        ) from error
+    except _FAULTS as error:
+        raise ValueError(
+            f"FPropMeta of {where}, given {', '.join(map(str, shapes)) or 'nothing'}: "
+            f"{error}"
+        ) from error
+
+
+def _as_shape(shape: Any) -> Any:
+    """A shape, a NestedMap of shapes or None, dimensions being Python's integers."""
+    if shape is None:
+        return None
+    if isinstance(shape, Mapping):
+        return NestedMap({key: _as_shape(value) for key, value in shape.items()})
+    try:
+        sizes = list(shape)
+    except (TypeError, ValueError):
+        sizes = [None]
+    if not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in sizes):
+        raise ValueError(
+            "A shape must be a tuple of positive integers, of micro-batches as they "
+            f"come into the first cell; got {shape!r}."
+        )
+    return tuple(map(int, sizes))

@@ -1,0 +1,140 @@
+"""Names of devices: as users write them, and as TensorFlow does. Pure.
+
+cpu:0               /job:localhost/replica:0/task:0/device:CPU:0
+worker:1/gpu:0      /job:worker/replica:0/task:1/device:GPU:0
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lingvo_pipe.hyperparams.suggest import near_names
+
+LOCAL_JOB = "localhost"
+WORKER_JOB = "worker"
+
+KINDS = ("CPU", "GPU", "TPU")
+
+_DEVICE = rf"(?P<kind>{'|'.join(KINDS)}):(?P<index>\d+)"
+_SHORT = rf"({WORKER_JOB}:(?P<task>\d+)/)?{_DEVICE}"
+_LONG = (
+    rf"((/job:{LOCAL_JOB})?(/replica:0)?(/task:0)?"
+    rf"|/job:{WORKER_JOB}(/replica:0)?/task:(?P<task>\d+))/device:{_DEVICE}"
+)
+_FORMS = [re.compile(form, re.IGNORECASE) for form in (_SHORT, _LONG)]
+_HELP = (
+    "Give a number of devices, or names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, of "
+    "worker tasks, worker:0/gpu:0,worker:1/gpu:0."
+)
+
+
+@dataclass(frozen=True)
+class DeviceName:
+    """A device of this process, or of a worker task.
+
+    Attributes:
+        worker: number of the worker; None: this process.
+        kind: CPU, GPU or TPU.
+        index: among those of its kind and process.
+    """
+
+    worker: int | None
+    kind: str
+    index: int
+
+    @property
+    def full(self) -> str:
+        """As TensorFlow writes it, with nothing left out."""
+        job = LOCAL_JOB if self.worker is None else WORKER_JOB
+        place = f"/job:{job}/replica:0/task:{self.worker or 0}"
+        return f"{place}/device:{self.kind}:{self.index}"
+
+    @property
+    def short(self) -> str:
+        """As users write it."""
+        task = "" if self.worker is None else f"{WORKER_JOB}:{self.worker}/"
+        return f"{task}{self.kind.lower()}:{self.index}"
+
+    @property
+    def host(self) -> DeviceName:
+        """The processor that this device is attached to."""
+        return replace(self, kind="CPU", index=0)
+
+
+def device_name(text: str) -> DeviceName:
+    """Reads the name of a device, short or long.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    (name,) = device_names([text])
+    return name
+
+
+def device_names(texts: Sequence[str]) -> list[DeviceName]:
+    """Reads names of devices, each of which may stand only once.
+
+    Raises:
+        ValueError: naming every text that is no device, or that stands twice.
+    """
+    found = [_read(text) for text in texts]
+    wrong = [text for text, name in zip(texts, found, strict=True) if name is None]
+    if wrong or not texts:
+        raise ValueError(
+            f"These are no names of devices: {wrong}.{_near(wrong)} {_HELP}"
+        )
+    names = [name for name in found if name is not None]
+    twice = sorted({name.short for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Each device takes one stage; {twice} stand twice. {_HELP}")
+    return names
+
+
+def parse_devices(text: str) -> int | list[str]:
+    """Reads a list of devices: a number, or names separated by commas.
+
+    Returns:
+        The number, or full names.
+
+    Raises:
+        ValueError: if the number is below 1; or as `device_names`.
+    """
+    entries = [entry.strip() for entry in text.split(",")]
+    if len(entries) == 1 and entries[0].lstrip("-").isdigit():
+        return checked_number(int(entries[0]))
+    return [name.full for name in device_names(entries)]
+
+
+def checked_number(number: int) -> int:
+    """A number of devices; raises ValueError if it is below 1."""
+    if number < 1:
+        raise ValueError(f"There must be at least 1 device; got {number}. {_HELP}")
+    return number
+
+
+def short_name(full: str) -> str:
+    """`/job:worker/replica:0/task:1/device:GPU:0` -> `worker:1/gpu:0`."""
+    return device_name(full).short
+
+
+def _read(text: str) -> DeviceName | None:
+    for form in _FORMS:
+        match = form.fullmatch(text)
+        if match:
+            task = match["task"]
+            worker = None if task is None else int(task)
+            return DeviceName(worker, match["kind"].upper(), int(match["index"]))
+    return None
+
+
+def _near(wrong: Iterable[str]) -> str:
+    """What the wrong names may have been meant to be, digits kept."""
+    meant: list[str] = []
+    for text in wrong:
+        *tasks, index = re.findall(r"\d+", text) or ["0"]
+        task = f"{WORKER_JOB}:{tasks[0]}/" if tasks else ""
+        known = [f"{task}{kind.lower()}:{index}" for kind in KINDS]
+        meant += near_names(text, known)[:1]
+    return f" Did you mean {', '.join(meant)}?" if meant else ""

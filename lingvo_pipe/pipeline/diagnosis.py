@@ -1,0 +1,107 @@
+"""Finds the operation that made a pipeline fail.
+
+When an operation fails, TensorFlow cancels whatever the other devices wait for, and of
+the errors that follow it often reports a cancelled one. So the step is run once more,
+layer by layer, with nothing waiting for anything: then the error is the operation's
+own, and the layer is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.packing import Handles
+from lingvo_pipe.pipeline.stage import Stage
+from lingvo_pipe.pipeline.stage_call import StageCall, StashSlot, Values
+from lingvo_pipe.pipeline.trace import Surroundings
+
+# The slot in a stash of one.
+_FIRST = 0
+
+
+def diagnose(
+    stages: Sequence[Stage],
+    devices: Sequence[str],
+    names: Sequence[str],
+    arguments: NestedMap,
+    trains: bool,
+) -> None:
+    """Runs the layers one by one, eagerly, forward and backward.
+
+    Args:
+        stages: in order.
+        devices: of each stage.
+        names: of each call, of all stages.
+        arguments: see `Emitter.emit`.
+        trains: whether there is a backward.
+
+    Raises:
+        tf.errors.OpError: that of the operation that fails, naming the layer; nothing
+            if none does.
+    """
+    steps = [
+        _Step(device, call, name, weights)
+        for device, call, name, weights in zip(
+            [d for d, stage in zip(devices, stages, strict=True) for _ in stage.calls],
+            [call for stage in stages for call in stage.calls],
+            names,
+            [own for of_stage in arguments.weights for own in of_stage],
+            strict=True,
+        )
+    ]
+    for m in range(len(arguments.first_examples)):
+        num = arguments.num_examples
+        told = Surroundings(
+            step=arguments.step,
+            first_example=arguments.first_examples[m],
+            num_examples=None if num is None else num[m],
+            loss_scale=arguments.loss_scale,
+        )
+        values = {i: x[m] for i, x in enumerate(arguments.batch)}
+        stashes = [step.forward(told, values, m) for step in steps]
+        gradients: Values = {}
+        if trains:
+            for step, stash in zip(reversed(steps), reversed(stashes), strict=True):
+                step.backward(told, stash, gradients, m)
+
+
+class _Step:
+    """One layer."""
+
+    def __init__(
+        self, device: str, call: StageCall, name: str, weights: Sequence[tf.Tensor]
+    ):
+        self._device, self._call, self._name = device, call, name
+        with tf.device(device):
+            self._weights = call.functions.pack_weights(*weights)
+
+    def forward(self, told: Surroundings, values: Values, micro_batch: int) -> Handles:
+        with tf.device(self._device), _named(self._name, "forward", micro_batch):
+            sums = self._call.functions.zero_sums()
+            slot = StashSlot(
+                self._call.functions.empty_residuals(tf.constant(1)), _FIRST
+            )
+            return self._call.forward(self._weights, told, values, sums, slot)[1]
+
+    def backward(
+        self, told: Surroundings, stash: Handles, gradients: Values, micro_batch: int
+    ) -> None:
+        with tf.device(self._device), _named(self._name, "backward", micro_batch):
+            totals = self._call.functions.zero_gradients()
+            slot = StashSlot(stash, _FIRST)
+            self._call.backward(self._weights, told, slot, gradients, totals)
+
+
+@contextlib.contextmanager
+def _named(name: str, direction: str, micro_batch: int) -> Iterator[None]:
+    """Names the layer in an operation's error."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        where = f"the {direction} pass of {name}, micro-batch {micro_batch}"
+        message = f"In {where}: {error.message}"
+        raise type(error)(error.node_def, error.op, message) from error

@@ -1,0 +1,55 @@
+"""What a pipeline is built from."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.pipeline.loss_function import LossFunction
+from lingvo_pipe.pipeline.table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a pipeline is built from.
+
+    Attributes:
+        layers: all layers, in order.
+        ends: of the stages.
+        devices: full names, one for each stage.
+        recomputed: for each layer, whether it is where the schedule recomputes.
+        jit_compile: for each stage, whether XLA compiles its layers.
+        name: of its channels, and of the lock that those of one name share.
+        batch_dim: the inputs' dimension of examples.
+        state_dtype: see `LayerFunctions`.
+        tables: of each device; see `make_tables`.
+        loss_fn: see `trace_loss`; None: outputs are wanted instead of metrics.
+        do_eval: whether layers run in evaluation.
+        trains: whether the schedule has a backward. Without a loss it begins from
+            given gradients of the outputs.
+        input_gradients: whether the gradients of the inputs are wanted.
+    """
+
+    layers: Sequence[BaseLayer]
+    ends: Sequence[int]
+    devices: Sequence[str]
+    recomputed: Sequence[bool]
+    jit_compile: Sequence[bool]
+    name: str
+    batch_dim: int = 0
+    state_dtype: tf.DType | None = None
+    tables: Sequence[Table] = ()
+    loss_fn: LossFunction | None = None
+    do_eval: bool = False
+    trains: bool = False
+    input_gradients: bool = False
+
+
+def by_stage(of_layers: Sequence[Any], ends: Sequence[int]) -> list[list[Any]]:
+    """What belongs to layers, as a list for each stage."""
+    return [list(of_layers[a:b]) for a, b in itertools.pairwise([0, *ends])]

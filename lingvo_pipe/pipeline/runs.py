@@ -1,0 +1,150 @@
+"""The three ways to run a pipeline, and what a gradient tape around each sees.
+
+outputs     forward; a tape's gradient runs the pipeline again, forward and backward
+metrics     forward, with the loss; there is no gradient to take
+training    forward and backward, with the loss; likewise
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers import forward_context
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.function_cache import FunctionCache
+from lingvo_pipe.pipeline.loss_function import LossFunction
+from lingvo_pipe.pipeline.optional_nest import map_present, pack_present, present
+from lingvo_pipe.pipeline.outer_gradient import with_gradient
+from lingvo_pipe.pipeline.plan import Plan, by_stage
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.table import make_tables
+from lingvo_pipe.pipeline.trace import is_differentiable
+
+
+class Runs:
+    """Runs one pipeline; arguments and results are those of `PipelineFunction`."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self.cache = FunctionCache(plan)
+
+    def outputs(self, schedule: Schedule, arguments: NestedMap) -> Any:
+        """The outputs of a forward run, stacked by micro-batch.
+
+        Args:
+            schedule: for training; its forward part is run.
+            arguments: the arguments.
+        """
+        context = forward_context.current()
+        stopped = self._stopped(arguments)
+        result = self._run(context, schedule.forward_part(), stopped)
+        for path, total in result.accumulated.items():
+            context.accumulate(path, total)
+
+        def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
+            given = NestedMap(stopped, output_gradients=output_gradients)
+            back = self._run(context, schedule, given, input_gradients=True)
+            stages = by_stage(back.gradients, self._plan.ends)
+            inputs = _real(tf.nest.flatten(back.input_gradients))
+            return [*map(tf.nest.flatten, stages), inputs]
+
+        real = self._seen_by_tapes(_real(present(result.outputs)), arguments, gradients)
+        remaining = iter(real)
+        return map_present(
+            lambda x: next(remaining) if is_differentiable(x) else x, result.outputs
+        )
+
+    def with_loss(
+        self,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction,
+        input_gradients: bool = False,
+    ) -> NestedMap:
+        """Runs a schedule, of training or of evaluation, with a loss."""
+        context = forward_context.current()
+        stopped = self._stopped(arguments)
+        result = self._run(context, schedule, stopped, loss_fn, input_gradients)
+        metrics = self._seen_by_tapes(present(result.metrics), arguments, _refuse)
+        return NestedMap(result, metrics=pack_present(result.metrics, metrics))
+
+    def peak_bytes(
+        self,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction,
+        input_gradients: bool,
+    ) -> list[int]:
+        """See `PipeliningLayer.PeakBytes`."""
+        tables = make_tables(schedule)
+        do_eval = forward_context.current().do_eval
+        function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
+        return function.peak_bytes(schedule)
+
+    def diagnose(
+        self,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction,
+        input_gradients: bool,
+    ) -> None:
+        """Raises the error of the operation that fails in such a run; see `diagnosis`.
+
+        Args:
+            schedule: of training or of evaluation.
+            arguments: the arguments.
+            loss_fn: the loss.
+            input_gradients: whether the run makes those of the inputs.
+        """
+        tables = make_tables(schedule)
+        do_eval = forward_context.current().do_eval
+        function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
+        function.diagnose(arguments)
+
+    def _run(
+        self,
+        context: ForwardContext,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction | None = None,
+        input_gradients: bool = False,
+    ) -> NestedMap:
+        return self.cache.run(
+            schedule, arguments, loss_fn, context.do_eval, input_gradients
+        )
+
+    def _stopped(self, arguments: NestedMap) -> NestedMap:
+        """The arguments as no tape sees them, each where it was."""
+        thetas: list[Any] = []
+        for device, of_stage in zip(
+            self._plan.devices,
+            by_stage(arguments.thetas, self._plan.ends),
+            strict=True,
+        ):
+            with tf.device(device):
+                thetas += map_present(tf.stop_gradient, of_stage)
+        rest = NestedMap({k: v for k, v in arguments.items() if k != "thetas"})
+        return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
+
+    def _seen_by_tapes(
+        self, results: list[tf.Tensor], arguments: NestedMap, gradients: Any
+    ) -> list[tf.Tensor]:
+        stages = by_stage(arguments.thetas, self._plan.ends)
+        sources = list(zip(self._plan.devices, map(present, stages), strict=True))
+        sources.append((self._plan.devices[0], _real(present(arguments.inputs))))
+        return with_gradient(results, self._plan.devices[-1], sources, gradients)
+
+
+def _real(tensors: list[Any]) -> list[tf.Tensor]:
+    return [x for x in tensors if x is not None and is_differentiable(x)]
+
+
+def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
+    raise ValueError(
+        "A run of a PipeliningLayer with a loss keeps nothing for a tape; there is no "
+        "gradient to take through ComputeMetrics or ComputeGradients. The gradients "
+        "are among the results of ComputeGradients; those through FProp can be taken."
+    )

@@ -1,0 +1,46 @@
+"""Zero-bubble 1F1B within 1F1B's memory (ZB-H1 of arXiv 2401.10241). Pure.
+
+For 3 stages and 4 micro-batches; W is the weights' part of a backward pass, and B the
+inputs' part, for which alone the neighbour waits:
+
+    device 2 |       F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
+    device 1 |    F0 F1    B0 F2 B1 W0 F3 B2 W1 B3 W2 W3
+    device 0 | F0 F1 F2       B0 W0 F3 B1 W1 B2 W2 B3 W3
+
+Weight gradients fill what 1F1B leaves idle while it drains. With M >= K and F, B and W
+of equal costs a bubble of K - 1 operations remains: a third of 1F1B's, which is
+(K - 1)·(F + B + W). A device keeps something of min(M, K) micro-batches at most, as
+1F1B's first device does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+
+
+def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
+    """1F1B with weight gradients apart from backward passes; a device a stage."""
+    # Device k of 1F1B keeps K - k micro-batches, so there are k more to keep.
+    columns = tuple(
+        tuple(_with_weight_gradients(column, num_waiting=device))
+        for device, column in enumerate(
+            one_f_one_b(num_stages, num_micro_batches).columns
+        )
+    )
+    return Schedule(num_stages, num_micro_batches, columns)
+
+
+def _with_weight_gradients(column: tuple[Op, ...], num_waiting: int) -> Iterator[Op]:
+    """Adds weight gradients, each `num_waiting` backward passes after its own."""
+    waiting: deque[Op] = deque()
+    for op in column:
+        yield op
+        if op.kind is Kind.BACKWARD:
+            waiting.append(op._replace(kind=Kind.WEIGHT_GRADIENT))
+            if len(waiting) > num_waiting:
+                yield waiting.popleft()
+    yield from waiting

@@ -1,0 +1,61 @@
+"""How much side losses count beside the main loss.
+
+The gradients of a step are sums, divided by the main loss's total weight W at the end.
+A side loss is to count by its mean over the B examples, so its sum is multiplied by
+W / B beforehand. W must therefore be known before the step begins: the part of the loss
+that computes its weight is cut out, and run on the targets of all micro-batches.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.cut import CutGraph
+from lingvo_pipe.pipeline.optional_nest import present
+from lingvo_pipe.pipeline.trace import Surroundings, Trace
+
+
+def has_side_losses(traces: list[Trace]) -> bool:
+    """Whether some layer adds a loss."""
+    return any(trace.result.sums.get("losses") for trace in traces)
+
+
+def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor:
+    """W / B.
+
+    Args:
+        loss: the trace of the main loss.
+        num_targets: how many of its inputs, the last ones, are targets.
+        arguments: see `PipelineFunction`.
+
+    Raises:
+        ValueError: if the loss's weight depends on the predictions.
+    """
+    weight = loss.result.sums.metrics["loss"][1]
+    targets = loss.args[len(loss.args) - num_targets :]
+    cut = CutGraph(loss.graph, loss.surroundings, [], [[weight]])
+    if {x.ref() for x in cut.needed(0)} - {x.ref() for x in targets}:
+        raise ValueError(
+            "Where layers add losses, the weight of the task's loss must follow from "
+            "the targets alone, for it is needed beforehand; in this ComputeLoss it "
+            "depends on the predictions. Compute the weight from the targets."
+        )
+    function = cut.function(0, [*loss.surroundings, *targets], [weight])
+    num = arguments.num_examples
+
+    def weight_of(micro_batch: NestedMap) -> tf.Tensor:
+        told = Surroundings(
+            step=arguments.step,
+            first_example=micro_batch.first,
+            num_examples=micro_batch.num[0] if micro_batch.num else None,
+        )
+        return function(*present(told), *micro_batch.targets)[0]
+
+    by_micro_batch = NestedMap(
+        first=arguments.first_examples,
+        num=[] if num is None else [num],
+        targets=present(arguments.targets),
+    )
+    weights = tf.map_fn(weight_of, by_micro_batch, fn_output_signature=weight.dtype)
+    return tf.reduce_sum(weights) / tf.cast(arguments.batch_size, weight.dtype)

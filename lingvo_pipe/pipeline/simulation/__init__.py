@@ -1,0 +1,1 @@
+"""Schedules in time: simulated, measured, compared and drawn. Pure."""

@@ -1,0 +1,186 @@
+"""Pictures of timelines. Needs matplotlib; no TensorFlow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import IO
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from lingvo_pipe.pipeline.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
+
+Color = tuple[float, float, float]
+
+_COLORS = {
+    Kind.FORWARD: to_rgb("#3f73b0"),
+    Kind.RECOMPUTE: to_rgb("#a184bf"),
+    Kind.BACKWARD: to_rgb("#e58b45"),
+    Kind.WEIGHT_GRADIENT: to_rgb("#4fa37a"),
+}
+_IDLE = to_rgb("#ebebeb")
+_ANY_KIND = to_rgb("#6e6e6e")
+_DARK = to_rgb("#262626")
+_LIGHT = to_rgb("#ffffff")
+
+_INCHES_PER_OP, _MIN_INCHES, _MAX_INCHES = 0.22, 7.5, 15.0  # the picture's width
+_INCHES_PER_DEVICE = 0.34
+_INCHES_PER_PANEL = 0.75  # title and what is between panels
+_BAR_HEIGHT = 0.86  # of a device's row
+_MIN_POINTS, _MAX_POINTS = 4.5, 8.5  # size of the numbers in boxes
+_DIGIT_WIDTH = 0.68  # of a digit with its share of the margin, in font sizes
+
+
+def draw_timelines(
+    timelines: Mapping[str, Timeline], path: str | PathLike[str] | IO[bytes]
+) -> None:
+    """Draws timelines one above the other on one time axis.
+
+    A row is a device, a box an operation with its micro-batch's number, where it fits.
+    Where a device runs several stages, later ones are lighter.
+
+    Args:
+        timelines: by their names, which become titles; none empty.
+        path: of the picture; its ending says the format: .png, .pdf, .svg. Or a file,
+            which gets a PNG.
+    """
+    seconds = max(timeline.step_seconds for timeline in timelines.values())
+    figure = Figure(figsize=_size(timelines), dpi=200, layout="constrained")
+    panels = figure.subplots(
+        len(timelines),
+        sharex=True,
+        squeeze=False,
+        height_ratios=[len(timeline.columns) for timeline in timelines.values()],
+    )[:, 0]
+    for panel, (name, timeline) in zip(panels, timelines.items(), strict=True):
+        _prepare(panel, name, timeline)
+        panel.set_xlim(0, seconds * 1e3)
+    panels[-1].set_xlabel("ms", color=_DARK)
+    figure.legend(
+        handles=_legend([timeline.schedule for timeline in timelines.values()]),
+        loc="outside lower center",
+        ncols=8,
+        frameon=False,
+        handlelength=1.2,
+        handleheight=1.0,
+        labelcolor=_DARK,
+    )
+    figure.draw_without_rendering()  # settles the layout, so what fits is known
+    inches = panels[0].get_window_extent().width / figure.dpi
+    points_per_second = 72 * inches / seconds
+    for panel, timeline in zip(panels, timelines.values(), strict=True):
+        _draw_boxes(panel, timeline, points_per_second)
+        _write_numbers(panel, timeline, points_per_second)
+    figure.savefig(path)
+
+
+def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
+    """Of the picture, in inches: every row as high, most boxes wide enough."""
+    num_ops = max(len(c) for t in timelines.values() for c in t.columns)
+    num_devices = sum(len(timeline.columns) for timeline in timelines.values())
+    width = min(max(num_ops * _INCHES_PER_OP, _MIN_INCHES), _MAX_INCHES)
+    height = num_devices * _INCHES_PER_DEVICE + len(timelines) * _INCHES_PER_PANEL
+    return width, height + _INCHES_PER_PANEL
+
+
+def _prepare(panel: Axes, name: str, timeline: Timeline) -> None:
+    """All but what depends on the layout."""
+    summary = (
+        f"{timeline.step_seconds * 1e3:.1f} ms a step, "
+        f"bubble {timeline.bubble_fraction:.1%}"
+    )
+    panel.set_title(name, loc="left", fontsize=10, fontweight="bold", color=_DARK)
+    panel.set_title(summary, loc="right", fontsize=9.5, color=_DARK)
+    num_devices = len(timeline.columns)
+    panel.set_ylim(-0.5, num_devices - 0.5)
+    panel.set_yticks(range(num_devices), [f"device {d}" for d in range(num_devices)])
+    panel.tick_params(labelsize=8.5, length=0, axis="y", labelcolor=_DARK)
+    panel.tick_params(labelsize=8.5, length=3, axis="x", labelcolor=_DARK)
+    panel.spines[["left", "right", "top"]].set_visible(False)
+
+
+def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
+    for device, column in enumerate(timeline.columns):
+        row = (device - _BAR_HEIGHT / 2, _BAR_HEIGHT)
+        step = (0.0, timeline.step_seconds * 1e3)
+        panel.broken_barh([step], row, facecolors=[_IDLE])
+        widths = [timed.seconds * points_per_second for timed in column]
+        panel.broken_barh(
+            [(timed.start * 1e3, timed.seconds * 1e3) for timed in column],
+            row,
+            facecolors=_colors(column),
+            edgecolors="white",
+            linewidths=[min(0.5, 0.08 * width) for width in widths],
+        )
+
+
+def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
+    """In one size, in which nine of ten fit, unless that would be illegible."""
+    num_digits = len(str(timeline.schedule.num_micro_batches - 1))
+    points_per_second /= num_digits * _DIGIT_WIDTH
+    fitting = [timed.seconds * points_per_second for _, timed in timeline.ops()]
+    size = float(np.clip(np.percentile(fitting, 10), _MIN_POINTS, _MAX_POINTS))
+    least = 0.999 * size  # equal boxes are not equal to the last bit
+    for device, column in enumerate(timeline.columns):
+        for timed, color in zip(column, _colors(column), strict=True):
+            if timed.seconds * points_per_second >= least:
+                panel.text(
+                    (timed.start + timed.end) / 2 * 1e3,
+                    device,
+                    str(timed.op.micro_batch),
+                    size=size,
+                    color=_LIGHT if sum(color) < 1.9 else _DARK,
+                    ha="center",
+                    va="center_baseline",
+                )
+
+
+def _colors(column: Sequence[TimedOp]) -> list[Color]:
+    """Of a device's boxes: by kind, and lighter for its later stages."""
+    ops = [timed.op for timed in column]
+    stages = sorted({op.stage for op in ops})
+    return [
+        _lighter(_COLORS[op.kind], stages.index(op.stage), len(stages)) for op in ops
+    ]
+
+
+def _lighter(color: Color, place: int, num_places: int) -> Color:
+    white = 0.55 * place / max(num_places - 1, 1)
+    red, green, blue = (part + (1 - part) * white for part in color)
+    return red, green, blue
+
+
+def _legend(schedules: Sequence[Schedule]) -> list[Patch]:
+    present = {kind for schedule in schedules for kind in schedule.kinds}
+    patches = [
+        Patch(facecolor=color, label=kind.label)
+        for kind, color in _COLORS.items()
+        if kind in present
+    ]
+    patches.append(Patch(facecolor=_IDLE, label="idle"))
+    by_place = _stages_by_place(schedules)
+    if len(by_place) > 1:
+        patches += [
+            Patch(
+                facecolor=_lighter(_ANY_KIND, place, len(by_place)),
+                label=f"stages {min(stages)} to {max(stages)}",
+            )
+            for place, stages in enumerate(by_place)
+        ]
+    return patches
+
+
+def _stages_by_place(schedules: Sequence[Schedule]) -> list[set[int]]:
+    """All devices' first stages, all devices' second stages, ..."""
+    of_devices = [
+        sorted({op.stage for op in column})
+        for schedule in schedules
+        for column in schedule.columns
+    ]
+    return [set(stages) - {None} for stages in itertools.zip_longest(*of_devices)]

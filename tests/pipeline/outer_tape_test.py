@@ -1,0 +1,70 @@
+"""A gradient tape around PipeliningLayer.FProp sees the plain model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import (
+    image_batch,
+    image_cells,
+    pipeline,
+    plain_outputs,
+    state_batch,
+    state_cells,
+)
+
+
+def _taped(layer: PipeliningLayer, inputs: list[Any], pipelined: bool) -> Any:
+    """Outputs and gradients of a function of them, by weights and inputs."""
+    weights = [v for v in tf.nest.flatten(layer.vars) if v.trainable]
+    step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
+    with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
+        tape.watch(inputs)
+        if pipelined:
+            outputs = layer.FProp(layer.theta, *inputs)
+        else:
+            outputs = plain_outputs(layer, inputs)
+        goal = tf.reduce_sum(outputs * tf.sin(outputs))
+    return outputs, tape.gradient(goal, [*weights, inputs[0]])
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("num_micro_batches", [2, 3])
+@pytest.mark.parametrize("model", ["image", "state"])
+def test_gradients_are_those_of_the_plain_model(
+    model: str, num_micro_batches: int, in_function: bool
+) -> None:
+    make = {"image": image_batch, "state": state_batch}[model]
+    cells = image_cells(batch_norm=False) if model == "image" else state_cells()
+    layer, (inputs, _) = pipeline(cells, 3, num_micro_batches), make(8)
+    run = tf.function(_taped, autograph=False) if in_function else _taped
+    outputs, got = run(layer, inputs, True)
+    plain, want = _taped(layer, inputs, False)
+    np.testing.assert_allclose(outputs, plain, rtol=1e-5, atol=1e-6)
+    for a, b in zip(got, want, strict=True):
+        a, b = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
+        scale = np.abs(b).max()
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * scale)
+
+
+def test_sums_reach_the_context_around() -> None:
+    layer, (inputs, _) = pipeline(image_cells(), 3, 2), image_batch(8)
+    with ForwardContext(step=tf.constant(0, tf.int64)) as context:
+        layer.FProp(layer.theta, *inputs)
+    totals = context.accumulated
+    assert float(totals["pipe/cells_0/sub_1/count"]) == 8 * 5 * 4
+    layer.PostTrainingStepUpdate(layer.AccumulatedTree(totals))
+
+
+def test_only_what_is_asked_for_is_differentiated() -> None:
+    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 3, 2), image_batch(8)
+    one = layer.vars.cells[0].sub[0].w
+    with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
+        outputs = layer.FProp(layer.theta, *inputs)
+    assert tape.gradient(outputs, one).shape == one.shape

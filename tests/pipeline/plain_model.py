@@ -1,0 +1,119 @@
+"""The plain model: the cells one after another under an ordinary gradient tape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.optional_nest import map_present
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import loss_fn, plain_outputs
+
+
+def plain_gradients(
+    layer: PipeliningLayer,
+    batch: Any,
+    loss: Any = loss_fn,
+    first_example: int = 0,
+    step: int = 3,
+) -> NestedMap:
+    """What the cells give for a batch as a whole.
+
+    Args:
+        layer: whose cells run.
+        batch: inputs and targets.
+        loss: as for `ComputeGradients`.
+        first_example: place of the batch's first example.
+        step: the training step.
+
+    Returns:
+        NestedMap(metrics, gradients: dict by path of what is trained, context: what the
+        cells handed over).
+    """
+    inputs, targets = batch
+    trained = {k: v for k, v in layer.VariablePaths().items() if v.trainable}
+    context = ForwardContext(
+        step=tf.constant(step, tf.int64),
+        first_example=tf.constant(first_example, tf.int64),
+        batch_dim=layer.params.batch_dim,
+    )
+    with context, tf.GradientTape() as tape:
+        metrics = loss(plain_outputs(layer, inputs), targets)
+        total = metrics.loss[0]
+        for side_loss in context.losses.values():
+            mean = side_loss / num_examples(inputs, context.batch_dim)
+            total += tf.cast(mean, total.dtype)
+    found = tape.gradient(total, list(trained.values()), unconnected_gradients="zero")
+    arrays = [tf.convert_to_tensor(g).numpy() for g in found]
+    return NestedMap(
+        metrics=metrics,
+        gradients=dict(zip(trained, arrays, strict=True)),
+        context=context,
+    )
+
+
+def gradient_magnitudes(
+    layer: PipeliningLayer, batch: Any, loss: Any = loss_fn
+) -> dict[str, np.ndarray]:
+    """The gradients, had no example's share another sign than that of the others.
+
+    To these the rounding errors of a gradient are in proportion, however much of it
+    cancels out.
+    """
+    num_rows = num_examples(batch[0])
+    magnitudes: dict[str, np.ndarray] = {}
+    total_weight = 0.0
+    for i in range(num_rows):
+        row = map_present(lambda x, i=i: x[i : i + 1], batch)
+        plain = plain_gradients(layer, row, loss, first_example=i)
+        weight = float(plain.metrics.loss[1])
+        total_weight += weight
+        for path, gradient in plain.gradients.items():
+            share = weight * np.abs(gradient)
+            magnitudes[path] = magnitudes.get(path, 0.0) + share
+    return {path: total / total_weight for path, total in magnitudes.items()}
+
+
+def assert_same_up_to_rounding(
+    got: dict[str, Any],
+    want: dict[str, Any],
+    magnitudes: dict[str, np.ndarray],
+    tolerance: float,
+) -> None:
+    """Each within `tolerance` of its magnitudes, both as vectors by their lengths."""
+    assert got.keys() == want.keys()
+    for path, value in want.items():
+        error = np.linalg.norm(got[path] - value)
+        assert error <= tolerance * np.linalg.norm(magnitudes[path]), path
+
+
+def num_examples(inputs: list[tf.Tensor], batch_dim: int = 0) -> int:
+    return inputs[0].shape[min(batch_dim, inputs[0].shape.rank - 1)]
+
+
+def by_path(layer: PipeliningLayer, tree: NestedMap) -> dict[str, Any]:
+    """What is there of a tree like `vars`, by the variables' paths."""
+    paths = {v.ref(): path for path, v in layer.VariablePaths().items()}
+    pairs = zip(tf.nest.flatten(layer.vars), tf.nest.flatten(tree), strict=True)
+    return {paths[v.ref()]: g.numpy() for v, g in pairs if g is not None}
+
+
+def assert_close(
+    got: dict[str, Any], want: dict[str, Any], tolerance: float, least: float = 0.0
+) -> None:
+    """Each within `tolerance` of the variable's largest, or of `least` if larger."""
+    assert got.keys() == want.keys()
+    for path, value in want.items():
+        scale = max(float(np.abs(value).max()), least)
+        np.testing.assert_allclose(
+            got[path], value, rtol=0, atol=tolerance * scale, err_msg=path
+        )
+
+
+def bytes_of(structure: Any) -> list[bytes]:
+    """The tensors of a structure as bytes."""
+    return [x.numpy().tobytes() for x in tf.nest.flatten(structure) if x is not None]

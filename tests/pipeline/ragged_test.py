@@ -1,0 +1,192 @@
+"""A mini-batch that M does not divide: filled up, and none the wiser.
+
+Shapes: B examples, M micro-batches.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import forward_context
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import (
+    NUM_CLASSES,
+    gradients,
+    image_batch,
+    image_cells,
+    loss_fn,
+    pipeline,
+)
+from tests.pipeline.plain_model import (
+    assert_close,
+    by_path,
+    bytes_of,
+    plain_gradients,
+)
+
+# (B, M) -> the examples of each micro-batch.
+PIECES = {
+    (8, 2): [(0, 4), (4, 8)],
+    (7, 3): [(0, 3), (3, 5), (5, 7)],
+    (5, 4): [(0, 2), (2, 3), (3, 4), (4, 5)],
+}
+
+
+def _image_pipeline(num_stages: int, num_micro_batches: int) -> PipeliningLayer:
+    cells = [p.Set(dtype=tf.float64, fprop_dtype=tf.float64) for p in image_cells()]
+    return pipeline(cells, num_stages, num_micro_batches)
+
+
+def _image_batch(batch_size: int) -> tuple[list[tf.Tensor], NestedMap]:
+    (image,), targets = image_batch(batch_size)
+    return [tf.cast(image, tf.float64)], targets
+
+
+def _part(batch: Any, first: int, end: int) -> Any:
+    inputs, targets = batch
+    part = operator.itemgetter(slice(first, end))
+    return [part(x) for x in inputs], targets.Transform(part)
+
+
+@pytest.mark.parametrize("sizes", PIECES, ids=str)
+def test_each_micro_batch_is_normalised_by_its_examples_alone(
+    sizes: tuple[int, int],
+) -> None:
+    """As the plain model is run on each, with losses weighted and sums added up."""
+    layer, batch = _image_pipeline(3, sizes[1]), _image_batch(sizes[0])
+    result = gradients(layer, batch)
+    parts = [_part(batch, *piece) for piece in PIECES[sizes]]
+    plain = [
+        plain_gradients(layer, part, first_example=first)
+        for part, (first, _) in zip(parts, PIECES[sizes], strict=True)
+    ]
+    weights = [targets.weight.numpy().sum(dtype=float) for _, targets in parts]
+    want = {
+        path: np.average([p.gradients[path] for p in plain], 0, weights)
+        for path in plain[0].gradients
+    }
+    # In front of a batch norm a bias has no gradient but of rounding.
+    assert_close(by_path(layer, result.gradients), want, 1e-12, least=1e-2)
+    totals = {
+        path: sum(p.context.accumulated[path] for p in plain)
+        for path in plain[0].context.accumulated
+    }
+    for got, total in zip(
+        tf.nest.flatten(result.accumulated),
+        tf.nest.flatten(layer.AccumulatedTree(totals)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, total, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(8, 1), *PIECES], ids=str)
+def test_moving_averages_move_by_the_moments_of_the_whole_mini_batch(
+    sizes: tuple[int, int],
+) -> None:
+    layer, batch = _image_pipeline(2, sizes[1]), _image_batch(sizes[0])
+    layer.PostTrainingStepUpdate(gradients(layer, batch).accumulated)
+    convolution, norm = layer.cells[0].sub[:2]
+    with ForwardContext():
+        values = convolution(batch[0][0]).numpy().reshape(-1, 4)
+    moving = norm.vars
+    np.testing.assert_allclose(moving.moving_mean, values.mean(0) / 2, 1e-12)
+    want = (1 + values.var(0)) / 2
+    np.testing.assert_allclose(moving.moving_variance, want, 1e-12)
+
+
+def test_bytes_are_those_of_one_stage() -> None:
+    found = []
+    for splits in (1, 3, [1, 5, 6]):
+        layer, batch = pipeline(image_cells(), splits, 3), image_batch(7)
+        result = gradients(layer, batch)
+        with ForwardContext(do_eval=True):
+            outputs = layer.FProp(layer.theta, *batch[0])
+        kept = result.metrics, result.gradients, result.accumulated, outputs
+        found.append(bytes_of(kept))
+    assert found[0] == found[1] == found[2]
+
+
+class SumLayer(BaseLayer):
+    """Sums up its inputs; regards which rows are examples if `regards`."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("regards", False, "Whether it asks.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.RegisterAccumulator("total", [])
+        self.CreateVariable("w", WeightParams([NUM_CLASSES, NUM_CLASSES]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        values = x
+        if self.params.regards:
+            weights = forward_context.current().row_weights(x)
+            values = x if weights is None else x * weights
+        self.Accumulate("total", tf.reduce_sum(values))
+        return tf.matmul(x, theta.w)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "regards"), [(6, False), (6, True), (7, True), (7, False)]
+)
+def test_accumulators_must_regard_which_rows_are_examples(
+    batch_size: int, regards: bool
+) -> None:
+    """Where there are others."""
+    layer = pipeline([SumLayer.Params().Set(regards=regards)], 1, 3)
+    _, targets = image_batch(batch_size)
+    inputs = [tf.ones([batch_size, NUM_CLASSES])]
+    if batch_size == 7 and not regards:
+        with pytest.raises(ValueError, match="pipe/cells_0 did not ask which they are"):
+            gradients(layer, (inputs, targets))
+    else:
+        total = gradients(layer, (inputs, targets)).accumulated.cells[0].total
+        assert float(total) == batch_size * NUM_CLASSES
+
+
+def test_a_loss_that_knows_no_rows_is_given_examples_alone() -> None:
+    """Such as one that counts them."""
+
+    def loss(x: tf.Tensor, targets: NestedMap) -> NestedMap:
+        number = tf.cast(tf.shape(x)[0], tf.float32)
+        return NestedMap(loss=(tf.reduce_mean(x**2), number))
+
+    layer = pipeline(image_cells(batch_norm=False), 2, 4)
+    batch = image_batch(6)
+    result = gradients(layer, batch, loss=loss)
+    assert float(result.metrics.loss[1]) == 6.0
+    want = plain_gradients(layer, batch, loss).gradients
+    assert_close(by_path(layer, result.gradients), want, 1e-6)
+
+
+class WholeLayer(BaseLayer):
+    """Returns something of the micro-batch as a whole beside the logits."""
+
+    def FProp(self, theta: NestedMap, logits: tf.Tensor) -> NestedMap:
+        return NestedMap(logits=logits, mean=tf.reduce_mean(logits, 0))
+
+
+def _loss_of_both(outputs: NestedMap, targets: NestedMap) -> NestedMap:
+    loss, weight = loss_fn(outputs.logits, targets).loss
+    return NestedMap(loss=(loss + tf.reduce_sum(outputs.mean**2), weight))
+
+
+def test_outputs_that_have_no_rows_are_refused_when_ragged() -> None:
+    """Those that are no examples could not be left out of them."""
+    cells = [*image_cells(batch_norm=False), WholeLayer.Params()]
+    gradients(pipeline(cells, 2, 2), image_batch(8), loss=_loss_of_both)
+    with pytest.raises(ValueError, match=r"a row for each example in dimension 0"):
+        gradients(pipeline(cells, 2, 2), image_batch(9), loss=_loss_of_both)

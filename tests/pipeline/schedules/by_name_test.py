@@ -1,0 +1,100 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, make_schedule
+from lingvo_pipe.pipeline.schedules.csv_file import write_csv
+from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.interleaved import interleaved
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+
+
+def test_names_make_their_schedules() -> None:
+    made = {name: make_schedule(name, 2, 4) for name in SCHEDULE_NAMES}
+    assert made == {
+        "gpipe": recomputed(gpipe(2, 4), "always"),
+        "1f1b": recomputed(one_f_one_b(2, 4), "always"),
+        "interleaved": recomputed(one_f_one_b(2, 4), "always"),
+        "zero_bubble": zero_bubble(2, 4),
+    }
+    assert make_schedule("interleaved", 2, 4, stages_per_device=3) == recomputed(
+        interleaved(2, 4, 3), "always"
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_policy_is_followed(policy: str) -> None:
+    made = make_schedule("1f1b", 2, 4, recompute=policy)
+    assert made == recomputed(one_f_one_b(2, 4), policy)
+
+
+@pytest.fixture(name="file")
+def _file(tmp_path: Path) -> str:
+    return str(tmp_path / "mine.csv")
+
+
+def test_a_file_is_taken_as_it_is(file: str) -> None:
+    for schedule in (gpipe(2, 3), recomputed(gpipe(2, 3), "except_last")):
+        write_csv(schedule, file)
+        assert make_schedule(file, 2, 3) == schedule
+
+
+def test_a_file_follows_a_policy_where_one_is_given(file: str) -> None:
+    write_csv(gpipe(2, 3), file)
+    wanted = recomputed(gpipe(2, 3), "always")
+    assert make_schedule(file, 2, 3, recompute="always") == wanted
+
+
+def test_a_file_may_have_several_stages_a_device(file: str) -> None:
+    write_csv(interleaved(2, 3, 2), file)
+    assert make_schedule(file, 2, 3, stages_per_device=2) == interleaved(2, 3, 2)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 1), (2, 4, 1), (2, 3, 2)])
+def test_a_file_of_other_sizes_is_refused(
+    file: str, sizes: tuple[int, int, int]
+) -> None:
+    write_csv(gpipe(2, 3), file)
+    wanted = (
+        "mine.csv' is for 2 devices, 2 stages and 3 micro-batches, but is to run with "
+        f"{sizes[0]} devices, {sizes[0] * sizes[2]} stages and {sizes[1]} micro-batches"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        make_schedule(file, *sizes)
+
+
+def test_a_file_that_cannot_be_run_is_named(file: str) -> None:
+    columns = gpipe(2, 3).columns
+    write_csv(Schedule(2, 3, (columns[0], columns[1][:-1])), file)
+    with pytest.raises(ValueError, match=re.escape(file) + ".* stands 0 times"):
+        make_schedule(file, 2, 3)
+
+
+def test_a_file_without_backward_passes_is_refused(file: str) -> None:
+    write_csv(forward_only(2, 3), file)
+    with pytest.raises(ValueError, match="no backward passes"):
+        make_schedule(file, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("gpip", "'gpipe'"), ("1F1B", "'1f1b'"), ("zerobubble", "'zer")]
+)
+def test_an_unknown_name_is_refused_with_a_near_one(name: str, near: str) -> None:
+    with pytest.raises(ValueError, match=f"got '{name}'. Did you mean {near}"):
+        make_schedule(name, 2, 2)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero_bubble"])
+def test_several_stages_a_device_are_for_interleaved(name: str) -> None:
+    with pytest.raises(ValueError, match="For several take 'interleaved'"):
+        make_schedule(name, 2, 2, stages_per_device=2)
+
+
+@pytest.mark.parametrize("name", [*SCHEDULE_NAMES, "some.csv"])
+def test_impossible_sizes_are_refused_together(name: str) -> None:
+    with pytest.raises(ValueError, match="num_devices .*num_micro_.*stages_per_device"):
+        make_schedule(name, 0, 0, 0)

@@ -1,0 +1,32 @@
+"""All that the generators make, for many sizes."""
+
+import itertools
+from collections.abc import Iterator
+
+from lingvo_pipe.pipeline.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.interleaved import interleaved
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+
+SIZES = list(itertools.product([1, 2, 3, 4, 7], [1, 2, 3, 4, 6, 9]))
+
+
+def plain_schedules() -> Iterator[tuple[str, Schedule]]:
+    """Schedules as the generators make them, with what tells them apart."""
+    for sizes in SIZES:
+        for generate in (forward_only, gpipe, one_f_one_b, zero_bubble):
+            yield f"{generate.__name__}{sizes}", generate(*sizes)
+        for num_stages in (1, 2, 3):
+            name = f"interleaved{(*sizes, num_stages)}"
+            yield name, interleaved(*sizes, num_stages)
+
+
+def every_schedule() -> Iterator[tuple[str, Schedule]]:
+    """Plain schedules, and recomputed ones by each policy that they allow."""
+    for name, schedule in plain_schedules():
+        yield name, schedule
+        if schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}:
+            for policy in set(POLICIES) - {"never"}:
+                yield f"{name} recomputed {policy}", recomputed(schedule, policy)

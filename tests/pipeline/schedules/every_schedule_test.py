@@ -1,0 +1,42 @@
+from collections.abc import Callable
+
+import pytest
+
+from lingvo_pipe.pipeline.check import check
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.interleaved import interleaved
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from tests.pipeline.schedules.every_schedule import every_schedule
+
+
+def test_every_schedule_can_be_run() -> None:
+    for name, schedule in every_schedule():
+        try:
+            check(schedule)
+        except ValueError as error:
+            pytest.fail(f"{name}: {error}")
+
+
+def test_stages_go_round_the_devices() -> None:
+    for name, schedule in every_schedule():
+        assert schedule.device_of_stage() == {
+            stage: stage % schedule.num_devices for stage in range(schedule.num_stages)
+        }, name
+
+
+@pytest.mark.parametrize("generate", [gpipe, forward_only, one_f_one_b, zero_bubble])
+@pytest.mark.parametrize("wrong", [0, -2, 1.0, True])
+def test_sizes_below_one_are_refused_together(
+    generate: Callable[[int, int], Schedule], wrong: int
+) -> None:
+    with pytest.raises(ValueError, match="at least 1") as error:
+        generate(wrong, wrong)
+    assert "num_stages" in str(error.value)
+    assert "num_micro_batches" in str(error.value)
+
+
+def test_a_wrong_number_of_stages_a_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="^stages_per_device must be an integer"):
+        interleaved(2, 2, 0)

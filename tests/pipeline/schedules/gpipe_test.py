@@ -1,0 +1,30 @@
+import pytest
+
+from lingvo_pipe.pipeline.schedule import Kind
+from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from tests.pipeline.schedules.event_simulation import makespan
+from tests.pipeline.schedules.every_schedule import SIZES
+
+UNIT_COSTS = dict.fromkeys(Kind, 1)
+
+
+@pytest.mark.parametrize(("num_stages", "num_micro_batches"), SIZES)
+def test_forwards_come_first(num_stages: int, num_micro_batches: int) -> None:
+    for column in gpipe(num_stages, num_micro_batches).columns:
+        kinds = [op.kind for op in column]
+        assert kinds == sorted(kinds, key=list(Kind).index)
+
+
+@pytest.mark.parametrize(("num_stages", "num_micro_batches"), SIZES)
+def test_takes_as_long_as_the_paper_says(
+    num_stages: int, num_micro_batches: int
+) -> None:
+    """Each operation one unit of time: 2·(M + K - 1) in all, so the bubble is known."""
+    time = num_micro_batches + num_stages - 1
+    assert makespan(gpipe(num_stages, num_micro_batches), UNIT_COSTS) == 2 * time
+    assert makespan(forward_only(num_stages, num_micro_batches), UNIT_COSTS) == time
+
+
+def test_forward_only_has_no_backward() -> None:
+    assert forward_only(3, 2).kinds == {Kind.FORWARD}
+    assert gpipe(3, 2).kinds == {Kind.FORWARD, Kind.BACKWARD}

@@ -1,0 +1,76 @@
+import itertools
+
+import pytest
+
+from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from lingvo_pipe.pipeline.slots import NumKept, peak_kept
+from tests.pipeline.schedules.every_schedule import plain_schedules
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_backward_recomputes_unless_what_it_needs_is_kept(policy: str) -> None:
+    for name, schedule in plain_schedules():
+        if Kind.WEIGHT_GRADIENT in schedule.kinds:
+            continue
+        kept = {"always": set(), "except_last": {schedule.num_micro_batches - 1}}.get(
+            policy, set(range(schedule.num_micro_batches))
+        )
+        result = recomputed(schedule, policy)
+        for column, plain in zip(result.columns, schedule.columns, strict=True):
+            assert [op for op in column if op.kind is not Kind.RECOMPUTE] == list(plain)
+            for before, (kind, m, stage) in itertools.pairwise(column):
+                if kind is Kind.BACKWARD:
+                    directly_after = before == Op(Kind.FORWARD, m, stage)
+                    wanted = m not in kept and not directly_after
+                    recompute = Op(Kind.RECOMPUTE, m, stage)
+                    assert (before == recompute) == wanted, name
+                    assert (recompute in result) == wanted, name
+
+
+def test_recomputing_always_keeps_the_residuals_of_one_micro_batch() -> None:
+    for name, schedule in plain_schedules():
+        if schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}:
+            before = peak_kept(schedule)
+            after = peak_kept(recomputed(schedule, "always"))
+            for was, now in zip(before, after, strict=True):
+                assert now.residuals == 1, name
+                assert was.residuals - 1 <= now.inputs <= was.residuals, name
+
+
+def test_what_each_policy_keeps_in_gpipe() -> None:
+    schedule = gpipe(2, 4)
+    assert peak_kept(recomputed(schedule, "always")) == [NumKept(4, 1)] * 2
+    assert peak_kept(recomputed(schedule, "except_last")) == [NumKept(3, 2)] * 2
+    assert peak_kept(recomputed(schedule, "never")) == [NumKept(0, 4)] * 2
+
+
+def test_the_last_stage_of_1f1b_never_recomputes() -> None:
+    schedule = recomputed(one_f_one_b(3, 5), "always")
+    assert schedule.columns[-1] == one_f_one_b(3, 5).columns[-1]
+
+
+def test_weight_gradients_and_recomputation_exclude_each_other() -> None:
+    assert recomputed(zero_bubble(2, 2), "never") == zero_bubble(2, 2)
+    with pytest.raises(ValueError, match="Set recompute='never'"):
+        recomputed(zero_bubble(2, 2), "always")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_schedule_that_says_what_it_recomputes_is_refused(policy: str) -> None:
+    with pytest.raises(ValueError, match="says itself what is recomputed"):
+        recomputed(recomputed(gpipe(2, 2), "always"), policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("schedule", [forward_only(2, 3), Schedule(0, 0, ((), ()))])
+def test_what_has_no_backward_stays_as_it_is(schedule: Schedule, policy: str) -> None:
+    assert recomputed(schedule, policy) == schedule
+
+
+def test_an_unknown_policy_is_refused_with_a_near_one() -> None:
+    with pytest.raises(ValueError, match="got 'allways'. Did you mean 'always'"):
+        recomputed(gpipe(2, 2), "allways")

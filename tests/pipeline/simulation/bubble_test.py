@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+import pytest
+
+from lingvo_pipe.pipeline.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.interleaved import interleaved
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from lingvo_pipe.pipeline.simulation.bubble import Idle, split_time
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from tests.pipeline.simulation.random_schedules import (
+    disturbed,
+    random_costs,
+    random_schedule,
+)
+
+SCHEDULES = {
+    "gpipe": gpipe(3, 6),
+    "1f1b": recomputed(one_f_one_b(3, 6), "always"),
+    "interleaved": interleaved(3, 6, 2),
+    "zero bubble": zero_bubble(3, 6),
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_no_part_is_negative_and_they_add_up(seed: int, is_measured: bool) -> None:
+    rng = random.Random(seed)
+    schedule = random_schedule(rng)
+    timeline = simulate(schedule, random_costs(rng, schedule.num_stages))
+    if is_measured:
+        timeline = disturbed(timeline, rng)
+    for device, split in enumerate(split_time(timeline)):
+        busy, idle = split.busy.values(), dataclasses.astuple(split.idle)
+        assert min(*busy, *idle) >= 0
+        assert sum(busy) == pytest.approx(timeline.busy_seconds(device))
+        assert sum([*busy, *idle]) == pytest.approx(timeline.step_seconds)
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 4, 8])
+@pytest.mark.parametrize("num_micro_batches", [1, 3, 8, 32])
+@pytest.mark.parametrize("generate", [gpipe, one_f_one_b])
+def test_equal_stages_idle_the_closed_form(
+    generate: Callable[[int, int], Schedule], num_stages: int, num_micro_batches: int
+) -> None:
+    schedule = generate(num_stages, num_micro_batches)
+    timeline = simulate(schedule, Costs.equal(num_stages, 1.0, 2.0))
+    fraction = (num_stages - 1) / (num_micro_batches + num_stages - 1)
+    for split in split_time(timeline):
+        assert split.busy == {
+            Kind.FORWARD: num_micro_batches,
+            Kind.BACKWARD: 2 * num_micro_batches,
+        }
+        assert _is(split.idle, fill_drain=fraction * timeline.step_seconds)
+
+
+def _is(
+    idle: Idle,
+    fill_drain: float = 0.0,
+    imbalance: float = 0.0,
+    communication: float = 0.0,
+    overhead: float = 0.0,
+) -> bool:
+    parts = (fill_drain, imbalance, communication, overhead)
+    return dataclasses.astuple(idle) == pytest.approx(parts, abs=1e-9)
+
+
+def _parts(schedule: Schedule, costs: Costs) -> tuple[Timeline, list[Idle]]:
+    timeline = simulate(schedule, costs)
+    return timeline, [split.idle for split in split_time(timeline)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_each_cause_shows_in_its_own_part(schedule: Schedule) -> None:
+    equal = StageCosts(1.0, 2.0, recompute=0.75, input_gradient=1.25)
+    even = Costs((equal,) * schedule.num_stages)
+    bare_step, bare = _parts(schedule, even)
+    assert all(_is(idle, fill_drain=idle.fill_drain) for idle in bare)
+
+    slow_messages = dataclasses.replace(equal, send_forward=0.5, send_backward=0.25)
+    step, with_messages = _parts(schedule, Costs((slow_messages,) * len(even.stages)))
+    added = step.step_seconds - bare_step.step_seconds
+    assert step.step_seconds > bare_step.step_seconds
+    for before, idle in zip(bare, with_messages, strict=True):
+        assert _is(idle, fill_drain=before.fill_drain, communication=added)
+
+    step, with_overhead = _parts(schedule, dataclasses.replace(even, overhead=0.125))
+    added = step.step_seconds - bare_step.step_seconds
+    for before, idle in zip(bare, with_overhead, strict=True):
+        assert _is(idle, fill_drain=before.fill_drain, overhead=added)
+
+    slow_stage = dataclasses.replace(equal, forward=1.5, backward=3.0)
+    uneven = Costs((slow_stage, *even.stages[1:]))
+    step, with_slow_stage = _parts(schedule, uneven)
+    for device, idle in enumerate(with_slow_stage):
+        assert idle.communication == idle.overhead == pytest.approx(0.0)
+        assert (idle.imbalance > 1.0) == (device != 0)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.interleaved import interleaved
+from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from lingvo_pipe.pipeline.simulation.costs import Costs
+from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+
+FORWARD, RECOMPUTE, BACKWARD, WEIGHT_GRADIENT = (
+    to_rgb(color) for color in ("#3f73b0", "#a184bf", "#e58b45", "#4fa37a")
+)
+
+
+def _timeline(schedule: Schedule) -> Timeline:
+    return simulate(schedule, Costs.equal(schedule.num_stages, 0.010, 0.020))
+
+
+GPIPE = _timeline(gpipe(2, 8))
+RECOMPUTED = _timeline(recomputed(gpipe(2, 8), "always"))
+
+
+def _draw(path: Path, **timelines: Timeline) -> np.ndarray:
+    """The pixels of the picture, [height, width, 3] from 0 to 1."""
+    draw_timelines(timelines, path)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+    return imread(path)[..., :3]
+
+
+def _part_of(picture: np.ndarray, color: tuple[float, float, float]) -> float:
+    return float(np.mean(np.all(np.abs(picture - color) < 1 / 256, axis=-1)))
+
+
+def test_pictures_show_what_ran(tmp_path: Path) -> None:
+    timelines = {
+        "gpipe": GPIPE,
+        "recomputed": RECOMPUTED,
+        "zero_bubble": _timeline(zero_bubble(2, 8)),
+    }
+    pictures = {
+        name: _draw(tmp_path / f"{name}.png", name=timeline)
+        for name, timeline in timelines.items()
+    }
+    for one, other in itertools.combinations(pictures.values(), 2):
+        assert one.shape != other.shape or not np.array_equal(one, other)
+    for name, picture in pictures.items():
+        assert _part_of(picture, FORWARD) > 0.05
+        assert _part_of(picture, BACKWARD) > 0.05
+        assert (_part_of(picture, RECOMPUTE) > 0.05) == (name == "recomputed")
+        assert (_part_of(picture, WEIGHT_GRADIENT) > 0.05) == (name == "zero_bubble")
+    # A backward pass takes twice as long as a forward pass.
+    ratio = _part_of(pictures["gpipe"], BACKWARD) / _part_of(pictures["gpipe"], FORWARD)
+    assert ratio == pytest.approx(2, rel=0.1)
+
+
+def test_two_timelines_stand_one_above_the_other(tmp_path: Path) -> None:
+    one = _draw(tmp_path / "one.png", predicted=GPIPE)
+    two = _draw(tmp_path / "two.png", predicted=GPIPE, measured=RECOMPUTED)
+    assert two.shape[1] >= one.shape[1]
+    assert two.shape[0] > 1.5 * one.shape[0]
+    upper, lower = np.array_split(two[: int(0.8 * len(two))], 2)
+    assert _part_of(upper, RECOMPUTE) == 0
+    assert _part_of(lower, RECOMPUTE) > 0.05
+
+
+def test_later_stages_of_a_device_are_lighter(tmp_path: Path) -> None:
+    picture = _draw(tmp_path / "it.png", it=_timeline(interleaved(2, 4, 2)))
+    red, green, blue = (part + (1 - part) * 0.55 for part in FORWARD)
+    assert _part_of(picture, (red, green, blue)) == pytest.approx(
+        _part_of(picture, FORWARD), rel=0.15
+    )
+
+
+@pytest.mark.parametrize("ending", ["pdf", "svg"])
+def test_vector_formats(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"it.{ending}"
+    draw_timelines({"it": GPIPE}, path)
+    assert path.stat().st_size > 1000

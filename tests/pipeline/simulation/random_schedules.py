@@ -1,0 +1,75 @@
+"""Schedules and costs at random, for tests against brute force."""
+
+from __future__ import annotations
+
+import random
+
+from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+
+
+def random_schedule(rng: random.Random) -> Schedule:
+    """One that passes `check`: stages anywhere, recomputations and weights at will."""
+    num_stages, num_micro_batches = rng.randint(1, 5), rng.randint(1, 4)
+    homes = [rng.randrange(rng.randint(1, num_stages)) for _ in range(num_stages)]
+    pairs = [(m, k) for m in range(num_micro_batches) for k in range(num_stages)]
+    ops = [Op(kind, *pair) for kind in (Kind.FORWARD, Kind.BACKWARD) for pair in pairs]
+    ops += [Op(Kind.RECOMPUTE, *pair) for pair in pairs if rng.random() < 0.4]
+    if rng.random() < 0.5:
+        ops += [Op(Kind.WEIGHT_GRADIENT, *pair) for pair in pairs]
+    everything = Schedule(num_stages, num_micro_batches, (tuple(ops),))
+    columns: list[list[Op]] = [[] for _ in range(max(homes) + 1)]
+    left, done = set(ops), set[Op]()
+    while left:
+        op = rng.choice(
+            [op for op in sorted(left, key=str) if _can_run(everything, op, done)]
+        )
+        columns[homes[op.stage]].append(op)
+        left.remove(op)
+        done.add(op)
+    return Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
+
+
+def _can_run(everything: Schedule, op: Op, done: set[Op]) -> bool:
+    earlier = [op._replace(micro_batch=m) for m in range(op.micro_batch)]
+    earlier = [other for other in earlier if other in everything]
+    return done.issuperset([*everything.dependencies(op), *earlier])
+
+
+def random_costs(rng: random.Random, num_stages: int) -> Costs:
+    """Multiples of 1/64 s, so that sums of them are exact."""
+
+    def seconds(least: int = 0) -> float:
+        return rng.randint(least, 64) / 64
+
+    stages = (
+        StageCosts(
+            forward=seconds(1),
+            backward=seconds(1),
+            recompute=rng.choice([None, seconds(1)]),
+            input_gradient=rng.choice([None, seconds(1)]),
+            weight_gradient=rng.choice([None, seconds(1)]),
+            send_forward=rng.choice([0.0, seconds()]),
+            send_backward=rng.choice([0.0, seconds()]),
+        )
+        for _ in range(num_stages)
+    )
+    return Costs(tuple(stages), overhead=rng.choice([0.0, seconds() / 8]))
+
+
+def disturbed(timeline: Timeline, rng: random.Random) -> Timeline:
+    """As if measured: every gap, wait and duration differs; order is kept."""
+    schedule = timeline.schedule
+    free = [0.0] * schedule.num_devices
+    ends: dict[Op, float] = {}
+    rows = []
+    for device, timed in sorted(timeline.ops(), key=lambda item: item[1].start):
+        wait_start = free[device] + rng.uniform(0, 0.1)
+        needed = [
+            ends[need] + rng.uniform(0, 0.1) for need in schedule.dependencies(timed.op)
+        ]
+        start = max([wait_start, *needed])
+        free[device] = ends[timed.op] = start + timed.seconds * rng.uniform(0.8, 1.3)
+        rows.append((device, timed.op, wait_start, start, free[device]))
+    return Timeline.from_rows(rows)

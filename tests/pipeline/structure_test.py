@@ -1,0 +1,155 @@
+"""What is traced, how large the emitted graph is, and that data do not change it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from tests.pipeline.example_layers import (
+    gradients,
+    image_batch,
+    image_cells,
+    loss_fn,
+    pipeline,
+    raw_values,
+)
+
+
+class CountingLayer(BaseLayer):
+    """A dense layer that counts how often it is traced."""
+
+    traces = 0
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([3, 3]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        CountingLayer.traces += 1
+        return tf.matmul(x, theta.w)
+
+
+def _counting(
+    num_layers: int, num_micro_batches: int, num_stages: int = 2, **params: Any
+) -> PipeliningLayer:
+    """A pipeline that has run once, with none traced before."""
+    CountingLayer.traces = 0
+    cells = [CountingLayer.Params()] * num_layers
+    layer = pipeline(cells, num_stages, num_micro_batches, **params)
+    gradients(layer, _ones(2 * num_micro_batches))
+    return layer
+
+
+def _ones(batch_size: int) -> Any:
+    label = tf.zeros([batch_size], tf.int32)
+    targets = NestedMap(label=label, weight=tf.ones([batch_size]))
+    return [tf.ones([batch_size, 3])], targets
+
+
+def _graph(layer: PipeliningLayer) -> Any:
+    (function,) = layer.functions
+    return function.graph.as_graph_def()
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble"])
+def test_alike_layers_are_traced_once_however_many(schedule: str) -> None:
+    num_functions = []
+    for num_layers in (2, 4, 12):
+        layer = _counting(num_layers, 2, schedule=schedule)
+        assert CountingLayer.traces == 1
+        num_functions.append(len(_graph(layer).library.function))
+    assert len(set(num_functions)) == 1
+
+
+def test_another_run_of_the_same_shapes_traces_nothing() -> None:
+    layer = _counting(2, 2)
+    CountingLayer.traces = 0
+    gradients(layer, _ones(4), step=2)
+    assert CountingLayer.traces == 0
+
+
+def test_the_graph_does_not_grow_with_the_number_of_micro_batches() -> None:
+    sizes = []
+    for num_micro_batches in (2, 16):
+        graph = _graph(_counting(4, num_micro_batches))
+        nodes = [len(function.node_def) for function in graph.library.function]
+        sizes.append((len(graph.node), len(nodes), sum(nodes)))
+    assert sizes[0] == sizes[1]
+
+
+def test_each_device_runs_one_loop() -> None:
+    layer = _counting(4, 2, 4, schedule="interleaved", stages_per_device=2)
+    loops = [node.device for node in _graph(layer).node if node.op == "While"]
+    assert loops == layer.devices[:2]
+
+
+def _shuffled(schedule: Schedule, seed: int) -> Schedule:
+    """A schedule's operations in a random order that can run."""
+    draw = random.Random(seed)
+    waiting = dict(enumerate(map(list, schedule.columns)))
+    columns: list[list[Op]] = [[] for _ in waiting]
+    done: set[Op] = set()
+
+    def is_next(op: Op, rest: list[Op]) -> bool:
+        """After what it needs, and the same of the micro-batches before."""
+        same = [x for x in rest if (x.kind, x.stage) == (op.kind, op.stage)]
+        return op == same[0] and all(x in done for x in schedule.dependencies(op))
+
+    while any(waiting.values()):
+        ready = [
+            (k, op) for k, ops in waiting.items() for op in ops if is_next(op, ops)
+        ]
+        device, op = draw.choice(ready)
+        waiting[device].remove(op)
+        columns[device].append(op)
+        done.add(op)
+    return Schedule(
+        schedule.num_stages, schedule.num_micro_batches, tuple(map(tuple, columns))
+    )
+
+
+ORDERS = [
+    gpipe(3, 4),
+    one_f_one_b(3, 4),
+    *(_shuffled(gpipe(3, 4), i) for i in range(3)),
+]
+
+
+def test_the_order_of_operations_is_data() -> None:
+    """Another one builds nothing, and gives the same bytes."""
+    assert len(set(ORDERS)) == len(ORDERS)
+    layer, batch = pipeline(image_cells(), 3, 4, recompute="never"), image_batch(8)
+    first = gradients(layer, batch)
+    for order in ORDERS:
+        other = gradients(layer, batch, schedule=order)
+        tf.nest.map_structure(np.testing.assert_array_equal, other, first)
+    assert len(layer.functions) == 1
+
+
+def test_times_are_those_of_the_operations_in_their_order() -> None:
+    """Each begins to wait, starts and ends; and ends before what needs it does."""
+    layer, (inputs, targets) = pipeline(image_cells(), 3, 4), image_batch(8)
+    with ForwardContext(step=tf.constant(0, tf.int64)):
+        result = layer.ComputeGradients(raw_values(layer), inputs, targets, loss_fn)
+    ended: dict[Op, float] = {}
+    for column, times in zip(layer.schedule.columns, result.times, strict=True):
+        rows = times.numpy()
+        assert rows.shape == (len(column), 3)
+        assert (np.diff(rows.reshape(-1)) >= 0).all()
+        ended.update(zip(column, rows[:, 2], strict=True))
+    for op, end in ended.items():
+        assert all(ended[needed] <= end for needed in layer.schedule.dependencies(op))
+    assert {op.kind for op in ended} == {Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD}

@@ -1,0 +1,281 @@
+"""What belongs to a model beside a plain sequence of cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import gradients, loss_fn, state_batch
+
+DIM = 6
+
+
+def _dense(**params: Any) -> InstantiableParams:
+    return FCLayer.Params().Set(
+        input_dim=DIM, output_dim=DIM, activation="TANH", **params
+    )
+
+
+def _before() -> list[InstantiableParams]:
+    parts = [
+        _dense(),
+        BatchNormLayer.Params().Set(dim=DIM),
+        DropoutLayer.Params().Set(keep_prob=0.7),
+    ]
+    return [SequentialLayer.Params().Set(sub=parts), _dense()]
+
+
+def _pipeline(num_stages: Any = 2, num_micro_batches: int = 4, **params: Any) -> Any:
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        splits=num_stages,
+        num_micro_batches=num_micro_batches,
+        cell_tpl=[_dense() for _ in range(4)],
+    )
+    return p.Set(**params).Instantiate()
+
+
+def _batch(size: int = 8) -> Any:
+    (x, _), targets = state_batch(size)
+    return [x], targets
+
+
+def _plain_gradients(layer: PipeliningLayer, batch: Any) -> list[Any]:
+    """Of all variables, by a tape around the layers before and the cells."""
+    inputs, targets = batch
+    variables = list(layer.VariablePaths().values())
+    step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
+    with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
+        (x,) = inputs
+        for cell in [*layer.before, *layer.cells]:
+            x = cell.FProp(cell.theta, x)
+        loss = loss_fn(x, targets).loss[0]
+    return tape.gradient(loss, variables)
+
+
+def _close(layer: PipeliningLayer, got: Any, want: list[Any]) -> None:
+    by_variable = {
+        v.ref(): g
+        for v, g in zip(tf.nest.flatten(layer.vars), tf.nest.flatten(got), strict=True)
+        if g is not None
+    }
+    for (path, v), b in zip(layer.VariablePaths().items(), want, strict=True):
+        if not v.trainable:
+            continue
+        b = tf.convert_to_tensor(b)
+        scale = float(tf.reduce_max(tf.abs(b)))
+        np.testing.assert_allclose(
+            by_variable[v.ref()], b, rtol=0, atol=2e-6 * scale, err_msg=path
+        )
+
+
+@pytest.mark.parametrize(("num_stages", "batch_size"), [(1, 8), (2, 8), (4, 10)])
+def test_layers_before_see_the_whole_mini_batch(
+    num_stages: int, batch_size: int
+) -> None:
+    layer, batch = _pipeline(num_stages, before_tpl=_before()), _batch(batch_size)
+    result = gradients(layer, batch)
+    _close(layer, result.gradients, _plain_gradients(layer, batch))
+    assert float(result.accumulated.before[0].sub[1].count) == batch_size
+    with ForwardContext(do_eval=True):
+        metrics = layer.ComputeMetrics(layer.theta, *batch, loss_fn)
+        outputs = layer.FProp(layer.theta, *batch[0])
+        np.testing.assert_allclose(
+            metrics.loss[0], loss_fn(outputs, batch[1]).loss[0], rtol=1e-6
+        )
+
+
+def test_a_tape_sees_the_layers_before() -> None:
+    layer, (inputs, _) = _pipeline(before_tpl=_before()), _batch()
+    weights = [v for v in layer.VariablePaths().values() if v.trainable]
+    step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
+    found = []
+    for pipelined in (True, False):
+        with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
+            (x,) = inputs
+            if pipelined:
+                x = layer.FProp(layer.theta, x)
+            else:
+                for cell in [*layer.before, *layer.cells]:
+                    x = cell.FProp(cell.theta, x)
+            goal = tf.reduce_sum(x**2)
+        found.append(tape.gradient(goal, weights))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+class TableLayer(BaseLayer):
+    """Multiplies by a weight, or by its transpose."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("transpose", False, "Whether by the transpose.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([DIM, DIM]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(x, theta.w, transpose_b=self.params.transpose)
+
+
+def _tied(num_stages: int, **params: Any) -> PipeliningLayer:
+    cells = [
+        TableLayer.Params(),
+        _dense(),
+        _dense(),
+        TableLayer.Params().Set(transpose=True),
+    ]
+    return _pipeline(
+        num_stages,
+        cell_tpl=cells,
+        tied=params.pop("tied", {"cells_3/w": "cells_0/w"}),
+        **params,
+    )
+
+
+def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
+    bytes_by_stages = set()
+    for num_stages in (1, 2, 4):
+        layer, batch = _tied(num_stages), _batch()
+        assert layer.vars.cells[3].w is layer.vars.cells[0].w
+        assert "pipe/cells_3/w" not in layer.VariablePaths()
+        result = gradients(layer, batch)
+        assert result.gradients.cells[3].w is None
+        _close(layer, result.gradients, _plain_gradients(layer, batch))
+        bytes_by_stages.add(result.gradients.cells[0].w.numpy().tobytes())
+    assert len(bytes_by_stages) == 1
+
+
+@pytest.mark.parametrize(
+    ("tied", "words"),
+    [
+        ({"cells_3/w": "cells_0/v"}, "tied to pipe/cells_0/v.*mean 'pipe/cells_0/w'"),
+        ({"cells_0/w": "cells_3/w"}, "a layer before it"),
+        ({"cells_3/v": "cells_0/w"}, r"\['pipe/cells_3/v'\] do not"),
+        ({"cells_3/w": "cells_1/b"}, "same shape.*cells_3/w has"),
+    ],
+)
+def test_what_can_not_be_tied_is_refused(tied: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        _tied(1, tied=tied)
+
+
+def test_cells_hand_on_the_state_dtype() -> None:
+    """All but the last, so that results do not depend on the number of stages."""
+    results = []
+    for num_stages in (1, 4):
+        layer = _pipeline(num_stages, state_dtype=tf.bfloat16)
+        with ForwardContext(do_eval=True):
+            outputs = layer.FProp(layer.theta, *_batch()[0])
+            plain: Any = _batch()[0][0]
+            for i, cell in enumerate(layer.cells):
+                plain = cell.FProp(cell.theta, plain)
+                plain = tf.cast(plain, tf.bfloat16) if i < 3 else plain
+        assert outputs.dtype == tf.float32
+        np.testing.assert_array_equal(outputs, plain)
+        results.append(gradients(layer, _batch()).gradients)
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
+
+
+def test_automatic_splits_balance_costs() -> None:
+    wide = [FCLayer.Params().Set(input_dim=DIM, output_dim=200)]
+    wide += [FCLayer.Params().Set(input_dim=200, output_dim=DIM), _dense(), _dense()]
+    devices = ["cpu:0", "cpu:1"]
+    layer = _pipeline("auto", cell_tpl=wide, devices=devices, input_shapes=[(2, DIM)])
+    assert [layer.stage_of_cell(i) for i in range(4)] == [0, 1, 1, 1]
+    layer = _pipeline("auto", cell_costs=[1, 1, 1, 9], devices=devices)
+    assert [layer.stage_of_cell(i) for i in range(4)] == [0, 0, 0, 1]
+    with pytest.raises(ValueError, match="has neither cell_costs nor input_shapes"):
+        _pipeline("auto", devices=devices)
+    with pytest.raises(ValueError, match="a stage for each device; pipe has no"):
+        _pipeline("auto", cell_costs=[1] * 4)
+
+
+def test_recomputation_keeps_inputs_alone() -> None:
+    peaks = {}
+    for recompute in ("always", "never", [0, 1]):
+        layer = _pipeline(recompute=recompute)
+        peaks[str(recompute)] = layer.PeakBytes(*_batch(), loss_fn)
+    weights = 2 * 2 * 4 * (DIM * DIM + DIM)  # Two layers' weights and totals.
+    inputs = 2 * DIM * 4  # One micro-batch of the second stage's.
+    assert peaks["always"][1] > weights + 4 * inputs
+    assert peaks["never"][0] > peaks["always"][0] > weights
+    assert peaks["[0, 1]"][0] == peaks["always"][0]
+    assert peaks["[0, 1]"][1] > peaks["always"][1]
+
+
+class FrozenLayer(BaseLayer):
+    """Adds a weight that is not trained."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("shift", WeightParams([DIM], trainable=False))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(x + theta.shift)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("frozen", [FrozenLayer, DropoutLayer])
+def test_a_stage_may_have_nothing_to_train(frozen: type[BaseLayer], place: int) -> None:
+    cells = [_dense(), _dense()]
+    cells.insert(place, frozen.Params())
+    layer, batch = _pipeline(3, cell_tpl=cells), _batch()
+    result = gradients(layer, batch)
+    _close(layer, result.gradients, _plain_gradients(layer, batch))
+    with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
+        outputs = layer.FProp(layer.theta, *batch[0])
+    weights = [v for v in layer.VariablePaths().values() if v.trainable]
+    assert all(g is not None for g in tape.gradient(outputs, weights))
+
+
+def test_a_weight_tied_among_the_layers_before_counts_once() -> None:
+    for values in ("vars", "read"):
+        layer = _pipeline(
+            before_tpl=[TableLayer.Params(), TableLayer.Params().Set(transpose=True)],
+            tied={"before_1/w": "before_0/w"},
+        )
+        batch = _batch()
+        theta = layer.vars if values == "vars" else layer.theta
+        with ForwardContext(step=tf.constant(3, tf.int64)):
+            result = layer.ComputeGradients(theta, *batch, loss_fn)
+        _close(layer, result.gradients, _plain_gradients(layer, batch))
+
+
+def test_theta_of_other_shapes_is_refused() -> None:
+    layer, batch = _pipeline(), _batch()
+    theta = layer.theta
+    theta.cells[1].b = tf.zeros([1])
+    with pytest.raises(ValueError, match=r"pipe/cells_1/b.* has \(6,\), not \(1,\)"):
+        layer.ComputeGradients(theta, *batch, loss_fn)
+
+
+class SideLossLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.AddLoss("side", tf.reduce_mean(x**2, 1))
+        return x
+
+
+def test_a_step_with_side_losses_can_be_diagnosed() -> None:
+    cells = [_dense(), SideLossLayer.Params(), _dense()]
+    layer, batch = _pipeline(2, cell_tpl=cells, before_tpl=[_dense()]), _batch()
+    gradients(layer, batch)
+    with ForwardContext(step=tf.constant(3, tf.int64)):
+        layer.Diagnose(layer.vars, *batch, loss_fn)
+    assert len(layer.functions) == 1

@@ -1,0 +1,74 @@
+"""Layers that XLA compiles compute what those that it does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.pipeline import phases, pipeline_function
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import (
+    gradients,
+    image_batch,
+    image_cells,
+    state_batch,
+    state_cells,
+)
+
+MODELS = {"images": (image_cells, image_batch), "maps": (state_cells, state_batch)}
+
+
+def _gradients(
+    model: str, num_stages: int, compiled: bool = True, **more: Any
+) -> list[np.ndarray]:
+    make_cells, make_batch = MODELS[model]
+    layer = (
+        PipeliningLayer.Params()
+        .Set(
+            name="pipe",
+            cell_tpl=make_cells(),
+            splits=num_stages,
+            num_micro_batches=4,
+            jit_compile=compiled,
+            **more,
+        )
+        .Instantiate()
+    )
+    found = gradients(layer, make_batch(8)).gradients
+    return [g.numpy() for g in tf.nest.flatten(found) if g is not None]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_are_those_without_xla(model: str) -> None:
+    """Dropout included: the random numbers are the same."""
+    plain, compiled = _gradients(model, 1, compiled=False), _gradients(model, 1)
+    for a, b in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("recompute", ["always", "never"])
+def test_the_number_of_stages_changes_no_byte(recompute: str) -> None:
+    one = _gradients("images", 1, recompute=recompute)
+    _assert_same_bytes(one, _gradients("images", 3, recompute=recompute))
+
+
+def test_functions_run_beside_the_loop_that_calls_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a TPU: the stages are on devices 2 and 3, their loops on 0 and 1."""
+
+    def beside(device: str) -> str:
+        return device.replace("CPU:2", "CPU:0").replace("CPU:3", "CPU:1")
+
+    expected = _gradients("maps", 2, devices=["cpu:2", "cpu:3"])
+    for module in (phases, pipeline_function):
+        monkeypatch.setattr(module, "loop_device", beside)
+    _assert_same_bytes(expected, _gradients("maps", 2, devices=["cpu:2", "cpu:3"]))
+
+
+def _assert_same_bytes(one: Sequence[Any], other: Sequence[Any]) -> None:
+    assert [x.tobytes() for x in one] == [x.tobytes() for x in other]
