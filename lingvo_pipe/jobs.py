@@ -10,9 +10,10 @@ import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.pipeline.devices import initialize_devices, parse_devices
-from lingvo_pipe.pipeline.partition import resolve_ends
-from lingvo_pipe.training.inspect_model import describe
+from lingvo_pipe.pipeline.cluster import lost_workers_named
+from lingvo_pipe.pipeline.devices import initialize_devices
+from lingvo_pipe.pipeline.partition import is_count, resolve_ends
+from lingvo_pipe.training.inspect_model import describe, pipeline_input_shapes
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.training_loop import train
 
@@ -29,14 +30,16 @@ class ModelRequest:
         imports: packages to import first, for the models they register.
         override: params to change, separated by `;`.
         max_steps: number of steps to train for; None: the model's own.
-        devices: as for `parse_devices`; None: as many as the model has stages.
+        devices: a number or names; None: as many as the model has stages.
+        workers: addresses of the workers whose devices are among them.
     """
 
     name: str
     imports: Sequence[str] = ()
     override: str = ""
     max_steps: int | None = None
-    devices: str | None = None
+    devices: int | Sequence[str] | None = None
+    workers: Sequence[str] = ()
 
     def params(self, dataset: str) -> Params:
         """The model's params with the changes, its input being that of `dataset`."""
@@ -58,26 +61,53 @@ def list_models(imports: Sequence[str]) -> list[str]:
 def inspect_model(request: ModelRequest) -> str:
     """Describes layers, shapes, parameters and stages of a model."""
     model = request.params("Train")
-    _place(model, request.devices)
+    _place(model, request)
     return describe(model.task, model.input.Instantiate())
 
 
-def train_model(request: ModelRequest, logdir: str) -> None:
+def train_model(
+    request: ModelRequest, logdir: str, profile_step: int | None = None
+) -> None:
     """Trains a model to its last step, or goes on with it, and evaluates it."""
     model, test_model = request.params("Train"), request.params("Test")
-    _place(model, request.devices)
+    _place(model, request)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
     task = model.task.Instantiate()
     directory = RunDirectory(os.path.expanduser(logdir), request.name)
-    train(task, train_input, test_input, directory, model.ToText())
+    with lost_workers_named():
+        train(
+            task,
+            train_input,
+            test_input,
+            directory,
+            model.ToText(),
+            profile_step=profile_step,
+        )
 
 
-def _place(model: Params, devices: str | None) -> None:
+def _place(model: Params, request: ModelRequest) -> None:
     """Makes the devices ready and gives one to each stage."""
-    pipeline = model.task.pipeline
-    wanted = None if devices is None else parse_devices(devices)
-    if wanted is not None and isinstance(pipeline.splits, int):
-        pipeline.splits = wanted if isinstance(wanted, int) else len(wanted)
-    num_stages = len(resolve_ends(pipeline.splits, len(pipeline.cell_tpl)))
-    pipeline.devices = initialize_devices(num_stages if wanted is None else wanted)
+    pipeline, wanted = model.task.pipeline, request.devices
+    is_auto = pipeline.splits == "auto"
+    if wanted is None and is_auto:
+        raise ValueError(
+            "task.pipeline.splits='auto' makes as many stages as there are devices; "
+            "say which: --devices=4, or their names."
+        )
+    if not is_count(pipeline.stages_per_device):
+        raise ValueError(
+            "task.pipeline.stages_per_device must be an integer of at least 1; got "
+            f"{pipeline.stages_per_device!r}."
+        )
+    if wanted is None:
+        num_stages = len(resolve_ends(pipeline.splits, len(pipeline.cell_tpl)))
+        wanted = max(num_stages // pipeline.stages_per_device, 1)
+    elif isinstance(pipeline.splits, int):
+        number = wanted if isinstance(wanted, int) else len(wanted)
+        pipeline.splits = number * pipeline.stages_per_device
+    pipeline.devices = initialize_devices(wanted, request.workers)
+    if is_auto and pipeline.cell_costs is None and pipeline.input_shapes is None:
+        pipeline.input_shapes = pipeline_input_shapes(
+            model.task, model.input.Instantiate()
+        )

@@ -17,6 +17,8 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from lingvo_pipe.fault_line import fault_line
+from lingvo_pipe.pipeline.cluster_spec import checked_task, parse_cluster_spec
+from lingvo_pipe.pipeline.device_names import parse_devices
 from lingvo_pipe.quiet_startup import quiet_startup
 
 FLAGS = flags.FLAGS
@@ -35,12 +37,32 @@ flags.DEFINE_integer(
     "Number of steps to train for; the model's own by default.",
     lower_bound=1,
 )
+flags.DEFINE_integer(
+    "profile_step",
+    None,
+    "Number of a step to draw and tabulate: when each device ran what, and when the "
+    "schedule's simulation says it should have. At least 3; see LOGDIR/profile.",
+    lower_bound=1,
+)
 flags.DEFINE_string(
     "devices",
     None,
-    "A number of devices, or their names such as cpu:0,cpu:1 or gpu:0,gpu:1; one stage "
-    "each. By default as many as the model has stages.",
+    "A number of devices, or their names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, of "
+    "workers, worker:0/gpu:0,worker:1/gpu:0; one stage each. By default as many as the "
+    "model has stages.",
 )
+flags.DEFINE_enum(
+    "job",
+    "trainer",
+    ["trainer", "worker"],
+    "trainer: do what --mode says. worker: lend this machine's devices to a trainer.",
+)
+flags.DEFINE_string(
+    "cluster_spec",
+    None,
+    "Where the workers are, the same for all tasks: worker=host1:port1,host2:port2.",
+)
+flags.DEFINE_integer("task", None, "Which worker this is, with --job=worker: 0, 1, ...")
 flags.DEFINE_string(
     "model_params_override",
     "",
@@ -70,6 +92,14 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.WARNING)
     with _faults_as_lines():
         _check_flags(argv)
+        workers = parse_cluster_spec(FLAGS.cluster_spec) if FLAGS.cluster_spec else []
+        if FLAGS.job == "worker":
+            task = checked_task(FLAGS.task, workers)
+            with quiet_startup():
+                from lingvo_pipe.pipeline.worker import serve
+            serve(workers, task)
+            return
+        devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
         with quiet_startup():
             from lingvo_pipe import jobs
         if FLAGS.list_models:
@@ -80,12 +110,13 @@ def main(argv: Sequence[str]) -> None:
             imports=FLAGS.model_imports,
             override=FLAGS.model_params_override,
             max_steps=FLAGS.max_steps,
-            devices=FLAGS.devices,
+            devices=devices,
+            workers=workers,
         )
         if FLAGS.mode == "inspect_model":
             print(jobs.inspect_model(model))
         else:
-            jobs.train_model(model, FLAGS.logdir)
+            jobs.train_model(model, FLAGS.logdir, FLAGS.profile_step)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -103,6 +134,11 @@ def _check_flags(argv: Sequence[str]) -> None:
         )
     if FLAGS.list_models:
         return
+    if FLAGS.job == "worker":
+        _check_worker_flags()
+        return
+    if FLAGS.task is not None:
+        raise ValueError("--task says which worker this is; it needs --job=worker.")
     needed = ["model", "logdir"] if FLAGS.mode == "train" else ["model"]
     missing = [f"--{name}" for name in needed if not FLAGS[name].value]
     if missing:
@@ -110,6 +146,25 @@ def _check_flags(argv: Sequence[str]) -> None:
             f"--mode={FLAGS.mode} needs {' and '.join(missing)}. For example: "
             "--model=image.digits.AmoebaNetDigits --logdir=/tmp/digits. --list_models "
             "prints all models, --help shows all flags."
+        )
+    if FLAGS.profile_step is not None and FLAGS.mode != "train":
+        raise ValueError(
+            "--profile_step needs --mode=train, which has steps; got "
+            f"--mode={FLAGS.mode}. Leave one of them out."
+        )
+
+
+def _check_worker_flags() -> None:
+    needed = ["cluster_spec", "task"]
+    missing = [f"--{name}" for name in needed if FLAGS[name].value is None]
+    ours = {flag.name for flag in FLAGS.get_flags_for_module(sys.modules[__name__])}
+    given = {name for name in ours if FLAGS[name].present}
+    more = sorted(f"--{name}" for name in given - {"job", *needed})
+    if missing or more:
+        raise ValueError(
+            "--job=worker takes --cluster_spec and --task, and leaves all else to the "
+            f"trainer; missing: {missing}, too many: {more}. For example: --job=worker "
+            "--task=0 --cluster_spec=worker=host1:2222,host2:2222."
         )
 
 

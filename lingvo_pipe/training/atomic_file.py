@@ -7,19 +7,19 @@ from pathlib import Path
 
 
 def scratch_path(path: Path) -> Path:
-    """Returns where `write_atomically` keeps the new text until it is complete."""
+    """Returns where `write_atomically` keeps the new content until it is complete."""
     return path.with_name(f".{path.name}.incomplete")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the file at `path` by `text`.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replaces the file at `path` by `content`, text in UTF-8.
 
     A reader sees the old file or the new one, and so does the next run when this one
     is killed or the machine goes down on the way.
     """
     scratch = scratch_path(path)
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with scratch.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(path)

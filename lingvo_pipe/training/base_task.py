@@ -77,8 +77,8 @@ class BaseTask(BaseLayer):
 
         Returns:
             NestedMap of `metrics` as from `ComputeMetrics`, `gradients` in the
-            structure of `vars` (None for what is not trained), and `accumulated` in
-            that of `accumulators`.
+            structure of `vars` (None for what is not trained), `accumulated` in that of
+            `accumulators`, and `times` as from the pipeline.
         """
         result = self.pipeline.ComputeGradients(
             theta.pipeline,
@@ -90,6 +90,21 @@ class BaseTask(BaseLayer):
             metrics=result.metrics,
             gradients=NestedMap(pipeline=result.gradients),
             accumulated=NestedMap(pipeline=result.accumulated),
+            times=result.times,
+        )
+
+    def Diagnose(self, input_batch: NestedMap) -> None:
+        """Raises the error of the operation that fails on a batch, if one does.
+
+        Args:
+            input_batch: a batch that `ComputeGradients`, or in evaluation
+                `ComputeMetrics`, failed on; see `PipeliningLayer.Diagnose`.
+        """
+        self.pipeline.Diagnose(
+            self.Values().pipeline,
+            self.PipelineInputs(input_batch),
+            self.LossTargets(input_batch),
+            self.ComputeLoss,
         )
 
     def Values(self) -> NestedMap:

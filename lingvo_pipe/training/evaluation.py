@@ -31,7 +31,7 @@ class Evaluation:
         totals: dict[str, float] = {}
         weights: dict[str, float] = {}
         for batch in batches:
-            for name, (mean, weight) in self._function(batch).items():
+            for name, (mean, weight) in self._evaluate(batch).items():
                 totals[name] = totals.get(name, 0.0) + float(mean) * float(weight)
                 weights[name] = weights.get(name, 0.0) + float(weight)
         if not totals:
@@ -45,6 +45,14 @@ class Evaluation:
                 "is 0. Check the weights in the input's batches."
             )
         return {name: totals[name] / weights[name] for name in totals}
+
+    def _evaluate(self, batch: NestedMap) -> NestedMap:
+        try:
+            return self._function(batch)
+        except (tf.errors.CancelledError, tf.errors.InvalidArgumentError):
+            with ForwardContext(do_eval=True):
+                self._task.Diagnose(batch)
+            raise
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
         task = self._task

@@ -1,4 +1,4 @@
-"""Metrics as lines of JSON and as events for TensorBoard.
+"""Metrics as lines of JSON and as events for TensorBoard, which gets pages besides.
 
 `metrics.jsonl` holds one object a line, such as
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsInt
@@ -24,10 +26,17 @@ from lingvo_pipe.training.atomic_file import write_atomically
 _FILE_NAME = "metrics.jsonl"
 _KEYS = ("step", "split")
 
-# What tf.summary.scalar writes; that function needs TensorBoard to be installed.
-_SCALAR = tf.compat.v1.SummaryMetadata(
-    plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR"
-)
+
+def _metadata(plugin: str, data_class: str) -> Any:
+    """What tf.summary's functions write, which need TensorBoard to be installed."""
+    return tf.compat.v1.SummaryMetadata(
+        plugin_data={"plugin_name": plugin}, data_class=f"DATA_CLASS_{data_class}"
+    )
+
+
+_SCALAR = _metadata("scalars", "SCALAR")
+_IMAGE = _metadata("images", "BLOB_SEQUENCE")
+_TEXT = _metadata("text", "TENSOR")
 
 
 class MetricsLog:
@@ -83,6 +92,27 @@ class MetricsLog:
         self._write_line(int(step), split, values)
         self._write_events(int(step), split, values)
 
+    def write_page(
+        self, step: int, split: str, name: str, picture: bytes, text: str
+    ) -> None:
+        """Writes a picture and a text, to be seen in TensorBoard only.
+
+        Args:
+            step: The steps trained so far.
+            split: As for `write`.
+            name: What they show.
+            picture: A PNG.
+            text: Shown as it is, in columns.
+        """
+        width, height = struct.unpack(">II", picture[16:24])  # Where a PNG has them.
+        image = tf.constant([str(width).encode(), str(height).encode(), picture])
+        verbatim = tf.constant(textwrap.indent(text, "    "))  # Markdown for that.
+        writer = self._writer(split)
+        with writer.as_default(step=step):
+            tf.summary.write(f"{name}/picture", image, metadata=_IMAGE)
+            tf.summary.write(f"{name}/text", verbatim, metadata=_TEXT)
+        writer.flush()
+
     def close(self) -> None:
         """Closes the files; what was written stays."""
         self._file.close()
@@ -102,14 +132,17 @@ class MetricsLog:
         self._file.flush()
 
     def _write_events(self, step: int, split: str, values: Mapping[str, float]) -> None:
-        if split not in self._writers:
-            path = str(self._logdir / split)
-            self._writers[split] = tf.summary.create_file_writer(path)
-        writer = self._writers[split]
+        writer = self._writer(split)
         with writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value), metadata=_SCALAR)
         writer.flush()
+
+    def _writer(self, split: str) -> tf.summary.SummaryWriter:
+        if split not in self._writers:
+            path = str(self._logdir / split)
+            self._writers[split] = tf.summary.create_file_writer(path)
+        return self._writers[split]
 
 
 def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:

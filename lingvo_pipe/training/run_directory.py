@@ -3,6 +3,7 @@
     params.txt      the model's name and its params
     metrics.jsonl   metrics (see metrics_log)
     checkpoints/    checkpoints (see checkpoints)
+    profile/        profiles of steps (see step_profile), if asked for
     <split>/        the same metrics as events for TensorBoard
 
 `params.txt` marks a directory as ours: it is the first file written, and a directory
@@ -35,6 +36,7 @@ class RunDirectory:
         self.path = Path(logdir)
         self.params_path = self.path / "params.txt"
         self.checkpoints_path = self.path / "checkpoints"
+        self.profile_path = self.path / "profile"
         self._model_name = model_name
         self._create()
         self._check_owner()

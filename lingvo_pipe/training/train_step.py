@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
@@ -23,6 +24,7 @@ class TrainStep:
         self._learner = Learner(task.params.train, task.TrainedVariables())
         with tf.device("/CPU:0"):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._times: list[tf.Tensor] = []
         self._function = tf.function(self._run, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
@@ -38,8 +40,21 @@ class TrainStep:
 
         Returns:
             NestedMap(name=(mean, weight)), and the `learning_rate` in the same form.
+
+        Raises:
+            tf.errors.OpError: if an operation fails; it names the layer.
         """
-        return self._function(input_batch)
+        try:
+            metrics, self._times = self._function(input_batch)
+        except (tf.errors.CancelledError, tf.errors.InvalidArgumentError):
+            with ForwardContext(step=self.global_step.read_value()):
+                self._task.Diagnose(input_batch)
+            raise
+        return metrics
+
+    def Times(self) -> list[np.ndarray]:
+        """When the devices' operations ran in the last step; see `DeviceLoop.emit`."""
+        return [times.numpy() for times in self._times]
 
     def State(self) -> dict[str, tf.Variable]:
         """Everything that must be saved to go on later, by name."""
@@ -49,7 +64,7 @@ class TrainStep:
             **self._learner.State(),
         }
 
-    def _run(self, input_batch: NestedMap) -> NestedMap:
+    def _run(self, input_batch: NestedMap) -> tuple[NestedMap, list[tf.Tensor]]:
         task = self._task
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
@@ -58,9 +73,10 @@ class TrainStep:
         self._learner.Apply(_by_path(task, result.gradients))
         task.PostTrainingStepUpdate(result.accumulated)
         self.global_step.assign_add(1)
-        return NestedMap(
+        metrics = NestedMap(
             result.metrics, **{_LEARNING_RATE: (learning_rate, tf.constant(1.0))}
         )
+        return metrics, result.times
 
 
 def _check_metric_names(metrics: NestedMap) -> None:

@@ -11,12 +11,14 @@ import tqdm
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.device_names import short_name
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.progress import Progress
 from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.step_profiler import StepProfiler, check_profile_step
 from lingvo_pipe.training.train_step import TrainStep
 
 
@@ -27,6 +29,7 @@ def train(
     directory: RunDirectory,
     params_text: str,
     log: Callable[[str], None] = tqdm.tqdm.write,
+    profile_step: int | None = None,
 ) -> dict[str, float]:
     """Trains a task to its `max_steps` and evaluates it.
 
@@ -43,6 +46,7 @@ def train(
         directory: where the run is kept.
         params_text: all params of the run, to be kept there.
         log: takes a line of text for the user, while a bar may be shown.
+        profile_step: the step to profile, if any; see `StepProfiler`.
 
     Returns:
         The last evaluation's metrics.
@@ -55,6 +59,8 @@ def train(
     """
     p = task.params.train
     _check_numbers(task)
+    if profile_step is not None:
+        check_profile_step(profile_step, p.max_steps)
     step = TrainStep(task)
     checkpointer = Checkpointer(
         directory.checkpoints_path, step.State(), p.keep_checkpoints, log
@@ -87,6 +93,11 @@ def train(
             log(f"step {at_step}: test {_text(metrics)}")
             return metrics
 
+        profiler = None
+        if profile_step is not None:
+            profiler = StepProfiler(
+                task.pipeline, profile_step, start, directory, metrics_log, log
+            )
         _run_steps(
             task.params,
             step,
@@ -95,6 +106,7 @@ def train(
             metrics_log,
             checkpointer,
             evaluate,
+            profiler,
         )
         _check_all_trained(step, p.max_steps)
         return evaluate(p.max_steps)
@@ -108,6 +120,7 @@ def _run_steps(
     metrics_log: MetricsLog,
     checkpointer: Checkpointer,
     evaluate: Callable[[int], Any],
+    profiler: StepProfiler | None,
 ) -> None:
     """Trains on batches that come with the number of the step they make."""
     p, eval_interval = task_params.train, task_params.eval.interval_steps
@@ -115,6 +128,8 @@ def _run_steps(
         for n, batch in batches:
             metrics = _means(step(batch))
             _check_finite_loss(n, metrics["loss"])
+            if profiler:
+                profiler.after_step(n, step.Times)
             is_last = n == p.max_steps
             if is_last or n % p.report_interval_steps == 0:
                 progress.report(n, metrics["loss"])
@@ -129,7 +144,7 @@ def _run_steps(
 
 def _describe(task: BaseTask) -> str:
     pipeline = task.pipeline
-    devices = [name.rpartition("device:")[2].lower() for name in pipeline.devices]
+    devices = map(short_name, pipeline.devices)
     num_parameters = sum(math.prod(v.shape) for v in task.TrainedVariables().values())
     return (
         f"parameters: {num_parameters:,}; stages: {pipeline.num_stages} "

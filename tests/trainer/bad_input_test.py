@@ -33,6 +33,8 @@ def _override(name: str, text: str, message: str) -> Mistake:
     return Mistake(name, [DIGITS, f"--model_params_override={text}"], message)
 
 
+SPEC = "--cluster_spec=worker=localhost:1,localhost:2"
+
 MISTAKES = [
     Mistake("nothing", [], "needs --model and --logdir.*For example: --model=", None),
     Mistake("no_logdir", [DIGITS], "needs --logdir. For example", None),
@@ -42,6 +44,17 @@ MISTAKES = [
     Mistake("unknown_mode", ["--mode=nonsense"], "mode=nonsense: .*train.inspect_mod"),
     Mistake("no_steps", [DIGITS, "--max_steps=0"], "max_steps=0: .*positive integer"),
     Mistake("steps_in_words", [DIGITS, "--max_steps=ten"], "ten.*--help"),
+    Mistake("second_step", [DIGITS, "--profile_step=2"], "from 3 to max_.*got 2"),
+    Mistake(
+        "step_beyond",
+        [DIGITS, "--profile_step=9", "--max_steps=8"],
+        "from 3 to max_steps, 8: .*got 9. Change --profile_step or --max_steps",
+    ),
+    Mistake(
+        "no_step_to_profile",
+        [DIGITS, "--profile_step=9", "--mode=inspect_model"],
+        "--profile_step needs --mode=train, .*got --mode=inspect_model",
+    ),
     Mistake("argument", [DIGITS, "again"], "must be flags, with --; got again"),
     Mistake(
         "unknown_model",
@@ -52,8 +65,22 @@ MISTAKES = [
     Mistake(
         "devices_in_words", [DIGITS, "--devices=two"], "'two'.*Give a number of dev"
     ),
+    Mistake("near_device", [DIGITS, "--devices=cpus:1"], "Did you mean cpu:1"),
+    Mistake("no_workers", [DIGITS, "--devices=worker:0/cpu:0"], "Give all addresses"),
+    Mistake("unused", [DIGITS, SPEC], "example: --devices=worker:0/cpu:0,worker:1/cp"),
+    Mistake("no_job", [DIGITS, "--cluster_spec=a:1"], "name the job 'worker'.*'a:1'"),
+    Mistake("no_worker", [DIGITS, "--task=0"], "it needs --job=worker"),
+    Mistake(
+        "job_of_a_trainer", ["--job=worker", SPEC], "missing: .'--task'.*'--logdir"
+    ),
+    Mistake("no_task", ["--job=worker", "--task=2", SPEC], "0..1; got 2", None),
+    Mistake(
+        "unreachable",
+        [DIGITS, SPEC, "--devices=worker:0/cpu:0,worker:1/cpu:0"],
+        "worker:0 at localhost:1, worker:1 at localhost:2 can't be reached",
+    ),
     Mistake("no_devices", [DIGITS, "--devices=0"], "at least 1 device; got 0"),
-    Mistake("device_twice", [DIGITS, "--devices=cpu:1,cpu:1"], "CPU:1.* stand twice"),
+    Mistake("device_twice", [DIGITS, "--devices=cpu:1,cpu:1"], "cpu:1.* stand twice"),
     Mistake(
         "absent_gpu", [DIGITS, "--devices=gpu:0"], "no gpu:0. Ask for.*CPU devices"
     ),
@@ -69,7 +96,7 @@ MISTAKES = [
         "(?s)3 faults; nothing was.*'train'.*'batch_size'.*got 'abc'",
     ),
     _override("empty_batch", "input.batch_size : 0", "batch_size must be a pos.*got 0"),
-    _override("odd_batch", "input.batch_size : 62", "62 examples for 4 micro-batches"),
+    _override("small_batch", "input.batch_size : 3", "3 examples for 4 micro-batches"),
     _override("large_batch", "input.batch_size : 4000", "exceed the 1438.*got 4000"),
     _override("empty_split", "input.split : 'tset'", "got 'tset'.*Did you mean 'test'"),
     _override("negative_rate", "task.train.learning_rate : -1", "positive; got -1"),

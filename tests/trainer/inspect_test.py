@@ -50,6 +50,18 @@ def test_shows_shapes(lines: list[str]) -> None:
     assert " [64, 10] " in next(line for line in lines if " HeadLayer " in line)
 
 
+def test_automatic_splits_balance_the_flops(tmp_path: Path) -> None:
+    """Even numbers of layers leave the last stage with hardly any."""
+    override = "--model_params_override=task.pipeline.splits (str) : auto"
+    output, errors = CommandLine(tmp_path).train(
+        DIGITS, "--mode=inspect_model", "--devices=2", override
+    )
+    assert errors == ""
+    shares = [float(x) for x in re.findall(r"([\d.]+)% of the flops", output)]
+    assert len(shares) == 2
+    assert max(shares) < 55
+
+
 def test_lists_models(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("")

@@ -25,9 +25,9 @@ def dense(input_dim, output_dim):
     return FCLayer.Params().Set(input_dim=input_dim, output_dim=output_dim)
 
 
-def described(splits, *cells):
+def described(splits, *cells, **pipeline_params):
     p = ImageClassifier.Params().Set(name="task")
-    p.pipeline.Set(cell_tpl=list(cells), splits=splits)
+    p.pipeline.Set(cell_tpl=list(cells), splits=splits, **pipeline_params)
     return describe(p, Input())
 
 
@@ -47,13 +47,62 @@ def test_counts_agree_however_the_model_is_split(splits):
     stages = [int(n) for n in re.findall(r"stage \d on .* (\d+) parameters", text)]
     assert len(stages) == (splits if isinstance(splits, int) else len(splits))
     assert sum(stages) == sum(trained)
-    assert lines[-1] == f"total: {sum(trained)} parameters"
+    assert f"total: {sum(trained)} parameters" in lines
 
 
 def test_what_is_not_trained_is_shown_and_not_counted():
     text = described(1, BatchNormLayer.Params().Set(dim=6), dense(6, 3))
     assert re.search(r"moving_mean +state +\[6\] +6\n", text)
     assert re.search(r"cells_0 +BatchNormLayer +\[8, 6\] +12\n", text)
+
+
+@pytest.mark.parametrize(("splits", "micro_batches"), [(1, 4), (2, 4), (3, 8), (3, 2)])
+def test_the_bubble_of_even_stages_is_that_of_the_formula(splits, micro_batches):
+    lines = described(
+        splits,
+        *[dense(6, 6)] * 3 * splits,
+        num_micro_batches=micro_batches,
+        recompute="never",
+    ).splitlines()
+    shares = [line for line in lines if f", {1 / splits:.1%} of the flops, " in line]
+    assert len(shares) == splits
+    bubble = (splits - 1) / (micro_batches + splits - 1)
+    assert lines[-1].startswith(f"bubble: {bubble:.1%} with schedule gpipe and ")
+
+
+@pytest.mark.parametrize(
+    ("recompute", "idle", "total"),
+    # Stages of 1 and 3 units forward, twice that backward: from 0 to 1 the first
+    # forward pass of device 0, and so on, drawn on paper.
+    [("never", 18, 42), ("always", 22, 54), ([0], 16, 42)],
+    ids=["never", "always", "cell 0"],
+)
+def test_the_bubble_follows_from_the_work_of_each_layer(recompute, idle, total):
+    layers = [dense(6, 6)] * 4
+    text = described([1, 4], *layers, num_micro_batches=2, recompute=recompute)
+    assert re.search("stage 0 on .*: 1 layers, 25.0% of the flops, 42 para", text)
+    assert re.search("stage 1 on .*: 3 layers, 75.0% of the flops, 126 para", text)
+    assert f"bubble: {idle / total:.1%} with" in text
+
+
+class Unpriced(FCLayer):
+    """Says nothing of its costs."""
+
+    @classmethod
+    def FPropMeta(cls, p, *args):
+        raise NotImplementedError(f"{cls.__name__}.FPropMeta")
+
+
+def test_layers_without_costs_are_named_instead_of_a_bubble():
+    unpriced = Unpriced.Params().Set(input_dim=6, output_dim=3)
+    text = described(2, dense(6, 6), unpriced)
+    assert "% of the flops" not in text
+    assert re.search("bubble: not predicted. .*in cell 1, Unpriced 'cells_1'", text)
+
+
+def test_micro_batches_that_cannot_be_cut_are_told_instead_of_a_bubble():
+    text = described(1, dense(6, 3), num_micro_batches=9)
+    assert re.search("bubble: not predicted. .* 8 examples for 9 micro-batches", text)
 
 
 def test_allocates_nothing():

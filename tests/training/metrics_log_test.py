@@ -71,6 +71,28 @@ def test_tensorboard_gets_the_same_scalars(tmp_path):
     assert scalars == [(3, "loss", 0.25), (4, "loss", 0.25)]
 
 
+def test_tensorboard_gets_pages(tmp_path):
+    """Of the shape that its image and text plugins read."""
+    picture = tf.io.encode_png(tf.zeros([2, 3, 3], tf.uint8)).numpy()
+    with MetricsLog(tmp_path) as log:
+        log.write_page(7, "train", "page", picture, "one\ntwo\n")
+    (events,) = (tmp_path / "train").iterdir()
+    values = {
+        value.tag: (
+            event.step,
+            value.metadata.plugin_data.plugin_name,
+            tf.make_ndarray(value.tensor).tolist(),
+        )
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    }
+    assert values == {
+        "page/picture": (7, "images", [b"3", b"2", picture]),
+        "page/text": (7, "text", b"    one\n    two\n"),
+    }
+    assert read_metrics(tmp_path) == []
+
+
 @pytest.mark.parametrize(("resume_step", "kept"), [(None, 4), (9, 4), (2, 2), (0, 0)])
 def test_resuming_drops_later_steps(tmp_path, resume_step, kept):
     write_steps(tmp_path, [1, 2, 3, 4])

@@ -11,6 +11,7 @@ from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.evaluation import Evaluation
+from lingvo_pipe.training.step_profile import measured_timeline
 from lingvo_pipe.training.train_step import TrainStep
 
 
@@ -68,6 +69,20 @@ def test_the_learning_rate_hides_no_metric() -> None:
         step(_batch())
     metrics = TrainStep(_task())(_batch())
     assert float(metrics.learning_rate[0]) == pytest.approx(0.1)
+    assert metrics.keys() == {"loss", "extra", "learning_rate"}
+
+
+def test_a_step_tells_when_its_operations_ran() -> None:
+    task = _task()
+    step = TrainStep(task)
+    assert step.Times() == []
+    ends = [0.0]
+    for _ in range(2):
+        step(_batch())
+        timeline = measured_timeline(task.pipeline.schedule, step.Times())
+        assert timeline.schedule == task.pipeline.schedule
+        ends.append(step.Times()[0].max())
+    assert ends == sorted(set(ends))
 
 
 def test_an_evaluation_in_which_nothing_counts_is_refused() -> None:

@@ -1,0 +1,78 @@
+"""How evenly stages share the work, and what the schedule makes of it, from shapes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.cell_costs import cell_costs
+from lingvo_pipe.pipeline.micro_batches import cut_batch
+from lingvo_pipe.pipeline.optional_nest import map_present
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.training.base_task import BaseTask
+
+# A backward pass has two products of matrices for each that its forward pass has.
+_BACKWARD_PER_FORWARD = 2
+
+
+class PredictedBubble(NamedTuple):
+    """Work counted in flops, that of the loss left out.
+
+    Attributes:
+        shares: for each stage, its part of the work.
+        bubble_fraction: the part of the devices' time in which they would idle if all
+            that took time were flops.
+    """
+
+    shares: list[float]
+    bubble_fraction: float
+
+
+def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
+    """Predicts a training step's bubble.
+
+    Args:
+        task: the task.
+        batch: a batch of its input, of which only the shapes count.
+
+    Raises:
+        ValueError: if a layer has no FPropMeta, or the batch can't be cut into
+            micro-batches.
+    """
+    pipeline = task.pipeline
+    flops = cell_costs(
+        [cell.params for cell in pipeline.cells], *_input_shapes(task, batch)
+    ).flops
+    stages = [
+        _stage_costs(pipeline, stage, flops) for stage in range(pipeline.num_stages)
+    ]
+    step = simulate(pipeline.schedule, Costs(tuple(stages)))
+    total = sum(flops)
+    return PredictedBubble(
+        shares=[stage.forward / total if total else 0.0 for stage in stages],
+        bubble_fraction=step.bubble_fraction,
+    )
+
+
+def _input_shapes(task: BaseTask, batch: NestedMap) -> Any:
+    """Of the first cell's inputs, for a micro-batch."""
+    pipeline, p = task.pipeline, task.pipeline.params
+    inputs = tuple(task.PipelineInputs(batch))
+    cut = cut_batch(
+        inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
+    )
+    return map_present(lambda x: tuple(x.shape[1:]), cut.split(inputs))
+
+
+def _stage_costs(pipeline: PipeliningLayer, stage: int, flops: list[int]) -> StageCosts:
+    cells = [i for i in range(len(flops)) if pipeline.stage_of_cell(i) == stage]
+    policy = pipeline.params.recompute
+    recomputed = policy if isinstance(policy, (list, tuple)) else cells
+    forward = sum(flops[i] for i in cells)
+    return StageCosts(
+        forward=forward,
+        backward=_BACKWARD_PER_FORWARD * forward,
+        recompute=sum(flops[i] for i in cells if i in recomputed),
+    )

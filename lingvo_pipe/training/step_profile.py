@@ -1,0 +1,118 @@
+"""A training step in time, predicted and measured: as picture, table and trace.
+
+The prediction is the schedule simulated with what operations and messages cost in
+*other* steps, those just before. So it knows nothing of the step that it is compared
+with, and what differs is what the schedule and its costs don't explain. Pure but for
+writing files: no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.chrome_trace import chrome_trace
+from lingvo_pipe.pipeline.simulation.comparison import compare
+from lingvo_pipe.pipeline.simulation.fitted_costs import fitted_costs
+from lingvo_pipe.pipeline.simulation.median_costs import median_costs
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.training.atomic_file import write_atomically
+
+
+def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeline:
+    """The timeline of a step that ran.
+
+    Args:
+        schedule: what ran.
+        times: for each device `[N, 3]`, when its operations ran, in their order; as
+            from `PipeliningLayer.ComputeGradients`.
+
+    Raises:
+        ValueError: if a device's times contradict themselves, as they do where its
+            clock was set meanwhile.
+    """
+    timeline = Timeline.from_rows(
+        (device, op, wait_start, start, end)
+        for device, (column, rows) in enumerate(
+            zip(schedule.columns, times, strict=True)
+        )
+        for op, (wait_start, start, end) in zip(column, rows.tolist(), strict=True)
+    )
+    if timeline.schedule != schedule:
+        raise ValueError(
+            "A device runs its operations in the order of the schedule; by the times "
+            "that were noted they ran in another. Was its clock set meanwhile?"
+        )
+    return timeline
+
+
+def predict(steps: Sequence[Timeline]) -> Timeline:
+    """The step that others of the same schedule lead to expect: at least one."""
+    costs = median_costs([fitted_costs(step) for step in steps])
+    return simulate(steps[-1].schedule, costs)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepProfile:
+    """One step, predicted and measured.
+
+    Attributes:
+        step: its number.
+        predicted: as from `predict`.
+        measured: of the same schedule.
+        notes: what a reader of the table should know besides.
+    """
+
+    step: int
+    predicted: Timeline
+    measured: Timeline
+    notes: Sequence[str] = ()
+
+    def line(self) -> str:
+        """The most important, in a line."""
+        predicted, measured = self.predicted, self.measured
+        return (
+            f"step {self.step}: {_milliseconds(measured)} in the pipeline, predicted "
+            f"{_milliseconds(predicted)}; bubble {measured.bubble_fraction:.1%}, "
+            f"predicted {predicted.bubble_fraction:.1%}"
+        )
+
+    def text(self) -> str:
+        """The notes, and the table that `compare` makes."""
+        lines = [f"Step {self.step}: predicted, and measured.", *self.notes]
+        return "\n".join([*lines, "", compare(self.predicted, self.measured)])
+
+    @functools.cached_property
+    def picture(self) -> bytes:
+        """A PNG of both timelines, the predicted one above the measured one."""
+        # Imported here: it takes half a second, and few runs draw.
+        from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+
+        file = io.BytesIO()
+        draw_timelines(self._timelines(), file)
+        return file.getvalue()
+
+    def write(self, directory: Path) -> None:
+        """Writes step-N.png, .txt and .trace.json, each whole or not at all."""
+        directory.mkdir(exist_ok=True)
+        contents: dict[str, str | bytes] = {
+            "png": self.picture,
+            "txt": self.text(),
+            "trace.json": chrome_trace(self._timelines()),
+        }
+        for ending, content in contents.items():
+            write_atomically(directory / f"step-{self.step}.{ending}", content)
+
+    def _timelines(self) -> dict[str, Timeline]:
+        return {"predicted": self.predicted, "measured": self.measured}
+
+
+def _milliseconds(timeline: Timeline) -> str:
+    return f"{timeline.step_seconds * 1e3:.1f} ms"

@@ -1,0 +1,122 @@
+"""Measures one step of a training run, and shows where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.metrics_log import MetricsLog
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.step_profile import StepProfile, measured_timeline, predict
+
+# One that warms up and does not count, and one that the prediction is made from.
+_MIN_BEFORE = 2
+
+# The prediction is made from so many steps, or from as many as there are.
+_NUM_BEFORE = 5
+
+
+def check_profile_step(step: int, max_steps: int) -> None:
+    """Raises ValueError if no run to `max_steps` can profile this step."""
+    if not _MIN_BEFORE < step <= max_steps:
+        raise ValueError(
+            f"profile_step must be from {_MIN_BEFORE + 1} to max_steps, {max_steps}: "
+            "the first step of a run warms up, and from the next on the profile's "
+            f"prediction is made; got {step}. Change --profile_step or --max_steps."
+        )
+
+
+class StepProfiler:
+    """Keeps the times of the steps before the one that is asked for, and profiles it.
+
+    Args:
+        pipeline: what is trained.
+        step: the number of the step that is asked for.
+        start: the number of steps that were trained before this run.
+        directory: of the run.
+        metrics_log: of the run.
+        log: takes a line of text for the user.
+    """
+
+    def __init__(
+        self,
+        pipeline: PipeliningLayer,
+        step: int,
+        start: int,
+        directory: RunDirectory,
+        metrics_log: MetricsLog,
+        log: Callable[[str], None],
+    ):
+        self._pipeline = pipeline
+        self._step = step
+        self._first = max(start + _MIN_BEFORE, step - _NUM_BEFORE)
+        self._directory = directory
+        self._metrics_log = metrics_log
+        self._log = log
+        self._times: list[list[np.ndarray]] = []
+        if self._first >= step:
+            log(
+                f"Step {step} is not profiled: this run goes on after step {start}, "
+                f"and the first step that it can profile is {start + _MIN_BEFORE + 1}."
+            )
+
+    def after_step(self, step: int, times: Callable[[], list[np.ndarray]]) -> None:
+        """To be called after each step.
+
+        Args:
+            step: its number.
+            times: returns its times; see `TrainStep.Times`.
+        """
+        if self._first <= step <= self._step:
+            self._times.append(times())
+        if self._first < step == self._step:
+            self._profile()
+
+    def _profile(self) -> None:
+        try:
+            *before, measured = [
+                measured_timeline(self._pipeline.schedule, times)
+                for times in self._times
+            ]
+        except ValueError as error:  # The machine's clock was set meanwhile.
+            self._log(f"Step {self._step} is not profiled: {error}")
+            return
+        profile = StepProfile(self._step, predict(before), measured, self._notes())
+        folder = self._directory.profile_path
+        profile.write(folder)
+        self._metrics_log.write_page(
+            self._step, "train", "pipeline", profile.picture, profile.text()
+        )
+        self._log(f"{profile.line()}; see {folder}/step-{self._step}.*")
+
+    def _notes(self) -> list[str]:
+        """What a reader of the profile should know."""
+        devices = self._devices()
+        specs = [tf.DeviceSpec.from_string(name) for name in devices]
+        notes = [
+            "Predicted: the schedule simulated with what operations and messages cost "
+            f"in steps {self._first} to {self._step - 1}, the median of each.",
+            "A step is timed from the begin of its first operation to the end of its "
+            "last; reading the batch and updating the weights are not part of it.",
+            *(f"Device {i} is {name}." for i, name in enumerate(devices)),
+        ]
+        if any(spec.device_type == "GPU" for spec in specs):
+            notes.append(
+                "The times of a GPU are those when work was handed to it, not those "
+                "when it did the work: it may have done it later."
+            )
+        if len({(spec.job, spec.task) for spec in specs}) > 1:
+            notes.append(
+                "Times are those of each machine's own clock: as far as clocks differ, "
+                "messages seem faster in one direction and slower in the other."
+            )
+        return notes
+
+    def _devices(self) -> list[str]:
+        """Names of the schedule's devices."""
+        homes = self._pipeline.schedule.device_of_stage()
+        names = {homes[k]: name for k, name in enumerate(self._pipeline.devices)}
+        return [names[device] for device in range(len(names))]

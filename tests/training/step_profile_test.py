@@ -1,0 +1,123 @@
+"""Profiles of steps: by synthetic times, for which everything is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from lingvo_pipe.pipeline.simulation.comparison import compare
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
+from lingvo_pipe.training.step_profile import StepProfile, measured_timeline, predict
+
+# Multiples of powers of 2, so that sums and differences of times are exact.
+COSTS = Costs(
+    (
+        StageCosts(1 / 64, 3 / 64, send_forward=1 / 128),
+        StageCosts(2 / 64, 5 / 64, send_backward=1 / 64),
+    ),
+    overhead=1 / 1024,
+)
+SLOW = Costs.equal(2, 10.0, 20.0)
+SCHEDULES = {
+    "gpipe": gpipe(2, 4),
+    "recomputed": recomputed(one_f_one_b(2, 4), "always"),
+    "zero_bubble": zero_bubble(2, 4),
+}
+parametrize_schedule = pytest.mark.parametrize(
+    "schedule", SCHEDULES.values(), ids=SCHEDULES
+)
+
+
+def _times(timeline: Timeline, clock: float = 0.0) -> list[np.ndarray]:
+    """What the devices' loops would have noted."""
+    return [
+        np.array([timed[1:] for timed in column]) + clock for column in timeline.columns
+    ]
+
+
+def _profile(step: int = 7) -> StepProfile:
+    predicted = simulate(gpipe(2, 4), COSTS)
+    measured = simulate(gpipe(2, 4), Costs.equal(2, 1 / 16, 1 / 16))
+    return StepProfile(step, predicted, measured, ["A note."])
+
+
+@parametrize_schedule
+def test_a_timeline_is_what_was_noted_from_its_first_moment_on(
+    schedule: Schedule,
+) -> None:
+    ran = simulate(schedule, COSTS)
+    measured = measured_timeline(schedule, _times(ran, clock=4096.0))
+    assert measured.schedule == schedule
+    assert _shifted(measured, COSTS.overhead) == list(ran.ops())
+
+
+def _shifted(timeline: Timeline, seconds: float) -> list:
+    return [
+        (device, TimedOp(op, wait_start + seconds, start + seconds, end + seconds))
+        for device, (op, wait_start, start, end) in timeline.ops()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("set_back", "message"),
+    [(1 / 64, "times must ascend.*device 1"), (8.0, "order of the schedule")],
+)
+def test_times_of_a_clock_that_was_set_back_are_refused(
+    set_back: float, message: str
+) -> None:
+    times = _times(simulate(gpipe(2, 4), COSTS))
+    times[1][3:] -= set_back
+    with pytest.raises(ValueError, match=message):
+        measured_timeline(gpipe(2, 4), times)
+
+
+@parametrize_schedule
+def test_the_step_to_expect_is_the_usual_one(schedule: Schedule) -> None:
+    """Steps that took longer don't change it, nor does the step it is compared with."""
+    usual, slow = simulate(schedule, COSTS), simulate(schedule, SLOW)
+    predicted = predict([usual, slow, usual])
+    assert predicted.schedule == schedule
+    assert predicted.step_seconds == pytest.approx(usual.step_seconds)
+    assert predicted.bubble_fraction == pytest.approx(usual.bubble_fraction)
+
+
+def test_a_profile_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
+    directory, profile = tmp_path / "profile", _profile()
+    for _ in range(2):
+        profile.write(directory)
+        names = {path.name for path in directory.iterdir()}
+        assert names == {"step-7.png", "step-7.txt", "step-7.trace.json"}
+        assert (directory / "step-7.png").read_bytes() == profile.picture
+        (directory / "step-7.txt").write_text("cut sh")
+    assert profile.picture.startswith(b"\x89PNG\r\n")
+    events = json.loads((directory / "step-7.trace.json").read_text())["traceEvents"]
+    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {"predicted", "measured"}
+    num_ops = sum(map(len, gpipe(2, 4).columns))
+    assert sum(event["ph"] == "X" for event in events) == 2 * num_ops
+
+
+def test_the_text_holds_notes_and_table() -> None:
+    profile = _profile()
+    title, note, empty, table = profile.text().split("\n", 3)
+    assert (title, note, empty) == ("Step 7: predicted, and measured.", "A note.", "")
+    assert table == compare(profile.predicted, profile.measured)
+
+
+def test_the_line_holds_what_matters_most() -> None:
+    even, uneven = Costs.equal(2, 1 / 16, 1 / 16), Costs.equal(2, 1 / 8, 1 / 4)
+    predicted, measured = (simulate(gpipe(2, 4), costs) for costs in (uneven, even))
+    assert StepProfile(7, predicted, measured).line() == (
+        "step 7: 625.0 ms in the pipeline, predicted 1875.0 ms; "
+        "bubble 20.0%, predicted 20.0%"
+    )
