@@ -74,7 +74,9 @@ def _builder(name: str, data_dir: str | None) -> Any:
     try:
         return tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
-        near = did_you_mean(name, tfds.list_builders())
+        # The list of community data sets would be fetched, and kept at home.
+        known = tfds.list_builders(with_community_datasets=False)
+        near = did_you_mean(name, known)
         raise ValueError(
             f"dataset must be a name of TensorFlow Datasets; got {name!r}."
             f"{near or ' tfds.list_builders() lists them.'}"
