@@ -1,0 +1,66 @@
+"""The command, run on a tiny model, and what it refuses before it measures."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tools.benchmarks
+
+ROOT = Path(tools.benchmarks.__file__).parents[2]
+
+
+def _run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("BUILD_WORKING_DIRECTORY", None)
+    return subprocess.run(
+        [sys.executable, "-m", "tools.benchmarks.pipeline", *flags],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_measures(tmp_path: Path) -> None:
+    run = _run(tmp_path, "--quick", "--rounds=1", "--steps=2", "--output=table.json")
+    assert run.returncode == 0, run.stderr
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    ours = [row for row in rows if row["system"] == "lingvo_pipe"]
+    one_device, pipelined = ours
+    assert [row["num_stages"] for row in ours] == [1, 2]
+    for row in ours:
+        assert row["schedule"] == "gpipe"
+        assert row["recompute"] == "always"
+        assert 0 < row["step_seconds"] < row["start_seconds"]
+        peak = row["peak_bytes_by_stage"]
+        assert len(peak) == row["num_stages"]
+        assert all(isinstance(n, int) and n > 0 for n in peak)
+    assert one_device["speedup"] is None
+    speedup = one_device["step_seconds"] / pipelined["step_seconds"]
+    assert pipelined["speedup"] == pytest.approx(speedup)
+    assert run.stdout.count("| lingvo_pipe ") == 2
+    assert (len(rows) == 2) == ("--torch_python=PATH" in run.stdout)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--output=absent/table.json"], "absent/table.json (No such file"),
+        (["--output=."], "that is a directory"),
+        (["--only=gpipe_"], "got 'gpipe_'. The names are:\n  lingvo_pipe L=2 K=1"),
+        (["--torch_python=/bin/false"], "got /bin/false, which cannot"),
+        (["--torch_python=absent"], "got absent, which cannot"),
+        (["quick"], "must be flags, with --; got ['quick']"),
+    ],
+)
+def test_refuses(tmp_path: Path, flags: list[str], message: str) -> None:
+    run = _run(tmp_path, "--quick", *flags)
+    assert run.returncode == 1
+    assert run.stderr.startswith("error: ")
+    assert message in run.stderr
+    assert "round 1" not in run.stderr
+    assert not list(tmp_path.iterdir())

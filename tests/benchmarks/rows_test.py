@@ -1,0 +1,146 @@
+"""Rounds of measurements, and the rows and the table made of them."""
+
+import json
+from statistics import median
+
+import pytest
+
+from tools.benchmarks.configuration import Configuration, standard_configurations
+from tools.benchmarks.exchange import Report, Request
+from tools.benchmarks.rounds import Round, measure_rounds
+from tools.benchmarks.rows import Row, make_rows
+from tools.benchmarks.table import format_table
+
+CONFIGURATIONS = standard_configurations(2)
+
+
+def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Round]:
+    """Measured on a machine whose speed changes from each step to the next."""
+    runs = iter(range(1, 1000))
+
+    def run(request: Request) -> Report:
+        i = next(runs)
+        configuration = request.configuration
+        steps = [1 + (7 * i + 3 * j) % 11 for j in range(request.num_steps)]
+        return Report(
+            start_seconds=i % 5 + 1,
+            step_seconds=list(map(float, steps)),
+            peak_bytes_by_stage=[i] * configuration.num_stages,
+            loss=(loss_of or {}).get(configuration.system, 0.25),
+            other_cores=i / 10,
+        )
+
+    return measure_rounds(
+        CONFIGURATIONS, num_rounds, 3, cores=[0, 1, 2], run=run, say=lambda text: None
+    )
+
+
+def _row(rows: list[Row], configuration: Configuration) -> Row:
+    return next(row for row in rows if row.configuration == configuration)
+
+
+def test_every_other_round_runs_backwards() -> None:
+    orders = [list(measured) for measured in _rounds(3)]
+    assert orders == [CONFIGURATIONS, CONFIGURATIONS[::-1], CONFIGURATIONS]
+
+
+def test_a_pipeline_gets_a_core_a_device() -> None:
+    cores: dict[int, set[tuple[int, ...]]] = {}
+
+    def run(request: Request) -> Report:
+        num_devices = request.configuration.num_devices
+        cores.setdefault(num_devices, set()).add(request.cores)
+        return Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
+
+    measure_rounds(CONFIGURATIONS, 1, 1, [3, 5, 7], run, lambda text: None)
+    assert cores == {1: {(3,)}, 2: {(3, 5)}, 8: {(3, 5, 7)}, 16: {(3, 5, 7)}}
+
+
+def test_different_losses_are_no_comparison() -> None:
+    with pytest.raises(RuntimeError, match=r"same loss; .*torch.* is 0\.3"):
+        _rounds(1, loss_of={"torch": 0.3})
+
+
+@pytest.mark.parametrize("num_rounds", [1, 2, 5])
+def test_ratios_are_of_one_round(num_rounds: int) -> None:
+    rounds = _rounds(num_rounds)
+    rows = make_rows(rounds)
+    num_compared = {"speedup": 0, "torch": 0}
+    for row in rows:
+        if row.speedup:
+            num_compared["speedup"] += 1
+            expected = _ratios(rounds, row.configuration.on_one_device(), row)
+            assert row.speedup.median == median(1 / x for x in expected)
+            assert row.speedup.max == 1 / min(expected)
+        if row.step_over_torch:
+            num_compared["torch"] += 1
+            expected = _ratios(rounds, row.configuration.in_torch(), row)
+            assert row.step_over_torch.median == median(expected)
+            assert row.step_over_torch.min == min(expected)
+    pipelined = [c for c in CONFIGURATIONS if c.num_devices == 2]
+    torch = [c for c in CONFIGURATIONS if c.system == "torch"]
+    assert num_compared == {"speedup": len(pipelined), "torch": len(torch)}
+
+
+def _ratios(rounds: list[Round], other: Configuration, row: Row) -> list[float]:
+    return [
+        median(measured[row.configuration].step_seconds)
+        / median(measured[other].step_seconds)
+        for measured in rounds
+    ]
+
+
+def test_the_first_step_alone_has_no_step_time() -> None:
+    rows = [row.to_dict() for row in make_rows(_rounds(2))]
+    absent = [row["num_layers"] for row in rows if row["step_seconds"] is None]
+    assert absent == [64, 1024]
+    assert all(row["start_seconds"] for row in rows)
+
+
+def test_the_bound_is_what_the_bubble_leaves() -> None:
+    for row in make_rows(_rounds(1)):
+        if row.speedup_bound is not None:
+            num_micro_batches = row.configuration.num_micro_batches
+            bubble = 1 / (num_micro_batches + 1)  # of two devices
+            assert row.speedup_bound == pytest.approx(2 * (1 - bubble))
+
+
+def test_the_paper_speaks_of_recomputed_gpipe() -> None:
+    for row in make_rows(_rounds(1)):
+        bytes_by_stage = row.to_dict()["paper_bytes_by_stage"]
+        configuration = row.configuration
+        policy = configuration.schedule, configuration.recompute
+        assert (bytes_by_stage is not None) == (policy == ("gpipe", "always"))
+        if bytes_by_stage:
+            assert len(bytes_by_stage) == configuration.num_stages
+
+
+def test_more_stages_or_micro_batches_need_less_memory() -> None:
+    def paper_bytes(num_devices: int, num_micro_batches: int) -> int:
+        like = {"num_devices": num_devices, "num_micro_batches": num_micro_batches}
+        return next(
+            row["paper_bytes_by_stage"][0]
+            for row in rows
+            if row["paper_bytes_by_stage"] and like.items() <= row.items()
+        )
+
+    rows = [row.to_dict() for row in make_rows(_rounds(1))]
+    assert paper_bytes(1, 8) > paper_bytes(2, 8) > paper_bytes(2, 16)
+
+
+def test_rows_are_json() -> None:
+    rows = [row.to_dict() for row in make_rows(_rounds(1))]
+    assert len(json.loads(json.dumps(rows))) == len(CONFIGURATIONS)
+
+
+def test_the_table_has_a_line_a_row() -> None:
+    rows = make_rows(_rounds(2))
+    headings, rule, *lines = format_table(rows).splitlines()
+    assert len(lines) == len(rows)
+    assert len({len(line) for line in (headings, rule, *lines)}) == 1
+    for row, line in zip(rows, lines, strict=True):
+        start = row.start_seconds
+        assert start is not None
+        assert f"| {start.median:.1f}" in line
+        if start.min < start.max:
+            assert f"({start.min:.1f}-{start.max:.1f})" in line

@@ -1,0 +1,141 @@
+"""What is measured: systems, models, schedules and sizes. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from tools.benchmarks.workload import Workload
+
+System = Literal["lingvo_pipe", "torch"]
+Recompute = str | tuple[int, ...]
+
+_LAYERS_8 = Workload(num_layers=8, model_dim=256, batch_size=32, sequence_length=64)
+_LAYERS_64 = Workload(num_layers=64, model_dim=32, batch_size=64, sequence_length=16)
+_LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """One line of the table.
+
+    Attributes:
+        system: what trains.
+        workload: what is trained.
+        num_devices: K.
+        num_micro_batches: M.
+        schedule: its name.
+        recompute: a policy, or the layers that are recomputed.
+        stages_per_device: V.
+        only_start: whether the first step alone is run.
+    """
+
+    system: System
+    workload: Workload
+    num_devices: int
+    num_micro_batches: int
+    schedule: str = "gpipe"
+    recompute: Recompute = "always"
+    stages_per_device: int = 1
+    only_start: bool = False
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Configuration:
+        """The inverse of `dataclasses.asdict`, also after a way through JSON."""
+        recompute = fields["recompute"]
+        if not isinstance(recompute, str):
+            recompute = tuple(recompute)
+        workload = Workload(**fields["workload"])
+        return cls(**(fields | {"workload": workload, "recompute": recompute}))
+
+    @property
+    def num_stages(self) -> int:
+        """K·V."""
+        return self.num_devices * self.stages_per_device
+
+    @property
+    def recompute_text(self) -> str:
+        """The policy, or the layers."""
+        if isinstance(self.recompute, str):
+            return self.recompute
+        return ",".join(map(str, self.recompute))
+
+    @property
+    def name(self) -> str:
+        """What --only selects by."""
+        return (
+            f"{self.system} L={self.workload.num_layers} K={self.num_devices} "
+            f"M={self.num_micro_batches} {self.schedule} {self.recompute_text}"
+        )
+
+    def on_one_device(self) -> Configuration:
+        """The same without parallelism."""
+        return dataclasses.replace(self, num_devices=1)
+
+    def in_torch(self) -> Configuration:
+        """The same in PyTorch."""
+        return dataclasses.replace(self, system="torch")
+
+
+def standard_configurations(num_devices: int) -> list[Configuration]:
+    """The whole table; what is compared stands side by side.
+
+    Args:
+        num_devices: K of the pipelines whose steps are timed.
+    """
+    every_other = tuple(range(0, _LAYERS_8.num_layers, 2))
+    by_num_micro_batches: dict[int, list[tuple[str, Recompute]]] = {
+        8: [
+            ("gpipe", "always"),
+            ("gpipe", "never"),
+            ("gpipe", "except_last"),
+            ("gpipe", every_other),
+            ("1f1b", "always"),
+            ("1f1b", "never"),
+            ("interleaved", "always"),
+            ("interleaved", "never"),
+            ("zero_bubble", "never"),
+        ],
+        16: [
+            ("gpipe", "always"),
+            ("gpipe", "never"),
+            ("1f1b", "always"),
+            ("interleaved", "always"),
+            ("zero_bubble", "never"),
+        ],
+    }
+    configurations = []
+    for num_micro_batches, variants in by_num_micro_batches.items():
+        for schedule, recompute in variants:
+            pipelined = Configuration(
+                "lingvo_pipe",
+                _LAYERS_8,
+                num_devices,
+                num_micro_batches,
+                schedule,
+                recompute,
+                stages_per_device=2 if schedule == "interleaved" else 1,
+            )
+            configurations += _compared(pipelined)
+    return [
+        *configurations,
+        Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True),
+        Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True),
+    ]
+
+
+def quick_configurations(num_devices: int) -> list[Configuration]:
+    """One small pipeline, to see that everything runs: its times say nothing."""
+    workload = Workload(
+        num_layers=num_devices, model_dim=8, batch_size=8, sequence_length=4
+    )
+    return _compared(Configuration("lingvo_pipe", workload, num_devices, 4))
+
+
+def _compared(pipelined: Configuration) -> list[Configuration]:
+    """A pipeline between what it is compared with."""
+    configurations = [pipelined.on_one_device(), pipelined]
+    if pipelined.schedule == "gpipe" and pipelined.recompute in ("always", "never"):
+        torch = pipelined.in_torch()
+        configurations += [torch, torch.on_one_device()]
+    return configurations

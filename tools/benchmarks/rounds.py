@@ -1,0 +1,82 @@
+"""Measures all configurations several times, in turns.
+
+A machine's speed changes within minutes, so only what was measured in the same round is
+compared. Every second round runs backwards: what became slower or faster on the way
+favours neither side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from tools.benchmarks.configuration import Configuration
+from tools.benchmarks.exchange import Report, Request
+
+Round = Mapping[Configuration, Report]
+
+_LOSS_TOLERANCE = 1e-4
+
+
+def measure_rounds(
+    configurations: Sequence[Configuration],
+    num_rounds: int,
+    num_steps: int,
+    cores: Sequence[int],
+    run: Callable[[Request], Report],
+    say: Callable[[str], None],
+) -> list[Round]:
+    """Measures every configuration once a round.
+
+    Args:
+        configurations: what to measure.
+        num_rounds: how often.
+        num_steps: how many steps to time each time.
+        cores: the cores there are; a pipeline gets as many of them as it has devices.
+        run: measures one configuration.
+        say: told of the progress.
+
+    Raises:
+        RuntimeError: if two that train the same model compute different losses.
+    """
+    rounds: list[Round] = []
+    for i in range(num_rounds):
+        measured: dict[Configuration, Report] = {}
+        for configuration in configurations[:: -1 if i % 2 else 1]:
+            request = Request(
+                configuration,
+                num_steps=0 if configuration.only_start else num_steps,
+                with_peak=i == 0,
+                cores=tuple(cores[: configuration.num_devices]),
+            )
+            report = run(request)
+            measured[configuration] = report
+            say(
+                f"round {i + 1} of {num_rounds}, {len(measured)} of "
+                f"{len(configurations)}: {configuration.name}: {_summary(report)}"
+            )
+        _check_losses(measured)
+        rounds.append(measured)
+    return rounds
+
+
+def _summary(report: Report) -> str:
+    summary = f"start {report.start_seconds:.2f} s"
+    if not report.step_seconds:
+        return summary
+    steps = ", ".join(f"{seconds:.3f}" for seconds in report.step_seconds)
+    return f"{summary}, steps {steps}; {report.other_cores:.1f} cores used by others"
+
+
+def _check_losses(measured: Round) -> None:
+    """After as many steps on the same batch the losses must agree."""
+    first: dict[tuple, tuple[Configuration, float]] = {}
+    for configuration, report in measured.items():
+        assert report.loss is not None
+        key = configuration.workload, len(report.step_seconds)
+        other, loss = first.setdefault(key, (configuration, report.loss))
+        if not math.isclose(loss, report.loss, rel_tol=_LOSS_TOLERANCE):
+            raise RuntimeError(
+                "What is compared must compute the same loss; that of "
+                f"{configuration.name} is {report.loss}, that of {other.name} {loss}."
+            )

@@ -1,0 +1,127 @@
+"""From what was measured to the rows of the table. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+from tools.benchmarks.configuration import Configuration
+from tools.benchmarks.exchange import Report
+from tools.benchmarks.paper import paper_bytes_by_stage
+from tools.benchmarks.rounds import Round
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A quantity over the rounds."""
+
+    median: float
+    min: float
+    max: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A configuration and what was measured of it; None: not applicable.
+
+    Attributes:
+        configuration: what was measured.
+        step_seconds: of a step; each round counts with the median of its steps.
+        speedup: how many times faster it is than one device.
+        step_over_torch: its step's time over PyTorch's.
+        start_seconds: from before the pipeline is built to the end of the first step.
+        peak_bytes_by_stage: weights, gradients and what is kept; stages that share a
+            device count as one.
+        other_cores: how many of its cores other programs kept busy during its steps.
+    """
+
+    configuration: Configuration
+    step_seconds: Spread | None
+    speedup: Spread | None
+    step_over_torch: Spread | None
+    start_seconds: Spread | None
+    peak_bytes_by_stage: list[int] | None
+    other_cores: Spread | None
+
+    @property
+    def speedup_bound(self) -> float | None:
+        """K·M / (M + K - 1), what GPipe's bubble leaves; None: there is no speed-up."""
+        if self.speedup is None:
+            return None
+        num_devices = self.configuration.num_devices
+        num_micro_batches = self.configuration.num_micro_batches
+        return num_devices * num_micro_batches / (num_micro_batches + num_devices - 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: medians under the quantities' names, and `_min` and `_max`."""
+        configuration = self.configuration
+        workload = configuration.workload
+        return {
+            "system": configuration.system,
+            "num_layers": workload.num_layers,
+            "model_dim": workload.model_dim,
+            "batch_size": workload.batch_size,
+            "sequence_length": workload.sequence_length,
+            "num_devices": configuration.num_devices,
+            "num_stages": configuration.num_stages,
+            "num_micro_batches": configuration.num_micro_batches,
+            "schedule": configuration.schedule,
+            "recompute": configuration.recompute,
+            **_flat("step_seconds", self.step_seconds),
+            **_flat("speedup", self.speedup),
+            "speedup_bound": self.speedup_bound,
+            **_flat("step_over_torch", self.step_over_torch),
+            **_flat("start_seconds", self.start_seconds),
+            "peak_bytes_by_stage": self.peak_bytes_by_stage,
+            "paper_bytes_by_stage": paper_bytes_by_stage(configuration),
+            **_flat("other_cores", self.other_cores),
+        }
+
+
+def make_rows(rounds: Sequence[Round]) -> list[Row]:
+    """One row a configuration, in the order of the first round."""
+    return [_row(configuration, rounds) for configuration in rounds[0]]
+
+
+def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
+    own = [measured[configuration] for measured in rounds]
+    over_torch = _step_ratio(rounds, configuration, configuration.in_torch())
+    return Row(
+        configuration=configuration,
+        step_seconds=_spread(_step(report) for report in own if report.step_seconds),
+        speedup=_step_ratio(rounds, configuration.on_one_device(), configuration),
+        step_over_torch=over_torch,
+        start_seconds=_spread(report.start_seconds for report in own),
+        peak_bytes_by_stage=own[0].peak_bytes_by_stage,
+        other_cores=_spread(
+            report.other_cores for report in own if report.step_seconds
+        ),
+    )
+
+
+def _step(report: Report) -> float:
+    return median(report.step_seconds)
+
+
+def _step_ratio(
+    rounds: Sequence[Round], numerator: Configuration, denominator: Configuration
+) -> Spread | None:
+    """Of the steps' times, each round's own; None: of a thing to itself, or unknown."""
+    if numerator == denominator or not {numerator, denominator} <= set(rounds[0]):
+        return None
+    return _spread(_step(r[numerator]) / _step(r[denominator]) for r in rounds)
+
+
+def _spread(values: Iterable[float]) -> Spread | None:
+    values = list(values)
+    return Spread(median(values), min(values), max(values)) if values else None
+
+
+def _flat(name: str, spread: Spread | None) -> dict[str, float | None]:
+    return {
+        name: spread.median if spread else None,
+        f"{name}_min": spread.min if spread else None,
+        f"{name}_max": spread.max if spread else None,
+    }
