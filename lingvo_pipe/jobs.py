@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.pipeline.cluster import lost_workers_named
-from lingvo_pipe.pipeline.devices import initialize_devices
-from lingvo_pipe.pipeline.partition import is_count, resolve_ends
+from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.splitting.partition import is_count, resolve_ends
 from lingvo_pipe.training.inspect_model import describe, pipeline_input_shapes
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.training_loop import train

@@ -17,8 +17,8 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from lingvo_pipe.fault_line import fault_line
-from lingvo_pipe.pipeline.cluster_spec import checked_task, parse_cluster_spec
-from lingvo_pipe.pipeline.device_names import parse_devices
+from lingvo_pipe.pipeline.devices.cluster_spec import checked_task, parse_cluster_spec
+from lingvo_pipe.pipeline.devices.device_names import parse_devices
 from lingvo_pipe.quiet_startup import quiet_startup
 
 FLAGS = flags.FLAGS
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
         if FLAGS.job == "worker":
             task = checked_task(FLAGS.task, workers)
             with quiet_startup():
-                from lingvo_pipe.pipeline.worker import serve
+                from lingvo_pipe.pipeline.devices.worker import serve
             serve(workers, task)
             return
         devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)

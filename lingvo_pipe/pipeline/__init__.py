@@ -1,1 +1,1 @@
-"""Pipelines: schedules as data, and the graph emitted from them."""
+"""Pipelines of layers on several devices."""

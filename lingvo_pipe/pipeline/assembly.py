@@ -17,19 +17,19 @@ from lingvo_pipe.layers import random_streams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.dataflow import Call, needs_gradient
-from lingvo_pipe.pipeline.layer_function import LayerFunctions
-from lingvo_pipe.pipeline.loss_function import LossFunction, trace_loss
-from lingvo_pipe.pipeline.optional_nest import (
+from lingvo_pipe.optional_nest import (
     map_present,
     pack_present,
     present,
     spec_of,
 )
-from lingvo_pipe.pipeline.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.phases import Compilation, Phases
-from lingvo_pipe.pipeline.stage_call import StageCall
-from lingvo_pipe.pipeline.trace import Surroundings, Trace
+from lingvo_pipe.pipeline.loops.dataflow import Call, needs_gradient
+from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, trace_loss
+from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
+from lingvo_pipe.pipeline.tracing.trace import Surroundings, Trace
 
 
 class Assembly:

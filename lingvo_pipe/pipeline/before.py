@@ -15,7 +15,7 @@ from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.pipeline.trace import is_differentiable
+from lingvo_pipe.pipeline.tracing.trace import is_differentiable
 
 
 class Before:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.packing import Handles
-from lingvo_pipe.pipeline.stage import Stage
-from lingvo_pipe.pipeline.stage_call import StageCall, StashSlot, Values
-from lingvo_pipe.pipeline.trace import Surroundings
+from lingvo_pipe.pipeline.loops.packing import Handles
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
+from lingvo_pipe.pipeline.tracing.trace import Surroundings
 
 # The slot in a stash of one.
 _FIRST = 0

@@ -9,14 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.loss_function import LossFunction
 from lingvo_pipe.pipeline.pipeline_function import (
     PipelineFunction,
     specs_for_any_number,
 )
 from lingvo_pipe.pipeline.plan import Plan
-from lingvo_pipe.pipeline.schedule import Schedule
-from lingvo_pipe.pipeline.table import Table, make_tables
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.table import Table, make_tables
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 # Beyond so many it looks like an oversight; a training and its evaluation make two.
 _MANY = 8

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import row_dim
-from lingvo_pipe.pipeline.optional_nest import map_present, present
+from lingvo_pipe.optional_nest import map_present, present
 
 
 def as_tensors(batch: Any, where: str) -> Any:

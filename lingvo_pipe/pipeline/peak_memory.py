@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.slots import Kept
 from lingvo_pipe.pipeline.simulation.peak_stash import peak_stash_bytes
-from lingvo_pipe.pipeline.slots import Kept
-from lingvo_pipe.pipeline.stage import Stage
 
 
 def peak_bytes(

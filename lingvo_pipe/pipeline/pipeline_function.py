@@ -14,28 +14,28 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.assembly import Assembly, sums_of
-from lingvo_pipe.pipeline.devices import loop_device
-from lingvo_pipe.pipeline.diagnosis import diagnose
-from lingvo_pipe.pipeline.emit import Emitter
-from lingvo_pipe.pipeline.layer_function import LayerFunctions
-from lingvo_pipe.pipeline.optional_nest import (
+from lingvo_pipe.optional_nest import (
     map_present,
     pack_present,
     present,
     spec_of,
 )
+from lingvo_pipe.pipeline.assembly import Assembly, sums_of
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
+from lingvo_pipe.pipeline.diagnosis import diagnose
+from lingvo_pipe.pipeline.loops.emit import Emitter
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.totals import finish_total
+from lingvo_pipe.pipeline.loops.turns import take_turns
 from lingvo_pipe.pipeline.peak_memory import peak_bytes
-from lingvo_pipe.pipeline.phases import compilation
 from lingvo_pipe.pipeline.plan import Plan, by_stage
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.side_losses import has_side_losses, loss_scale
-from lingvo_pipe.pipeline.stage import Stage
-from lingvo_pipe.pipeline.stage_call import StageCall
-from lingvo_pipe.pipeline.table import Table
-from lingvo_pipe.pipeline.totals import finish_total
-from lingvo_pipe.pipeline.trace import Surroundings, is_differentiable
-from lingvo_pipe.pipeline.turns import take_turns
+from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.tracing.phases import compilation
+from lingvo_pipe.pipeline.tracing.trace import Surroundings, is_differentiable
 
 # Arguments of a run that are stacked by micro-batch.
 _BY_MICRO_BATCH = (

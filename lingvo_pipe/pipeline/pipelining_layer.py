@@ -21,9 +21,7 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.tied_variables import tying
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.before import Before
-from lingvo_pipe.pipeline.check import check
-from lingvo_pipe.pipeline.devices import must_compile
-from lingvo_pipe.pipeline.loss_function import LossFunction
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.pipelining_params import (
@@ -32,8 +30,10 @@ from lingvo_pipe.pipeline.pipelining_params import (
 )
 from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.runs import Runs
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.tied_gradients import sum_tied
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 
 class PipeliningLayer(BaseLayer):

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.pipeline.cell_costs import cell_costs
-from lingvo_pipe.pipeline.devices import stage_devices
-from lingvo_pipe.pipeline.partition import is_count, resolve_ends
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from lingvo_pipe.pipeline.splitting.partition import is_count, resolve_ends
 
 
 def define_pipelining_params(p: hyperparams.Params) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.pipeline.loss_function import LossFunction
-from lingvo_pipe.pipeline.table import Table
+from lingvo_pipe.pipeline.schedules.table import Table
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,14 +14,14 @@ import tensorflow as tf
 from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.optional_nest import map_present, pack_present, present
 from lingvo_pipe.pipeline.function_cache import FunctionCache
-from lingvo_pipe.pipeline.loss_function import LossFunction
-from lingvo_pipe.pipeline.optional_nest import map_present, pack_present, present
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
 from lingvo_pipe.pipeline.plan import Plan, by_stage
-from lingvo_pipe.pipeline.schedule import Schedule
-from lingvo_pipe.pipeline.table import make_tables
-from lingvo_pipe.pipeline.trace import is_differentiable
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.table import make_tables
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.trace import is_differentiable
 
 
 class Runs:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.cut import CutGraph
-from lingvo_pipe.pipeline.optional_nest import present
-from lingvo_pipe.pipeline.trace import Surroundings, Trace
+from lingvo_pipe.optional_nest import present
+from lingvo_pipe.pipeline.tracing.cut import CutGraph
+from lingvo_pipe.pipeline.tracing.trace import Surroundings, Trace
 
 
 def has_side_losses(traces: list[Trace]) -> bool:

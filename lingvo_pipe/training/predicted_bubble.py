@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.cell_costs import cell_costs
+from lingvo_pipe.optional_nest import map_present
 from lingvo_pipe.pipeline.micro_batches import cut_batch
-from lingvo_pipe.pipeline.optional_nest import map_present
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.training.base_task import BaseTask
 
 # A backward pass has two products of matrices for each that its forward pass has.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.chrome_trace import chrome_trace
 from lingvo_pipe.pipeline.simulation.comparison import compare
 from lingvo_pipe.pipeline.simulation.fitted_costs import fitted_costs

@@ -11,7 +11,7 @@ import tqdm
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.device_names import short_name
+from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation

@@ -17,7 +17,7 @@ from lingvo_pipe.layers.convolution import DepthwiseConv2DLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.weight_init import WeightInit, fans, initial_value
 from lingvo_pipe.layers.weight_params import WeightParams
-from lingvo_pipe.pipeline.devices import initialize_devices
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 
 SHAPE = [3, 2, 40, 90]
 FAN_IN, FAN_OUT = 240, 540

@@ -19,7 +19,7 @@ from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 
 NUM_CLASSES = 3
 

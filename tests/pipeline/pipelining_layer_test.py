@@ -12,8 +12,8 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from tests.pipeline.example_layers import (
     gradients,
     image_batch,

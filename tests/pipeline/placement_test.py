@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels  # There is no public way to ask.
 
 from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.pipeline import devices
-from lingvo_pipe.pipeline.device_names import device_names
-from lingvo_pipe.pipeline.devices import loop_device
+from lingvo_pipe.pipeline.devices import stage_devices
+from lingvo_pipe.pipeline.devices.device_names import device_names
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     image_batch,
@@ -107,7 +107,7 @@ def places(request: pytest.FixtureRequest) -> list[str]:
 @pytest.fixture(scope="module", params=MODELS)
 def emitted(places: list[str], request: pytest.FixtureRequest) -> Emitted:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "_check_present", lambda names: None)
+        patch.setattr(stage_devices, "_check_present", lambda names: None)
         return Emitted(places, request.param)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.optional_nest import map_present
+from lingvo_pipe.optional_nest import map_present
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import loss_fn, plain_outputs
 

@@ -14,7 +14,7 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.optional_nest import present
+from lingvo_pipe.optional_nest import present
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     gradients,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.pipeline import phases, pipeline_function
+from lingvo_pipe.pipeline import pipeline_function
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.tracing import phases
 from tests.pipeline.example_layers import (
     gradients,
     image_batch,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.free_ports import free_ports
+from tests.pipeline.devices.free_ports import free_ports
 from tests.trainer.command_line import CommandLine, saved_variables
 
 STEPS = 3

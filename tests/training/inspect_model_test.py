@@ -9,7 +9,7 @@ from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline import devices  # noqa: F401  Asks for several of them.
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.inspect_model import describe
 
 

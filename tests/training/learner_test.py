@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.pipeline import devices  # noqa: F401  Asks for several of them.
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
 from lingvo_pipe.training.learner import Learner, define_learner_params
 

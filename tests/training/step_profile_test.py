@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.comparison import compare
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts

@@ -14,7 +14,7 @@ from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline import devices  # noqa: F401  Asks for several of them.
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.run_directory import RunDirectory

@@ -8,7 +8,7 @@ from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline import devices  # noqa: F401  Asks for several of them.
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.metrics_log import read_metrics

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.devices import initialize_devices
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request

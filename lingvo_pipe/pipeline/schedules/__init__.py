@@ -1,0 +1,1 @@
+"""Schedules as data: made, checked, and given places for what they keep. Pure."""

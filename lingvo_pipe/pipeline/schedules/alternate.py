@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.schedule import Op
+from lingvo_pipe.pipeline.schedules.schedule import Op
 
 
 def alternate(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.pipeline.check import check
-from lingvo_pipe.pipeline.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 

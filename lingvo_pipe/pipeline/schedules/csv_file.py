@@ -17,8 +17,8 @@ import os
 import re
 from pathlib import Path
 
-from lingvo_pipe.pipeline.fault_list import listed
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.fault_list import listed
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 _CELL = re.compile(r"([A-Z])([0-9]+)\.([0-9]+)")
 _KINDS = {kind.value: kind for kind in Kind}

@@ -13,7 +13,7 @@ with recomputation that is the inputs of its stage alone.
 
 from __future__ import annotations
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 
 

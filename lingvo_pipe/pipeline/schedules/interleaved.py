@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import itertools
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.alternate import alternate
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 
 

@@ -13,8 +13,8 @@ of the mini-batch it drains ("with flush"), so all passes see the same weights.
 
 from __future__ import annotations
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.alternate import alternate
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 
 

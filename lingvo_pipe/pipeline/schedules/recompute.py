@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 POLICIES = ("always", "except_last", "never")
 

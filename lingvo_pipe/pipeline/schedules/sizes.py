@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lingvo_pipe.pipeline.partition import is_count
+from lingvo_pipe.pipeline.splitting.partition import is_count
 
 
 def check_sizes(**sizes: int) -> None:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:

@@ -25,7 +25,7 @@ import itertools
 from collections import defaultdict
 from statistics import fmean
 
-from lingvo_pipe.pipeline.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.fitted_costs import fitted_costs
 from lingvo_pipe.pipeline.simulation.simulate import simulate

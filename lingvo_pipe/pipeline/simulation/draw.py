@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lingvo_pipe.pipeline.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 Color = tuple[float, float, float]

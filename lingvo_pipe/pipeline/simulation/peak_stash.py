@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lingvo_pipe.pipeline.schedule import Schedule
-from lingvo_pipe.pipeline.slots import Kept, kept_over_time
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.slots import Kept, kept_over_time
 
 
 def peak_stash_bytes(

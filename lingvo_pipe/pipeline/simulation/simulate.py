@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lingvo_pipe.pipeline.check import check
-from lingvo_pipe.pipeline.schedule import Op, Schedule
+from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 

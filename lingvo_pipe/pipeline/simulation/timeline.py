@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.schedule import Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule
 
 
 class TimedOp(NamedTuple):

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.csv_file import (
     format_csv,
     parse_csv,
     read_csv,
     write_csv,
 )
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.every_schedule import every_schedule
 
 F, R, B, W = Kind

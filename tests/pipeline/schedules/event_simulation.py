@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def makespan(schedule: Schedule, costs: Mapping[Kind, int]) -> int:

@@ -1,7 +1,7 @@
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind
 from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import SIZES
 

@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
-from lingvo_pipe.pipeline.slots import peak_kept
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.schedules.slots import peak_kept
 from tests.pipeline.schedules.event_simulation import bubble, makespan
 from tests.pipeline.schedules.every_schedule import SIZES
 

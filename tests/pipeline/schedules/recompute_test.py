@@ -2,12 +2,12 @@ import itertools
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.slots import NumKept, peak_kept
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
-from lingvo_pipe.pipeline.slots import NumKept, peak_kept
 from tests.pipeline.schedules.every_schedule import plain_schedules
 
 

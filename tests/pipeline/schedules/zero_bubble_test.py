@@ -1,9 +1,9 @@
 import itertools
 
-from lingvo_pipe.pipeline.schedule import Kind
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.schedules.slots import peak_kept
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
-from lingvo_pipe.pipeline.slots import peak_kept
 from tests.pipeline.schedules.event_simulation import bubble, makespan
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)

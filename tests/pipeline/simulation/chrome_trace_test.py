@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 from lingvo_pipe.pipeline.simulation.chrome_trace import chrome_trace
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 

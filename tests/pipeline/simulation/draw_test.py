@@ -8,10 +8,10 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from lingvo_pipe.pipeline.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.costs import Costs
 from lingvo_pipe.pipeline.simulation.draw import draw_timelines

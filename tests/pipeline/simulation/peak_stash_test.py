@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.slots import Kept
 from lingvo_pipe.pipeline.simulation.peak_stash import peak_stash_bytes
-from lingvo_pipe.pipeline.slots import Kept
 from tests.pipeline.simulation.random_schedules import random_schedule
 
 STAGE = {Kept.INPUTS: 1, Kept.RESIDUALS: 100}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 

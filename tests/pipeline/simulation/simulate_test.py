@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate

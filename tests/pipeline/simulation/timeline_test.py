@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedule import Kind, Op
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 from tests.pipeline.simulation.random_schedules import random_costs, random_schedule

@@ -1,0 +1,1 @@
+"""Devices by their names: of this process, and of workers."""

@@ -1,0 +1,194 @@
+"""The devices that stages run on.
+
+A device is named as TensorFlow names it, `cpu:0` or `gpu:1`; one of a worker task
+`worker:0/gpu:1`. On a machine without accelerators logical CPU devices of one core each
+stand in, so that every pipeline can be run and tested anywhere.
+
+Stages may run on devices of different kinds. The bytes of results are the same for all
+placements on devices of one kind.
+
+A TPU runs what XLA has compiled and nothing else: neither loops that exchange messages
+nor what they keep. So the loop of a TPU's stage runs on its host, and calls functions
+on the TPU. This is built as TensorFlow documents it and was never run on a TPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.devices.cluster import connect
+from lingvo_pipe.pipeline.devices.device_names import (
+    KINDS,
+    DeviceName,
+    checked_number,
+    device_name,
+    device_names,
+)
+
+_ACCELERATORS = [kind for kind in KINDS if kind != "CPU"]
+
+
+def initialize_devices(
+    wanted: int | Sequence[str], workers: Sequence[str] = ()
+) -> list[str]:
+    """Prepares the devices of this process and its workers, once, first of all.
+
+    Operations get one thread each, for the parallelism is that between the devices,
+    and results then do not depend on the number of cores. The graph optimizer is
+    switched off: it rewrites sums differently for each number of stages, which costs
+    the last bit.
+
+    Args:
+        wanted: as from `parse_devices`; a number means so many GPUs if the machine has
+            any, else logical CPU devices.
+        workers: addresses of worker 0, 1, ..., each `host:port`.
+
+    Returns:
+        Full device names, one for each stage.
+
+    Raises:
+        ValueError: if these are no devices, or not present.
+        ConnectionError: if workers can't be reached.
+        RuntimeError: if TensorFlow has run something before, on other devices.
+    """
+    if isinstance(wanted, int):
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        wanted = [f"{kind}:{i}" for i in range(checked_number(wanted))]
+    names = device_names(wanted)
+    _check_tasks(names, workers)
+    local = [name for name in names if name.worker is None]
+    _check_accelerators(local)
+    _configure(local)
+    if workers:
+        connect(workers)
+        _check_present([name.full for name in names])
+    if any(name.kind == "TPU" for name in names):
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    return [name.full for name in names]
+
+
+def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
+    """Full names of the devices that stages run on.
+
+    Args:
+        names: one for each stage, as in `cpu:0` or full; None: the first of this
+            process's GPUs, or of its CPU devices if it has no GPU.
+        num_stages: K.
+
+    Raises:
+        ValueError: if there are not K of them, or some are not present.
+    """
+    if names is None:
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        local = [name for name in _present(kind) if name.worker is None]
+        if len(local) < num_stages:
+            raise ValueError(
+                f"Each stage needs a device of its own; there are {num_stages} stages "
+                f"and {len(local)} {kind} devices. Call initialize_devices"
+                f"({num_stages}) first, or use fewer stages."
+            )
+        return [name.full for name in local[:num_stages]]
+    if not isinstance(names, (list, tuple)):
+        raise ValueError(f"devices must be a list of names; got {names!r}.")
+    if len(names) != num_stages:
+        raise ValueError(
+            f"Each stage needs a device of its own; there are {num_stages} stages and "
+            f"{len(names)} devices: {list(names)}. Change splits or devices."
+        )
+    full = [name.full for name in device_names(names)]
+    _check_present(full)
+    return full
+
+
+def must_compile(device: str) -> bool:
+    """Whether a device runs only what XLA has compiled."""
+    return device_name(device).kind == "TPU"
+
+
+def loop_device(device: str) -> str:
+    """Where the loop of a stage on `device` runs: there, or on its host."""
+    name = device_name(device)
+    return (name.host if must_compile(device) else name).full
+
+
+def _check_tasks(names: Sequence[DeviceName], workers: Sequence[str]) -> None:
+    """Raises ValueError unless names and workers belong together."""
+    remote = [name for name in names if name.worker is not None]
+    if workers and not remote:
+        raise ValueError(
+            "With workers, devices must be named, some of them theirs; got "
+            f"{[name.short for name in names]}. For example: --devices="
+            + ",".join(f"worker:{task}/cpu:0" for task in range(len(workers)))
+        )
+    absent = [n.short for n in remote if (n.worker or 0) >= len(workers)]
+    if absent:
+        raise ValueError(
+            f"Devices of workers need workers; {absent} are of none of the "
+            f"{len(workers)} there are. Give all addresses: --cluster_spec="
+            "worker=host1:port1,host2:port2."
+        )
+    tpus = [name.short for name in remote if name.kind == "TPU"]
+    if tpus:
+        raise ValueError(
+            f"TPUs must be those of the trainer's machine; {tpus} are workers'. Run "
+            "the trainer there."
+        )
+
+
+def _check_accelerators(names: Sequence[DeviceName]) -> None:
+    """Raises ValueError if this machine has not all of them."""
+    for kind in _ACCELERATORS:
+        num_present = len(tf.config.list_physical_devices(kind))
+        absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
+        if absent:
+            raise ValueError(
+                f"Devices must be present; this machine has {num_present} {kind}s, so "
+                f"there is no {', '.join(absent)}. Ask for fewer, or for CPU devices: "
+                f"cpu:0..cpu:{len(names) - 1}."
+            )
+
+
+def _check_present(full: Sequence[str]) -> None:
+    present = _present()
+    absent = [name for name in device_names(full) if name not in present]
+    if absent:
+        raise ValueError(
+            f"Devices of stages must be present; {[name.short for name in absent]} are "
+            f"not. There are {[name.short for name in present]}; call "
+            "initialize_devices first for more CPU devices."
+        )
+
+
+def _present(kind: str | None = None) -> list[DeviceName]:
+    """The devices of this process, and of its workers, of one kind or all."""
+    return [
+        device_name(device.name)
+        for each in ([kind] if kind else KINDS)
+        for device in tf.config.list_logical_devices(each)
+    ]
+
+
+def _configure(local: Sequence[DeviceName]) -> None:
+    try:
+        _set_options(local)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "Devices must be initialized before TensorFlow runs anything; it has, with "
+            f"other devices or threads ({error}). Call initialize_devices first of all."
+        ) from error
+
+
+def _set_options(local: Sequence[DeviceName]) -> None:
+    num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(max(2, len(local)))
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus
+    )
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)

@@ -1,0 +1,1 @@
+"""One loop a device: stages that receive, run, keep and send."""

@@ -1,0 +1,158 @@
+r"""From a schedule to one TensorFlow graph.
+
+    device 0:  While over column 0  --Send/Recv--  device 1:  While over column 1  ...
+
+Each device runs one loop over its own column of the schedule, an int table fed as data:
+an iteration picks the operation's branch and runs it on the micro-batch that the table
+names. Stages exchange activations and gradients over channels, so a device waits for
+the messages it needs and for nothing else; the size of the graph depends neither on the
+number of micro-batches nor on the order of the operations.
+
+The loops stand side by side in one graph without automatic control dependencies, which
+would run them one after another: for ever, as each waits for its neighbour. So whatever
+must run within an iteration is tied to its results by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.loops.channel import Channel
+from lingvo_pipe.pipeline.loops.dataflow import Dataflow, Hop
+from lingvo_pipe.pipeline.loops.device_loop import DeviceLoop
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
+from lingvo_pipe.pipeline.loops.traffic import Traffic
+from lingvo_pipe.pipeline.schedules.table import Table
+
+
+class Emitter:
+    """Emits the loops of one schedule over given stages and devices."""
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        stages: Sequence[Stage],
+        devices: Sequence[str],
+        specs: Mapping[int, tf.TensorSpec],
+        outputs: Sequence[int],
+        seeded: Sequence[int],
+        input_gradients: Sequence[int],
+        channel_prefix: str,
+    ):
+        """Initialises the emitter.
+
+        Args:
+            tables: of each device.
+            stages: in order.
+            devices: full names of where the loops run, one for each stage.
+            specs: of all values, for one micro-batch.
+            outputs: the values that the last stage keeps.
+            seeded: the values whose gradients it is given.
+            input_gradients: the mini-batch's inputs whose gradients are wanted.
+            channel_prefix: unlike that of any other pipeline in the same step.
+        """
+        flow = Dataflow(
+            [[call.call for call in stage.calls] for stage in stages], outputs, seeded
+        )
+        self._devices = devices
+        forward = _channels(flow.forward, f"{channel_prefix}/value", devices, specs)
+        back = _channels(flow.backward, f"{channel_prefix}/gradient", devices, specs)
+        last = len(stages) - 1
+        self._runners = [
+            StageRunner(
+                stage,
+                Traffic(
+                    inputs=flow.inputs(k),
+                    receives=_ending(forward, k),
+                    sends=_beginning(forward, k),
+                    gradient_receives=_ending(back, k),
+                    gradient_sends=_beginning(back, k),
+                    outputs=outputs if k == last else [],
+                    seeded=seeded if k == last else [],
+                    input_gradients=flow.input_gradients(k, input_gradients),
+                ),
+                specs,
+                devices[k],
+            )
+            for k, stage in enumerate(stages)
+        ]
+        self._loops = [
+            DeviceLoop(
+                devices[table.branches[0].stage],
+                table.branches,
+                table.stashes,
+                dict(enumerate(self._runners)),
+            )
+            for table in tables
+        ]
+
+    def emit(self, arguments: NestedMap) -> NestedMap:
+        """Emits the loops into the current graph, one without automatic dependencies.
+
+        Args:
+            arguments: NestedMap of tensors or None:
+                tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
+                weights: for each stage, for each of its calls, a list.
+                step: [] integer or None.
+                first_examples: `[M]` int64, place in the mini-batch of each
+                    micro-batch's first example.
+                num_examples: `[M]` int32, how many of its rows are examples; or None.
+                loss_scale: [] or None.
+                batch: the mini-batch's inputs and targets by number of the value,
+                    stacked by micro-batch.
+                output_gradients: of the values that are seeded, stacked.
+
+        Returns:
+            NestedMap:
+                gradients: for each stage, for each call, totals as of `totals`; empty
+                    lists if the schedule has no backward.
+                sums: for each stage, for each call, totals of its sums.
+                outputs: the values that are kept, stacked by micro-batch.
+                input_gradients: dict by value, stacked by micro-batch.
+                times: for each device `[N, 3]` float64 seconds: when each operation
+                    began to wait, started and ended.
+        """
+        states: dict[int, NestedMap] = {}
+        times = []
+        for loop, table in zip(self._loops, arguments.tables, strict=True):
+            final = loop.emit(arguments, table, arguments.weights)
+            states.update(final.states)
+            times.append(final.times)
+        found = NestedMap(gradients=[], sums=[], input_gradients={}, times=times)
+        for k, runner in enumerate(self._runners):
+            with tf.device(self._devices[k]):
+                found.gradients.append(runner.final_gradients(states[k]))
+                found.sums.append(runner.final_sums(states[k]))
+                found.input_gradients.update(runner.stacked_input_gradients(states[k]))
+        with tf.device(self._devices[-1]):
+            found.outputs = self._runners[-1].stacked_outputs(states[len(states) - 1])
+        return found
+
+
+def _channels(
+    hops: Sequence[Hop],
+    prefix: str,
+    devices: Sequence[str],
+    specs: Mapping[int, tf.TensorSpec],
+) -> dict[Hop, Channel]:
+    return {
+        hop: Channel(
+            f"{prefix}/{hop.value}/{hop.source}/{hop.target}",
+            devices[hop.source],
+            devices[hop.target],
+            specs[hop.value],
+        )
+        for hop in hops
+    }
+
+
+def _ending(channels: Mapping[Hop, Channel], stage: int) -> dict[int, Channel]:
+    return {hop.value: c for hop, c in channels.items() if hop.target == stage}
+
+
+def _beginning(channels: Mapping[Hop, Channel], stage: int) -> dict[int, Channel]:
+    return {hop.value: c for hop, c in channels.items() if hop.source == stage}

@@ -1,0 +1,1 @@
+"""Which layers make up which stage, of what they cost."""

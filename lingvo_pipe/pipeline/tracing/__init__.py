@@ -1,0 +1,1 @@
+"""Forward passes with their gradients, traced together and cut into phases."""

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lingvo_pipe.pipeline.devices.cluster_spec import (
+    checked_task,
+    parse_cluster_spec,
+    split_address,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "workers"),
+    [
+        ("worker=localhost:2222", ["localhost:2222"]),
+        (" worker=a.b-c:1, 10.0.0.7:65535 ", ["a.b-c:1", "10.0.0.7:65535"]),
+        ("worker=[::1]:2222", ["[::1]:2222"]),
+    ],
+)
+def test_workers_are_addresses(text: str, workers: list[str]) -> None:
+    assert parse_cluster_spec(text) == workers
+
+
+def test_addresses_are_split() -> None:
+    assert split_address("a.b:22") == ("a.b", 22)
+    assert split_address("[::1]:22") == ("::1", 22)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a:1,b:1", "must name the job 'worker' and nothing else; got 'a:1,b:1'"),
+        ("workers=a:1", "Did you mean 'worker'? Write worker=host1:port1"),
+        ("worker=a:1@ps=b:1", "['a:1@ps=b:1'] in --cluster_spec are not"),
+        ("worker=a,b:x,c:1", "['a', 'b:x'] in --cluster_spec are not"),
+        ("worker=a:0,b:65536", "['a:0', 'b:65536'] in --cluster_spec are not"),
+        ("worker=", "[''] in --cluster_spec are not"),
+        ("worker=a:1,b:1,a:1", "['a:1'] stand twice"),
+    ],
+)
+def test_other_text_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        parse_cluster_spec(text)
+
+
+def test_tasks_are_those_of_the_cluster() -> None:
+    assert checked_task(1, ["a:1", "b:1"]) == 1
+    for task in (-1, 2):
+        with pytest.raises(ValueError, match=rf"the 2 workers.*0..1; got {task}"):
+            checked_task(task, ["a:1", "b:1"])

@@ -1,0 +1,138 @@
+"""What travels between stages, against running the calls one after another."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from lingvo_pipe.pipeline.loops.dataflow import Call, Dataflow, Hop, needs_gradient
+
+NUM_INPUTS = 3
+MODELS = range(60)
+
+
+def _model(seed: int) -> tuple[list[Call], list[int]]:
+    """Random calls, of which some skip layers and some hand values on; and outputs."""
+    draw = random.Random(seed)
+    calls: list[Call] = []
+    known, number = list(range(NUM_INPUTS)), NUM_INPUTS
+    for _ in range(draw.randint(1, 8)):
+        args = tuple(draw.choices(known, k=draw.randint(1, 4)))
+        uses = frozenset(v for v in args if draw.random() < 0.7)
+        gives = frozenset(v for v in uses if draw.random() < 0.7)
+        made = tuple(range(number, number + draw.randint(0, 2)))
+        number += len(made)
+        calls.append(Call(args, uses, made, gives))
+        # The mini-batch's inputs, what is made, and some of what is handed on.
+        known += [*made, *(v for v in args if draw.random() < 0.3)]
+    outputs = sorted(set(draw.choices(known[NUM_INPUTS:] or known, k=2)))
+    return calls, outputs
+
+
+def _splits(calls: Sequence[Call]) -> list[list[list[Call]]]:
+    """All ways to cut the calls into stages."""
+    inner = range(1, len(calls))
+    return [
+        [list(calls[a:b]) for a, b in itertools.pairwise([0, *ends, len(calls)])]
+        for num in range(len(calls))
+        for ends in itertools.combinations(inner, num)
+    ]
+
+
+@pytest.mark.parametrize("seed", MODELS)
+def test_every_stage_has_what_it_uses_when_it_runs(seed: int) -> None:
+    calls, outputs = _model(seed)
+    for stages in _splits(calls):
+        flow = Dataflow(stages, outputs)
+        has = [set(flow.inputs(k)) for k in range(len(stages))]
+        for k, own in enumerate(stages):
+            has[k] |= {hop.value for hop in flow.forward if hop.target == k}
+            for call in own:
+                assert call.uses <= has[k]
+                has[k].update(call.made)
+            assert all(hop.value in has[k] for hop in flow.forward if hop.source == k)
+        assert {v for v in outputs if v >= NUM_INPUTS} <= has[-1]
+
+
+@pytest.mark.parametrize("seed", MODELS)
+def test_nothing_travels_that_is_not_used_or_twice(seed: int) -> None:
+    calls, outputs = _model(seed)
+    for stages in _splits(calls):
+        flow = Dataflow(stages, outputs)
+        assert all(hop.source < hop.target for hop in flow.forward)
+        arrivals = [(hop.value, hop.target) for hop in flow.forward]
+        assert len(set(arrivals)) == len(arrivals)
+        for value, target in arrivals:
+            assert value >= NUM_INPUTS, "inputs of the mini-batch are there"
+            used = any(value in call.uses for call in stages[target])
+            assert used or (target == len(stages) - 1 and value in outputs)
+            assert not any(value in call.made for call in stages[target])
+
+
+@pytest.mark.parametrize("seed", MODELS)
+def test_parts_of_a_gradient_are_added_as_in_one_stage(seed: int) -> None:
+    """Last call first, after what is given for the output; and all reach its maker."""
+    calls, outputs = _model(seed)
+    for stages in _splits(calls):
+        flow = Dataflow(stages, outputs, seeded=outputs)
+        whole = _added_up(stages, flow, outputs)
+        assert whole == _added_up([calls], Dataflow([calls], outputs, outputs), outputs)
+
+
+def _added_up(
+    stages: list[list[Call]], flow: Dataflow, seeded: Sequence[int]
+) -> dict[int, list[object]]:
+    """The parts of each value's gradient, in order, where it is whole."""
+    whole: dict[int, list[object]] = {}
+    sent: dict[Hop, list[object]] = {}
+    for k in reversed(range(len(stages))):
+        parts = {hop.value: sent.pop(hop) for hop in flow.backward if hop.target == k}
+        if k == len(stages) - 1:
+            parts.update({value: ["seed"] for value in seeded})
+        for call in reversed(stages[k]):
+            for value in call.gives:
+                parts[value] = [*parts.get(value, []), call]
+        sent.update({h: parts[h.value] for h in flow.backward if h.source == k})
+        made = {value for call in stages[k] for value in call.made}
+        here = made.union(flow.input_gradients(k, range(NUM_INPUTS)))
+        whole.update({value: parts.get(value, []) for value in here})
+    assert not sent
+    return whole
+
+
+@pytest.mark.parametrize("seed", MODELS)
+def test_a_gradient_is_needed_where_something_trained_is_reached(seed: int) -> None:
+    calls, _ = _model(seed)
+    draw = random.Random(seed)
+    trained = [draw.random() < 0.3 for _ in calls]
+    wanted = [v for v in range(NUM_INPUTS) if draw.random() < 0.3]
+
+    def reaches(value: int) -> bool:
+        if value in wanted:
+            return True
+        makers = [i for i, call in enumerate(calls) if value in call.made]
+        return any(trained[i] or any(map(reaches, calls[i].gives)) for i in makers)
+
+    values = {*range(NUM_INPUTS), *(v for call in calls for v in call.made)}
+    needed = needs_gradient(zip(calls, trained, strict=True), wanted)
+    assert needed == {value for value in values if reaches(value)}
+
+
+def test_a_value_goes_straight_to_each_of_its_users() -> None:
+    def call(args: tuple[int, ...], uses: set[int], made: int) -> Call:
+        return Call(args, frozenset(uses), (made,), frozenset(uses))
+
+    stages = [
+        [call((0,), {0}, 1)],
+        [call((1,), {1}, 2)],
+        [call((1, 2), {2}, 3)],
+        [call((1, 3), {1, 3}, 4)],
+    ]
+    flow = Dataflow(stages)
+    a, b, c = (1, 2, 3)
+    assert flow.forward == [Hop(a, 0, 1), Hop(a, 1, 3), Hop(b, 1, 2), Hop(c, 2, 3)]
+    assert flow.backward == [Hop(a, 3, 1), Hop(a, 1, 0), Hop(b, 2, 1), Hop(c, 3, 2)]
+    assert flow.inputs(0) == [0]

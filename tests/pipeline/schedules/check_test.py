@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+
+import pytest
+
+from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.slots import peak_kept
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from tests.pipeline.schedules.every_schedule import every_schedule
+
+F, R, B, W = Kind
+
+
+def test_a_misplaced_operation_is_named() -> None:
+    schedule = Schedule(2, 1, ((Op(F, 0, 0), Op(B, 0, 0), Op(B, 0, 1)), (Op(F, 0, 1),)))
+    with pytest.raises(ValueError, match="device 1 .* stage 1 belongs to device 0"):
+        check(schedule)
+
+
+@pytest.mark.parametrize(
+    ("op", "words"), [(Op(F, 0, 7), "stages are 0..0"), (Op(F, 9, 0), "are 0..0")]
+)
+def test_operations_out_of_range_are_named(op: Op, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check(Schedule(1, 1, ((Op(F, 0, 0), Op(B, 0, 0), op),)))
+
+
+def test_every_missing_and_every_doubled_operation_is_named() -> None:
+    column = (Op(F, 0, 0), Op(F, 0, 0), Op(B, 0, 0))
+    with pytest.raises(ValueError, match="can't be run") as error:
+        check(Schedule(1, 2, (column,)))
+    text = str(error.value)
+    assert "the forward of micro-batch 0 on stage 0 stands 2 times" in text
+    assert "the forward of micro-batch 1 on stage 0 stands 0 times" in text
+    assert "the backward of micro-batch 1 on stage 0 stands 0 times" in text
+
+
+def test_many_faults_are_counted() -> None:
+    with pytest.raises(ValueError, match="; and 13 more faults.$"):
+        check(Schedule(2, 12, ((Op(F, 0, 0),), ())))
+
+
+@pytest.mark.parametrize("kind", [R, W], ids=str)
+def test_only_what_goes_backward_recomputes_or_has_weight_gradients(kind: Kind) -> None:
+    with pytest.raises(ValueError, match="backward .* stands 0 times instead of once"):
+        check(Schedule(1, 1, ((Op(F, 0, 0), Op(kind, 0, 0)),)))
+
+
+def test_weight_gradients_are_all_apart_or_none() -> None:
+    (column,) = zero_bubble(1, 3).columns
+    with pytest.raises(ValueError, match="weight gradient of micro-batch 2 on stage 0"):
+        check(Schedule(1, 3, (column[:-1],)))
+
+
+def test_a_second_recomputation_is_refused() -> None:
+    column = (Op(F, 0, 0), Op(R, 0, 0), Op(R, 0, 0), Op(B, 0, 0))
+    with pytest.raises(ValueError, match="stands 2 times instead of at most once"):
+        check(Schedule(1, 1, (column,)))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        (Op(R, 0, 0), Op(F, 0, 0), Op(B, 0, 0)),
+        (Op(F, 0, 0), Op(B, 0, 0), Op(R, 0, 0)),
+    ],
+    ids=["before_forward", "after_backward"],
+)
+def test_a_recomputation_stands_between_forward_and_backward(
+    column: tuple[Op, ...],
+) -> None:
+    with pytest.raises(ValueError, match="waits forever"):
+        check(Schedule(1, 1, (column,)))
+
+
+def test_micro_batches_out_of_order_are_refused() -> None:
+    column = (Op(F, 0, 0), Op(F, 1, 0), Op(B, 1, 0), Op(B, 0, 0))
+    with pytest.raises(ValueError, match="ascending order"):
+        check(Schedule(1, 2, (column,)))
+
+
+def test_a_deadlock_is_explained() -> None:
+    columns = (
+        (Op(F, 0, 0), Op(B, 0, 0), Op(F, 1, 0), Op(B, 1, 0)),
+        (Op(F, 0, 1), Op(F, 1, 1), Op(B, 0, 1), Op(B, 1, 1)),
+    )
+    with pytest.raises(ValueError, match="waits forever") as error:
+        check(Schedule(2, 2, columns))
+    assert (
+        "device 0 waits forever in the backward of micro-batch 0 on stage 0 for the "
+        "backward of micro-batch 0 on stage 1" in str(error.value)
+    )
+
+
+def test_a_schedule_may_keep_what_it_keeps_and_no_less() -> None:
+    for _, schedule in every_schedule():
+        limits = [peak.residuals for peak in peak_kept(schedule)]
+        check(schedule, limits)
+        check(schedule, max(limits))
+        if schedule.has_backward:
+            device = len(limits) // 2
+            limits[device] -= 1
+            with pytest.raises(ValueError, match=f"run: device {device} may keep"):
+                check(schedule, limits)
+
+
+def test_the_operation_that_keeps_too_much_is_named() -> None:
+    with pytest.raises(ValueError, match="can't be run") as error:
+        check(gpipe(2, 4), max_kept=2)
+    for device in range(2):
+        assert (
+            f"device {device} may keep the residuals of 2 micro-batches, but has those "
+            f"of 3 after the forward of micro-batch 2 on stage {device}"
+        ) in str(error.value)
+    check(one_f_one_b(2, 4), max_kept=2)
+
+
+def test_a_limit_for_each_device_or_one_for_all() -> None:
+    with pytest.raises(ValueError, match=r"each of 2 devices; got \[1, 2, 3\]"):
+        check(gpipe(2, 1), max_kept=[1, 2, 3])
+
+
+def test_whatever_passes_runs_and_whatever_fails_does_not() -> None:
+    """Against brute force: neighbours in columns exchanged, then run with queues."""
+    rng = random.Random(0)
+    passed = refused = 0
+    for _, schedule in every_schedule():
+        if schedule.num_stages * schedule.num_micro_batches > 12:
+            continue
+        for _ in range(10):
+            columns = [list(column) for column in schedule.columns]
+            for column in columns:
+                for _ in range(rng.randrange(3) if len(column) > 1 else 0):
+                    i = rng.randrange(len(column) - 1)
+                    column[i : i + 2] = reversed(column[i : i + 2])
+            runs = _passes_and_runs_alike(schedule, columns)
+            passed += runs
+            refused += not runs
+    assert passed > 500
+    assert refused > 500
+
+
+def test_no_operation_can_be_left_out_doubled_or_moved_away() -> None:
+    """Except that recomputing is for the schedule to choose, operation by operation."""
+    rng = random.Random(0)
+    for _, schedule in every_schedule():
+        if schedule.num_micro_batches == 1:
+            continue  # What is left of so little may be a schedule of another sort.
+        for change in ("leave out", "double", "move"):
+            columns = [list(column) for column in schedule.columns]
+            device = rng.randrange(len(columns))
+            column = columns[device]
+            i = rng.randrange(len(column))
+            op = column[i]
+            if change != "double":
+                column.pop(i)
+            if change == "double":
+                column.insert(rng.randrange(len(column) + 1), op)
+            if change == "move":
+                columns.append([op])
+            if change == "leave out" and op.kind is R:
+                assert _passes_and_runs_alike(schedule, columns)
+            else:
+                with pytest.raises(ValueError, match="can't be run"):
+                    check(_with_columns(schedule, columns))
+
+
+def _with_columns(schedule: Schedule, columns: list[list[Op]]) -> Schedule:
+    return Schedule(
+        schedule.num_stages, schedule.num_micro_batches, tuple(map(tuple, columns))
+    )
+
+
+def _passes_and_runs_alike(schedule: Schedule, columns: list[list[Op]]) -> bool:
+    """Whether it can be run; fails if `check` and brute force disagree."""
+    changed = _with_columns(schedule, columns)
+    if _runs(changed) and _ascends(changed):
+        check(changed)
+        return True
+    with pytest.raises(ValueError, match="can't be run"):
+        check(changed)
+    return False
+
+
+def _ascends(schedule: Schedule) -> bool:
+    """Whether each stage takes micro-batches in order, as equal bytes need it."""
+    return all(
+        ops == sorted(ops)
+        for kind, stage in itertools.product(Kind, range(schedule.num_stages))
+        for ops in [
+            [op.micro_batch for _, op in schedule.ops() if op[::2] == (kind, stage)]
+        ]
+    )
+
+
+def _runs(schedule: Schedule) -> bool:
+    """Runs the columns with queues as channels; messages must be the wanted ones."""
+    queues: dict[tuple[Kind, int], deque[int]] = {}
+    done: set[Op] = set()
+    left = [deque(column) for column in schedule.columns]
+    last_stage = schedule.num_stages - 1
+
+    def run(op: Op) -> bool:
+        kind, micro_batch, stage = op
+        before = {F: [], R: [F], B: [F, R], W: [F, R, B]}[kind]
+        for needed in (Op(k, micro_batch, stage) for k in before):
+            if needed in schedule and needed not in done:
+                return False
+        if kind in (F, B) and stage != (0 if kind is F else last_stage):
+            queue = queues.setdefault((kind, stage), deque())
+            if not queue or queue.popleft() != micro_batch:
+                return False
+        target = stage + 1 if kind is F else stage - 1
+        queues.setdefault((kind, target), deque()).append(micro_batch)
+        done.add(op)
+        return True
+
+    moved = True
+    while moved:
+        moved = False
+        for column in left:
+            while column and run(column[0]):
+                column.popleft()
+                moved = True
+    return not any(left)

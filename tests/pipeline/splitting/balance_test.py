@@ -1,0 +1,203 @@
+"""The best cut against all others."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+
+
+def exact(values: Sequence[float]) -> list[Fraction]:
+    return [Fraction(str(value)) for value in values]
+
+
+def stage_sums(values: Sequence[Any], ends: Sequence[int]) -> list[Any]:
+    return [sum(values[a:b]) for a, b in itertools.pairwise([0, *ends])]
+
+
+def all_ends(num_layers: int, num_stages: int) -> Iterator[list[int]]:
+    for middle in itertools.combinations(range(1, num_layers), num_stages - 1):
+        yield [*middle, num_layers]
+
+
+def brute_force(
+    costs: Sequence[float],
+    num_stages: int,
+    traffic: Sequence[float] | None = None,
+    memory: Sequence[float] | None = None,
+    memory_limit: float | None = None,
+) -> list[int] | None:
+    """The best of all cuts that fit; None if none does."""
+    exact_costs = exact(costs)
+    exact_traffic = exact(traffic or [0] * len(costs))
+
+    def fits(ends: list[int]) -> bool:
+        if memory is None or memory_limit is None:
+            return True
+        (*sizes, limit) = exact([*memory, memory_limit])
+        return max(stage_sums(sizes, ends)) <= limit
+
+    def rank(ends: list[int]) -> Any:
+        sums = stage_sums(exact_costs, ends)
+        crossing = sum(exact_traffic[end - 1] for end in ends[:-1])
+        squares = sum(s * s for s in sums)
+        return max(sums), crossing, squares, [-end for end in ends]
+
+    fitting = filter(fits, all_ends(len(costs), num_stages))
+    return min(fitting, key=rank, default=None)
+
+
+NUMBERS: dict[str, list[Any]] = {
+    "integers": [0, 1, 2, 3, 7],
+    "many zeros": [0, 0, 0, 0.0, 1],
+    "decimals": [0.0, 0.1, 0.2, 0.3, 0.7, 1.1],
+    "magnitudes": [1e-300, 1e-9, 1.0, 1e17, 1e17 + 16, 3e300],
+    "large integers": [2**62, 2**62 + 1, 2**63, 10**20],
+    "numpy": [np.float32(0.1), np.float64(0.2), np.int64(3), np.int32(0)],
+}
+
+
+def problems(values: list[Any], seed: str) -> Iterator[dict[str, Any]]:
+    rng = random.Random(seed)
+    for i in range(500):
+        num_layers = rng.randint(1, 9)
+
+        def numbers(num_layers: int = num_layers) -> list[Any]:
+            return [rng.choice(values) for _ in range(num_layers)]
+
+        problem = {"costs": numbers(), "num_stages": rng.randint(1, num_layers)}
+        if i % 2:
+            problem["traffic"] = numbers()
+        if i % 4 > 1:
+            memory = numbers()
+            k = rng.randint(1, num_layers)
+            problem |= {"memory": memory, "memory_limit": sum(memory[:k])}
+        yield problem
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_it_is_the_best_of_all_cuts(kind: str) -> None:
+    num_refused = 0
+    for problem in problems(NUMBERS[kind], kind):
+        best = brute_force(**problem)
+        if best is None:
+            num_refused += 1
+            with pytest.raises(ValueError, match="must fit the memory_limit"):
+                balanced_ends(**problem)
+        else:
+            assert balanced_ends(**problem) == best, problem
+    assert 20 < num_refused < 200
+
+
+def test_equal_costs_are_equal_whatever_their_sums_round_to() -> None:
+    """0.1 + 0.2 > 0.3 and 1e17 + 1 == 1e17 in floats."""
+    assert balanced_ends([0.1, 0.2, 0.3], 2) == [2, 3]
+    assert balanced_ends([0.3, 0.1, 0.2], 2) == [1, 3]
+    assert balanced_ends([1e17, 1, 1, 1e17], 2) == [2, 4]
+    assert balanced_ends([1e17, 1, 1, 1, 1e17], 2) == [3, 5]
+    for cost in (0.1, 1 / 3, 1e-5, 1e22, 123456.789):
+        assert balanced_ends([cost] * 30, 4) == [8, 16, 23, 30]
+
+
+@pytest.mark.parametrize(
+    ("costs", "num_stages", "sizes"),
+    [
+        ([1] * 16, 4, [4, 4, 4, 4]),
+        ([1] * 24, 4, [6, 6, 6, 6]),
+        ([1] * 12, 4, [3, 3, 3, 3]),
+        ([1] * 4, 4, [1, 1, 1, 1]),
+        ([1, 1, 1, 10, 1, 1], 4, [2, 1, 1, 1]),
+        ([1] * 5, 4, [2, 1, 1, 1]),
+        ([1] * 9, 4, [3, 2, 2, 2]),
+        ([1] * 12, 5, [3, 3, 2, 2, 2]),
+        ([0] * 5, 2, [4, 1]),
+    ],
+)
+def test_no_stage_is_empty_or_uneven(
+    costs: list[int], num_stages: int, sizes: list[int]
+) -> None:
+    """Lingvo's partitioners left stages empty or uneven for most of these."""
+    ends = balanced_ends(costs, num_stages)
+    if len(costs) == 6:
+        assert stage_sums(costs, ends) == [2, 1, 10, 2]
+    else:
+        assert [b - a for a, b in itertools.pairwise([0, *ends])] == sizes
+
+
+def test_traffic_decides_among_equals_alone() -> None:
+    costs = [4, 1, 1, 1, 1, 4]
+    assert balanced_ends(costs, 3) == [1, 5, 6]
+    assert balanced_ends([*costs, 5], 3, traffic=[9, 9, 2, 3, 9, 1, 0]) == [3, 6, 7]
+    assert balanced_ends([5, 1, 1], 2, traffic=[99, 0, 0]) == [1, 3]
+    assert balanced_ends([5, 0, 1], 2, traffic=[99, 0, 0]) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("memory", "num_stages", "words"),
+    [
+        ([3, 9, 4, 8], 3, r"is 12\. Too large alone: layer 1 \(9\), layer 3 \(8\)\."),
+        ([3, 4, 4, 5], 2, r"is 9\. Use more stages, or larger devices\."),
+        ([0.1, 0.2, 7.5], 1, r"is 7\.8\. Too large alone: layer 2 \(7\.5\)\."),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_least_limit(
+    memory: list[float], num_stages: int, words: str
+) -> None:
+    costs = [1] * len(memory)
+    with pytest.raises(ValueError, match=f"with {num_stages} stages .* {words}"):
+        balanced_ends(costs, num_stages, memory=memory, memory_limit=7)
+    least = min(
+        max(stage_sums(exact(memory), ends))
+        for ends in all_ends(len(memory), num_stages)
+    )
+    balanced_ends(costs, num_stages, memory=memory, memory_limit=float(least))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"num_stages": 0}, r"between 1 and the number of layers, 3; got 0\."),
+        ({"num_stages": -1}, r"got -1\."),
+        ({"num_stages": 4}, r"got 4\. A stage can't be empty"),
+        ({"num_stages": 1.5}, r"got 1\.5\."),
+        ({"costs": [1, -2, float("nan")]}, "got -2 for layer 1, nan for layer 2"),
+        ({"costs": [1, "2", True]}, "got '2' for layer 1, True for layer 2"),
+        ({"traffic": [1, 2]}, "traffic must be a number for each of the 3 layers"),
+        ({"memory": [1, 2, 3]}, "memory and memory_limit must be given together"),
+        ({"memory_limit": 3}, "memory and memory_limit must be given together"),
+        ({"memory": [1] * 3, "memory_limit": -1}, "memory_limit must be .* got -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: dict, words: str) -> None:
+    arguments = {"costs": [1, 2, 3], "num_stages": 2, **arguments}
+    with pytest.raises(ValueError, match=words):
+        balanced_ends(**arguments)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match="number of stages.*costs.*traffic"):
+        balanced_ends([1, -1], 3, traffic=[1])
+
+
+@pytest.mark.parametrize("kind", ["random", "one is huge", "equal", "magnitudes"])
+def test_a_thousand_layers_take_no_time(kind: str) -> None:
+    rng = random.Random(kind)
+    costs = [rng.random() for _ in range(1024)]
+    if kind == "one is huge":
+        costs[500] = 1e6
+    elif kind == "equal":
+        costs = [0.7] * 1024
+    elif kind == "magnitudes":
+        costs = [10.0 ** rng.randint(-300, 300) for _ in range(1024)]
+    start = time.process_time()
+    ends = balanced_ends(costs, 16, traffic=[rng.random() for _ in costs])
+    assert time.process_time() - start < 2.0
+    assert len(set(ends)) == 16
