@@ -60,11 +60,11 @@ class BatchNormLayer(BaseLayer):
         p = self.params
         check_channels(inputs, p.dim, self.path)
         inputs = tf.cast(inputs, self.fprop_dtype)
-        weights = forward_context.current().row_weights(inputs)
         normalize = _fused if inputs.dtype in _FUSED_DTYPES else _composed
         if self.do_eval:
             moments = (theta.moving_mean, theta.moving_variance)
             return normalize(theta, inputs, p.epsilon, moments)[0]
+        weights = forward_context.current().row_weights(inputs)
         if weights is None:
             outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
         else:

@@ -17,12 +17,15 @@ are any, fill up and have no share in anything.
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.layers import random_streams
+
+Pair = tuple[tf.Tensor, tf.Tensor]
 
 _local = threading.local()
 
@@ -38,6 +41,7 @@ class ForwardContext:
         first_example: Any = None,
         num_examples: tf.Tensor | None = None,
         batch_dim: int = 0,
+        num_rows: int | None = None,
         root_path: str = "",
         root_hash: tf.Tensor | None = None,
     ):
@@ -49,6 +53,7 @@ class ForwardContext:
             first_example: [] int64, place in the mini-batch of the first example.
             num_examples: [] int32, how many of the rows are examples; None: all.
             batch_dim: the inputs' dimension of rows.
+            num_rows: b; None: whatever the inputs have.
             root_path: path of the layer that runs, if `root_hash` stands for it.
             root_hash: [] uint64, the hash of the path that the layer has in the model;
                 a tensor, so that layers which are alike can share a trace.
@@ -57,13 +62,13 @@ class ForwardContext:
         self.step = step
         self.first_example = first_example
         self.batch_dim = batch_dim
+        self.num_rows = num_rows
         self._num_examples = num_examples
         self._root_path = root_path
         self._root_hash = root_hash
         self.accumulated: dict[str, tf.Tensor] = {}
         self.losses: dict[str, tf.Tensor] = {}
-        self.metrics: dict[str, tuple[tf.Tensor, tf.Tensor]] = {}
-        self.regards_examples = num_examples is None
+        self.metric_pairs: dict[str, list[Pair]] = {}
 
     def __enter__(self) -> ForwardContext:
         _open_contexts().append(self)
@@ -71,6 +76,15 @@ class ForwardContext:
 
     def __exit__(self, *unused: object) -> None:
         _open_contexts().pop()
+
+    @property
+    def metrics(self) -> dict[str, Pair]:
+        """Pairs (sum, weight) by name, of the pairs (mean, weight) handed over."""
+        found = {}
+        for name, pairs in self.metric_pairs.items():
+            sums = [(mean * weight, weight) for mean, weight in pairs]
+            found[name] = functools.reduce(_add_pairs, sums)
+        return found
 
     def relative_path(self, path: str) -> str:
         """`path` seen from the layer that this context runs.
@@ -103,20 +117,25 @@ class ForwardContext:
 
         Returns:
             `[1, .. b .., 1]` in `x`'s dtype and rank; None if all rows are examples.
+
+        Raises:
+            ValueError: if `x` has another number of rows than the inputs.
         """
-        self.regards_examples = True
         if self._num_examples is None:
             return None
-        dim = row_dim(x.shape.rank, self.batch_dim)
+        dim = self._checked_row_dim(x)
         weights = tf.sequence_mask(self._num_examples, x.shape[dim], x.dtype)
         return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
 
     def example_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """The rows of `x` that are examples."""
-        self.regards_examples = True
+        """The rows of `x` that are examples.
+
+        Raises:
+            ValueError: if `x` has another number of rows than the inputs.
+        """
         if self._num_examples is None:
             return x
-        dim = row_dim(x.shape.rank, self.batch_dim)
+        dim = self._checked_row_dim(x)
         sizes = [self._num_examples if i == dim else -1 for i in range(x.shape.rank)]
         return tf.slice(x, [0] * x.shape.rank, sizes)
 
@@ -134,14 +153,10 @@ class ForwardContext:
 
     def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
         """Hands over a metric; those of one name are averaged by their weights."""
-        weight = tf.stop_gradient(tf.cast(weight, tf.float32))
-        total = tf.stop_gradient(tf.cast(mean, tf.float32)) * weight
-        if name in self.metrics:
-            total, weight = (
-                total + self.metrics[name][0],
-                weight + self.metrics[name][1],
-            )
-        self.metrics[name] = total, weight
+        mean, weight = (
+            tf.stop_gradient(tf.cast(x, tf.float32)) for x in (mean, weight)
+        )
+        self.metric_pairs.setdefault(name, []).append((mean, weight))
 
     def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
         """Uniform [0, 1) numbers of static `shape` for the layer at `path`.
@@ -149,11 +164,12 @@ class ForwardContext:
         Args:
             path: of the layer.
             seed: of the layer.
-            shape: with the rows in dimension `batch_dim`.
+            shape: with the rows in dimension `batch_dim`; or, if that is the first,
+                several consecutive rows for each, as in `[B·T, D]`.
 
         Raises:
             ValueError: if the context does not say which step and examples these are,
-                or the shape is not static.
+                the shape is not static, or its rows belong to no certain examples.
         """
         if self.step is None or self.first_example is None:
             raise ValueError(
@@ -178,14 +194,39 @@ class ForwardContext:
         )
         sizes = shape.as_list()
         dim = row_dim(len(sizes), self.batch_dim)
-        num_rows = sizes.pop(dim)
+        num_rows = self.num_rows or sizes[dim]
+        if sizes[dim] % num_rows or (dim > 0 and sizes[dim] != num_rows):
+            raise ValueError(
+                "Random numbers are drawn by example, so their shape must have the "
+                f"inputs' rows, here {num_rows} in dimension {self.batch_dim}; layer "
+                f"{path!r} drew some of shape {shape}. Draw before rows are merged or "
+                "dropped."
+            )
+        rows_each = sizes.pop(dim) // num_rows
         numbers = random_streams.uniform_rows(
-            key, self.step, self.first_example, [num_rows, *sizes]
+            key, self.step, self.first_example, [num_rows, rows_each, *sizes]
         )
+        numbers = tf.reshape(numbers, [num_rows * rows_each, *sizes])
         if dim == 0:
             return numbers
         order = [*range(1, dim + 1), 0, *range(dim + 1, len(sizes) + 1)]
         return tf.transpose(numbers, order)
+
+    def _checked_row_dim(self, x: tf.Tensor) -> int:
+        dim = row_dim(x.shape.rank, self.batch_dim)
+        rows = x.shape[dim] if x.shape.rank else 0
+        if None not in (rows, self.num_rows) and rows != self.num_rows:
+            raise ValueError(
+                "Which rows are examples is known of tensors with the inputs' rows, "
+                f"here {self.num_rows} in dimension {self.batch_dim}; this one is "
+                f"{x.dtype.name} {x.shape}. Ask before rows are merged or dropped, or "
+                "choose a mini-batch that is a multiple of num_micro_batches."
+            )
+        return dim
+
+
+def _add_pairs(a: Pair, b: Pair) -> Pair:
+    return a[0] + b[0], a[1] + b[1]
 
 
 def row_dim(rank: int, batch_dim: int) -> int:

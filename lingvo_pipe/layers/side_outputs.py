@@ -57,7 +57,8 @@ class SideOutputs:
             values: `[b]`, each example's.
 
         Raises:
-            ValueError: if the values have another rank.
+            ValueError: if the values have another rank, or another number of rows than
+                the inputs.
         """
         check_identifier(name, "A loss", self.path)
         values = tf.convert_to_tensor(values)
@@ -68,17 +69,25 @@ class SideOutputs:
                 "Reduce the other dimensions, or repeat the micro-batch's value for "
                 "each row."
             )
-        forward_context.current().add_loss(name, values)
+        context = forward_context.current()
+        if context.num_rows not in (None, values.shape[0]):
+            raise ValueError(
+                "AddLoss takes a value for each row of the micro-batch; that of "
+                f"{self.path} called {name!r} has {values.shape[0]} for "
+                f"{context.num_rows} rows. Sum over what belongs to one example."
+            )
+        context.add_loss(name, values)
 
     def AddMetric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
         """Reports a metric; nothing is trained by it.
 
-        Rows that are no examples must have no share, as in `Accumulate`.
+        Rows that are no examples must have no share in either, as in `Accumulate`.
 
         Args:
             name: of the metric.
             mean: [], over this forward pass.
-            weight: [], by which it counts, such as the number of examples.
+            weight: [], by which it counts, such as the number of examples: the sum of
+                `ForwardContext.row_weights`.
 
         Raises:
             ValueError: if one of them is no scalar.

@@ -38,6 +38,7 @@ class Assembly:
     Attributes:
         layers: the layers, in order.
         traces: of the layers, and last of the loss if there is one.
+        places: for each trace its layer's path and stage, for errors.
         calls: for each trace, which values go in and come out.
         specs: of each value, by number, for one micro-batch.
         inputs: values that are the mini-batch's inputs and targets.
@@ -70,6 +71,7 @@ class Assembly:
         """
         self.layers = list(layers)
         self.traces: list[Trace] = []
+        self.places = [functions.place(layer) for layer in layers]
         self.calls: list[Call] = []
         self.specs: dict[int, tf.TensorSpec] = {}
         self.outputs: Any = None
@@ -88,6 +90,7 @@ class Assembly:
             told = surroundings._replace(path_hash=None, loss_scale=None)
             trace = trace_loss(loss_fn, self.layers[-1], functions, told, *args)
             self._add(trace, (self.outputs, target_values))
+            self.places.append(functions.place_of_loss(self.layers[-1]))
         is_trained = [
             any(g is not None for g in trace.weight_gradients) for trace in self.traces
         ]

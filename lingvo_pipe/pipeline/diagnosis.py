@@ -8,8 +8,8 @@ own, and the layer is known.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
@@ -17,10 +17,25 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.packing import Handles
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
+from lingvo_pipe.pipeline.operation_errors import naming
 from lingvo_pipe.pipeline.tracing.trace import Surroundings
 
 # The slot in a stash of one.
 _FIRST = 0
+
+# Where no layer is to blame, but the machine: no memory, or a worker that is gone.
+# Another run would not tell more, and might wait for long.
+_OF_MACHINES = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+def may_be_diagnosed(error: tf.errors.OpError) -> bool:
+    """Whether running the step that raised it once more may tell which layer it was."""
+    return not isinstance(error, _OF_MACHINES)
 
 
 def diagnose(
@@ -35,7 +50,7 @@ def diagnose(
     Args:
         stages: in order.
         devices: of each stage.
-        names: of each call, of all stages.
+        names: of each call, of all stages: a layer's path and stage.
         arguments: see `Emitter.emit`.
         trains: whether there is a backward.
 
@@ -80,7 +95,7 @@ class _Step:
             self._weights = call.functions.pack_weights(*weights)
 
     def forward(self, told: Surroundings, values: Values, micro_batch: int) -> Handles:
-        with tf.device(self._device), _named(self._name, "forward", micro_batch):
+        with tf.device(self._device), self._naming("forward", micro_batch):
             sums = self._call.functions.zero_sums()
             slot = StashSlot(
                 self._call.functions.empty_residuals(tf.constant(1)), _FIRST
@@ -90,18 +105,12 @@ class _Step:
     def backward(
         self, told: Surroundings, stash: Handles, gradients: Values, micro_batch: int
     ) -> None:
-        with tf.device(self._device), _named(self._name, "backward", micro_batch):
+        with tf.device(self._device), self._naming("backward", micro_batch):
             totals = self._call.functions.zero_gradients()
             slot = StashSlot(stash, _FIRST)
             self._call.backward(self._weights, told, slot, gradients, totals)
 
-
-@contextlib.contextmanager
-def _named(name: str, direction: str, micro_batch: int) -> Iterator[None]:
-    """Names the layer in an operation's error."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        where = f"the {direction} pass of {name}, micro-batch {micro_batch}"
-        message = f"In {where}: {error.message}"
-        raise type(error)(error.node_def, error.op, message) from error
+    def _naming(self, direction: str, micro_batch: int) -> AbstractContextManager:
+        return naming(
+            f"the {direction} pass of {self._name}, micro-batch {micro_batch}"
+        )

@@ -89,20 +89,32 @@ class MicroBatches:
     def merge(self, tensors: Any, where: str) -> Any:
         """`[M, .. b ..]` -> `[.. B ..]` for every tensor; None stays.
 
+        Args:
+            tensors: the outputs of the last cell.
+            where: the pipeline's path, for errors.
+
         Raises:
-            ValueError: if there are tensors `[M]`.
+            ValueError: if there are tensors of other than b rows.
         """
-        if any(x.shape.rank < 2 for x in present(tensors)):
+        shapes = [x.shape[1:] for x in present(tensors)]
+        wrong = [shape for shape in shapes if not self._has_rows(shape)]
+        if wrong:
             raise ValueError(
-                "The last cell's outputs must have a row for each example; a scalar "
-                f"can't be put together from micro-batches, as in {where}. Give it the "
-                "shape [B]."
+                "The last cell's outputs must have a row for each example in dimension "
+                f"{self.batch_dim}, to be put together from micro-batches; of "
+                f"{self.num_rows} rows that of {where} made the shapes "
+                f"{', '.join(map(str, wrong))}. Return what has such rows, or compute "
+                "the rest in the loss."
             )
         return map_present(self._merge, tensors)
 
     def merge_gradients(self, gradients: Any) -> Any:
         """`[M, .. b ..]` -> `[.. B ..]`; the rows that are no examples have none."""
         return map_present(self._merge, gradients)
+
+    def _has_rows(self, shape: tf.TensorShape) -> bool:
+        rank = shape.rank
+        return rank > 0 and shape[row_dim(rank, self.batch_dim)] == self.num_rows
 
     def _split(self, x: tf.Tensor) -> tf.Tensor:
         dim = row_dim(x.shape.rank, self.batch_dim)

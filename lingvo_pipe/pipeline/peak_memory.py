@@ -33,7 +33,7 @@ def peak_bytes(
     for stage, device in schedule.device_of_stage().items():
         for call in stages[stage].calls:
             functions = call.functions
-            peaks[device] += _num_bytes([*functions.phases.weights, *functions.totals])
+            peaks[device] += num_bytes([*functions.phases.weights, *functions.totals])
     return peaks
 
 
@@ -45,11 +45,12 @@ def _kept_bytes(
     kept = [p for p, again in zip(phases, stage.recomputed, strict=True) if not again]
     saved = [specs[value] for value in stage.saved if value not in inputs]
     return {
-        Kept.INPUTS: _num_bytes(saved) + sum(_num_bytes(p.residuals) for p in kept),
-        Kept.RESIDUALS: sum(_num_bytes(p.residuals) for p in phases),
-        Kept.WEIGHT_RESIDUALS: sum(_num_bytes(p.weight_residuals) for p in phases),
+        Kept.INPUTS: num_bytes(saved) + sum(num_bytes(p.residuals) for p in kept),
+        Kept.RESIDUALS: sum(num_bytes(p.residuals) for p in phases),
+        Kept.WEIGHT_RESIDUALS: sum(num_bytes(p.weight_residuals) for p in phases),
     }
 
 
-def _num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
+def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
+    """What tensors of these specs take."""
     return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)

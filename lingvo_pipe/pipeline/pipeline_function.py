@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.layers.forward_context import row_dim
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import (
     map_present,
@@ -133,12 +134,10 @@ class PipelineFunction:
 
     def diagnose(self, arguments: NestedMap) -> None:
         """Raises the error of the operation that fails with these; see `diagnosis`."""
-        names = [layer.path for layer in self._assembly.layers] + ["the loss"]
-        calls = [call for stage in self._stages for call in stage.calls]
         diagnose(
             self._stages,
             self._plan.devices,
-            names[: len(calls)],
+            self._assembly.places,
             tf.function(self._fed, autograph=False)(arguments),
             self._plan.trains,
         )
@@ -191,7 +190,9 @@ class PipelineFunction:
         num_targets = len(present(arguments.targets))
         with tf.device(self._devices[-1]):
             scale = loss_scale(traces[-1], num_targets, arguments)
-            return tf.cast(scale, tf.float64)
+            scale = tf.cast(scale, tf.float64)
+            # See `_divisor`.
+            return tf.where(tf.equal(scale, 0.0), tf.ones_like(scale), scale)
 
     def _finish(self, raw: NestedMap, arguments: NestedMap) -> NestedMap:
         """From totals to means, on the devices where the totals are."""
@@ -206,7 +207,7 @@ class PipelineFunction:
             for name, total in sums.losses.items():
                 number = tf.cast(arguments.batch_size, total.dtype)
                 metrics[name] = (total / number, number)
-        weight = metrics.loss[1] if plan.loss_fn else None
+        weight = self._divisor(metrics.loss[1], arguments) if plan.loss_fn else None
         outputs = input_gradients = None
         if plan.loss_fn is None and not plan.trains:
             outputs = pack_present(assembly.outputs, raw.outputs)
@@ -223,6 +224,18 @@ class PipelineFunction:
             input_gradients=input_gradients,
             times=raw.times,
         )
+
+    def _divisor(self, weight: tf.Tensor, arguments: NestedMap) -> tf.Tensor:
+        """By what the totals of gradients are divided: the main loss's weight W.
+
+        Where W is 0 the main loss has no gradient, and side losses still count by their
+        means: then it is B, and their scale W / B is 1.
+        """
+        if not has_side_losses(self._assembly.traces):
+            return weight
+        with tf.device(self._devices[-1]):
+            number = tf.cast(arguments.batch_size, weight.dtype)
+            return tf.where(tf.equal(weight, 0.0), number, weight)
 
     def _gradients(self, totals: Any, thetas: Any, weight: Any) -> list[Any]:
         """For each layer its gradients in theta's structure."""
@@ -257,14 +270,29 @@ def _assemble(plan: Plan, specs: NestedMap) -> Assembly:
         num_examples=specs.num_examples and tf.TensorSpec([], tf.int32),
         loss_scale=tf.TensorSpec([], tf.float64) if has_goal else None,
     )
+    inputs = map_present(_micro_batch_spec, specs.inputs)
+    targets = map_present(_micro_batch_spec, specs.targets)
+    first = present((inputs, targets))[0]
+    functions = LayerFunctions(
+        plan.do_eval,
+        plan.trains,
+        plan.batch_dim,
+        plan.state_dtype,
+        num_rows=first.shape[row_dim(first.shape.rank, plan.batch_dim)],
+        stages={
+            layer.path: stage
+            for stage, layers in enumerate(by_stage(plan.layers, plan.ends))
+            for layer in layers
+        },
+    )
     return Assembly(
         plan.layers,
         specs.thetas,
         surroundings,
-        map_present(_micro_batch_spec, specs.inputs),
-        map_present(_micro_batch_spec, specs.targets),
+        inputs,
+        targets,
         plan.loss_fn,
-        LayerFunctions(plan.do_eval, plan.trains, plan.batch_dim, plan.state_dtype),
+        functions,
         plan.input_gradients,
     )
 

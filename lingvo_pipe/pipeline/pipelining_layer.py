@@ -20,7 +20,7 @@ from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.tied_variables import tying
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.before import Before
+from lingvo_pipe.pipeline.before import Before, BeforeRun
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
@@ -63,18 +63,18 @@ class PipeliningLayer(BaseLayer):
                 p.cell_tpl,
                 [layout.devices[self.stage_of_cell(i)] for i in range(len(p.cell_tpl))],
             )
-        self._runs = Runs(
-            Plan(
-                layers=self.cells,
-                ends=layout.ends,
-                devices=layout.devices,
-                recomputed=layout.recomputed,
-                jit_compile=[p.jit_compile or must_compile(d) for d in layout.devices],
-                name=self.path,
-                batch_dim=p.batch_dim,
-                state_dtype=p.state_dtype,
-            )
+        plan = Plan(
+            layers=self.cells,
+            ends=layout.ends,
+            devices=layout.devices,
+            recomputed=layout.recomputed,
+            jit_compile=[p.jit_compile or must_compile(d) for d in layout.devices],
+            name=self.path,
+            batch_dim=p.batch_dim,
+            state_dtype=p.state_dtype,
         )
+        self._before = Before(self.before, plan)
+        self._runs = Runs(plan)
 
     @property
     def num_stages(self) -> int:
@@ -116,7 +116,7 @@ class PipeliningLayer(BaseLayer):
         Returns:
             The last cell's outputs, `[B, ...]`.
         """
-        before = self._before(theta, args)
+        before = self._run_before(theta, args)
         cut, arguments = self._arguments(theta, before.outputs)
         outputs = self._runs.outputs(self._layout.schedule, arguments)
         for path, total in before.accumulated.items():
@@ -144,7 +144,7 @@ class PipeliningLayer(BaseLayer):
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
         """
-        before = self._before(theta, inputs)
+        before = self._run_before(theta, inputs)
         _, arguments = self._arguments(theta, before.outputs, targets)
         schedule = self._layout.schedule.forward_part()
         return self._runs.with_loss(schedule, arguments, loss_fn).metrics
@@ -175,20 +175,16 @@ class PipeliningLayer(BaseLayer):
                     evaluation, which has none.
                 times: for each device when its operations ran; see `DeviceLoop.emit`.
         """
-        if schedule is not None:
-            self._check_schedule(schedule)
-        before = self._before(theta, inputs)
+        schedule = self._checked(schedule)
+        before = self._run_before(theta, inputs, trains=True)
         cut, arguments = self._arguments(theta, before.outputs, targets)
         result = self._runs.with_loss(
-            schedule or self._layout.schedule,
-            arguments,
-            loss_fn,
-            input_gradients=bool(self.before),
+            schedule, arguments, loss_fn, input_gradients=bool(self.before)
         )
-        gradients = NestedMap(before=[], cells=result.gradients)
-        if self.before:
-            inputs = cut.merge_gradients(result.input_gradients)
-            gradients.before = before.gradients(inputs)
+        gradients = NestedMap(
+            before=before.gradients(cut.merge_gradients(result.input_gradients)),
+            cells=result.gradients,
+        )
         totals = {**before.accumulated, **result.accumulated}
         do_eval = forward_context.current().do_eval
         return NestedMap(
@@ -207,8 +203,9 @@ class PipeliningLayer(BaseLayer):
     ) -> list[int]:
         """The most memory that each device's tensors take between operations, in bytes.
 
-        Counted are weights, the totals of their gradients, and what is kept of
-        micro-batches at the worst moment; not what an operation needs while it runs.
+        Counted are weights, the totals of their gradients, what is kept of
+        micro-batches at the worst moment, and what the layers before keep of the
+        mini-batch; not what an operation needs while it runs.
 
         Args:
             inputs: as of `ComputeGradients`.
@@ -216,13 +213,12 @@ class PipeliningLayer(BaseLayer):
             loss_fn: likewise.
             schedule: likewise.
         """
-        before = self._before(self.theta, inputs)
+        schedule = self._checked(schedule)
+        before = self._run_before(self.theta, inputs, trains=True)
         _, arguments = self._arguments(self.vars, before.outputs, targets)
-        if schedule is not None:
-            self._check_schedule(schedule)
-        return self._runs.peak_bytes(
-            schedule or self._layout.schedule, arguments, loss_fn, bool(self.before)
-        )
+        peaks = self._runs.peak_bytes(schedule, arguments, loss_fn, bool(self.before))
+        peaks[schedule.device_of_stage()[0]] += before.num_bytes
+        return peaks
 
     def Diagnose(
         self,
@@ -246,15 +242,20 @@ class PipeliningLayer(BaseLayer):
             tf.errors.OpError: that of the operation that fails, naming the layer;
                 nothing if none does now.
         """
-        before = self._before(theta, inputs)
+        trains = not forward_context.current().do_eval
+        before = self._run_before(theta, inputs, trains)
         _, arguments = self._arguments(theta, before.outputs, targets)
         schedule = self._layout.schedule
-        if forward_context.current().do_eval:
-            schedule = schedule.forward_part()
-        needs_inputs = bool(self.before) and schedule.has_backward
+        schedule = schedule if trains else schedule.forward_part()
+        needs_inputs = bool(self.before) and trains
         self._runs.diagnose(schedule, arguments, loss_fn, needs_inputs)
+        if needs_inputs:
+            # What is left is the backward of the layers before.
+            self.ComputeGradients(theta, inputs, targets, loss_fn)
 
-    def _before(self, theta: NestedMap, inputs: Sequence[Any]) -> Before:
+    def _run_before(
+        self, theta: NestedMap, inputs: Sequence[Any], trains: bool = False
+    ) -> BeforeRun:
         """Runs the layers before the cells."""
         self._check_theta(theta)
         if not isinstance(inputs, (list, tuple)):
@@ -262,13 +263,8 @@ class PipeliningLayer(BaseLayer):
                 "inputs must be a list of the first cell's positional inputs; "
                 f"{self.path} was given a {type(inputs).__name__}. Put it in a list."
             )
-        return Before(
-            self.before,
-            theta.before,
-            as_tensors(tuple(inputs), self.path),
-            self._layout.devices[0],
-            self.params.batch_dim,
-        )
+        args = as_tensors(tuple(inputs), self.path)
+        return self._before.run(theta.before, args, trains)
 
     def _arguments(
         self, theta: NestedMap, inputs: Sequence[Any], targets: Any = None
@@ -294,7 +290,10 @@ class PipeliningLayer(BaseLayer):
             output_gradients=[],
         )
 
-    def _check_schedule(self, schedule: Schedule) -> None:
+    def _checked(self, schedule: Schedule | None) -> Schedule:
+        """The schedule, or if it is None the layer's own."""
+        if schedule is None:
+            return self._layout.schedule
         check(schedule)
         own = self._layout.schedule
         if not schedule.has_backward:
@@ -313,6 +312,7 @@ class PipeliningLayer(BaseLayer):
                 f"schedule {schedule.num_micro_batches} and "
                 f"{schedule.device_of_stage()}."
             )
+        return schedule
 
     def _check_theta(self, theta: NestedMap) -> None:
         try:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
-
-import tensorflow as tf
+from collections.abc import Sequence
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.pipelining_rules import check_each_param, faults_of, shown
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
-from lingvo_pipe.pipeline.splitting.partition import is_count, resolve_ends
+from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
+from lingvo_pipe.pipeline.splitting.partition import is_auto, resolve_ends
+
+_FOR_AUTO = ("cell_costs", "input_shapes")
 
 
 def define_pipelining_params(p: hyperparams.Params) -> None:
@@ -40,11 +40,17 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "many stages as devices, of costs as even as can be. (To override one kind by "
         "another say which: 'splits (str) : auto', 'splits (list) : [2, 5]'.)",
     )
-    p.Define("cell_costs", None, "For splits=auto; None: by FPropMeta.")
+    p.Define(
+        "cell_costs",
+        None,
+        "For splits=auto: a number for each cell. The layers of before_tpl have none: "
+        "they run while the pipeline stands still.",
+    )
     p.Define(
         "input_shapes",
         None,
-        "For splits=auto by FPropMeta: shapes of the inputs.",
+        "For splits=auto, instead of cell_costs: the shapes of a micro-batch's inputs, "
+        "of which FPropMeta knows the costs.",
     )
     p.Define("num_micro_batches", 1, "M, at most the mini-batch.")
     p.Define(
@@ -56,7 +62,7 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "state_dtype",
         None,
-        "Of the floating tensors that cells hand on; None: what each returns.",
+        "Of the floating tensors that layers hand on; None: what each returns.",
     )
     p.Define(
         "schedule",
@@ -73,10 +79,11 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         None,
         "Which forward passes are computed again for the backward instead of keeping "
         "what they computed: always, never, except_last (micro-batch), or a list of "
-        "the cells' indices. None: as the schedule has it, or always.",
+        "the indices of the cells that do, wherever the schedule recomputes. None: as "
+        "a .csv file has it; never with zero_bubble; else always.",
     )
     p.Define(
-        "jit_compile", False, "Whether XLA compiles the cells; on TPUs it always does."
+        "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."
     )
     p.Define(
         "devices", None, "Names of the devices; None: the first of this process's."
@@ -104,9 +111,10 @@ def make_layout(p: InstantiableParams, where: str) -> Layout:
     """The layout that the params of the layer at `where` mean.
 
     Raises:
-        ValueError: if they mean none.
+        ValueError: if they mean none. Weights that can't be `tied` are found later,
+            when the layers are made.
     """
-    _check_cells(p, where)
+    check_each_param(p, where)
     per_device = p.stages_per_device
     ends = _ends(p, where)
     if len(ends) % per_device:
@@ -114,91 +122,64 @@ def make_layout(p: InstantiableParams, where: str) -> Layout:
             "stages_per_device must divide the number of stages; "
             f"{where} has {per_device} and {len(ends)}. Change it, or splits."
         )
-    devices = stage_devices(p.devices, len(ends) // per_device)
-    is_named = p.recompute is None or isinstance(p.recompute, str)
-    schedule = make_schedule(
-        p.schedule,
-        len(devices),
-        p.num_micro_batches,
-        per_device,
-        p.recompute if is_named else "always",
-    )
+    with faults_of("devices", where):
+        devices = stage_devices(p.devices, len(ends) // per_device)
+    with faults_of("schedule", where):
+        schedule = make_schedule(
+            p.schedule, len(devices), p.num_micro_batches, per_device, p.recompute
+        )
     homes = schedule.device_of_stage()
+    cells = range(len(p.cell_tpl))
+    listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
     return Layout(
         ends,
         [devices[homes[stage]] for stage in range(len(ends))],
         schedule,
-        [True] * len(p.cell_tpl) if is_named else _recomputed_cells(p, where),
+        [i in listed for i in cells],
     )
 
 
-def _check_cells(p: InstantiableParams, where: str) -> None:
-    if not isinstance(p.cell_tpl, (list, tuple)) or not p.cell_tpl:
-        raise ValueError(
-            "cell_tpl must be a list of at least one layer's Params; that of "
-            f"{where} is {p.cell_tpl!r}."
-        )
-    wrong = [
-        f"{name} is {p.Get(name)!r}"
-        for name in ("num_micro_batches", "stages_per_device")
-        if not is_count(p.Get(name))
-    ]
-    if p.micro_batch_size is not None and not is_count(p.micro_batch_size):
-        wrong.append(f"micro_batch_size is {p.micro_batch_size!r}")
-    if p.batch_dim != 0 and not is_count(p.batch_dim):
-        wrong.append(f"batch_dim is {p.batch_dim!r}")
-    if not isinstance(p.jit_compile, bool):
-        raise ValueError(
-            f"jit_compile must be true or false; {where} has {p.jit_compile!r}."
-        )
-    if not isinstance(p.tied, Mapping):
-        raise ValueError(
-            "tied must be a map of variable paths to variable paths; "
-            f"{where} has {p.tied!r}."
-        )
-    if p.state_dtype is not None and not tf.as_dtype(p.state_dtype).is_floating:
-        raise ValueError(
-            f"state_dtype must be one of floating-point numbers; {where} has "
-            f"{p.state_dtype!r}."
-        )
-    if wrong:
-        raise ValueError(
-            "Numbers of micro-batches, rows and stages must be integers of at least 1, "
-            f"batch_dim one of at least 0; of {where} {' and '.join(wrong)}."
-        )
-
-
 def _ends(p: InstantiableParams, where: str) -> list[int]:
-    if p.splits != "auto":
-        return resolve_ends(p.splits, len(p.cell_tpl))
+    costs, traffic, num_stages = None, None, None
+    if is_auto(p.splits):
+        costs, traffic = _costs(p, where)
+        num_stages = len(p.devices) * p.stages_per_device
+    else:
+        _check_no_costs(p, where)
+    with faults_of("splits", where):
+        return resolve_ends(p.splits, len(p.cell_tpl), num_stages, costs, traffic)
+
+
+def _costs(
+    p: InstantiableParams, where: str
+) -> tuple[Sequence[float], Sequence[float] | None]:
+    """What each cell costs, and what it hands on if that is known."""
     if p.devices is None:
         raise ValueError(
             f"splits='auto' makes a stage for each device; {where} has no devices. "
             "Name them, or set splits to the number of stages."
         )
-    stage_devices(p.devices, len(p.devices))  # Refuses what is no list of devices.
-    num_stages = len(p.devices) * p.stages_per_device
-    costs, traffic = p.cell_costs, None
-    if costs is None:
-        if p.input_shapes is None:
-            raise ValueError(
-                "splits='auto' needs costs; "
-                f"{where} has neither cell_costs nor input_shapes. Set one of them."
-            )
-        all_costs = cell_costs([*p.before_tpl, *p.cell_tpl], *p.input_shapes)
-        costs, traffic = (each[len(p.before_tpl) :] for each in all_costs)
-    return resolve_ends("auto", len(p.cell_tpl), num_stages, costs, traffic)
-
-
-def _recomputed_cells(p: InstantiableParams, where: str) -> list[bool]:
-    num_cells = len(p.cell_tpl)
-    cells: Any = p.recompute
-    known = range(num_cells)
-    if not isinstance(cells, (list, tuple)) or not all(
-        isinstance(i, int) and not isinstance(i, bool) and i in known for i in cells
-    ):
+    given = [name for name in _FOR_AUTO if p.Get(name) is not None]
+    if len(given) != 1:
+        has = "both" if given else "neither cell_costs nor input_shapes"
         raise ValueError(
-            "recompute must be always, never, except_last, or a list of indices of "
-            f"cells, 0..{num_cells - 1}; {where} has {cells!r}."
+            "splits='auto' needs costs, by cell_costs or from input_shapes; "
+            f"{where} has {has}. Set one of them."
         )
-    return [i in cells for i in range(num_cells)]
+    if p.cell_costs is not None:
+        return p.cell_costs, None
+    with faults_of("input_shapes", where):
+        costs = pipeline_costs(p.before_tpl, p.cell_tpl, *p.input_shapes)
+    # The layers before do not run while the cells do: they are no reason to have fewer
+    # cells beside them.
+    return costs.cells
+
+
+def _check_no_costs(p: InstantiableParams, where: str) -> None:
+    for name in _FOR_AUTO:
+        if p.Get(name) is not None:
+            raise ValueError(
+                f"{name} must be None unless splits='auto', which alone goes by costs; "
+                f"that of {where} is {shown(p.Get(name))}, with splits={p.splits!r}. "
+                "Set one of the two otherwise."
+            )

@@ -20,7 +20,10 @@ from lingvo_pipe.pipeline.outer_gradient import with_gradient
 from lingvo_pipe.pipeline.plan import Plan, by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.loss_function import (
+    LossFunction,
+    check_loss_function,
+)
 from lingvo_pipe.pipeline.tracing.trace import is_differentiable
 
 
@@ -28,6 +31,16 @@ class Runs:
     """Runs one pipeline; arguments and results are those of `PipelineFunction`."""
 
     def __init__(self, plan: Plan):
+        """Initialises the runs.
+
+        Args:
+            plan: of which all but the tables, the loss and what is wanted holds for
+                every run.
+
+        Raises:
+            ValueError: if there is a pipeline in a layer.
+        """
+        _check_not_nested(plan)
         self._plan = plan
         self.cache = FunctionCache(plan)
 
@@ -65,6 +78,7 @@ class Runs:
         input_gradients: bool = False,
     ) -> NestedMap:
         """Runs a schedule, of training or of evaluation, with a loss."""
+        check_loss_function(loss_fn, self._plan.name)
         context = forward_context.current()
         stopped = self._stopped(arguments)
         result = self._run(context, schedule, stopped, loss_fn, input_gradients)
@@ -79,6 +93,7 @@ class Runs:
         input_gradients: bool,
     ) -> list[int]:
         """See `PipeliningLayer.PeakBytes`."""
+        check_loss_function(loss_fn, self._plan.name)
         tables = make_tables(schedule)
         do_eval = forward_context.current().do_eval
         function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
@@ -99,6 +114,7 @@ class Runs:
             loss_fn: the loss.
             input_gradients: whether the run makes those of the inputs.
         """
+        check_loss_function(loss_fn, self._plan.name)
         tables = make_tables(schedule)
         do_eval = forward_context.current().do_eval
         function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
@@ -136,6 +152,21 @@ class Runs:
         sources = list(zip(self._plan.devices, map(present, stages), strict=True))
         sources.append((self._plan.devices[0], _real(present(arguments.inputs))))
         return with_gradient(results, self._plan.devices[-1], sources, gradients)
+
+
+def _check_not_nested(plan: Plan) -> None:
+    inner = [
+        f"{descendant.path} in {layer.path}"
+        for layer in plan.layers
+        for descendant in layer.Descendants()
+        if isinstance(descendant, type(layer.parent))
+    ]
+    if inner:
+        raise ValueError(
+            "A pipeline can't be a cell of another, nor in one, for a cell runs on one "
+            f"device; {plan.name} has {', '.join(inner)}. List the inner pipeline's "
+            "cells in cell_tpl instead."
+        )
 
 
 def _real(tensors: list[Any]) -> list[tf.Tensor]:

@@ -3,7 +3,8 @@
 The gradients of a step are sums, divided by the main loss's total weight W at the end.
 A side loss is to count by its mean over the B examples, so its sum is multiplied by
 W / B beforehand. W must therefore be known before the step begins: the part of the loss
-that computes its weight is cut out, and run on the targets of all micro-batches.
+that computes its weight is cut out, and run on the targets of all micro-batches. Where
+W is 0 the sums are divided by B instead, and side losses are taken as they are.
 """
 
 from __future__ import annotations

@@ -69,6 +69,18 @@ def test_accumulated_paths_are_relative_to_the_layer_that_runs() -> None:
             context.relative_path(stranger)
 
 
+def test_merged_rows_have_the_numbers_of_their_examples() -> None:
+    """Once a micro-batch's rows took those of the examples that come after it."""
+    whole = ForwardContext(step=3, first_example=0, num_rows=6)
+    half = ForwardContext(step=3, first_example=3, num_rows=3)
+    apart = whole.uniform("a/b", 0, [6, 5, 2])
+    merged = whole.uniform("a/b", 0, [30, 2])
+    np.testing.assert_array_equal(merged, tf.reshape(apart, [30, 2]))
+    np.testing.assert_array_equal(half.uniform("a/b", 0, [15, 2]), merged[15:])
+    with pytest.raises(ValueError, match="'a/b' drew some of shape \\(8, 2\\)"):
+        half.uniform("a/b", 0, [8, 2])
+
+
 @pytest.mark.parametrize("known", [{"step": 1}, {"first_example": 1}, {}])
 def test_random_numbers_need_a_step_and_an_example(known: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"'a/b' drew some.*Run it within Forward"):

@@ -29,6 +29,20 @@ def test_split_then_merge_is_the_identity(
     np.testing.assert_array_equal(merged[2].a, batch[2].a)
 
 
+@pytest.mark.parametrize("batch_dim", [0, 1])
+@pytest.mark.parametrize("batch_size", [6, 7])
+@pytest.mark.parametrize(("shape", "words"), [([], r"\(\)"), ([2, 2], r"\(2, 2\)")])
+def test_outputs_without_a_row_for_each_example_are_not_put_together(
+    shape: list[int], words: str, batch_size: int, batch_dim: int
+) -> None:
+    cut = MicroBatches(batch_size, 2, batch_dim)
+    rows = tf.zeros([2, cut.num_rows])
+    with pytest.raises(
+        ValueError, match=f"a row for each.*of pipe made.* {words}. Ret"
+    ):
+        cut.merge([rows, tf.zeros([2, *shape])], "pipe")
+
+
 def test_what_does_not_fill_up_is_filled_with_copies_of_examples() -> None:
     cut = MicroBatches(10, 4)
     rows = cut.split(tf.range(10)).numpy()

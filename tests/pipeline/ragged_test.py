@@ -116,45 +116,97 @@ def test_bytes_are_those_of_one_stage() -> None:
     assert found[0] == found[1] == found[2]
 
 
+def _examples(x: tf.Tensor) -> tf.Tensor:
+    """`x` with zeros where rows are no examples."""
+    weights = forward_context.current().row_weights(x)
+    return x if weights is None else x * weights
+
+
 class SumLayer(BaseLayer):
-    """Sums up its inputs; regards which rows are examples if `regards`."""
+    """Sums up and counts its inputs; both regard which are examples, or do not."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define("regards", False, "Whether it asks.")
+        p.Define("regards", (), "Those that do: of total, number, mean, weight.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         self.RegisterAccumulator("total", [])
+        self.RegisterAccumulator("number", [])
         self.CreateVariable("w", WeightParams([NUM_CLASSES, NUM_CLASSES]))
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        values = x
-        if self.params.regards:
-            weights = forward_context.current().row_weights(x)
-            values = x if weights is None else x * weights
-        self.Accumulate("total", tf.reduce_sum(values))
+        def total(name: str, values: tf.Tensor) -> tf.Tensor:
+            regards = name in self.params.regards
+            return tf.reduce_sum(_examples(values) if regards else values)
+
+        ones = tf.ones(x.shape[0])
+        self.Accumulate("total", total("total", x))
+        self.Accumulate("number", total("number", ones))
+        mean = total("mean", x) / total("mean", ones)
+        self.AddMetric("mean", mean, total("weight", ones))
+        self.AddMetric("largest_weight", tf.reduce_max(theta.w), tf.constant(1.0))
         return tf.matmul(x, theta.w)
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "regards"), [(6, False), (6, True), (7, True), (7, False)]
-)
-def test_accumulators_must_regard_which_rows_are_examples(
-    batch_size: int, regards: bool
-) -> None:
-    """Where there are others."""
+ALL = ("total", "number", "mean", "weight")
+
+
+def _sums(batch_size: int, regards: Any) -> NestedMap:
     layer = pipeline([SumLayer.Params().Set(regards=regards)], 1, 3)
-    _, targets = image_batch(batch_size)
     inputs = [tf.ones([batch_size, NUM_CLASSES])]
-    if batch_size == 7 and not regards:
-        with pytest.raises(ValueError, match="pipe/cells_0 did not ask which they are"):
-            gradients(layer, (inputs, targets))
-    else:
-        total = gradients(layer, (inputs, targets)).accumulated.cells[0].total
-        assert float(total) == batch_size * NUM_CLASSES
+    return gradients(layer, (inputs, image_batch(batch_size)[1]))
+
+
+@pytest.mark.parametrize(("batch_size", "regards"), [(6, ()), (6, ALL), (7, ALL)])
+def test_sums_and_metrics_are_of_examples_alone(
+    batch_size: int, regards: tuple[str, ...]
+) -> None:
+    result = _sums(batch_size, regards)
+    totals, (mean, weight) = result.accumulated.cells[0], result.metrics.mean
+    assert float(totals.total) == batch_size * NUM_CLASSES
+    assert float(totals.number) == batch_size
+    assert (float(mean), float(weight)) == (NUM_CLASSES, batch_size)
+
+
+@pytest.mark.parametrize(
+    ("missing", "wrong"),
+    [
+        ("total", "accumulator 'total'"),
+        ("number", "accumulator 'number'"),
+        ("mean", "metric 'mean'"),
+        ("weight", "metric 'mean'"),
+    ],
+)
+def test_each_must_regard_which_rows_are_examples(missing: str, wrong: str) -> None:
+    """Where there are others. That its neighbours do is no excuse."""
+    regards = tuple(name for name in ALL if name != missing)
+    words = rf"SumLayer at pipe/cells_0 \(stage 0\) {wrong} did not regard"
+    with pytest.raises(ValueError, match=words):
+        _sums(7, regards)
+
+
+class MergingLayer(BaseLayer):
+    """Makes one row of two, and asks which are examples."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        pairs = tf.reshape(x, [-1, 2 * x.shape[1]])
+        _examples(pairs)
+        return tf.repeat(pairs, 2, axis=0)[:, :NUM_CLASSES]
+
+
+def test_rows_that_are_merged_can_not_be_told_apart() -> None:
+    layer = pipeline([MergingLayer.Params()], 1, 2)
+    for batch_size in (8, 7):
+        batch = [tf.ones([batch_size, NUM_CLASSES])], image_batch(batch_size)[1]
+        if batch_size == 8:
+            gradients(layer, batch)
+            continue
+        words = r"pipe/cells_0 .* inputs' rows, here 4 .*; this one is float32 \(2, 6\)"
+        with pytest.raises(ValueError, match=words):
+            gradients(layer, batch)
 
 
 def test_a_loss_that_knows_no_rows_is_given_examples_alone() -> None:

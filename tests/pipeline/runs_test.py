@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context
+from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
@@ -193,6 +195,35 @@ def test_runs_of_each_kind_keep_to_themselves() -> None:
         assert got["ComputeMetrics", do_eval] == pytest.approx(factor * mean)
         assert got["ComputeGradients", do_eval] == pytest.approx(factor * mean)
     assert got["FProp", False] != got["FProp", True]
+
+
+class PipelineHolder(BaseLayer):
+    """A layer with a pipeline in it."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("inner", _params())
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return self.inner.FProp(theta.inner, x)
+
+
+def _params() -> InstantiableParams:
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+    return PipeliningLayer.Params().Set(cell_tpl=[dense])
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (_params, "pipe has pipe/cells_1 in pipe/cells_1"),
+        (PipelineHolder.Params, "pipe has pipe/cells_1/inner in pipe/cells_1"),
+    ],
+)
+def test_a_pipeline_in_a_cell_is_refused(cell: Callable, words: str) -> None:
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+    with pytest.raises(ValueError, match=f"can't be a cell of another.*{words}"):
+        pipeline([dense, cell()], 2, 2)
 
 
 def test_no_iteration_ends_before_its_messages_are_sent() -> None:

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
@@ -60,8 +61,19 @@ class LossLayer(BaseLayer):
         energies = tf.reduce_sum(y**3, -1)
         for _ in range(p.times):
             self.AddLoss(p.loss, energies / p.times)
-        self.AddMetric(p.metric, tf.reduce_mean(y**2), tf.constant(y.shape[0]))
+        self.AddMetric(p.metric, *_mean_square(y))
         return y
+
+
+def _mean_square(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of the rows that are examples, and their number."""
+    weights = forward_context.current().row_weights(y)
+    if weights is None:
+        weights = tf.ones([y.shape[0], 1], y.dtype)
+    number = tf.reduce_sum(weights)
+    return tf.reduce_sum(tf.reduce_mean(y**2, -1, keepdims=True) * weights) / number, (
+        number
+    )
 
 
 def _cells(**last: Any) -> list[InstantiableParams]:
@@ -110,6 +122,21 @@ def test_bytes_do_not_depend_on_the_stages(
         result = gradients(layer, _batch(batch_size))
         found.append(bytes_of((result.gradients, result.metrics)))
     assert found[0] == found[1] == found[2]
+
+
+def test_side_losses_count_where_no_example_of_the_main_loss_does() -> None:
+    """Its weight is 0, and so is its gradient."""
+    for splits, num_micro_batches in ((1, 1), (3, 4), (3, 3)):
+        layer, (inputs, targets) = (
+            pipeline(_cells(), splits, num_micro_batches),
+            _batch(8),
+        )
+        targets.weight = tf.zeros([8])
+        result = gradients(layer, (inputs, targets))
+        want = plain_gradients(layer, (inputs, targets)).gradients
+        assert_close(by_path(layer, result.gradients), want, 2e-6)
+        assert np.abs(want["pipe/cells_0/w"]).max() > 1e-3
+        assert float(result.metrics.loss[0]) == 0.0
 
 
 def _metrics(layer: PipeliningLayer, batch: Any, do_eval: bool) -> NestedMap:
@@ -216,14 +243,30 @@ def test_a_gradient_through_the_forward_pass_would_miss_them() -> None:
         tape.gradient(outputs, layer.vars.cells[0].w)
 
 
-def test_losses_are_of_examples() -> None:
-    class ScalarLossLayer(BaseLayer):
-        def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-            self.AddLoss("scalar", tf.reduce_mean(x))
-            return x
+class OddLossLayer(BaseLayer):
+    """Adds a loss of some shape."""
 
-    layer = pipeline([ScalarLossLayer.Params(), *_cells()], 3, 4)
-    with pytest.raises(
-        ValueError, match=r"AddLoss takes a floating value for each example"
-    ):
-        gradients(layer, _batch(8))
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("shape", [], "Of the loss.")
+        return p
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.AddLoss("odd", tf.ones(self.params.shape))
+        return x
+
+
+@pytest.mark.parametrize("batch_size", [8, 7])
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ([], "AddLoss takes a floating value for each example"),
+        ([1], "pipe/cells_0 called 'odd' has 1 for 2 rows"),
+        ([DIM], "pipe/cells_0 called 'odd' has 6 for 2 rows"),
+    ],
+)
+def test_losses_are_of_examples(shape: list[int], words: str, batch_size: int) -> None:
+    layer = pipeline([OddLossLayer.Params().Set(shape=shape), *_cells()], 3, 4)
+    with pytest.raises(ValueError, match=words):
+        gradients(layer, _batch(batch_size))

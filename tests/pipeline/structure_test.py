@@ -140,16 +140,20 @@ def test_the_order_of_operations_is_data() -> None:
 
 
 def test_times_are_those_of_the_operations_in_their_order() -> None:
-    """Each begins to wait, starts and ends; and ends before what needs it does."""
+    """Each begins to wait, starts and ends; and starts before what needs it does.
+
+    It ends about then; but what it sends may be there before its clock is read.
+    """
     layer, (inputs, targets) = pipeline(image_cells(), 3, 4), image_batch(8)
     with ForwardContext(step=tf.constant(0, tf.int64)):
         result = layer.ComputeGradients(raw_values(layer), inputs, targets, loss_fn)
-    ended: dict[Op, float] = {}
+    started: dict[Op, float] = {}
     for column, times in zip(layer.schedule.columns, result.times, strict=True):
         rows = times.numpy()
         assert rows.shape == (len(column), 3)
         assert (np.diff(rows.reshape(-1)) >= 0).all()
-        ended.update(zip(column, rows[:, 2], strict=True))
-    for op, end in ended.items():
-        assert all(ended[needed] <= end for needed in layer.schedule.dependencies(op))
-    assert {op.kind for op in ended} == {Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD}
+        started.update(zip(column, rows[:, 1], strict=True))
+    for op, start in started.items():
+        needs = layer.schedule.dependencies(op)
+        assert all(started[needed] <= start for needed in needs)
+    assert {op.kind for op in started} == {Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD}

@@ -10,11 +10,9 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -27,15 +25,6 @@ def _dense(**params: Any) -> InstantiableParams:
     return FCLayer.Params().Set(
         input_dim=DIM, output_dim=DIM, activation="TANH", **params
     )
-
-
-def _before() -> list[InstantiableParams]:
-    parts = [
-        _dense(),
-        BatchNormLayer.Params().Set(dim=DIM),
-        DropoutLayer.Params().Set(keep_prob=0.7),
-    ]
-    return [SequentialLayer.Params().Set(sub=parts), _dense()]
 
 
 def _pipeline(num_stages: Any = 2, num_micro_batches: int = 4, **params: Any) -> Any:
@@ -54,13 +43,13 @@ def _batch(size: int = 8) -> Any:
 
 
 def _plain_gradients(layer: PipeliningLayer, batch: Any) -> list[Any]:
-    """Of all variables, by a tape around the layers before and the cells."""
+    """Of all variables, by a tape around the cells."""
     inputs, targets = batch
     variables = list(layer.VariablePaths().values())
     step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
     with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
         (x,) = inputs
-        for cell in [*layer.before, *layer.cells]:
+        for cell in layer.cells:
             x = cell.FProp(cell.theta, x)
         loss = loss_fn(x, targets).loss[0]
     return tape.gradient(loss, variables)
@@ -80,41 +69,6 @@ def _close(layer: PipeliningLayer, got: Any, want: list[Any]) -> None:
         np.testing.assert_allclose(
             by_variable[v.ref()], b, rtol=0, atol=2e-6 * scale, err_msg=path
         )
-
-
-@pytest.mark.parametrize(("num_stages", "batch_size"), [(1, 8), (2, 8), (4, 10)])
-def test_layers_before_see_the_whole_mini_batch(
-    num_stages: int, batch_size: int
-) -> None:
-    layer, batch = _pipeline(num_stages, before_tpl=_before()), _batch(batch_size)
-    result = gradients(layer, batch)
-    _close(layer, result.gradients, _plain_gradients(layer, batch))
-    assert float(result.accumulated.before[0].sub[1].count) == batch_size
-    with ForwardContext(do_eval=True):
-        metrics = layer.ComputeMetrics(layer.theta, *batch, loss_fn)
-        outputs = layer.FProp(layer.theta, *batch[0])
-        np.testing.assert_allclose(
-            metrics.loss[0], loss_fn(outputs, batch[1]).loss[0], rtol=1e-6
-        )
-
-
-def test_a_tape_sees_the_layers_before() -> None:
-    layer, (inputs, _) = _pipeline(before_tpl=_before()), _batch()
-    weights = [v for v in layer.VariablePaths().values() if v.trainable]
-    step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
-    found = []
-    for pipelined in (True, False):
-        with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
-            (x,) = inputs
-            if pipelined:
-                x = layer.FProp(layer.theta, x)
-            else:
-                for cell in [*layer.before, *layer.cells]:
-                    x = cell.FProp(cell.theta, x)
-            goal = tf.reduce_sum(x**2)
-        found.append(tape.gradient(goal, weights))
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 class TableLayer(BaseLayer):
@@ -243,19 +197,6 @@ def test_a_stage_may_have_nothing_to_train(frozen: type[BaseLayer], place: int) 
         outputs = layer.FProp(layer.theta, *batch[0])
     weights = [v for v in layer.VariablePaths().values() if v.trainable]
     assert all(g is not None for g in tape.gradient(outputs, weights))
-
-
-def test_a_weight_tied_among_the_layers_before_counts_once() -> None:
-    for values in ("vars", "read"):
-        layer = _pipeline(
-            before_tpl=[TableLayer.Params(), TableLayer.Params().Set(transpose=True)],
-            tied={"before_1/w": "before_0/w"},
-        )
-        batch = _batch()
-        theta = layer.vars if values == "vars" else layer.theta
-        with ForwardContext(step=tf.constant(3, tf.int64)):
-            result = layer.ComputeGradients(theta, *batch, loss_fn)
-        _close(layer, result.gradients, _plain_gradients(layer, batch))
 
 
 def test_theta_of_other_shapes_is_refused() -> None:

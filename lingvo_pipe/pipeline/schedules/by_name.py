@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
@@ -9,7 +12,7 @@ from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
@@ -26,7 +29,7 @@ def make_schedule(
     num_devices: int,
     num_micro_batches: int,
     stages_per_device: int = 1,
-    recompute: str | None = None,
+    recompute: str | Sequence[int] | None = None,
 ) -> Schedule:
     """Makes a schedule to train with; it has passed `check`.
 
@@ -37,13 +40,14 @@ def make_schedule(
         num_micro_batches: M.
         stages_per_device: V, above 1 for 'interleaved' and files alone. A file has
             K·V stages, and says itself which device has which.
-        recompute: a policy of recompute.py. None: 'always', but 'zero_bubble' never
-            recomputes, and a file is taken as it is.
+        recompute: a policy of recompute.py. None: 'always', but 'zero_bubble' does not
+            recompute, and a file is taken as it is. A list of cells, which is for
+            stages to follow: 'always', but a file with RECOMPUTE operations is taken
+            as it is.
 
     Raises:
         ValueError: saying which argument can't be, and why; or what is wrong with the
             file.
-        OSError: if the file can't be read.
     """
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if _is_file(name):
@@ -53,15 +57,25 @@ def make_schedule(
         schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
     else:
         schedule = _ONE_STAGE_A_DEVICE[name](num_devices, num_micro_batches)
-    if recompute is None and not _is_file(name) and name != "zero_bubble":
-        recompute = "always"
-    if recompute is not None:
-        schedule = recomputed(schedule, recompute)
+    policy = _policy(name, schedule, recompute)
+    if policy is not None:
+        schedule = recomputed(schedule, policy)
     try:
         check(schedule)
     except ValueError as error:
         raise ValueError(f"The schedule {name!r}: {error}") from error
     return schedule
+
+
+def _policy(
+    name: str, schedule: Schedule, recompute: str | Sequence[int] | None
+) -> str | None:
+    """The policy to apply to a schedule; None: it stays as it is."""
+    if isinstance(recompute, str):
+        return recompute
+    if recompute is not None:
+        return None if Kind.RECOMPUTE in schedule.kinds else "always"
+    return None if _is_file(name) or name == "zero_bubble" else "always"
 
 
 def _is_file(name: str) -> bool:
@@ -75,7 +89,7 @@ def _check_arguments(
         raise ValueError(
             f"A schedule must be one of {', '.join(map(repr, SCHEDULE_NAMES))}, or a "
             f"path ending in '.csv'; got {name!r}."
-            + did_you_mean(str(name), SCHEDULE_NAMES)
+            + (did_you_mean(str(name), SCHEDULE_NAMES) or " Choose one of these.")
         )
     check_sizes(
         num_devices=num_devices,
@@ -85,14 +99,21 @@ def _check_arguments(
     if stages_per_device > 1 and name in _ONE_STAGE_A_DEVICE:
         raise ValueError(
             f"The schedule {name!r} has one stage a device; got stages_per_device="
-            f"{stages_per_device}. For several take 'interleaved'."
+            f"{stages_per_device}. For several use 'interleaved'."
         )
 
 
 def _from_file(
     path: str, num_devices: int, num_stages: int, num_micro_batches: int
 ) -> Schedule:
-    schedule = read_csv(path)
+    try:
+        schedule = read_csv(path)
+    except OSError as error:
+        raise ValueError(
+            f"A schedule's file must be readable; {os.fspath(path)!r} is not: "
+            f"{error.strerror}. Give the path of a file that is there, from "
+            f"{os.getcwd()!r} or from the root."
+        ) from error
     its_own = _sizes(
         schedule.num_devices, schedule.num_stages, schedule.num_micro_batches
     )

@@ -25,13 +25,16 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
     as all those of 1F1B's last stage: what it needs must exist at that moment anyway,
     so keeping it costs no memory.
 
+    In a schedule with WEIGHT_GRADIENT operations, what of it they need is kept from the
+    RECOMPUTE until they have run.
+
     Args:
         schedule: one without RECOMPUTE operations.
         policy: 'always', 'never', or 'except_last': all but the last micro-batch, whose
             backward passes come first where they come at once, as in torchgpipe.
 
     Raises:
-        ValueError: if the policy is unknown, or can't be had for this schedule.
+        ValueError: if the policy is unknown, or the schedule has some.
     """
     if policy not in POLICIES:
         raise ValueError(
@@ -41,16 +44,11 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
     if Kind.RECOMPUTE in schedule.kinds:
         raise ValueError(
             f"This schedule says itself what is recomputed, so recompute={policy!r} "
-            "can't be applied to it: leave recompute unset."
+            "can't be applied to it. Leave recompute unset, or take the RECOMPUTE "
+            "operations out of the schedule."
         )
     if policy == "never":
         return schedule
-    if Kind.WEIGHT_GRADIENT in schedule.kinds:
-        raise ValueError(
-            "A schedule with weight-gradient operations recomputes nothing, since "
-            "both of its backward operations need what the forward kept; got "
-            f"recompute={policy!r}. Set recompute='never', or take another schedule."
-        )
     columns = tuple(
         tuple(_with_recompute(column, schedule.num_micro_batches, policy))
         for column in schedule.columns

@@ -26,6 +26,18 @@ class CellCosts(NamedTuple):
     handed_on: list[int]
 
 
+class PipelineCosts(NamedTuple):
+    """Of a pipeline.
+
+    Attributes:
+        before: flops of a forward pass of all layers before the cells.
+        cells: of the cells.
+    """
+
+    before: int
+    cells: CellCosts
+
+
 def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCosts:
     """What cells that each take what the one before hands on cost.
 
@@ -38,14 +50,41 @@ def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCost
         ValueError: if a cell has no FPropMeta, or can't take what it is given; or a
             shape is none.
     """
-    costs = CellCosts([], [])
+    return pipeline_costs([], cell_tpl, *shapes).cells
+
+
+def pipeline_costs(
+    before_tpl: Sequence[InstantiableParams],
+    cell_tpl: Sequence[InstantiableParams],
+    *shapes: Any,
+) -> PipelineCosts:
+    """As `cell_costs`, of cells with layers before them.
+
+    Args:
+        before_tpl: params of the layers before.
+        cell_tpl: params of the cells.
+        *shapes: of the first layer's inputs; see `cell_costs`.
+
+    Raises:
+        ValueError: as `cell_costs`.
+    """
     shapes = tuple(map(_as_shape, shapes))
-    for i, p in enumerate(cell_tpl):
-        meta = _forward_meta(p, shapes, f"cell {i}, {p.cls.__name__} {p.name!r}")
+    before, shapes = _costs_in_turn(before_tpl, "before_tpl's layer", shapes)
+    cells, _ = _costs_in_turn(cell_tpl, "cell", shapes)
+    return PipelineCosts(sum(before.flops), cells)
+
+
+def _costs_in_turn(
+    layers: Sequence[InstantiableParams], what: str, shapes: tuple
+) -> tuple[CellCosts, tuple]:
+    """The costs of layers, and the shapes that the last hands on."""
+    costs = CellCosts([], [])
+    for i, p in enumerate(layers):
+        meta = _forward_meta(p, shapes, f"{what} {i}, {p.cls.__name__} {p.name!r}")
         shapes = tuple(meta.out_shapes)
         costs.flops.append(meta.flops)
         costs.handed_on.append(num_elements(shapes))
-    return costs
+    return costs, shapes
 
 
 def _forward_meta(p: InstantiableParams, shapes: tuple, where: str) -> NestedMap:
@@ -61,7 +100,7 @@ def _forward_meta(p: InstantiableParams, shapes: tuple, where: str) -> NestedMap
     except _FAULTS as error:
         raise ValueError(
             f"FPropMeta of {where}, given {', '.join(map(str, shapes)) or 'nothing'}: "
-            f"{error}"
+            f"{error}. Change the shapes, or the layer."
         ) from error
 
 
@@ -78,6 +117,6 @@ def _as_shape(shape: Any) -> Any:
     if not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in sizes):
         raise ValueError(
             "A shape must be a tuple of positive integers, of micro-batches as they "
-            f"come into the first cell; got {shape!r}."
+            f"come into the first layer; got {shape!r}. Write (8, 32), for instance."
         )
     return tuple(map(int, sizes))

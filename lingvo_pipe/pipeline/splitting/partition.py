@@ -40,7 +40,7 @@ def resolve_ends(
     Raises:
         ValueError: if it is none of these, impossible, or not of `num_stages`.
     """
-    if isinstance(splits, str) and splits == _AUTO:
+    if is_auto(splits):
         return _automatic_ends(num_layers, num_stages, costs, traffic)
     if _is_integer(splits):
         ends = balanced_ends([1] * num_layers, splits)
@@ -48,10 +48,11 @@ def resolve_ends(
         check_ends(splits, num_layers)
         ends = [int(end) for end in splits]
     else:
-        hint = " Write numbers without quotes." if isinstance(splits, str) else ""
+        is_text = isinstance(splits, str)
         raise ValueError(
             "splits must be a number of stages, a list of the ends of the stages, or "
-            f"{_AUTO!r}; got {splits!r}.{hint}"
+            f"{_AUTO!r}; got {splits!r}. "
+            + ("Write numbers without quotes." if is_text else "Set it to 1 for one.")
         )
     if num_stages is not None and len(ends) != num_stages:
         raise ValueError(
@@ -95,8 +96,8 @@ def check_ends(ends: Sequence[int], num_layers: int) -> None:
         raise ValueError(
             "splits must list the ends of the stages: integers that ascend strictly up "
             f"to the number of layers, {num_layers}; in {list(ends)!r} "
-            f"{', '.join(faults)}. Each is the number of layers up to and including "
-            "its stage."
+            f"{', '.join(faults)}. Give for each stage the number of layers up to "
+            "and including it."
         )
 
 
@@ -114,6 +115,11 @@ def _faults(ends: Sequence[Any], num_layers: int) -> list[str]:
     if ends[-1] != num_layers:
         faults.append(f"the last is {ends[-1]}")
     return faults
+
+
+def is_auto(splits: Any) -> bool:
+    """Whether `splits` leaves the number of stages to the devices."""
+    return isinstance(splits, str) and splits == _AUTO
 
 
 def is_count(value: Any) -> bool:

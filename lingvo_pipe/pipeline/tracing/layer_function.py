@@ -8,26 +8,29 @@ stages.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.forward_context import ForwardContext, row_dim
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present
+from lingvo_pipe.optional_nest import map_present, present
+from lingvo_pipe.pipeline.tracing.filler_rows import check_fillers_left_out
+from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 from lingvo_pipe.pipeline.tracing.purity import check_pure
 from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
 
-# What a layer raises that was given what it can't take.
-_FAULTS = (AttributeError, TypeError, ValueError)
-
 
 class LayerFunctions:
-    """The traces of a model's layers, in training or in evaluation."""
+    """The traces of a model's layers, in training or in evaluation.
+
+    Attributes:
+        row_change: a sentence about the first layer that returned other rows than it
+            was given, for the errors that this may lead to; or nothing.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,8 @@ class LayerFunctions:
         trains: bool,
         batch_dim: int = 0,
         state_dtype: tf.DType | None = None,
+        num_rows: int | None = None,
+        stages: Mapping[str, int] | None = None,
     ):
         """Initialises the functions.
 
@@ -44,11 +49,16 @@ class LayerFunctions:
             batch_dim: see `ForwardContext`.
             state_dtype: of the floating tensors that layers hand on to others; None:
                 as they return them.
+            num_rows: of the inputs; None: whatever they have.
+            stages: by the paths of layers, for errors.
         """
         self.do_eval = do_eval
         self.trains = trains
         self.batch_dim = batch_dim
         self.state_dtype = state_dtype
+        self.num_rows = num_rows
+        self.row_change = ""
+        self._stages = stages or {}
         self._known: list[tuple[Any, Trace]] = []
 
     def context(
@@ -61,6 +71,7 @@ class LayerFunctions:
             first_example=surroundings.first_example,
             num_examples=surroundings.num_examples,
             batch_dim=self.batch_dim,
+            num_rows=self.num_rows,
             root_path=root_path,
             root_hash=surroundings.path_hash,
         )
@@ -76,20 +87,51 @@ class LayerFunctions:
         """The trace of a layer, for these specs of weights and inputs."""
         dtype = None if is_last else self.state_dtype
         identity = *_identity(layer), repr((theta, surroundings, args, dtype))
-        for known, trace in self._known:
-            if known == identity:
-                return trace
-        with _named_errors(layer, args):
-            trace = Trace(
-                functools.partial(_forward, layer, self, dtype),
-                theta,
-                [variable.trainable for variable in tf.nest.flatten(layer.vars)],
-                surroundings,
-                args,
-                self.trains,
-            )
-        self._known.append((identity, trace))
+        trace = next((trace for known, trace in self._known if known == identity), None)
+        if trace is None:
+            with named_errors(self.where(layer), args, self.row_change):
+                trace = Trace(
+                    functools.partial(_forward, layer, self, dtype),
+                    theta,
+                    [variable.trainable for variable in tf.nest.flatten(layer.vars)],
+                    surroundings,
+                    args,
+                    self.trains,
+                )
+            self._known.append((identity, trace))
+        self._note_row_change(layer, present(trace.result.outputs))
         return trace
+
+    def place(self, layer: BaseLayer) -> str:
+        """A layer's path and stage, for errors."""
+        return layer.path + self._stage(layer)
+
+    def place_of_loss(self, last_layer: BaseLayer) -> str:
+        """Likewise of the loss."""
+        return f"the loss{self._stage(last_layer)}"
+
+    def where(self, layer: BaseLayer) -> str:
+        """What an error says of a layer's forward pass."""
+        return f"FProp of the {type(layer).__name__} at {self.place(layer)}"
+
+    def _stage(self, layer: BaseLayer) -> str:
+        stage = self._stages.get(layer.path)
+        return "" if stage is None else f" (stage {stage})"
+
+    def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
+        """Says of the first layer none of whose outputs has the inputs' rows."""
+        if self.row_change or self.num_rows is None:
+            return
+        rows = {
+            x.shape[row_dim(x.shape.rank, self.batch_dim)]
+            for x in outputs
+            if x.shape.rank
+        }
+        if self.num_rows not in rows:
+            self.row_change = (
+                f"Of {self.num_rows} rows {self.place(layer)} made "
+                f"{specs_text(outputs) or 'nothing'}."
+            )
 
 
 def _identity(layer: BaseLayer) -> tuple:
@@ -110,13 +152,18 @@ def _forward(
     context = functions.context(surroundings, root_path=layer.path)
     with context:
         outputs = layer.FProp(layer.CastTheta(theta), *args)
-    graph = tf.compat.v1.get_default_graph()
-    check_pure(graph, _where(layer), root(layer).VariablePaths())
+    graph, where = tf.compat.v1.get_default_graph(), functions.where(layer)
+    check_pure(graph, where, root(layer).VariablePaths())
     _check_outputs(outputs)
     if state_dtype is not None:
         outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
+    if context.do_eval:
+        context.accumulated.clear()  # An evaluation has no totals.
+    else:
+        _check_all_accumulated(layer, context)
+    check_fillers_left_out(context, surroundings, args, where)
     sums = NestedMap(
-        accumulated=_accumulated(layer, context),
+        accumulated=context.accumulated,
         losses=context.losses,
         metrics=context.metrics,
     )
@@ -126,25 +173,6 @@ def _forward(
 def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
     x = tf.convert_to_tensor(x)
     return tf.cast(x, dtype) if x.dtype.is_floating else x
-
-
-def _where(layer: BaseLayer) -> str:
-    return f"FProp of the {type(layer).__name__} at {layer.path}"
-
-
-@contextlib.contextmanager
-def _named_errors(layer: BaseLayer, args: Any) -> Iterator[None]:
-    """Says in an error which layer it was and what came in, unless it does."""
-    try:
-        yield
-    except _FAULTS as error:
-        if layer.path in str(error):
-            raise
-        given = ", ".join(
-            f"{x.dtype.name} {x.shape}" for x in tf.nest.flatten(args) if x is not None
-        )
-        kind = next(kind for kind in _FAULTS if isinstance(error, kind))
-        raise kind(f"{_where(layer)}, given {given or 'nothing'}: {error}") from error
 
 
 def _check_outputs(outputs: Any) -> None:
@@ -158,7 +186,7 @@ def _check_outputs(outputs: Any) -> None:
     ]
     if wrong:
         raise ValueError(
-            "What a cell hands on must be dense tensors of static shape, for it may "
+            "What a layer hands on must be dense tensors of static shape, for it may "
             f"cross to another device; it returned {', '.join(wrong)}. Pad to a "
             "static shape, or state it by tf.ensure_shape."
         )
@@ -168,9 +196,7 @@ def _is_dense_and_static(x: Any) -> bool:
     return isinstance(x, tf.Tensor) and x.shape.is_fully_defined()
 
 
-def _accumulated(layer: BaseLayer, context: ForwardContext) -> dict[str, tf.Tensor]:
-    if context.do_eval:
-        return {}
+def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
     registered = {context.relative_path(path) for path in accumulator_paths(layer)}
     missing = sorted(registered - set(context.accumulated))
     if missing:
@@ -178,14 +204,6 @@ def _accumulated(layer: BaseLayer, context: ForwardContext) -> dict[str, tf.Tens
             "Every registered accumulator must be given its share in each training "
             f"forward pass; {layer.path} was not given {missing}. Call Accumulate."
         )
-    if context.accumulated and not context.regards_examples:
-        raise ValueError(
-            "Where M does not divide the mini-batch, micro-batches have rows that are "
-            f"no examples, and accumulators must leave them out; {layer.path} did not "
-            "ask which they are. Multiply by ForwardContext.row_weights, or choose a "
-            "mini-batch that is a multiple of num_micro_batches."
-        )
-    return context.accumulated
 
 
 def accumulator_paths(layer: BaseLayer) -> Iterator[str]:

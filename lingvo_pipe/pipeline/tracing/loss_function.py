@@ -13,10 +13,34 @@ from lingvo_pipe.layers.forward_context import row_dim
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions, root
-from lingvo_pipe.pipeline.tracing.purity import check_pure
+from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
+from lingvo_pipe.pipeline.tracing.purity import OF_LOSSES, check_pure
 from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
 
 LossFunction = Callable[[Any, Any], NestedMap]
+
+
+def check_loss_function(loss_fn: Any, where: str) -> None:
+    """Raises ValueError unless a pipeline can be built with it.
+
+    Args:
+        loss_fn: what the user gave.
+        where: the pipeline's path, for errors.
+    """
+    if not callable(loss_fn):
+        raise ValueError(
+            "loss_fn must be a function (outputs, targets) -> "
+            f"NestedMap(name=(mean, weight)); {where} was given {loss_fn!r}. For the "
+            "outputs without a loss call FProp."
+        )
+    try:
+        hash(loss_fn)
+    except TypeError as error:
+        raise ValueError(
+            "loss_fn must be hashable, for a pipeline is built once for each; "
+            f"{where} was given a {type(loss_fn).__name__}: {error}. Pass a function "
+            "or a method."
+        ) from error
 
 
 def trace_loss(
@@ -44,8 +68,11 @@ def trace_loss(
     Raises:
         ValueError: if the loss breaks a rule, or does not depend on the outputs.
     """
+    where = functions.place_of_loss(last_layer)
     body = functools.partial(_sums, loss_fn, last_layer, functions)
-    trace = Trace(body, [], [], surroundings, (outputs, targets), functions.trains)
+    args = outputs, targets
+    with named_errors(where, args, functions.row_change):
+        trace = Trace(body, [], [], surroundings, args, functions.trains)
     num_outputs = len(present(outputs))
     if functions.trains and not any(
         gradient is not None for gradient in trace.input_gradients[:num_outputs]
@@ -68,17 +95,21 @@ def _sums(
 ) -> Result:
     context = functions.context(surroundings)
     if surroundings.num_examples is not None:
-        _check_rows(args, functions.batch_dim)
+        _check_rows(args, functions)
     with context:
         metrics = loss_fn(*map_present(context.example_rows, args))
-    handed_over = {**context.accumulated, **context.losses, **context.metrics}
+    handed_over = {**context.accumulated, **context.losses, **context.metric_pairs}
     if handed_over:
         raise ValueError(
             "Only layers can accumulate or add losses and metrics; the loss handed "
             f"over {sorted(handed_over)}. Return them as metrics."
         )
-    variables = root(last_layer).VariablePaths()
-    check_pure(tf.compat.v1.get_default_graph(), "the loss", variables)
+    check_pure(
+        tf.compat.v1.get_default_graph(),
+        functions.place_of_loss(last_layer),
+        root(last_layer).VariablePaths(),
+        OF_LOSSES,
+    )
     if not isinstance(metrics, Mapping) or "loss" not in metrics:
         found = sorted(metrics) if isinstance(metrics, Mapping) else metrics
         raise ValueError(
@@ -89,17 +120,19 @@ def _sums(
     return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
 
 
-def _check_rows(args: Any, batch_dim: int) -> None:
+def _check_rows(args: Any, functions: LayerFunctions) -> None:
     """Raises ValueError unless examples can be told from rows that are none."""
-    found = present(args)
-    sizes = {x.shape[row_dim(x.shape.rank, batch_dim)] for x in found if x.shape.rank}
-    if len(sizes) > 1 or any(x.shape.rank == 0 for x in found):
-        shapes = ", ".join(str(x.shape) for x in found)
+    found, batch_dim = present(args), functions.batch_dim
+    if any(
+        not x.shape.rank
+        or x.shape[row_dim(x.shape.rank, batch_dim)] != functions.num_rows
+        for x in found
+    ):
         raise ValueError(
             "Where M does not divide the mini-batch, all outputs and targets must have "
             f"a row for each example in dimension {batch_dim}; those that come to the "
-            f"loss have the shapes {shapes}. Choose a mini-batch that is a multiple of "
-            "num_micro_batches."
+            f"loss for {functions.num_rows} rows are {specs_text(found)}. Choose a "
+            "mini-batch that is a multiple of num_micro_batches."
         )
 
 

@@ -49,6 +49,24 @@ def test_a_file_follows_a_policy_where_one_is_given(file: str) -> None:
     assert make_schedule(file, 2, 3, recompute="always") == wanted
 
 
+def test_a_list_of_cells_recomputes_where_a_file_does_or_else_everywhere(
+    file: str,
+) -> None:
+    wanted = recomputed(gpipe(2, 3), "always")
+    for recompute in ([], [1]):
+        assert make_schedule("gpipe", 2, 3, recompute=recompute) == wanted
+        write_csv(gpipe(2, 3), file)
+        assert make_schedule(file, 2, 3, recompute=recompute) == wanted
+        schedule = recomputed(gpipe(2, 3), "except_last")
+        write_csv(schedule, file)
+        assert make_schedule(file, 2, 3, recompute=recompute) == schedule
+
+
+def test_a_file_that_is_not_there_is_named(file: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(file) + "' is not: No such file"):
+        make_schedule(file, 2, 3)
+
+
 def test_a_file_may_have_several_stages_a_device(file: str) -> None:
     write_csv(interleaved(2, 3, 2), file)
     assert make_schedule(file, 2, 3, stages_per_device=2) == interleaved(2, 3, 2)
@@ -90,7 +108,7 @@ def test_an_unknown_name_is_refused_with_a_near_one(name: str, near: str) -> Non
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero_bubble"])
 def test_several_stages_a_device_are_for_interleaved(name: str) -> None:
-    with pytest.raises(ValueError, match="For several take 'interleaved'"):
+    with pytest.raises(ValueError, match="For several use 'interleaved'"):
         make_schedule(name, 2, 2, stages_per_device=2)
 
 

@@ -7,7 +7,7 @@ from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 SIZES = list(itertools.product([1, 2, 3, 4, 7], [1, 2, 3, 4, 6, 9]))
@@ -24,9 +24,9 @@ def plain_schedules() -> Iterator[tuple[str, Schedule]]:
 
 
 def every_schedule() -> Iterator[tuple[str, Schedule]]:
-    """Plain schedules, and recomputed ones by each policy that they allow."""
+    """Plain schedules, and those that train recomputed by each policy."""
     for name, schedule in plain_schedules():
         yield name, schedule
-        if schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}:
+        if schedule.has_backward:
             for policy in set(POLICIES) - {"never"}:
                 yield f"{name} recomputed {policy}", recomputed(schedule, policy)

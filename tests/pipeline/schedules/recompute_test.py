@@ -14,8 +14,6 @@ from tests.pipeline.schedules.every_schedule import plain_schedules
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_backward_recomputes_unless_what_it_needs_is_kept(policy: str) -> None:
     for name, schedule in plain_schedules():
-        if Kind.WEIGHT_GRADIENT in schedule.kinds:
-            continue
         kept = {"always": set(), "except_last": {schedule.num_micro_batches - 1}}.get(
             policy, set(range(schedule.num_micro_batches))
         )
@@ -53,10 +51,15 @@ def test_the_last_stage_of_1f1b_never_recomputes() -> None:
     assert schedule.columns[-1] == one_f_one_b(3, 5).columns[-1]
 
 
-def test_weight_gradients_and_recomputation_exclude_each_other() -> None:
-    assert recomputed(zero_bubble(2, 2), "never") == zero_bubble(2, 2)
-    with pytest.raises(ValueError, match="Set recompute='never'"):
-        recomputed(zero_bubble(2, 2), "always")
+def test_weight_gradients_keep_what_they_need_until_they_have_run() -> None:
+    """So a device keeps residuals of those alone that wait for theirs, and of one."""
+    for num_micro_batches in (1, 2, 4, 9):
+        schedule = zero_bubble(4, num_micro_batches)
+        before = peak_kept(schedule)
+        after = peak_kept(recomputed(schedule, "always"))
+        for device, (was, now) in enumerate(zip(before, after, strict=True)):
+            assert was == NumKept(0, min(4, num_micro_batches))
+            assert now.residuals == min(device + 1, num_micro_batches)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

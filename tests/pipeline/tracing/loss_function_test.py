@@ -33,6 +33,51 @@ def test_a_loss_without_gradient_is_refused() -> None:
         layer.ComputeGradients(raw_values(layer), inputs, targets, stopped)
 
 
+class Unhashable:
+    """A loss that equals others by value."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashable)
+
+    def __call__(self, logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        return loss_fn(logits, targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (None, r"must be a function \(outputs, targets\).* pipe was given None"),
+        ("mean", "pipe was given 'mean'"),
+        (NestedMap(), r"pipe was given NestedMap\(\)"),
+        (Unhashable(), "must be hashable.* pipe was given a Unhashable"),
+    ],
+)
+def test_what_is_no_loss_function_is_refused(loss: Any, words: str) -> None:
+    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    given = raw_values(layer), inputs, targets, loss
+    for run in (
+        layer.ComputeGradients,
+        layer.ComputeMetrics,
+        layer.Diagnose,
+        layer.PeakBytes,
+    ):
+        with ForwardContext(step=0), pytest.raises(ValueError, match=words):
+            run(*(given if run != layer.PeakBytes else given[1:]))
+
+
+def test_an_error_in_the_loss_names_it_and_what_came_in() -> None:
+    def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        return NestedMap(loss=(tf.reduce_mean(logits * targets.label), 1.0))
+
+    layer, batch = pipeline(state_cells(), 2, 2), state_batch(4)
+    words = (
+        r"the loss \(stage 1\), given float32 \(2, 3\), int32 \(2,\), float32 \(2,\): "
+        ".*Mul"
+    )
+    with pytest.raises(TypeError, match=words):
+        gradients(layer, batch, loss=loss)
+
+
 def test_metrics_without_a_loss_are_refused() -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
     with (

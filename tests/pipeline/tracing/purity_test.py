@@ -54,6 +54,27 @@ class OwnVariableLayer(BaseLayer):
         return x + self._shift
 
 
+class WritingLayer(BaseLayer):
+    """Counts its calls in a variable; within a branch if `hidden`."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("hidden", False, "Whether in a branch.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("n", WeightParams([], None, tf.float32, False))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        def count() -> tf.Tensor:
+            self.vars.n.assign_add(1.0)
+            return x
+
+        return tf.cond(x[0, 0] > 0, count, lambda: x) if self.params.hidden else count()
+
+
 class ForgetfulLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -66,17 +87,30 @@ class ForgetfulLayer(BaseLayer):
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        (RandomLayer, r"RandomLayer at pipe/cells_0 .* \['RandomUniform'\]"),
-        (HiddenRandomLayer, r"pipe/cells_0 .* \['RandomUniform'\]"),
-        (CapturingLayer, r"reads the variables \['pipe/cells_0/w'\] directly"),
-        (ConstantLayer, r"pipe/cells_0 uses what was made elsewhere: float32 \(3,\)"),
-        (OwnVariableLayer, "made elsewhere: a variable or table"),
-        (ForgetfulLayer, r"pipe/cells_0 was not given \['seen'\]"),
+        (RandomLayer.Params(), r".* \['RandomUniform'\]. .* Accumulate"),
+        (HiddenRandomLayer.Params(), r".* \['RandomUniform'\]"),
+        (
+            CapturingLayer.Params(),
+            r" reads .* \['pipe/cells_1/w'\] directly. Use theta",
+        ),
+        (ConstantLayer.Params(), r" uses what was made elsewhere: float32 \(3,\)"),
+        (OwnVariableLayer.Params(), " uses .* elsewhere: a variable or table"),
+        (ForgetfulLayer.Params(), r".*pipe/cells_1 was not given \['seen'\]"),
+        (
+            WritingLayer.Params(),
+            r" has the operations \['AssignAddVariableOp'\] on variables "
+            r"\['pipe/cells_1/n'\]. In FProp hand each .* to Accumulate",
+        ),
+        (WritingLayer.Params().Set(hidden=True), r" .*'AssignAddVariableOp'"),
     ],
 )
-def test_a_layer_that_is_no_pure_function_is_refused(cell: Any, words: str) -> None:
-    dense = FCLayer.Params().Set(input_dim=3, output_dim=2)
-    layer = pipeline([cell.Params(), dense], 2, 2)
+def test_a_layer_that_is_no_pure_function_is_refused(
+    cell: InstantiableParams, words: str
+) -> None:
+    """The error names layer, stage and what it did."""
+    dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
+    layer = pipeline([dense, cell, dense.Copy()], [1, 3], 2)
+    words = rf"{cell.cls.__name__} at pipe/cells_1 \(stage 1\){words}"
     batch = state_batch(4)
     batch[0][:] = [tf.ones([4, 3])]
     with pytest.raises(ValueError, match=words):
@@ -98,11 +132,31 @@ def _capturing(x: tf.Tensor, targets: Any) -> NestedMap:
     return NestedMap(loss=(tf.reduce_mean(x * scale), 1.0))
 
 
+def _writing(x: tf.Tensor, targets: Any) -> NestedMap:
+    with tf.init_scope():
+        calls = tf.Variable(0.0)
+    calls.assign_add(1.0)
+    return loss_fn(x, targets)
+
+
+def test_a_loss_takes_weights_from_no_layer() -> None:
+    layer = pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, 2)
+    (x, _), targets = state_batch(4)
+
+    def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+        return loss_fn(logits + layer.vars.cells[0].b, targets)
+
+    words = r"loss \(stage 0\) reads .* \['pipe/cells_0/b'\] directly. Weights belong"
+    with pytest.raises(ValueError, match=words):
+        gradients(layer, ([x], targets), loss=loss)
+
+
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (_random, r"the loss has the stateful operations \['RandomUniform'\]"),
-        (_capturing, "the loss uses what was made elsewhere: a variable or table"),
+        (_random, r"loss \(stage 0\) has .* \['RandomUniform'\].*as metrics"),
+        (_capturing, r"loss \(stage 0\) uses .* elsewhere: a variable or table"),
+        (_writing, r"'AssignAddVariableOp'\] on variables that are none of the model"),
         (_accumulating, r"Only layers can accumulate.*the loss .* \['seen'\]"),
     ],
 )

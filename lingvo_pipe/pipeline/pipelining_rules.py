@@ -1,0 +1,203 @@
+"""What each param of a PipeliningLayer must be by itself.
+
+What it must be beside the others is found where they are put together; so is what
+`splits` and `schedule` must be, where stages and a schedule are made of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.pipeline.splitting.exact_amounts import is_amount
+from lingvo_pipe.pipeline.splitting.partition import is_count
+
+_MAX_SHOWN = 200
+
+
+def check_each_param(p: InstantiableParams, where: str) -> None:
+    """Checks the params one by one.
+
+    Args:
+        p: params of a PipeliningLayer.
+        where: the layer's path, or its params'.
+
+    Raises:
+        ValueError: saying what the first that is wrong must be, and what it is.
+    """
+    for name, rule in _RULES.items():
+        value = p.Get(name)
+        if not rule.holds(value, p):
+            hint = did_you_mean(value, rule.names) if isinstance(value, str) else ""
+            raise ValueError(
+                f"{name} must be {rule.wanted}; that of {where} is {shown(value)}."
+                f"{hint} {rule.advice}"
+            )
+
+
+@contextlib.contextmanager
+def faults_of(name: str, where: str) -> Iterator[None]:
+    """Has errors within say which param they are about, of the layer at `where`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name} of {where}: {error}") from error
+
+
+def shown(value: Any) -> str:
+    """A value in an error: Params as their class, and nothing at length."""
+    if isinstance(value, InstantiableParams):
+        text = f"{getattr(value.cls, '__name__', value.cls)}.Params()"
+    elif isinstance(value, (list, tuple)):
+        items = ", ".join(map(shown, value))
+        text = f"[{items}]" if isinstance(value, list) else f"({items})"
+    else:
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+class _Rule(NamedTuple):
+    """What a value must be.
+
+    Attributes:
+        wanted: in words.
+        holds: whether a value is that, given all params; those above it are right.
+        advice: what to do.
+        names: what a misspelt value may have been meant to be.
+    """
+
+    wanted: str
+    holds: Callable[[Any, InstantiableParams], bool]
+    advice: str
+    names: tuple[str, ...] = ()
+
+
+def _is_list(value: Any, holds: Callable[[Any], bool] = lambda item: True) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(holds, value))
+
+
+def _is_layer(value: Any) -> bool:
+    is_params = isinstance(value, InstantiableParams)
+    return (
+        is_params and isinstance(value.cls, type) and issubclass(value.cls, BaseLayer)
+    )
+
+
+def _is_index(value: Any) -> bool:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_integer and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_paths(value: Any, p: InstantiableParams) -> bool:
+    return isinstance(value, Mapping) and _is_list(
+        [*value.keys(), *value.values()], _is_text
+    )
+
+
+def _are_costs(value: Any, p: InstantiableParams) -> bool:
+    return _is_list(value, is_amount) and len(value) == len(p.cell_tpl)
+
+
+def _is_floating(value: Any, p: InstantiableParams) -> bool:
+    if isinstance(value, numbers.Number):  # TensorFlow has one for each dtype.
+        return False
+    try:
+        return tf.as_dtype(value).is_floating
+    except TypeError:
+        return False
+
+
+def _is_recompute(value: Any, p: InstantiableParams) -> bool:
+    if isinstance(value, str):
+        return value in POLICIES
+    if not _is_list(value, _is_index):
+        return False
+    return len(value) == len(set(value)) and all(i < len(p.cell_tpl) for i in value)
+
+
+def _or_none(
+    holds: Callable[[Any, InstantiableParams], bool],
+) -> Callable[[Any, InstantiableParams], bool]:
+    return lambda value, p: value is None or holds(value, p)
+
+
+_RULES = {
+    "cell_tpl": _Rule(
+        "a list of at least one layer's Params",
+        lambda value, p: _is_list(value, _is_layer) and len(value) > 0,
+        "Write cell_tpl=[TheLayer.Params(), ...].",
+    ),
+    "before_tpl": _Rule(
+        "a list of layers' Params, which may be empty",
+        lambda value, p: _is_list(value, _is_layer),
+        "Write before_tpl=[TheLayer.Params(), ...].",
+    ),
+    "tied": _Rule(
+        "a map of variable paths to variable paths",
+        _are_paths,
+        "Write {'cells_5/softmax/w': 'cells_0/emb/w'}, or {} for none.",
+    ),
+    "cell_costs": _Rule(
+        "None, or a list with a number for each cell, finite and not negative",
+        _or_none(_are_costs),
+        "Give a cost for each layer of cell_tpl.",
+    ),
+    "input_shapes": _Rule(
+        "None, or a list with a shape for each input",
+        _or_none(lambda value, p: _is_list(value)),
+        "Write input_shapes=[(8, 32, 32, 3)], for instance.",
+    ),
+    "num_micro_batches": _Rule(
+        "an integer of at least 1",
+        lambda value, p: is_count(value),
+        "Set it to 1 to leave the mini-batch whole.",
+    ),
+    "micro_batch_size": _Rule(
+        "None, or an integer of at least 1",
+        _or_none(lambda value, p: is_count(value)),
+        "Leave it None to have the mini-batch cut evenly.",
+    ),
+    "batch_dim": _Rule(
+        "an integer of at least 0",
+        lambda value, p: _is_index(value),
+        "Set it to 0 if the examples are the first dimension.",
+    ),
+    "state_dtype": _Rule(
+        "None, or a dtype of floating-point numbers",
+        _or_none(_is_floating),
+        "Give a tf.DType or the name of one, such as 'bfloat16'.",
+    ),
+    "stages_per_device": _Rule(
+        "an integer of at least 1",
+        lambda value, p: is_count(value),
+        "Set it to 1 unless devices take turns, as in the schedule 'interleaved'.",
+    ),
+    "recompute": _Rule(
+        f"None, one of {', '.join(map(repr, POLICIES))}, or a list of indices of cells",
+        _or_none(_is_recompute),
+        "Count cells from 0, name each once; or leave it None, for the schedule's own.",
+        POLICIES,
+    ),
+    "jit_compile": _Rule(
+        "True or False",
+        lambda value, p: isinstance(value, bool),
+        "Leave it False unless XLA is to compile the cells.",
+    ),
+    "devices": _Rule(
+        "None, or a list of names",
+        _or_none(lambda value, p: _is_list(value, _is_text) and len(value) > 0),
+        "Write devices=['cpu:0', 'cpu:1'], or leave it None.",
+    ),
+}

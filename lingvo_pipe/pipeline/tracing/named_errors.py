@@ -1,0 +1,48 @@
+"""Says in an error in which function of a pipeline it came up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.optional_nest import present
+
+
+@contextlib.contextmanager
+def named_errors(where: str, given: Any, hint: str = "") -> Iterator[None]:
+    """Adds to an error where it came up and what came in, unless it says where.
+
+    It stays an error of its kind, and its traceback ends where it was raised.
+
+    Args:
+        where: what runs, as in "FProp of the FCLayer at model/dense (stage 0)".
+        given: specs of what it is given.
+        hint: a sentence that may help, or nothing.
+    """
+    try:
+        yield
+    except Exception as error:
+        if where in str(error):
+            raise
+        text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        message = f"{where}, given {specs_text(given) or 'nothing'}: {text} {hint}"
+        named = _alike(error, message.rstrip()).with_traceback(error.__traceback__)
+        raise named from error.__cause__
+
+
+def specs_text(tensors: Any) -> str:
+    """The dtypes and shapes of a structure's tensors."""
+    return ", ".join(f"{x.dtype.name} {x.shape}" for x in present(tensors))
+
+
+def _alike(error: Exception, message: str) -> Exception:
+    """An error of the same kind, or of the next that is made of a message alone."""
+    if isinstance(error, tf.errors.OpError):
+        return type(error)(error.node_def, error.op, message)
+    if isinstance(error, ValueError):
+        return ValueError(message)
+    kinds = (kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    return next(kinds)(message)

@@ -1,0 +1,270 @@
+"""Layers before a pipeline are traced as cells are, and obey their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.optional_nest import present
+from lingvo_pipe.pipeline import before_function, pipeline_function
+from lingvo_pipe.pipeline.before import Before, BeforeRun
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.plan import Plan
+from lingvo_pipe.pipeline.tracing import phases
+from tests.pipeline.before_models import (
+    DIM,
+    MODELS,
+    SumLayer,
+    TwiceLayer,
+    dense,
+    make_batch,
+    pipeline_of,
+)
+from tests.pipeline.example_layers import (
+    gradients,
+    loss_fn,
+    pipeline,
+    raw_values,
+    state_batch,
+)
+
+
+class CountingLayer(BaseLayer):
+    """A dense layer that counts how often it is traced."""
+
+    traces = 0
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([DIM, DIM]))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        CountingLayer.traces += 1
+        return tf.matmul(x, theta.w)
+
+
+def test_alike_layers_are_traced_once_for_training_and_once_for_evaluation() -> None:
+    CountingLayer.traces = 0
+    layer = pipeline([dense()], 1, 4, before_tpl=[CountingLayer.Params()] * 5)
+    counts = []
+    for step in range(3):
+        gradients(layer, make_batch(8), step=step)
+        counts.append(CountingLayer.traces)
+    for seed in range(2):
+        with ForwardContext(do_eval=True):
+            inputs, targets = state_batch(8, seed)
+            layer.ComputeMetrics(raw_values(layer), inputs[:1], targets, loss_fn)
+        counts.append(CountingLayer.traces)
+    assert counts == [1, 1, 1, 2, 2]
+
+
+def _run(layer: PipeliningLayer, inputs: list[Any], trains: bool) -> BeforeRun:
+    """A run of the layers before alone."""
+    plan = Plan(
+        layers=layer.cells,
+        ends=[len(layer.cells)],
+        devices=layer.devices[:1],
+        recomputed=[True] * len(layer.cells),
+        jit_compile=[False],
+        name=layer.path,
+    )
+    theta = raw_values(layer).before
+    return Before(layer.before, plan).run(theta, tuple(inputs), trains)
+
+
+@pytest.mark.parametrize("do_eval", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_only_training_keeps_anything(model: str, do_eval: bool) -> None:
+    layer, (inputs, _) = pipeline_of(model), MODELS[model][2](8)
+    kept = {}
+    with ForwardContext(do_eval=do_eval, step=tf.constant(0, tf.int64)):
+        for trains in (False, True):
+            run = _run(layer, inputs, trains)
+            assert run.kept is not None
+            kept[trains] = [stash for stash in run.kept[1].stashes if stash]
+    assert not kept[False]
+    assert kept[True]
+
+
+def test_memory_of_the_layers_before_is_on_the_first_device() -> None:
+    """Weights, gradients, and of each dense layer its inputs and its tanh."""
+    peaks = [
+        pipeline([dense(), dense()], 2, 4, before_tpl=before).PeakBytes(
+            *make_batch(8), loss_fn
+        )
+        for before in ([], [dense(), dense()])
+    ]
+    weights, kept = DIM * DIM + DIM, 2 * 8 * DIM
+    assert peaks[1][0] - peaks[0][0] == 2 * 4 * (2 * weights + kept)
+    assert peaks[1][1] == peaks[0][1]
+
+
+def _gradient_arrays(model: str, **params: Any) -> list[np.ndarray]:
+    found = gradients(pipeline_of(model, **params), MODELS[model][2](8)).gradients
+    return [g.numpy() for g in present(found)]
+
+
+def test_they_may_be_compiled() -> None:
+    arrays = [_gradient_arrays("sums", jit_compile=yes) for yes in (False, True)]
+    for a, b in zip(*arrays, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+class NotForXlaLayer(BaseLayer):
+    """Goes by way of strings."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        text = tf.strings.as_string(tf.stop_gradient(x))
+        return x + tf.strings.to_number(text)
+
+
+def test_they_are_compiled_where_cells_are() -> None:
+    parts = [NotForXlaLayer.Params()]
+    gradients(pipeline([dense()], 1, 2, before_tpl=parts), make_batch(8))
+    layer = pipeline([dense()], 1, 2, before_tpl=parts, jit_compile=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="AsString"):
+        gradients(layer, make_batch(8))
+
+
+def test_functions_run_beside_what_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a TPU: the stages are on devices 2 and 3, their loops on 0 and 1."""
+
+    def beside(device: str) -> str:
+        return device.replace("CPU:2", "CPU:0").replace("CPU:3", "CPU:1")
+
+    params = {"devices": ["cpu:2", "cpu:3"], "jit_compile": True}
+    expected = _gradient_arrays("tokens", **params)
+    for module in (phases, before_function, pipeline_function):
+        monkeypatch.setattr(module, "loop_device", beside)
+    found = _gradient_arrays("tokens", **params)
+    assert [x.tobytes() for x in expected] == [x.tobytes() for x in found]
+
+
+class FaultyLayer(BaseLayer):
+    """Breaks a rule of layers in pipelines."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("fault", "", "Which.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([DIM]))
+        if self.params.fault == "forgets":
+            self.RegisterAccumulator("total", [])
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> Any:
+        return _FAULTS[self.params.fault](self, x)
+
+
+def _dropped(layer: BaseLayer, x: tf.Tensor) -> tf.Tensor:
+    return tf.boolean_mask(x, x[:, 0] > 0.0)
+
+
+def _with_loss(layer: BaseLayer, x: tf.Tensor) -> tf.Tensor:
+    layer.AddLoss("energy", x[:, 0])
+    return x
+
+
+def _with_metric(layer: BaseLayer, x: tf.Tensor) -> tf.Tensor:
+    layer.AddMetric("mean", tf.reduce_mean(x), tf.constant(1.0))
+    return x
+
+
+_FAULTS: dict[str, Callable[[BaseLayer, tf.Tensor], Any]] = {
+    "reads": lambda layer, x: x + layer.vars.w,
+    "captures": lambda layer, x: x + _CAPTURED[0],
+    "draws": lambda layer, x: x + tf.random.uniform([]),
+    "forgets": lambda layer, x: x,
+    "drops": _dropped,
+    "is sparse": lambda layer, x: tf.sparse.from_dense(x),
+    "loses": _with_loss,
+    "measures": _with_metric,
+    "mismatches": lambda layer, x: x + tf.zeros([DIM + 1]),
+}
+_CAPTURED: list[tf.Tensor] = []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("reads", r"FProp of the FaultyLayer at pipe/before_1.*pipe/before_1/w"),
+        ("captures", r"FaultyLayer at pipe/before_1.*made elsewhere: float32 \(6,\)"),
+        ("draws", r"FaultyLayer at pipe/before_1.*\['RandomUniform'\]"),
+        ("forgets", r"pipe/before_1 was not given \['total'\]"),
+        ("drops", r"at pipe/before_1.*static shape.*returned float32 \(None, 6\)"),
+        ("is sparse", r"at pipe/before_1.*dense tensors.*a SparseTensor"),
+        ("loses", r"FaultyLayer at pipe/before_1 adds \['energy'\]. Make it a cell"),
+        ("measures", r"FaultyLayer at pipe/before_1 adds \['mean'\]. Make it a cell"),
+        ("mismatches", r"FaultyLayer at pipe/before_1.*given float32 \(8, 6\)"),
+    ],
+)
+def test_faults_are_refused_by_the_layer(fault: str, words: str) -> None:
+    _CAPTURED[:] = [tf.ones([DIM])]
+    parts = [dense(), FaultyLayer.Params().Set(fault=fault)]
+    layer, batch = pipeline([dense()], 1, 2, before_tpl=parts), make_batch(8)
+    with pytest.raises(ValueError, match=words):
+        gradients(layer, batch)
+    if fault != "forgets":
+        with ForwardContext(do_eval=True), pytest.raises(ValueError, match=words):
+            layer.ComputeMetrics(layer.theta, *batch, loss_fn)
+
+
+def test_inputs_must_have_static_shapes() -> None:
+    layer = pipeline_of("sums")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, DIM])], autograph=False)
+    def outputs(x: tf.Tensor) -> tf.Tensor:
+        return layer.FProp(layer.theta, x)
+
+    with pytest.raises(ValueError, match=r"pipe was given float32 \(None, 6\)"):
+        outputs(tf.ones([8, DIM]))
+
+
+class FailingLayer(BaseLayer):
+    """Fails forward for inputs above 2, backward for any above 1."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_less(x, 2.0, message="too large forward")
+
+        @tf.custom_gradient
+        def hand_on(y: tf.Tensor) -> Any:
+            def grad(gradient: tf.Tensor) -> tf.Tensor:
+                wrong = tf.where(y > 1.0, np.nan, gradient)
+                return tf.debugging.check_numerics(wrong, "too large backward")
+
+            return tf.identity(y), grad
+
+        return hand_on(x)
+
+
+@pytest.mark.parametrize(("scale", "where"), [(3.0, "forward"), (1.5, "backward")])
+def test_an_operation_that_fails_is_found(scale: float, where: str) -> None:
+    parts = [TwiceLayer.Params(), SumLayer.Params(), FailingLayer.Params()]
+    layer, batch = pipeline([dense()], 1, 2, before_tpl=parts), make_batch(8)
+    batch[0][:] = [tf.fill([8, DIM], scale)]
+    layer.vars.before[0].shift.assign(-layer.vars.before[0].frozen - scale)
+    step_number = tf.constant(3, tf.int64)
+    words = f"(?s){where} pass of pipe/before_2.*too large {where}"
+    step = tf.function(lambda: gradients(layer, batch), autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"too large {where}"):
+        step()
+    with (
+        ForwardContext(step=step_number),
+        pytest.raises(tf.errors.InvalidArgumentError, match=words),
+    ):
+        layer.Diagnose(raw_values(layer), *batch, loss_fn)
+    batch[0][:] = [tf.zeros([8, DIM])]
+    with ForwardContext(step=step_number):
+        layer.Diagnose(raw_values(layer), *batch, loss_fn)

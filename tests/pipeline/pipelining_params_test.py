@@ -1,0 +1,241 @@
+"""What can be no value of a param is refused; what each stage is made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.pipelining_params import (
+    define_pipelining_params,
+    make_layout,
+)
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+
+DIM = 3
+NUM_CELLS = 4
+DEVICES = ["cpu:0", "cpu:1"]
+
+
+class UnpricedLayer(BaseLayer):
+    """Says nothing of its costs."""
+
+
+def _dense(num_in: int = DIM, num_out: int = DIM) -> InstantiableParams:
+    return FCLayer.Params().Set(input_dim=num_in, output_dim=num_out)
+
+
+def _params(**values: Any) -> InstantiableParams:
+    p = PipeliningLayer.Params().Set(
+        name="pipe", cell_tpl=[_dense() for _ in range(NUM_CELLS)]
+    )
+    return p.Set(**values)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A value that is none of a param's, beside other values that would be right.
+
+    Attributes:
+        value: of the param.
+        words: of the error; None: the value.
+        others: params that are set too.
+    """
+
+    value: Any
+    words: str | None = None
+    others: dict[str, Any] = field(default_factory=dict)
+
+
+def _auto(value: Any, words: str | None = None, **others: Any) -> Wrong:
+    return Wrong(value, words, {"splits": "auto", "devices": DEVICES, **others})
+
+
+def _each(*values: Any) -> list[Wrong]:
+    return [Wrong(value) for value in values]
+
+
+def _each_auto(*values: Any) -> list[Wrong]:
+    return [_auto(value) for value in values]
+
+
+NAN, INF = float("nan"), float("inf")
+NO_COUNTS = _each(0, -1, True, 1.0, 1.5, "2", [1], {})
+NO_LAYERS = [
+    Wrong(3),
+    Wrong(None),
+    Wrong("FCLayer"),
+    Wrong(_dense(), r"FCLayer\.Params\(\)"),
+    Wrong([_dense(), 3], r"\[FCLayer\.Params\(\), 3\]"),
+    Wrong([FCLayer]),
+    Wrong([Params()]),
+    Wrong([InstantiableParams(NestedMap)], r"NestedMap\.Params\(\)"),
+    Wrong({"a": _dense()}, "{'a'"),
+]
+
+# Of every param; one that is new has to be added.
+WRONG: dict[str, list[Wrong]] = {
+    "cell_tpl": [*NO_LAYERS, Wrong([])],
+    "before_tpl": NO_LAYERS,
+    "tied": [
+        *_each(None, 3, "a: b", [("a", "b")]),
+        Wrong({"cells_1/w": 3}),
+        Wrong({3: "cells_0/w"}),
+        Wrong({"cells_1/v": "cells_0/w"}, "'pipe/cells_1/v'. do not.*'pipe/cells_1/w'"),
+        Wrong({"cells_1/w": "cells_0/v"}, "tied to pipe/cells_0/v.*mean 'pipe/cells_0"),
+        Wrong({"cells_1/w": "cells_1/w"}, "tied to pipe/cells_1/w"),
+    ],
+    "splits": [
+        *_each(None, 0, 1.5, True, "2", "atuo", [], {}),
+        Wrong(NUM_CELLS + 1, "4; got 5"),
+        Wrong([2, 2, 4], "stage 1 is empty"),
+        Wrong([2], "the last is 2"),
+        Wrong([2, "4"], "'4' is no integer"),
+        Wrong("auto", "pipe has no devices", {"cell_costs": [1] * NUM_CELLS}),
+        Wrong("auto", "neither", {"devices": DEVICES}),
+        _auto("auto", "has both", cell_costs=[1] * NUM_CELLS, input_shapes=[(2, DIM)]),
+    ],
+    "cell_costs": [
+        *_each_auto(3, "1234", {}, [1, 2], [1, 2, 3, -4]),
+        *(_auto([1, 2, 3, cost]) for cost in (NAN, INF, "4", None, True)),
+        Wrong([1, 2, 3, 4], "with splits=1"),
+        Wrong([1, 2, 3, 4], r"with splits=\[2, 4\]", {"splits": [2, 4]}),
+    ],
+    "input_shapes": [
+        *_each_auto(3, "23", {}, np.ones(2)),
+        _auto((2, DIM), "got 2"),
+        *(_auto([(2, size)], f"2, {size}") for size in (None, 0, -1, 1.5)),
+        _auto([], "given nothing"),
+        _auto([(2, DIM), (2, DIM)], r"given \(2, 3\), \(2, 3\)"),
+        _auto(
+            [(2, DIM)], "UnpricedLayer.FPropMeta", before_tpl=[UnpricedLayer.Params()]
+        ),
+        Wrong([(2, DIM)], "with splits=1"),
+    ],
+    "num_micro_batches": [*NO_COUNTS, Wrong(None)],
+    "micro_batch_size": NO_COUNTS,
+    "batch_dim": _each(-1, None, False, 0.0, 1.5, "0", []),
+    "state_dtype": [
+        *_each(1, 14, True, 1.5, [], "nonsense", "int32"),
+        Wrong(tf.int32),
+        Wrong(np.float32(1)),
+    ],
+    "schedule": [
+        *_each(None, 3, True, [], gpipe(1, 1)),
+        Wrong("gpip", "'gpip'. Did you mean 'gpipe'"),
+        Wrong("nowhere.csv", "'nowhere.csv' is not: No such file"),
+        Wrong("", "''"),
+    ],
+    "stages_per_device": [
+        *NO_COUNTS,
+        Wrong(None),
+        Wrong(3, "pipe has 3 and 1"),
+        *(
+            Wrong(
+                2,
+                f"'{name}' has one stage a device; got .*=2",
+                {"splits": 4, "schedule": name},
+            )
+            for name in ("gpipe", "1f1b", "zero_bubble")
+        ),
+    ],
+    "recompute": [
+        *_each(True, 3, 1.5, "", {}, {1}, [0, 0], [-1], [True]),
+        *(Wrong([i]) for i in (NUM_CELLS, 1.0, "0", None)),
+        Wrong("allways", "'allways'. Did you mean 'always'"),
+    ],
+    "jit_compile": _each(None, 0, 1, "True", []),
+    "devices": [
+        *_each(2, True, "cpu:0", [], {}, [0], [None]),
+        Wrong(["cpu:0", "cpu:0"], "stand twice", {"splits": 2}),
+        Wrong(["cpus:0"], "Did you mean cpu:0"),
+        Wrong(["cpu:99"], "are not"),
+        Wrong(DEVICES, "1 stages and 2 devices"),
+    ],
+}
+
+_ADVICE = re.compile(
+    r"\b(Give|Write|Set|Leave|List|Name|Use|Change|Choose|Take|Put|Count|"
+    r"Did you mean|call|leave|use)\b"
+)
+
+
+def _defined() -> set[str]:
+    p = Params()
+    define_pipelining_params(p)
+    return set(dict(p.IterParams()))
+
+
+def test_no_param_is_left_out() -> None:
+    assert set(WRONG) == _defined()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [(name, wrong) for name in WRONG for wrong in WRONG[name]]
+)
+def test_a_wrong_value_is_refused(name: str, wrong: Wrong) -> None:
+    p = _params(**{**wrong.others, name: wrong.value})
+    words = re.escape(repr(wrong.value)) if wrong.words is None else wrong.words
+    with pytest.raises(ValueError, match=words) as caught:
+        p.Instantiate()
+    message = str(caught.value)
+    assert name in message.lower().replace("tied weights", "tied")
+    assert re.search(r"\bpipe\b", message)
+    assert _ADVICE.search(message), message
+    assert len(message) < 800
+
+
+def test_what_is_long_is_not_shown_in_full() -> None:
+    with pytest.raises(ValueError, match=r"that of pipe is \[0, 1, .*\.\.\.\. Write"):
+        _params(cell_tpl=list(range(1000))).Instantiate()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cell_tpl", (_dense(),)),
+        ("splits", np.int64(2)),
+        ("splits", (1, NUM_CELLS)),
+        ("num_micro_batches", np.int32(2)),
+        ("micro_batch_size", 2),
+        ("batch_dim", np.int64(0)),
+        ("state_dtype", "bfloat16"),
+        ("state_dtype", np.float16),
+        ("recompute", (3, 0)),
+        ("recompute", []),
+        ("devices", ("cpu:2",)),
+        ("devices", ["/device:CPU:2"]),
+    ],
+)
+def test_a_value_may_be_of_another_kind(name: str, value: Any) -> None:
+    make_layout(_params(**{name: value}), "pipe")
+
+
+def _automatic(**values: Any) -> list[int]:
+    return make_layout(_params(splits="auto", devices=DEVICES, **values), "pipe").ends
+
+
+def test_layers_before_do_not_move_the_cells() -> None:
+    """They run alone, so with fewer cells the first stage would only wait longer."""
+    for num_before in range(NUM_CELLS):
+        before = [_dense() for _ in range(num_before)]
+        assert _automatic(input_shapes=[(2, DIM)], before_tpl=before) == [2, 4]
+
+
+def test_layers_that_can_not_be_priced_are_named() -> None:
+    """Those before and the cells are counted by themselves."""
+    before, conv = [_dense()], Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1])
+    with pytest.raises(ValueError, match="input_shapes of pipe: .* cell 0, Conv2DLay"):
+        _automatic(input_shapes=[(2, DIM)], before_tpl=before, cell_tpl=[conv])
+    with pytest.raises(ValueError, match="before_tpl's layer 1, Conv2DLayer"):
+        _automatic(input_shapes=[(2, DIM)], before_tpl=[*before, conv])

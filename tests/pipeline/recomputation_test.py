@@ -1,0 +1,151 @@
+"""Each policy of recomputation with each schedule: it works, or is refused truly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.pipelining_params import Layout, make_layout
+from lingvo_pipe.pipeline.schedules.csv_file import write_csv
+from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from tests.pipeline.example_layers import gradients, loss_fn
+
+DIM = 3
+NUM_CELLS = 4
+
+
+def _dense(num_in: int = DIM, num_out: int = DIM) -> InstantiableParams:
+    return FCLayer.Params().Set(input_dim=num_in, output_dim=num_out)
+
+
+def _params(**values: Any) -> InstantiableParams:
+    p = PipeliningLayer.Params().Set(
+        name="pipe", cell_tpl=[_dense() for _ in range(NUM_CELLS)]
+    )
+    return p.Set(**values)
+
+
+PLAIN_FILES = {"plain.csv": gpipe(2, 3), "weights.csv": zero_bubble(2, 3)}
+OTHER_FILES = {
+    f"recomputed_{name}": recomputed(schedule, "except_last")
+    for name, schedule in PLAIN_FILES.items()
+}
+FILES = PLAIN_FILES | OTHER_FILES
+ALWAYS = ["gpipe", "1f1b", "interleaved"]
+LISTS = [[], [1], [0, 3]]
+
+
+def _layout(folder: Path, schedule: str, **values: Any) -> Layout:
+    return make_layout(_for_schedule(folder, schedule, **values), "pipe")
+
+
+def _for_schedule(folder: Path, schedule: str, **values: Any) -> InstantiableParams:
+    if schedule in FILES:
+        write_csv(FILES[schedule], folder / schedule)
+        schedule = str(folder / schedule)
+    per_device = 2 if schedule == "interleaved" else 1
+    return _params(
+        splits=2 * per_device,
+        stages_per_device=per_device,
+        num_micro_batches=3,
+        schedule=schedule,
+        **values,
+    )
+
+
+@pytest.mark.parametrize("schedule", [*ALWAYS, "zero_bubble", *PLAIN_FILES])
+def test_a_schedule_that_recomputes_nothing_follows_each_policy(
+    tmp_path: Path, schedule: str
+) -> None:
+    plain = _layout(tmp_path, schedule, recompute="never").schedule
+    assert Kind.RECOMPUTE not in plain.kinds
+    for policy in POLICIES:
+        layout = _layout(tmp_path, schedule, recompute=policy)
+        assert layout.schedule == recomputed(plain, policy)
+        assert layout.recomputed == [True] * NUM_CELLS
+    for cells in LISTS:
+        layout = _layout(tmp_path, schedule, recompute=cells)
+        assert layout.schedule == recomputed(plain, "always")
+        assert layout.recomputed == [i in cells for i in range(NUM_CELLS)]
+    default = "always" if schedule in ALWAYS else "never"
+    assert _layout(tmp_path, schedule).schedule == recomputed(plain, default)
+
+
+@pytest.mark.parametrize("schedule", OTHER_FILES)
+def test_a_file_that_says_what_it_recomputes_does_that(
+    tmp_path: Path, schedule: str
+) -> None:
+    assert _layout(tmp_path, schedule).schedule == FILES[schedule]
+    for cells in LISTS:
+        layout = _layout(tmp_path, schedule, recompute=cells)
+        assert layout.schedule == FILES[schedule]
+        assert layout.recomputed == [i in cells for i in range(NUM_CELLS)]
+    for policy in POLICIES:
+        words = f"schedule of pipe: .*says itself what .*recompute='{policy}' can't be"
+        with pytest.raises(ValueError, match=words):
+            _layout(tmp_path, schedule, recompute=policy)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recompute"),
+    [
+        ("zero_bubble", "always"),
+        ("zero_bubble", "except_last"),
+        ("zero_bubble", [1]),
+        ("weights.csv", [0, 3]),
+        ("recomputed_weights.csv", None),
+        ("recomputed_weights.csv", [1]),
+        ("recomputed_weights.csv", []),
+        ("recomputed_plain.csv", [1]),
+    ],
+    ids=str,
+)
+def test_recomputation_changes_no_byte(
+    tmp_path: Path, schedule: str, recompute: Any
+) -> None:
+    """Beside weight gradients, and in files."""
+    x = tf.random.stateless_normal([6, DIM], [1, 2])
+    batch = [x], NestedMap(label=tf.range(6) % DIM, weight=tf.ones([6]))
+    want = gradients(_for_schedule(tmp_path, "gpipe").Instantiate(), batch)
+    layer = _for_schedule(tmp_path, schedule, recompute=recompute).Instantiate()
+    assert Kind.RECOMPUTE in layer.schedule.kinds
+    tf.nest.map_structure(np.testing.assert_array_equal, gradients(layer, batch), want)
+
+
+def test_recomputation_beside_weight_gradients_saves_memory() -> None:
+    cells = [_dense(DIM, 64), _dense(64, 64), _dense(64, 64), _dense(64, DIM)]
+    batch = (
+        [tf.ones([64, DIM])],
+        NestedMap(label=tf.zeros([64], tf.int32), weight=tf.ones([64])),
+    )
+    peaks = [
+        _params(
+            cell_tpl=cells,
+            splits=2,
+            num_micro_batches=4,
+            schedule="zero_bubble",
+            recompute=recompute,
+        )
+        .Instantiate()
+        .PeakBytes(*batch, loss_fn)[0]
+        for recompute in ("never", "always")
+    ]
+    assert peaks[1] < peaks[0]
+
+
+def test_a_file_that_does_not_train_is_refused_with_the_layer(tmp_path: Path) -> None:
+    path = tmp_path / "forward.csv"
+    write_csv(forward_only(2, 3), path)
+    with pytest.raises(ValueError, match="schedule of pipe: .*no backward passes"):
+        _params(splits=2, num_micro_batches=3, schedule=str(path)).Instantiate()
