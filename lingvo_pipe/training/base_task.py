@@ -14,6 +14,9 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.exponential_moving_average import define_averaging_params
+from lingvo_pipe.training.frozen_variables import define_freezing_params, without_frozen
+from lingvo_pipe.training.init_from_checkpoint import define_initialization_params
 from lingvo_pipe.training.learner import define_learner_params
 
 
@@ -93,15 +96,16 @@ class BaseTask(BaseLayer):
             times=result.times,
         )
 
-    def Diagnose(self, input_batch: NestedMap) -> None:
+    def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
         """Raises the error of the operation that fails on a batch, if one does.
 
         Args:
+            theta: values in the structure of `vars`.
             input_batch: a batch that `ComputeGradients`, or in evaluation
                 `ComputeMetrics`, failed on; see `PipeliningLayer.Diagnose`.
         """
         self.pipeline.Diagnose(
-            self.Values().pipeline,
+            theta.pipeline,
             self.PipelineInputs(input_batch),
             self.LossTargets(input_batch),
             self.ComputeLoss,
@@ -131,8 +135,15 @@ class BaseTask(BaseLayer):
             )
 
     def TrainedVariables(self) -> dict[str, tf.Variable]:
-        """The variables that the learner updates, by path, in the model's order."""
-        return {k: v for k, v in self.VariablePaths().items() if v.trainable}
+        """The variables that the learner updates, by path, in the model's order.
+
+        Raises:
+            ValueError: as of `without_frozen`.
+        """
+        return without_frozen(
+            self.params.train,
+            {k: v for k, v in self.VariablePaths().items() if v.trainable},
+        )
 
 
 def _read(variable: tf.Variable) -> tf.Tensor:
@@ -143,6 +154,9 @@ def _read(variable: tf.Variable) -> tf.Tensor:
 def _train_params() -> Params:
     p = Params()
     define_learner_params(p)
+    define_freezing_params(p)
+    define_averaging_params(p)
+    define_initialization_params(p)
     p.Define("max_steps", None, "Number of steps to train for.")
     p.Define("save_interval_steps", 100, "Steps from checkpoint to checkpoint.")
     p.Define("keep_checkpoints", 5, "How many checkpoints are kept.")

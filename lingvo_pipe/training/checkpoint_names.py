@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -29,9 +29,9 @@ def check_names(
         ValueError: If one is missing, unexpected, or of another shape or dtype. The
             error tells their numbers and the first of each kind, with near names.
     """
-    stored = _stored_variables(reader)
+    stored = {name: v.description for name, v in stored_variables(reader).items()}
     wanted = {
-        name: _describe(variable.dtype, variable.shape)
+        name: describe(variable.dtype, variable.shape)
         for name, variable in variables.items()
     }
     missing = wanted.keys() - stored.keys()
@@ -40,13 +40,13 @@ def check_names(
         name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name]
     }
     faults = [
-        *_list(
+        *fault_lines(
             "missing",
             missing,
             lambda name: f"{name}, {wanted[name]}.{did_you_mean(name, unexpected)}",
         ),
-        *_list("unexpected", unexpected, lambda name: f"{name}, {stored[name]}"),
-        *_list(
+        *fault_lines("unexpected", unexpected, lambda name: f"{name}, {stored[name]}"),
+        *fault_lines(
             "mismatched",
             mismatched,
             lambda name: f"{name}, saved as {stored[name]}, here {wanted[name]}",
@@ -62,16 +62,30 @@ def check_names(
         )
 
 
-def _stored_variables(reader: tf.train.CheckpointReader) -> dict[str, str]:
-    """Returns dtype and shape of the variables in a checkpoint, by name."""
-    dtypes = reader.get_variable_to_dtype_map()
+class StoredVariable(NamedTuple):
+    """A variable in a checkpoint.
+
+    Attributes:
+        key: what its reader knows it by.
+        description: its dtype and shape, as from `describe`.
+    """
+
+    key: str
+    description: str
+
+
+def stored_variables(reader: tf.train.CheckpointReader) -> dict[str, StoredVariable]:
+    """Returns the variables in a checkpoint, by name."""
+    dtypes, shapes = (
+        reader.get_variable_to_dtype_map(),
+        reader.get_variable_to_shape_map(),
+    )
     matches = {
         key: re.fullmatch(r"variables/(.*)/\.ATTRIBUTES/VARIABLE_VALUE", key)
         for key in dtypes
     }
-    shapes = reader.get_variable_to_shape_map()
     return {
-        _unescape(match[1]): _describe(dtypes[key], shapes[key])
+        _unescape(match[1]): StoredVariable(key, describe(dtypes[key], shapes[key]))
         for key, match in matches.items()
         if match
     }
@@ -82,15 +96,19 @@ def _unescape(key: str) -> str:
     return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else ".", key)
 
 
-def _describe(dtype: tf.DType, shape: Iterable[Any]) -> str:
+def describe(dtype: tf.DType, shape: Iterable[Any]) -> str:
+    """Returns dtype and shape of a variable as text."""
     return f"{dtype.name} {list(shape)}"
 
 
-def _list(title: str, names: set[str], describe: Callable[[str], str]) -> list[str]:
+def fault_lines(
+    title: str, names: Iterable[str], text_of: Callable[[str], str]
+) -> list[str]:
     """Returns a line for each name under a title, and only the first of very many."""
+    names = sorted(names)
     if not names:
         return []
-    lines = [f"    {describe(name)}" for name in sorted(names)[:_MAX_SHOWN]]
+    lines = [f"    {text_of(name)}" for name in names[:_MAX_SHOWN]]
     if len(names) > _MAX_SHOWN:
         lines.append(f"    and {len(names) - _MAX_SHOWN} more")
     return [f"  {title} ({len(names)}):", *lines]

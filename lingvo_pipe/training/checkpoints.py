@@ -9,7 +9,6 @@ tf.train.latest_checkpoint and never read here.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,10 +17,8 @@ import tensorflow as tf
 from absl import logging
 
 from lingvo_pipe.training.atomic_file import sync, write_atomically
+from lingvo_pipe.training.checkpoint_files import read_newest, stem_of, steps_in
 from lingvo_pipe.training.checkpoint_names import check_names
-
-# What TensorFlow raises on files that are damaged, cut short or gone.
-_UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
 
 
 class Checkpointer:
@@ -94,38 +91,25 @@ class Checkpointer:
             ValueError: If there are checkpoints but none can be read, or the newest
                 that can be read holds other variables. No variable is changed then.
         """
-        reasons: dict[int, str] = {}
-        # Listed anew each time: a trainer may be saving while an evaluator restores.
-        while steps := [s for s in self.saved_steps() if s not in reasons]:
-            step, prefix = steps[-1], self._prefix(steps[-1])
-            try:
-                reader = _read_through(prefix)
-            except _UNREADABLE as error:
-                reasons[step] = " ".join(str(error).split())
-                self._log(f"checkpoint {prefix} is damaged: {reasons[step]}")
-                continue
-            check_names(prefix, reader, self._variables)
-            self._checkpoint.read(prefix, self._options).assert_consumed()
-            self._unreadable = set(reasons)
-            return step
-        if reasons:
-            raise ValueError(
-                f"a checkpoint in {self._directory} must be readable; got "
-                f"{len(reasons)}, all damaged: "
-                + "; ".join(f"step {step}: {why}" for step, why in reasons.items())
-                + ". Put back a copy, or use another --logdir to start anew."
-            )
-        return None
+        newest = read_newest(
+            self._directory,
+            self._log,
+            "Put back a copy, or use another --logdir to start anew.",
+        )
+        if newest is None:
+            return None
+        check_names(newest.prefix, newest.reader, self._variables)
+        self._checkpoint.read(newest.prefix, self._options).assert_consumed()
+        self._unreadable = set(newest.damaged)
+        return newest.step
 
     def saved_steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
-        names = (path.name for path in self._directory.glob("ckpt-*.index"))
-        matches = (re.fullmatch(r"ckpt-(\d{8,})\.index", name) for name in names)
-        return sorted(int(match[1]) for match in matches if match)
+        return steps_in(self._directory)
 
     def _write(self, step: int) -> None:
         self._scratch.mkdir(parents=True)
-        self._checkpoint.write(str(self._scratch / _stem(step)), self._options)
+        self._checkpoint.write(str(self._scratch / stem_of(step)), self._options)
         # The index sorts after the data, which it must not precede.
         for path in sorted(self._scratch.iterdir()):
             sync(path)
@@ -134,7 +118,7 @@ class Checkpointer:
         self._scratch.rmdir()
 
     def _write_state(self) -> None:
-        stems = [_stem(step) for step in self.saved_steps()]
+        stems = [stem_of(step) for step in self.saved_steps()]
         lines = [f'model_checkpoint_path: "{stems[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
@@ -146,34 +130,19 @@ class Checkpointer:
         for step in self._unreadable:
             self._delete(step)
         self._unreadable.clear()
-        indexed = {_stem(step) for step in self.saved_steps()}
+        indexed = {stem_of(step) for step in self.saved_steps()}
         for path in self._directory.glob("ckpt-*.data-*"):
             if path.stem not in indexed:
                 path.unlink()
 
     def _delete(self, step: int) -> None:
         # The index first: without it the data are no checkpoint.
-        (self._directory / f"{_stem(step)}.index").unlink(missing_ok=True)
-        for path in self._directory.glob(f"{_stem(step)}.data-*"):
+        (self._directory / f"{stem_of(step)}.index").unlink(missing_ok=True)
+        for path in self._directory.glob(f"{stem_of(step)}.data-*"):
             path.unlink()
-
-    def _prefix(self, step: int) -> str:
-        return str(self._directory / _stem(step))
-
-
-def _stem(step: int) -> str:
-    return f"ckpt-{step:08d}"
 
 
 def _local_cpu() -> str:
     """Returns the full name of this process's CPU, job and task included."""
     with tf.device("/CPU:0"):
         return tf.constant(0).device
-
-
-def _read_through(prefix: str) -> tf.train.CheckpointReader:
-    """Reads every tensor once, which compares the checksums, and returns the reader."""
-    reader = tf.train.load_checkpoint(prefix)
-    for key in reader.get_variable_to_shape_map():
-        reader.get_tensor(key)
-    return reader

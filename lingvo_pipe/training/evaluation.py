@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.training.base_task import BaseTask
 
 
 class Evaluation:
-    """Evaluates a task with its present variables."""
+    """Evaluates a task with its present variables, or what stands for them."""
 
-    def __init__(self, task: BaseTask):
+    def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
+        """Initialises the evaluation.
+
+        Args:
+            task: the task.
+            values: reads what to evaluate with, in the structure of `task.vars`; None:
+                `task.Values`.
+        """
         self._task = task
+        self._values = values or task.Values
         self._function = tf.function(self._run, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
@@ -25,36 +34,42 @@ class Evaluation:
     def __call__(self, batches: Iterable[NestedMap]) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 
+        A metric of which nothing counts, all its weights being 0, has no mean and is
+        left out.
+
         Raises:
-            ValueError: if there are no batches, or none of their examples counts.
+            ValueError: if there are no batches, or nothing counts for their loss.
         """
         totals: dict[str, float] = {}
         weights: dict[str, float] = {}
         for batch in batches:
             for name, (mean, weight) in self._evaluate(batch).items():
-                totals[name] = totals.get(name, 0.0) + float(mean) * float(weight)
                 weights[name] = weights.get(name, 0.0) + float(weight)
-        if not totals:
+                if weight:  # Else its mean may be anything, even no number.
+                    totals[name] = totals.get(name, 0.0) + float(mean) * float(weight)
+        if not weights:
             raise ValueError(
                 "An evaluation needs at least 1 batch; there was none. Check the input."
             )
-        empty = sorted(name for name, weight in weights.items() if not weight)
-        if empty:
+        if not weights["loss"]:
+            empty = sorted(name for name, weight in weights.items() if not weight)
             raise ValueError(
                 f"An evaluation needs examples that count; the total weight of {empty} "
                 "is 0. Check the weights in the input's batches."
             )
-        return {name: totals[name] / weights[name] for name in totals}
+        return {
+            name: totals[name] / weight for name, weight in weights.items() if weight
+        }
 
     def _evaluate(self, batch: NestedMap) -> NestedMap:
         try:
             return self._function(batch)
-        except (tf.errors.CancelledError, tf.errors.InvalidArgumentError):
-            with ForwardContext(do_eval=True):
-                self._task.Diagnose(batch)
+        except tf.errors.OpError as error:
+            if may_be_diagnosed(error):
+                with ForwardContext(do_eval=True):
+                    self._task.Diagnose(self._values(), batch)
             raise
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
-        task = self._task
         with ForwardContext(do_eval=True):
-            return task.ComputeMetrics(task.Values(), input_batch)
+            return self._task.ComputeMetrics(self._values(), input_batch)

@@ -1,4 +1,4 @@
-"""Keras's optimizers and learning-rate schedules, chosen by Params.
+"""Optimizers and learning-rate schedules, Keras's and a few more, chosen by Params.
 
 p.optimizer = OptimizerParams("SGD", momentum=0.9)
 p.lr_schedule = ScheduleParams("CosineDecay", decay_steps=1000)
@@ -7,6 +7,7 @@ p.lr_schedule = ScheduleParams("CosineDecay", decay_steps=1000)
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -14,30 +15,50 @@ import keras
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.training.learning_rate import Floor, LinearWarmup
+from lingvo_pipe.training.rmsprop import RMSpropFromOnes
+
+# What the names of an optimizer's own variables begin with.
+LEARNER_NAME = "learner"
+
+# Arguments of Keras's optimizers, and our params that are for the same.
+_PARAM_FOR = {
+    "learning_rate": "learning_rate",
+    "global_clipnorm": "clip_gradient_norm_to_value",
+    "use_ema": "ema_decay",
+    "ema_momentum": "ema_decay",
+    "ema_overwrite_frequency": "ema_decay",
+}
 
 
 def _named(name: str, kind: str, arguments: dict[str, Any]) -> Params:
     p = Params()
-    p.Define("name", name, f"Name of the {kind} in Keras.")
+    p.Define("name", name, f"Name of the {kind}.")
     p.Define("arguments", arguments, "Its arguments by name.")
     return p
 
 
 def OptimizerParams(name: str, **arguments: Any) -> Params:
-    """Names an optimizer of `keras.optimizers` and its arguments."""
+    """Names an optimizer of `keras.optimizers`, or RMSpropFromOnes, and its arguments.
+
+    The learning rate, clipping by the global norm and moving averages of weights are
+    not among them: they are the learner's.
+    """
     return _named(name, "optimizer", arguments)
 
 
 def ScheduleParams(name: str, **arguments: Any) -> Params:
-    """Names a schedule of `keras.optimizers.schedules` and its arguments.
+    """Names a schedule and its arguments.
 
-    The initial learning rate is not among them: it is the learner's learning_rate.
+    It is one of `keras.optimizers.schedules`, or LinearWarmup or Floor, whose argument
+    `schedule` is ScheduleParams too. The initial learning rate is not among the
+    arguments: it is the learner's learning_rate.
     """
     return _named(name, "schedule", arguments)
 
 
 def make_optimizer(
-    p: Params, learning_rate: float, schedule: Params | None, clip_norm: float | None
+    p: Params, learning_rate: float, schedule: Params | None
 ) -> keras.optimizers.Optimizer:
     """Makes the optimizer that params name.
 
@@ -45,47 +66,67 @@ def make_optimizer(
         p: from `OptimizerParams`.
         learning_rate: constant, or where the schedule starts.
         schedule: from `ScheduleParams`, or None.
-        clip_norm: the largest global norm of the gradients, or None.
 
     Raises:
-        ValueError: if Keras has no such optimizer or schedule, or it does not accept
+        ValueError: if there is no such optimizer or schedule, or it does not accept
             the arguments.
     """
     rate: Any = learning_rate
     if schedule is not None:
-        rate = _make(
-            keras.optimizers.schedules,
-            keras.optimizers.schedules.LearningRateSchedule,
-            schedule,
-            {"initial_learning_rate": learning_rate},
-        )
+        rate = _make_schedule(schedule, learning_rate)
+    classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
+    classes["RMSpropFromOnes"] = RMSpropFromOnes
     # Keras numbers the names that it chooses itself, within each process.
-    given = {"name": "learner", "learning_rate": rate, "global_clipnorm": clip_norm}
-    return _make(keras.optimizers, keras.optimizers.Optimizer, p, given)
+    given = {"name": LEARNER_NAME, "learning_rate": rate}
+    return _make(classes, p, given)
 
 
-def _make(module: ModuleType, base: type, p: Params, given: dict[str, Any]) -> Any:
+def _make_schedule(p: Any, initial_learning_rate: float) -> Any:
+    """Makes a schedule, and those among its arguments."""
+    module = keras.optimizers.schedules
+    classes = _classes(module, module.LearningRateSchedule)
+    classes |= {"Floor": Floor, "LinearWarmup": LinearWarmup}
+    given: dict[str, Any] = {"initial_learning_rate": initial_learning_rate}
+    inner = _checked(p).arguments.get("schedule")
+    if inner is None:
+        return _make(classes, p, given)
+    p = p.Copy()
+    p.arguments["schedule"] = _make_schedule(inner, initial_learning_rate)
+    return _make(classes, p, given)
+
+
+def _classes(module: ModuleType, base: type) -> dict[str, type]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, base) and value is not base
+    }
+
+
+def _checked(p: Any) -> Params:
     if not isinstance(p, Params):
         raise ValueError(
             "optimizer and lr_schedule must be Params; got "
             f"{p!r}. Use OptimizerParams(name, ...) and ScheduleParams(name, ...)."
         )
-    classes = {
-        name: value
-        for name, value in vars(module).items()
-        if inspect.isclass(value) and issubclass(value, base) and value is not base
-    }
+    return p
+
+
+def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any]) -> Any:
+    p = _checked(p)
     if p.name not in classes:
         raise ValueError(
-            f"{module.__name__} has no {p.name!r}.{did_you_mean(p.name, classes)} "
+            f"There is no {p.name!r}.{did_you_mean(p.name, classes)} "
             f"Choose one of {sorted(classes)}."
         )
     accepted = set(inspect.signature(classes[p.name]).parameters)
-    accepted -= {"kwargs", "name", *given}
+    accepted -= {"kwargs", "name", *given, *_PARAM_FOR}
     if unknown := sorted(set(p.arguments) - accepted):
+        ours = sorted({_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR})
         raise ValueError(
             f"{p.name} does not take {unknown} as arguments. It takes "
             f"{sorted(accepted)}."
+            + "".join(f" Set task.train.{name} instead." for name in ours)
         )
     try:
         return classes[p.name](**given, **p.arguments)

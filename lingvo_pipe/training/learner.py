@@ -9,7 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.gradient_clipping import clip_by_global_norm
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, make_optimizer
+from lingvo_pipe.training.weight_decay import (
+    add_l2_gradients,
+    define_weight_decay_params,
+    l2_weights,
+)
 
 
 def define_learner_params(p: Params) -> None:
@@ -22,13 +28,14 @@ def define_learner_params(p: Params) -> None:
         None,
         "Largest global norm of the gradients; larger ones are scaled. None: any.",
     )
+    define_weight_decay_params(p)
 
 
 class Learner:
     """Updates variables with one of Keras's optimizers.
 
-    An optimizer's slots lie beside their variable, on the device of its stage, and the
-    update runs there.
+    A gradient -> with that of weight decay -> clipped -> the optimizer. All of it runs
+    on the device of the variable's stage, where the optimizer's slots are too.
     """
 
     def __init__(self, p: Params, variables: Mapping[str, tf.Variable]):
@@ -46,19 +53,17 @@ class Learner:
                 f"learning_rate must be positive; got {p.learning_rate}. Set "
                 "task.train.learning_rate."
             )
-        clip_norm = p.clip_gradient_norm_to_value
-        if clip_norm is not None and not clip_norm > 0:
+        self._clip_norm = p.clip_gradient_norm_to_value
+        if self._clip_norm is not None and not self._clip_norm > 0:
             raise ValueError(
-                f"clip_gradient_norm_to_value must be positive; got {clip_norm}. None "
-                "leaves gradients as they are."
+                "clip_gradient_norm_to_value must be positive; got "
+                f"{self._clip_norm}. None leaves gradients as they are."
             )
-        self._paths = list(variables)
-        self._variables = list(variables.values())
-        self._optimizer = make_optimizer(
-            p.optimizer, p.learning_rate, p.lr_schedule, clip_norm
-        )
+        self._variables = dict(variables)
+        self._l2_weights = l2_weights(p, list(variables))
+        self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
         try:
-            self._optimizer.build(self._variables)
+            self._optimizer.build(list(variables.values()))
         except (AttributeError, ValueError) as error:
             raise ValueError(
                 "optimizer must be one that trains plain TensorFlow variables; "
@@ -71,8 +76,13 @@ class Learner:
         return tf.convert_to_tensor(self._optimizer.learning_rate)
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
-        """Updates the variables from gradients by path."""
-        self._optimizer.apply([gradients[path] for path in self._paths])
+        """Updates the variables from gradients by path, of those trained or more."""
+        decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
+        ordered = [decayed[path] for path in self._variables]
+        if self._clip_norm is not None:
+            variables = list(self._variables.values())
+            ordered = clip_by_global_norm(ordered, variables, self._clip_norm)
+        self._optimizer.apply(ordered)
 
     def State(self) -> dict[str, Any]:
         """The optimizer's own variables by name, for checkpoints."""

@@ -10,7 +10,8 @@ from lingvo_pipe.pipeline.micro_batches import cut_batch
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
 from lingvo_pipe.training.base_task import BaseTask
 
 # A backward pass has two products of matrices for each that its forward pass has.
@@ -21,7 +22,7 @@ class PredictedBubble(NamedTuple):
     """Work counted in flops, that of the loss left out.
 
     Attributes:
-        shares: for each stage, its part of the work.
+        shares: for each stage, its part of the work; the layers before are stage 0's.
         bubble_fraction: the part of the devices' time in which they would idle if all
             that took time were flops.
     """
@@ -33,6 +34,9 @@ class PredictedBubble(NamedTuple):
 def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     """Predicts a training step's bubble.
 
+    The layers before the cells keep the first device busy while all others wait: for
+    their outputs, and in the end for their gradients.
+
     Args:
         task: the task.
         batch: a batch of its input, of which only the shapes count.
@@ -42,22 +46,36 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
             micro-batches.
     """
     pipeline = task.pipeline
-    flops = cell_costs(
-        [cell.params for cell in pipeline.cells], *_input_shapes(task, batch)
-    ).flops
+    num_micro_batches = pipeline.schedule.num_micro_batches
+    costs = pipeline_costs(
+        [layer.params for layer in pipeline.before],
+        [cell.params for cell in pipeline.cells],
+        *_input_shapes(task, batch),
+    )
     stages = [
-        _stage_costs(pipeline, stage, flops) for stage in range(pipeline.num_stages)
+        _stage_costs(pipeline, stage, costs.cells.flops)
+        for stage in range(pipeline.num_stages)
     ]
+    work = [num_micro_batches * stage.forward for stage in stages]
+    before = num_micro_batches * costs.before
+    work[0] += before
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
-    total = sum(flops)
     return PredictedBubble(
-        shares=[stage.forward / total if total else 0.0 for stage in stages],
-        bubble_fraction=step.bubble_fraction,
+        shares=[part / sum(work) if sum(work) else 0.0 for part in work],
+        bubble_fraction=_bubble_fraction(step, before * (1 + _BACKWARD_PER_FORWARD)),
     )
 
 
+def _bubble_fraction(step: Timeline, alone: float) -> float:
+    """That of a step to which one device adds a time of its own."""
+    num_devices = len(step.columns)
+    idle = sum(map(step.idle_seconds, range(num_devices))) + alone * (num_devices - 1)
+    total = (step.step_seconds + alone) * num_devices
+    return idle / total if total else 0.0
+
+
 def _input_shapes(task: BaseTask, batch: NestedMap) -> Any:
-    """Of the first cell's inputs, for a micro-batch."""
+    """Of the pipeline's inputs, for a micro-batch."""
     pipeline, p = task.pipeline, task.pipeline.params
     inputs = tuple(task.PipelineInputs(batch))
     cut = cut_batch(

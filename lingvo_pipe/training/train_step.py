@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.exponential_moving_average import make_averages
 from lingvo_pipe.training.learner import Learner
 
 _LEARNING_RATE = "learning_rate"
@@ -21,7 +23,9 @@ class TrainStep:
     def __init__(self, task: BaseTask):
         task.CheckAllInPipeline()
         self._task = task
-        self._learner = Learner(task.params.train, task.TrainedVariables())
+        p, trained = task.params.train, task.TrainedVariables()
+        self._learner = Learner(p, trained)
+        self._averages = make_averages(p, trained, task.VariablePaths())
         with tf.device("/CPU:0"):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._times: list[tf.Tensor] = []
@@ -46,9 +50,10 @@ class TrainStep:
         """
         try:
             metrics, self._times = self._function(input_batch)
-        except (tf.errors.CancelledError, tf.errors.InvalidArgumentError):
-            with ForwardContext(step=self.global_step.read_value()):
-                self._task.Diagnose(input_batch)
+        except tf.errors.OpError as error:
+            if may_be_diagnosed(error):
+                with ForwardContext(step=self.global_step.read_value()):
+                    self._task.Diagnose(self._task.Values(), input_batch)
             raise
         return metrics
 
@@ -56,12 +61,28 @@ class TrainStep:
         """When the devices' operations ran in the last step; see `DeviceLoop.emit`."""
         return [times.numpy() for times in self._times]
 
+    def EvalValues(self) -> NestedMap:
+        """What to evaluate with: the weights' moving averages where there are any.
+
+        Returns:
+            As of `BaseTask.Values`.
+        """
+        if self._averages is None:
+            return self._task.Values()
+        return tf.nest.map_structure(self._averages.Value, self._task.vars)
+
+    def StartAveraging(self) -> None:
+        """Makes the averages equal to weights that were changed since."""
+        if self._averages is not None:
+            self._averages.Reset()
+
     def State(self) -> dict[str, tf.Variable]:
         """Everything that must be saved to go on later, by name."""
         return {
             "global_step": self.global_step,
             **self._task.VariablePaths(),
             **self._learner.State(),
+            **(self._averages.State() if self._averages is not None else {}),
         }
 
     def _run(self, input_batch: NestedMap) -> tuple[NestedMap, list[tf.Tensor]]:
@@ -72,7 +93,9 @@ class TrainStep:
         _check_metric_names(result.metrics)
         self._learner.Apply(_by_path(task, result.gradients))
         task.PostTrainingStepUpdate(result.accumulated)
-        self.global_step.assign_add(1)
+        num_steps = self.global_step.assign_add(1)
+        if self._averages is not None:
+            self._averages.Update(num_steps.read_value())
         metrics = NestedMap(
             result.metrics, **{_LEARNING_RATE: (learning_rate, tf.constant(1.0))}
         )

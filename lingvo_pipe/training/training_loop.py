@@ -15,6 +15,7 @@ from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
+from lingvo_pipe.training.init_from_checkpoint import init_from_checkpoint
 from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.progress import Progress
 from lingvo_pipe.training.run_directory import RunDirectory
@@ -65,20 +66,28 @@ def train(
     checkpointer = Checkpointer(
         directory.checkpoints_path, step.State(), p.keep_checkpoints, log
     )
-    start = checkpointer.restore() or 0
+    restored = checkpointer.restore()
+    start = restored or 0
     if start > p.max_steps:
         raise ValueError(
             f"max_steps must not lie before the newest checkpoint, of step {start} in "
             f"{directory.path}; got {p.max_steps}. Raise --max_steps or use another "
             "--logdir."
         )
-    evaluation = Evaluation(task)
+    takes_first_values = restored is None and bool(p.init_from_checkpoint_rules)
+    if takes_first_values:
+        init_from_checkpoint(p, task.VariablePaths(), log)
+        step.StartAveraging()
+    evaluation = Evaluation(task, step.EvalValues)
     batches = train_input.TrainBatches(start)
     step.Trace(batches.element_spec)
     evaluation.Trace(test_input.EvalBatches().element_spec)
     directory.write_params(params_text)
     log(_describe(task))
-    if start:
+    if takes_first_values:
+        # Killed from here on, the run needs the other run's checkpoint no more.
+        checkpointer.save(0)
+    if restored is not None:
         finished = (
             ", the last: raise --max_steps to go on" if start == p.max_steps else ""
         )
@@ -145,11 +154,18 @@ def _run_steps(
 def _describe(task: BaseTask) -> str:
     pipeline = task.pipeline
     devices = map(short_name, pipeline.devices)
-    num_parameters = sum(math.prod(v.shape) for v in task.TrainedVariables().values())
+    num_trained = _num_parameters(task.TrainedVariables().values())
+    every = task.VariablePaths().values()
+    num_frozen = _num_parameters(v for v in every if v.trainable) - num_trained
+    frozen = f" and {num_frozen:,} frozen" if num_frozen else ""
     return (
-        f"parameters: {num_parameters:,}; stages: {pipeline.num_stages} "
+        f"parameters: {num_trained:,}{frozen}; stages: {pipeline.num_stages} "
         f"({', '.join(devices)}); micro-batches: {pipeline.params.num_micro_batches}"
     )
+
+
+def _num_parameters(variables: Iterable[tf.Variable]) -> int:
+    return sum(math.prod(variable.shape) for variable in variables)
 
 
 def _last_line(directory: RunDirectory) -> dict[str, Any]:

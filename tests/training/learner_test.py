@@ -55,8 +55,12 @@ def gradients_of(variables, step):
             {"clip_gradient_norm_to_value": 0.5},
             lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.5),
         ),
+        (
+            {"optimizer": OptimizerParams("AdamW", weight_decay=0.1)},
+            lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1),
+        ),
     ],
-    ids=["SGD", "momentum", "schedule", "clipped"],
+    ids=["SGD", "momentum", "schedule", "clipped", "decoupled"],
 )
 def test_updates_as_keras_does(values, make_keras, in_graph):
     ours, theirs = make_variables(), make_variables()
@@ -73,6 +77,42 @@ def test_updates_as_keras_does(values, make_keras, in_graph):
     for path, variable in ours.items():
         np.testing.assert_array_equal(variable, theirs[path])
         assert not np.array_equal(variable, make_variables()[path])
+
+
+def test_weight_decay_comes_before_clipping():
+    """As part of the loss, whose gradient is what is clipped."""
+    variables = make_variables()
+    p = learner_params(
+        l2_regularizer_weight=0.3,
+        l2_regularizer_scales=[("b$", 0.0)],
+        clip_gradient_norm_to_value=0.5,
+    )
+    gradients = gradients_of(variables, 0)
+    want = {path: variable.numpy() for path, variable in variables.items()}
+    sums = {path: gradients[path].numpy() for path in want}
+    sums["task/a/b_w"] += 0.3 * want["task/a/b_w"]
+    norm = np.sqrt(sum(np.sum(np.square(total)) for total in sums.values()))
+    assert norm > 0.5
+    Learner(p, variables).Apply(gradients)
+    for path, variable in variables.items():
+        want[path] -= 0.1 * sums[path] * 0.5 / norm
+        np.testing.assert_allclose(variable, want[path], rtol=1e-6)
+
+
+def test_gradients_of_others_are_left_out():
+    """Of the frozen: they have no slots and no share in the norm."""
+    both, first = make_variables(), make_variables()
+    gradients = gradients_of(both, 0)
+    (path, other) = both
+    p = learner_params(
+        optimizer=OptimizerParams("Adam"), clip_gradient_norm_to_value=0.1
+    )
+    learner = Learner(p, {path: both[path]})
+    learner.Apply(gradients)
+    assert {tuple(slot.shape) for slot in learner.State().values()} == {(), (3, 2)}
+    Learner(p, {path: first[path]}).Apply({path: gradients[path]})
+    np.testing.assert_array_equal(both[path], first[path])
+    np.testing.assert_array_equal(both[other], first[other])
 
 
 def test_gradients_are_matched_by_path_not_by_order():

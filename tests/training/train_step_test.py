@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -13,6 +14,8 @@ from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.step_profile import measured_timeline
 from lingvo_pipe.training.train_step import TrainStep
+from tests.training.toy_run import batch as toy_batch
+from tests.training.toy_run import published_params
 
 
 class MeanTask(BaseTask):
@@ -83,6 +86,58 @@ def test_a_step_tells_when_its_operations_ran() -> None:
         assert timeline.schedule == task.pipeline.schedule
         ends.append(step.Times()[0].max())
     assert ends == sorted(set(ends))
+
+
+def _trained_bytes(num_stages: int) -> dict[str, bytes]:
+    step = TrainStep(published_params(num_stages=num_stages).Instantiate())
+    for seed in range(4):
+        step(toy_batch(seed))
+    return {name: v.numpy().tobytes() for name, v in step.State().items()}
+
+
+def test_the_bytes_are_the_same_for_every_number_of_stages() -> None:
+    """With weight decay, clipping, RMSProp, moving averages and batch norm."""
+    want = _trained_bytes(1)
+    assert "task/pipeline/out/w/ema" in want
+    assert _trained_bytes(2) == want
+    assert _trained_bytes(4) == want
+
+
+def test_the_frozen_keep_their_values_and_have_no_slots() -> None:
+    p = published_params()
+    p.train.bprop_variable_exclusion = "/(in|norm)/"
+    task = p.Instantiate()
+    step = TrainStep(task)
+    before = {path: v.numpy() for path, v in task.VariablePaths().items()}
+    step(toy_batch(0))
+    step(toy_batch(1))
+    changed = {
+        path.removeprefix("task/pipeline/")
+        for path, v in task.VariablePaths().items()
+        if not np.array_equal(v, before[path])
+    }
+    moving = {"norm/moving_mean", "norm/moving_variance"}
+    assert changed == {"mid/w", "mid/b", "out/w", "out/b"} | moving
+    of_others = {"global_step", *before}
+    slots = [name for name in step.State() if name not in of_others]
+    assert not [name for name in slots if "_in_w" in name or "gamma" in name]
+    # For each that is trained two slots and an average; two moving averages; the count.
+    assert len(slots) == 3 * 4 + 2 + 1
+
+
+def test_evaluation_is_by_the_averages() -> None:
+    task = published_params().Instantiate()
+    step = TrainStep(task)
+    for seed in range(4):
+        step(toy_batch(seed))
+    data = [toy_batch(9)]
+    got = Evaluation(task, step.EvalValues)(data)
+    plain = Evaluation(task)
+    assert plain(data) != got
+    state = step.State()
+    for path, variable in task.VariablePaths().items():
+        variable.assign(state[f"{path}/ema"])
+    assert plain(data) == got
 
 
 def test_an_evaluation_in_which_nothing_counts_is_refused() -> None:

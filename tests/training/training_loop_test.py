@@ -1,67 +1,26 @@
 """Training: what is not finite is never saved, and evaluation leaves padding out."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.metrics_log import read_metrics
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.training.train_step import TrainStep
+from tests.training.toy_run import (
+    STEPS,
+    Input,
+    batch,
+    make_task,
+    published_params,
+    run,
+)
 
-BATCH, STEPS, CLASSES = 4, 3, 2
-
-
-class Input:
-    """Batches that are given; `batch_size` examples in each."""
-
-    def __init__(self, *batches):
-        self.params = Params()
-        self.params.Define("batch_size", BATCH, "")
-        self._batches = NestedMap(
-            {name: np.stack([b[name] for b in batches]) for name in batches[0]}
-        )
-
-    def TrainBatches(self, start_step=0):
-        return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
-
-    def EvalBatches(self):
-        return self.TrainBatches()
-
-
-def batch(seed, scale=1.0, num_padding=0):
-    random = np.random.default_rng(seed)
-    return NestedMap(
-        image=(scale * random.normal(size=[BATCH, 3])).astype(np.float32),
-        label=random.integers(CLASSES, size=BATCH).astype(np.int32),
-        weight=np.float32(np.arange(BATCH) < BATCH - num_padding),
-    )
-
-
-def make_task(**train_params):
-    p = ImageClassifier.Params().Set(name="task")
-    p.pipeline.Set(
-        cell_tpl=[
-            FCLayer.Params().Set(input_dim=3, output_dim=5, activation="RELU"),
-            FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
-        ],
-        splits=2,
-        num_micro_batches=2,
-    )
-    p.train.Set(learning_rate=0.1, max_steps=STEPS, save_interval_steps=1)
-    p.train.Set(**train_params)
-    return p.Instantiate()
-
-
-def run(task, data, logdir, log=None):
-    directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
-    return train(task, data, test, directory, "params\n", log or (lambda _: None))
+DATA = Input(*map(batch, range(6)))
 
 
 def saved_steps(logdir):
@@ -128,3 +87,119 @@ def test_evaluation_is_the_mean_over_all_examples_but_the_padding():
 def test_evaluation_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least 1 batch"):
         Evaluation(make_task())([])
+
+
+def published_task(max_steps=6, **train_params):
+    p = published_params()
+    p.train.Set(max_steps=max_steps, **train_params)
+    return p.Instantiate()
+
+
+def saved_bytes(logdir, step):
+    reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
+    return {
+        name: reader.get_tensor(name).tobytes()
+        for name in reader.get_variable_to_shape_map()
+        if name.startswith("variables/")
+    }
+
+
+def test_a_resumed_run_ends_in_the_same_bytes(tmp_path):
+    """With all the state that the published training has: slots, averages, rates."""
+    whole = run(published_task(), DATA, tmp_path / "whole")
+    run(published_task(max_steps=4), DATA, tmp_path / "parts")
+    parts = run(published_task(), DATA, tmp_path / "parts")
+    want = saved_bytes(tmp_path / "whole", 6)
+    assert any("ema" in name for name in want)
+    assert saved_bytes(tmp_path / "parts", 6) == want
+    assert parts == whole
+
+    # It is the averages that were evaluated.
+    task = published_task()
+    step = TrainStep(task)
+    assert Checkpointer(tmp_path / "whole/checkpoints", step.State()).restore() == 6
+    assert Evaluation(task, step.EvalValues)([batch(9)]) == whole
+    assert Evaluation(task)([batch(9)]) != whole
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A run of two steps."""
+    logdir = tmp_path_factory.mktemp("source")
+    run(published_task(max_steps=2), DATA, logdir)
+    return logdir
+
+
+def own_names(source):
+    return {str(source): ([("(.*)", "%s")], [])}
+
+
+def test_a_new_run_starts_from_another(tmp_path, source):
+    rules = {str(source): ([("(.*)", "%s")], [".*/out/"])}
+    p = published_params(num_classes=3)
+    p.train.Set(max_steps=1, init_from_checkpoint_rules=rules)
+    said: list[str] = []
+    run(p.Instantiate(), DATA, tmp_path / "new", said.append)
+    assert said[0].startswith("Initialised 7 of 9 variables from ")
+    assert "task/pipeline/out/w  float32 [5, 3], left out by '.*/out/'" in said[1]
+    before, start = saved_bytes(source, 2), saved_bytes(tmp_path / "new", 0)
+
+    def stored(state, name, ending=""):
+        path = f"task/pipeline/{name}{ending}".replace("/", ".S")
+        return state[f"variables/{path}/.ATTRIBUTES/VARIABLE_VALUE"]
+
+    for name in ("in/w", "norm/gamma", "norm/moving_mean", "mid/b"):
+        assert stored(start, name) == stored(before, name, "/ema")
+        # Averages begin with the weights that were taken.
+        assert stored(start, name, "/ema") == stored(start, name)
+
+
+class Ended:
+    """As another input, with no batches left."""
+
+    def __init__(self, data):
+        self.params = data.params
+        self._data = data
+
+    def TrainBatches(self, start_step=0):
+        return self._data.TrainBatches(start_step).take(0)
+
+
+def test_a_run_that_was_started_needs_its_source_no_more(tmp_path, source):
+    source = shutil.copytree(source, tmp_path / "source")
+    rules = own_names(source)
+    run(
+        published_task(max_steps=3, init_from_checkpoint_rules=rules),
+        DATA,
+        tmp_path / "whole",
+    )
+    killed = published_task(max_steps=1, init_from_checkpoint_rules=rules)
+    with pytest.raises(ValueError, match="each of 1 steps; it ended after step 0"):
+        run(killed, Ended(DATA), tmp_path / "parts")
+    assert saved_steps(tmp_path / "parts") == [0]
+    shutil.rmtree(source)
+    said: list[str] = []
+    task = published_task(max_steps=3, init_from_checkpoint_rules=rules)
+    run(task, DATA, tmp_path / "parts", said.append)
+    assert "Resumed from step 0." in said
+    assert saved_bytes(tmp_path / "parts", 3) == saved_bytes(tmp_path / "whole", 3)
+
+
+def test_a_source_that_does_not_fit_is_told_before_anything_is_written(
+    tmp_path, source
+):
+    p = published_params(num_classes=3)
+    p.train.init_from_checkpoint_rules = own_names(source)
+    with pytest.raises(
+        ValueError, match=r"here float32 \[5, 3\], there float32 \[5, 2"
+    ):
+        run(p.Instantiate(), DATA, tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_the_frozen_are_counted_apart(tmp_path):
+    said: list[str] = []
+    task = published_task(max_steps=1, bprop_variable_filter="/out/")
+    run(task, DATA, tmp_path, said.append)
+    # 5 * 2 + 2 of the last layer; 3 * 5, 2 * 5 and 5 * 5 + 5 of the others.
+    assert said[0].startswith("parameters: 12 and 55 frozen; ")

@@ -1,0 +1,63 @@
+"""Clipping by the global norm: NumPy's, and the same bytes on whatever devices."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.gradient_clipping import clip_by_global_norm
+
+RANDOM = np.random.default_rng(0)
+VALUES = [RANDOM.normal(size=shape) for shape in ([30, 20], [7], [], [5, 1, 9])]
+NORM = np.sqrt(sum(np.sum(value**2) for value in VALUES))
+
+
+def clipped(largest, devices=(0, 1, 2, 3), dtype=tf.float64, values=VALUES):
+    @tf.function(autograph=False)
+    def clip():
+        gradients = []
+        for value, device in zip(values, devices, strict=True):
+            with tf.device(f"CPU:{device}"):
+                gradients.append(tf.constant(value, dtype))
+        return clip_by_global_norm(gradients, variables, largest)
+
+    variables = []
+    for value, device in zip(values, devices, strict=True):
+        with tf.device(f"CPU:{device}"):
+            variables.append(tf.Variable(tf.zeros(np.shape(value), dtype)))
+    return [gradient.numpy() for gradient in clip()]
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32, tf.bfloat16])
+def test_larger_gradients_are_scaled_to_the_norm(dtype):
+    tolerance = {8: 1e-14, 4: 1e-6, 2: 2e-2}[dtype.size]
+    for got, value in zip(clipped(0.7, dtype=dtype), VALUES, strict=True):
+        assert got.dtype == dtype.as_numpy_dtype
+        want = value * 0.7 / NORM
+        np.testing.assert_allclose(got.astype(np.float64), want, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("largest", [NORM * 1.001, 41.0, 1e30])
+def test_smaller_gradients_keep_their_bytes(largest):
+    for got, value in zip(clipped(max(largest, 41.0)), VALUES, strict=True):
+        np.testing.assert_array_equal(got, value)
+
+
+def test_gradients_of_zero_stay():
+    for got in clipped(1.0, values=[0 * value for value in VALUES]):
+        assert not np.any(got)
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32])
+def test_devices_do_not_matter(dtype):
+    want = [gradient.tobytes() for gradient in clipped(0.7, [0, 0, 0, 0], dtype)]
+    for devices in ([0, 0, 1, 1], [3, 2, 1, 0]):
+        assert [g.tobytes() for g in clipped(0.7, devices, dtype)] == want
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_where_one_is_not_finite_none_is_kept(wrong):
+    values = [value.copy() for value in VALUES]
+    values[1][3] = wrong
+    for got in clipped(0.7, values=values):
+        assert np.isnan(got).all()

@@ -1,0 +1,168 @@
+"""First values from other runs: what is taken, what is told, what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.checkpoints import Checkpointer
+from lingvo_pipe.training.init_from_checkpoint import (
+    define_initialization_params,
+    init_from_checkpoint,
+)
+
+EVERY = [("(.*)", "%s")]
+# What a run saved: name -> value of all elements, and shape.
+SAVED = {
+    "global_step": (5, []),
+    "task/stem/w": (1, [3]),
+    "task/norm/moving_mean": (2, [3]),
+    "task/softmax/w": (3, [3, 10]),
+    "task/old/w": (4, [2]),
+    "task/stem/w/ema": (10, [3]),
+    "task/softmax/w/ema": (30, [3, 10]),
+    "learner/iteration": (5, []),
+    "learner/task_stem_w_velocity": (6, [3]),
+}
+
+
+def filled(values):
+    return {name: tf.Variable(tf.fill(s, float(v))) for name, (v, s) in values.items()}
+
+
+def model(**shapes):
+    """A model of another number of classes, all of whose variables are 0."""
+    shapes = {"stem/w": [3], "norm/moving_mean": [3], "softmax/w": [3, 7], **shapes}
+    return filled({f"task/{path}": (0, shape) for path, shape in shapes.items()})
+
+
+@pytest.fixture
+def saved(tmp_path):
+    directory = tmp_path / "run" / "checkpoints"
+    for step in (4, 5):
+        values = {name: (v if step == 5 else -1, s) for name, (v, s) in SAVED.items()}
+        Checkpointer(directory, filled(values)).save(step)
+    return tmp_path / "run"
+
+
+def initialise(variables, rules, ema=True):
+    p = Params()
+    define_initialization_params(p)
+    p.Set(init_from_checkpoint_rules=rules, init_from_checkpoint_ema=ema)
+    said: list[str] = []
+    init_from_checkpoint(p, variables, said.append)
+    return "\n".join(said).splitlines()
+
+
+def value_of(variables, path):
+    (value,) = set(np.ravel(variables[path].numpy()))
+    return value
+
+
+@pytest.mark.parametrize("place", ["", "checkpoints", "checkpoints/ckpt-00000005"])
+def test_a_run_its_checkpoints_or_one_of_them(saved, place):
+    variables = model()
+    initialise(variables, {str(saved / place): (EVERY, [".*softmax"])})
+    assert [value_of(variables, path) for path in variables] == [10, 2, 0]
+
+
+def test_an_older_checkpoint_by_its_name(saved):
+    variables = model()
+    path = saved / "checkpoints" / "ckpt-00000004"
+    initialise(variables, {str(path): (EVERY, [".*softmax"])})
+    assert [value_of(variables, path) for path in variables] == [-1, -1, 0]
+
+
+@pytest.mark.parametrize(("ema", "want"), [(True, 10), (False, 1)])
+def test_moving_averages_are_taken_where_there_are_any(saved, ema, want):
+    variables = model()
+    initialise(variables, {str(saved): (EVERY, [".*softmax"])}, ema)
+    assert value_of(variables, "task/stem/w") == want
+    assert value_of(variables, "task/norm/moving_mean") == 2
+
+
+def test_names_may_differ(saved):
+    variables = model()
+    initialise(variables, {str(saved): ([("task/norm", "task/stem/w")], [])})
+    assert [value_of(variables, path) for path in variables] == [0, 10, 0]
+
+
+def test_all_that_is_not_taken_is_told(saved):
+    said = initialise(
+        model(**{"new/w": [2]}),
+        {str(saved): ([("(task/(?:stem|norm|softmax)/.*)", "%s")], [".*softmax"])},
+    )
+    prefix = saved / "checkpoints" / "ckpt-00000005"
+    assert said == [
+        f"Initialised 2 of 4 variables from {prefix}, 1 of them by their moving "
+        "averages; not used: 1 of its moving averages, 2 variables of its learner, "
+        "2 others",
+        "    task/old/w  float32 [2]",
+        "    task/softmax/w  float32 [3, 10]",
+        "2 variables keep their own first values",
+        "    task/new/w  float32 [2], matched by no rule",
+        "    task/softmax/w  float32 [3, 7], left out by '.*softmax'",
+    ]
+
+
+def test_two_runs_make_one_model(saved):
+    variables = model(**{"old/w": [2]})
+    rules: Any = {
+        str(saved): ([("(task/stem/w)", "%s")], []),
+        str(saved / "checkpoints" / "ckpt-00000004"): ([("(task/old/w)", "%s")], []),
+    }
+    said = initialise(variables, rules)
+    assert [value_of(variables, path) for path in variables] == [10, 0, 0, -1]
+    assert sum(line.startswith("Initialised 1 of 4") for line in said) == 2
+    assert "2 variables keep their own first values" in said
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(saved):
+    index = saved / "checkpoints" / "ckpt-00000005.index"
+    index.write_bytes(b"")
+    variables = model()
+    said = initialise(variables, {str(saved): (EVERY, [".*softmax"])})
+    assert value_of(variables, "task/stem/w") == -1
+    assert "ckpt-00000005 is damaged" in said[0]
+    with pytest.raises(ValueError, match="ckpt-00000005 is damaged: "):
+        initialise(variables, {str(index.with_suffix("")): (EVERY, [".*softmax"])})
+
+
+def test_faults_are_told_whole_and_change_nothing(saved):
+    variables = model(**{"sten/w": [3], "old/w": [2]})
+    variables["task/old/w"] = tf.Variable(tf.zeros([2], tf.float64))
+    with pytest.raises(ValueError, match="lead to variables of the same") as caught:
+        initialise(variables, {str(saved): (EVERY, [])})
+    lines = str(caught.value).splitlines()
+    assert lines[1:-1] == [
+        "  not there (1):",
+        "    task/sten/w, for task/sten/w. Did you mean 'task/stem/w' or "
+        "'task/softmax/w' or 'task/old/w'?",
+        "  of another shape or dtype (2):",
+        "    task/old/w, here float64 [2], there float32 [2]",
+        "    task/softmax/w, here float32 [3, 7], there float32 [3, 10]",
+    ]
+    assert lines[-1].endswith("second list, such as 'task/old/'.")
+    assert {value_of(variables, path) for path in variables} == {0}
+
+
+@pytest.mark.parametrize("name", ["empty", "missing", "missing/ckpt-00000007"])
+def test_what_is_no_checkpoint_is_refused(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="(holds no checkpoints|does not exist).$"):
+        initialise(model(), {str(tmp_path / name): (EVERY, [])})
+
+
+def test_checkpoints_of_others_are_refused(tmp_path):
+    prefix = tf.train.Checkpoint(w=tf.Variable(0.0)).write(str(tmp_path / "ckpt"))
+    with pytest.raises(ValueError, match="checkpoints of lingvo_pipe; .* is another's"):
+        initialise(model(), {prefix: (EVERY, [])})
+
+
+def test_only_damaged_checkpoints_are_refused(saved):
+    for path in (saved / "checkpoints").glob("*.index"):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match="all damaged: .*Name another in init_from"):
+        initialise(model(), {str(saved): (EVERY, [])})

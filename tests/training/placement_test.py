@@ -1,0 +1,115 @@
+"""What a model's params and its user say of devices goes together, or is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.pipeline.devices.device_names import parse_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.placement import Placement, place_stages
+
+NUM_CELLS = 6
+
+
+def _params(**values: Any) -> InstantiableParams:
+    cells = [FCLayer.Params() for _ in range(NUM_CELLS)]
+    return PipeliningLayer.Params().Set(cell_tpl=cells, splits=2, **values)
+
+
+def _place(flag: str | None, **values: Any) -> tuple[Placement, Any]:
+    p = _params().Set(**values)
+    return place_stages(p, None if flag is None else parse_devices(flag)), p.splits
+
+
+@pytest.mark.parametrize(
+    ("splits", "per_device", "wanted"),
+    [(1, 1, 1), (3, 1, 3), ([1, 6], 1, 2), (6, 2, 3), (1, 2, 1)],
+)
+def test_without_the_flag_there_are_as_many_devices_as_the_stages_need(
+    splits: Any, per_device: int, wanted: int
+) -> None:
+    placed, after = _place(None, splits=splits, stages_per_device=per_device)
+    assert placed == (wanted, "")
+    assert after == splits
+
+
+@pytest.mark.parametrize("splits", [2, [1, 6], "auto"])
+@pytest.mark.parametrize("flag", [None, "2", "gpu:1,cpu:0"])
+def test_devices_that_the_params_name_are_taken(flag: str | None, splits: Any) -> None:
+    named = ["gpu:1", "cpu:0"]
+    placed, after = _place(flag, splits=splits, devices=named)
+    assert placed == (named, "")
+    assert after == splits
+
+
+@pytest.mark.parametrize("flag", ["3", "1", "cpu:0,gpu:1", "gpu:1,cpu:1", "gpu:1"])
+def test_other_devices_than_those_named_are_refused(flag: str) -> None:
+    words = (
+        rf"asks for {flag}.*params name gpu:1,cpu:0\. .*task.pipeline.devices : None"
+    )
+    with pytest.raises(ValueError, match=words):
+        _place(flag, splits="auto", devices=["gpu:1", "cpu:0"])
+
+
+@pytest.mark.parametrize("splits", [2, "auto", [1, 6]])
+def test_the_flag_is_followed_where_nothing_contradicts(splits: Any) -> None:
+    assert _place("2", splits=splits) == ((2, ""), splits)
+    names = parse_devices("cpu:3,cpu:1")
+    assert _place("cpu:3,cpu:1", splits=splits) == ((names, ""), splits)
+
+
+@pytest.mark.parametrize(
+    ("flag", "per_device", "splits", "words"),
+    [
+        ("3", 1, 3, "3 instead of .*splits, 2, as --devices asks for 3 devices"),
+        ("1", 1, 1, "1 instead of .*splits, 2, as --devices asks for 1 device"),
+        ("3", 2, 6, "6 instead of .*splits, 2, as --devices asks for 3 devices"),
+        ("cpu:0,cpu:2,cpu:1", 1, 3, "3 instead of .* asks for cpu:0,cpu:2,cpu:1"),
+    ],
+)
+def test_another_number_of_stages_is_made_and_said(
+    flag: str, per_device: int, splits: int, words: str
+) -> None:
+    placed, after = _place(flag, stages_per_device=per_device)
+    assert placed.devices == parse_devices(flag)
+    assert after == splits
+    assert re.fullmatch(f"stages: {words}", placed.note)
+
+
+def test_a_list_of_other_stages_is_refused() -> None:
+    words = (
+        r"asks for 3 devices, which makes 3 stages, .* list 2, \[1, 6\]\. Leave "
+        r"--devices out, .*splits \(int\) : 3"
+    )
+    with pytest.raises(ValueError, match=words):
+        _place("3", splits=[1, 6])
+    with pytest.raises(ValueError, match="1 device, which makes 3 stages"):
+        _place("1", splits=[1, 6], stages_per_device=3)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"splits": 0}, "splits of task.pipeline: .*got 0"),
+        ({"splits": True}, "splits of task.pipeline: .*got True"),
+        ({"cell_tpl": 3}, "cell_tpl must be .*that of task.pipeline is 3"),
+        ({"devices": "cpu:0"}, "devices must be .*that of task.pipeline is 'cpu:0'"),
+        ({"stages_per_device": 0}, "stages_per_device must be .*is 0"),
+    ],
+)
+@pytest.mark.parametrize("flag", [None, "2"])
+def test_what_can_not_be_is_refused(
+    flag: str | None, values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        _place(flag, **values)
+
+
+def test_automatic_stages_need_devices() -> None:
+    with pytest.raises(ValueError, match="as many .* say which: --devices=4"):
+        _place(None, splits="auto")

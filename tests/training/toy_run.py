@@ -1,0 +1,107 @@
+"""A run of three steps that takes next to no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.training_loop import train
+
+BATCH, STEPS, CLASSES = 4, 3, 2
+
+
+class Input:
+    """Batches that are given; `batch_size` examples in each."""
+
+    def __init__(self, *batches: NestedMap):
+        self.params = Params()
+        self.params.Define("batch_size", BATCH, "")
+        self._batches = NestedMap(
+            {name: np.stack([b[name] for b in batches]) for name in batches[0]}
+        )
+
+    def TrainBatches(self, start_step: int = 0) -> Any:
+        return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
+
+    def EvalBatches(self) -> Any:
+        return self.TrainBatches()
+
+
+def batch(seed: int, scale: float = 1.0, num_padding: int = 0) -> NestedMap:
+    random = np.random.default_rng(seed)
+    return NestedMap(
+        image=(scale * random.normal(size=[BATCH, 3])).astype(np.float32),
+        label=random.integers(CLASSES, size=BATCH).astype(np.int32),
+        weight=np.float32(np.arange(BATCH) < BATCH - num_padding),
+    )
+
+
+def make_task(**train_params: Any) -> BaseTask:
+    p = ImageClassifier.Params().Set(name="task")
+    p.pipeline.Set(
+        cell_tpl=[
+            FCLayer.Params().Set(input_dim=3, output_dim=5, activation="RELU"),
+            FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
+        ],
+        splits=2,
+        num_micro_batches=2,
+    )
+    p.train.Set(learning_rate=0.1, max_steps=STEPS, save_interval_steps=1)
+    p.train.Set(**train_params)
+    return p.Instantiate()
+
+
+def published_params(
+    num_classes: int = CLASSES, num_stages: int = 2
+) -> InstantiableParams:
+    """A network with batch norm, trained in all the ways in which AmoebaNet is."""
+    p = ImageClassifier.Params().Set(name="task")
+    p.pipeline.Set(
+        cell_tpl=[
+            FCLayer.Params().Set(name="in", input_dim=3, output_dim=5, has_bias=False),
+            BatchNormLayer.Params().Set(name="norm", dim=5, decay=0.5),
+            FCLayer.Params().Set(name="mid", input_dim=5, output_dim=5),
+            FCLayer.Params().Set(name="out", input_dim=5, output_dim=num_classes),
+        ],
+        splits=num_stages,
+        num_micro_batches=2,
+    )
+    decay = ScheduleParams("ExponentialDecay", decay_steps=2, decay_rate=0.9)
+    p.train.Set(
+        max_steps=STEPS,
+        save_interval_steps=1,
+        learning_rate=0.1,
+        lr_schedule=ScheduleParams("LinearWarmup", warmup_steps=2, schedule=decay),
+        optimizer=OptimizerParams(
+            "RMSpropFromOnes", rho=0.9, momentum=0.9, epsilon=0.1
+        ),
+        l2_regularizer_weight=0.1,
+        l2_regularizer_scales=[("/(b|beta|gamma)$", 0.0)],
+        clip_gradient_norm_to_value=0.2,
+        ema_decay=0.9,
+        ema_decay_moving_vars=True,
+    )
+    return p
+
+
+def run(
+    task: BaseTask,
+    data: Any,
+    logdir: Path,
+    log: Callable[[str], None] | None = None,
+) -> dict[str, float]:
+    directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
+    return train(task, data, test, directory, "params\n", log or (lambda _: None))
