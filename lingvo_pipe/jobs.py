@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
+import tqdm
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.pipeline.splitting.partition import is_count, resolve_ends
+from lingvo_pipe.pipeline.splitting.partition import is_auto
 from lingvo_pipe.training.inspect_model import describe, pipeline_input_shapes
+from lingvo_pipe.training.placement import place_stages
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.training_loop import train
 
@@ -30,7 +32,7 @@ class ModelRequest:
         imports: packages to import first, for the models they register.
         override: params to change, separated by `;`.
         max_steps: number of steps to train for; None: the model's own.
-        devices: a number or names; None: as many as the model has stages.
+        devices: a number or names; None: the model's own, see `place_stages`.
         workers: addresses of the workers whose devices are among them.
     """
 
@@ -61,8 +63,9 @@ def list_models(imports: Sequence[str]) -> list[str]:
 def inspect_model(request: ModelRequest) -> str:
     """Describes layers, shapes, parameters and stages of a model."""
     model = request.params("Train")
-    _place(model, request)
-    return describe(model.task, model.input.Instantiate())
+    note = _place(model, request)
+    description = describe(model.task, model.input.Instantiate())
+    return f"{note}\n\n{description}" if note else description
 
 
 def train_model(
@@ -70,7 +73,7 @@ def train_model(
 ) -> None:
     """Trains a model to its last step, or goes on with it, and evaluates it."""
     model, test_model = request.params("Train"), request.params("Test")
-    _place(model, request)
+    note = _place(model, request)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
     task = model.task.Instantiate()
@@ -82,32 +85,34 @@ def train_model(
             test_input,
             directory,
             model.ToText(),
+            log=_log_after(note),
             profile_step=profile_step,
         )
 
 
-def _place(model: Params, request: ModelRequest) -> None:
-    """Makes the devices ready and gives one to each stage."""
-    pipeline, wanted = model.task.pipeline, request.devices
-    is_auto = pipeline.splits == "auto"
-    if wanted is None and is_auto:
-        raise ValueError(
-            "task.pipeline.splits='auto' makes as many stages as there are devices; "
-            "say which: --devices=4, or their names."
-        )
-    if not is_count(pipeline.stages_per_device):
-        raise ValueError(
-            "task.pipeline.stages_per_device must be an integer of at least 1; got "
-            f"{pipeline.stages_per_device!r}."
-        )
-    if wanted is None:
-        num_stages = len(resolve_ends(pipeline.splits, len(pipeline.cell_tpl)))
-        wanted = max(num_stages // pipeline.stages_per_device, 1)
-    elif isinstance(pipeline.splits, int):
-        number = wanted if isinstance(wanted, int) else len(wanted)
-        pipeline.splits = number * pipeline.stages_per_device
-    pipeline.devices = initialize_devices(wanted, request.workers)
-    if is_auto and pipeline.cell_costs is None and pipeline.input_shapes is None:
+def _place(model: Params, request: ModelRequest) -> str:
+    """Makes the devices ready and gives one to each stage; returns a note for users."""
+    pipeline = model.task.pipeline
+    placement = place_stages(pipeline, request.devices)
+    pipeline.devices = initialize_devices(placement.devices, request.workers)
+    is_priced = pipeline.cell_costs is not None or pipeline.input_shapes is not None
+    if is_auto(pipeline.splits) and not is_priced:
         pipeline.input_shapes = pipeline_input_shapes(
             model.task, model.input.Instantiate()
         )
+    return placement.note
+
+
+def _log_after(note: str) -> Callable[[str], None]:
+    """Writes lines for the user, the first of them after the note.
+
+    So a run that can't begin says why, and nothing else.
+    """
+    waiting = [note] if note else []
+
+    def log(line: str) -> None:
+        for each in (*waiting, line):
+            tqdm.tqdm.write(each)
+        waiting.clear()
+
+    return log

@@ -48,8 +48,10 @@ flags.DEFINE_string(
     "devices",
     None,
     "A number of devices, or their names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, of "
-    "workers, worker:0/gpu:0,worker:1/gpu:0; one stage each. By default as many as the "
-    "model has stages.",
+    "workers, worker:0/gpu:0,worker:1/gpu:0; one stage each, or "
+    "task.pipeline.stages_per_device. This replaces a number in task.pipeline.splits, "
+    "which the first line then says; a list there, and task.pipeline.devices, must be "
+    "as many. By default task.pipeline.devices, or as many as the model has stages.",
 )
 flags.DEFINE_enum(
     "job",
@@ -92,7 +94,8 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.WARNING)
     with _faults_as_lines():
         _check_flags(argv)
-        workers = parse_cluster_spec(FLAGS.cluster_spec) if FLAGS.cluster_spec else []
+        spec = FLAGS.cluster_spec
+        workers = [] if spec is None else parse_cluster_spec(spec)
         if FLAGS.job == "worker":
             task = checked_task(FLAGS.task, workers)
             with quiet_startup():

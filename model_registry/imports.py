@@ -54,6 +54,8 @@ def _import_below(package: ModuleType) -> None:
 
 def _import_if_there(name: str) -> ModuleType | None:
     """Imports a module; None if it or a package it lies in does not exist."""
+    if not all(name.split(".")):  # Python would take it for a relative one.
+        return None
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -141,8 +141,9 @@ def _not_found(name: str) -> str:
     return (
         f"A model must be named as it is registered; there is no {name!r}.{hint} "
         f"Registered: {', '.join(known) or 'none'}.{incomplete} A model of your own is "
-        "found as `package.file.Class` if its package's folder is on PYTHONPATH, or "
-        "by importing the package first: model_registry.ImportModels."
+        "found as `package.file.Class` if the folder of its package is on PYTHONPATH, "
+        "or is where you start the trainer. Or have the package imported first: by "
+        "the trainer's --model_imports=package, or by model_registry.ImportModels."
     )
 
 

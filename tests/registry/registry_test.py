@@ -7,6 +7,7 @@ registry.
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -264,7 +265,9 @@ def test_import_all_imports_all_of_params(folder: Path) -> None:
     assert model_registry.ListModels() == ["a.A", "deep.b.B"]
 
 
-@pytest.mark.parametrize("name", ["no_such", "no_such.below", "my_models.no_such"])
+@pytest.mark.parametrize(
+    "name", ["no_such", "no_such.below", "my_models.no_such", ".my_models", ""]
+)
 def test_a_missing_package_is_refused(folder: Path, name: str) -> None:
     write_model(folder, "my_models/a.py", "A")
     with pytest.raises(ImportError, match=f"there is no '{name}'. Put the folder"):
@@ -308,13 +311,30 @@ def test_an_unknown_model_is_refused_with_those_there_are(folder: Path) -> None:
     assert "there is no 'image.digits.AmobaNetDigits'" in message
     assert "Did you mean 'image.digits.AmoebaNetDigits'?" in message
     assert "Registered: image.digits.AmoebaNetDigits, lm.words.Words." in message
-    assert "model_registry.ImportModels" in message
+    assert "--model_imports=package, or by model_registry.ImportModels." in message
 
 
 @pytest.mark.parametrize("name", ["Words", "mt.words.Words", "lm.wrds.Words", "words"])
 def test_the_class_alone_suggests_the_whole_name(folder: Path, name: str) -> None:
     write_model(folder, "params/lm/words.py", "Words")
     with pytest.raises(LookupError, match="Did you mean 'lm.words.Words'"):
+        model_registry.GetClass(name)
+
+
+def test_a_model_of_ones_own_that_is_misspelt_is_suggested(folder: Path) -> None:
+    write_model(folder, "my_models/toy.py", "Toy")
+    message = "no 'my_models.toy.Tyo'. Did you mean 'my_models.toy.Toy'"
+    with pytest.raises(LookupError, match=message):
+        model_registry.GetClass("my_models.toy.Tyo")
+    message = "no 'my_modles.toy.Toy'. Did you mean 'my_models.toy.Toy'"
+    model_registry.ImportModels(["my_models"])
+    with pytest.raises(LookupError, match=message):
+        model_registry.GetClass("my_modles.toy.Toy")
+
+
+@pytest.mark.parametrize("name", ["", ".", ".toy.Toy", "my_models..Toy", "toy/my.Toy"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(LookupError, match=f"there is no '{re.escape(name)}'"):
         model_registry.GetClass(name)
 
 

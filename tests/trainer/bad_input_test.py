@@ -29,8 +29,12 @@ class Mistake:
     logdir: str | None = "new"
 
 
+def _flag(text: str) -> str:
+    return f"--model_params_override={text}"
+
+
 def _override(name: str, text: str, message: str) -> Mistake:
-    return Mistake(name, [DIGITS, f"--model_params_override={text}"], message)
+    return Mistake(name, [DIGITS, _flag(text)], message)
 
 
 SPEC = "--cluster_spec=worker=localhost:1,localhost:2"
@@ -59,8 +63,10 @@ MISTAKES = [
     Mistake(
         "unknown_model",
         ["--model=image.digits.AmoebaNetDigit"],
-        "no 'image.digits.AmoebaNetDigit'. Did you mean 'image.digits.AmoebaNetDigits'",
+        "no 'image.digits.AmoebaNetDigit'. Did you mean 'image.digits.AmoebaNetDigits'"
+        ".*--model_imports=package",
     ),
+    Mistake("relative_model", ["--model=.digits.X"], "there is no '.digits.X'"),
     Mistake("unknown_package", [DIGITS, "--model_imports=nowhere"], "no 'nowhere'"),
     Mistake(
         "devices_in_words", [DIGITS, "--devices=two"], "'two'.*Give a number of dev"
@@ -69,6 +75,7 @@ MISTAKES = [
     Mistake("no_workers", [DIGITS, "--devices=worker:0/cpu:0"], "Give all addresses"),
     Mistake("unused", [DIGITS, SPEC], "example: --devices=worker:0/cpu:0,worker:1/cp"),
     Mistake("no_job", [DIGITS, "--cluster_spec=a:1"], "name the job 'worker'.*'a:1'"),
+    Mistake("no_cluster", [DIGITS, "--cluster_spec="], "name the job 'worker'.*got ''"),
     Mistake("no_worker", [DIGITS, "--task=0"], "it needs --job=worker"),
     Mistake(
         "job_of_a_trainer", ["--job=worker", SPEC], "missing: .'--task'.*'--logdir"
@@ -85,6 +92,23 @@ MISTAKES = [
         "absent_gpu", [DIGITS, "--devices=gpu:0"], "no gpu:0. Ask for.*CPU devices"
     ),
     Mistake("empty_stages", [DIGITS, "--devices=99"], "layers, 7; got 99.*use fewer"),
+    Mistake(
+        "other_devices",
+        [DIGITS, "--devices=2", _flag("task.pipeline.devices : ['cpu:0']")],
+        "asks for 2 devices, .*params name cpu:0. Leave --devices out",
+    ),
+    Mistake(
+        "other_stages",
+        [DIGITS, "--devices=3", _flag("task.pipeline.splits (list) : [2, 7]")],
+        "makes 3 stages, .* list 2, .2, 7.. Leave --devices out",
+    ),
+    _override("no_cells", "task.pipeline.cell_tpl (int) : 3", "cell_tpl must be a li"),
+    _override("unused_costs", "task.pipeline.cell_costs : [1]", "for each cell, fin"),
+    _override(
+        "no_file",
+        "task.pipeline.schedule : nowhere.csv",
+        "schedule of .*pipeline: .*'nowhere.csv' is not: No such file",
+    ),
     _override("unknown_param", "task.train.max_stepz : 3", "Did you mean 'max_steps'"),
     _override("no_number", "task.train.max_steps : abc", "whole number.* got 'abc'"),
     _override(

@@ -21,6 +21,11 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return output.splitlines()
 
 
+def test_says_that_there_are_other_stages_than_the_models(lines: list[str]) -> None:
+    said = "stages: 3 instead of task.pipeline.splits, 2, as --devices asks for 3 dev"
+    assert lines[0].startswith(said)
+
+
 def _count(line: str) -> int:
     (count,) = re.findall(r"([\d,]+)(?: parameters)?$", line)
     return int(count.replace(",", ""))

@@ -73,6 +73,7 @@ def test_a_damaged_checkpoint_is_passed_over(folder: Path) -> None:
     output, _ = CommandLine(folder).train(
         DIGITS, "--logdir=damaged", "--devices=1", f"--max_steps={STEPS}", OFTEN
     )
+    assert output.startswith("stages: 1 instead of task.pipeline.splits, 2, as --dev")
     assert f"ckpt-{STEPS:08d} is damaged" in output
     assert f"Resumed from step {STEPS - 5}." in output
     one = saved_variables(folder / "one", STEPS)
