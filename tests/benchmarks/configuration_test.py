@@ -1,4 +1,4 @@
-"""The configurations can be run, told apart, and have what they are compared with."""
+"""The configurations can be run, told apart, and stand with what they compare with."""
 
 import pytest
 
@@ -15,7 +15,7 @@ LISTS = {
     "standard on 4": standard_configurations(4),
     "quick": quick_configurations(2),
 }
-ALL = [(name, c) for name, listed in LISTS.items() for c in listed]
+ALL = [(name, c) for name, groups in LISTS.items() for group in groups for c in group]
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,65 @@ def test_can_be_run(_: str, configuration: Configuration) -> None:
     )
 
 
-@pytest.mark.parametrize("configurations", LISTS.values(), ids=LISTS)
-def test_have_names_of_their_own(configurations: list[Configuration]) -> None:
+@pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
+def test_have_names_of_their_own(groups: list[list[Configuration]]) -> None:
+    configurations = sum(groups, [])
     assert len({c.name for c in configurations}) == len(configurations)
+    assert len(set(configurations)) == len(configurations)
 
 
-@pytest.mark.parametrize("configurations", LISTS.values(), ids=LISTS)
+@pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
 def test_what_is_timed_has_its_like_on_one_device(
-    configurations: list[Configuration],
+    groups: list[list[Configuration]],
 ) -> None:
-    timed = [c for c in configurations if not c.only_start]
-    assert {c.on_one_device() for c in timed} < set(timed)
+    for group in groups:
+        timed = {c for c in group if not c.only_start}
+        alone = {c.on_one_device() for c in timed}
+        assert alone < timed or not timed
+        assert {c for c in timed if c.num_devices == 1} == alone
 
 
-@pytest.mark.parametrize("configurations", LISTS.values(), ids=LISTS)
-def test_torch_stands_beside_our_own(configurations: list[Configuration]) -> None:
-    torch = [c for c in configurations if c.system == "torch"]
-    assert torch
-    ours = {c.in_torch() for c in configurations if c.system == "lingvo_pipe"}
-    assert set(torch) <= ours
+@pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
+def test_torch_stands_beside_our_own(groups: list[list[Configuration]]) -> None:
+    assert any(c.system == "torch" for group in groups for c in group)
+    for group in groups:
+        torch = {c for c in group if c.system == "torch"}
+        assert torch in (set(), {c.in_torch() for c in group})
+
+
+@pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
+def test_workers_stand_beside_one_process(groups: list[list[Configuration]]) -> None:
+    assert any(c.placement == "workers" for group in groups for c in group)
+    for group in groups:
+        assert {c.in_process() for c in group} <= set(group)
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_gpipe_and_1f1b_run_on_workers(num_devices: int) -> None:
+    on_workers = [
+        (c.num_devices, c.num_micro_batches, c.schedule, c.recompute)
+        for group in standard_configurations(num_devices)
+        for c in group
+        if c.placement == "workers"
+    ]
+    assert on_workers == [
+        (num_devices, 8, "gpipe", "always"),
+        (num_devices, 8, "1f1b", "always"),
+    ]
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_what_is_predicted_is_a_pipeline_of_one_process(num_devices: int) -> None:
+    known = sum(standard_configurations(num_devices), [])
+    predicted = {c for c in known if c.is_predicted and not c.only_start}
+    assert {c.schedule for c in predicted} == {"gpipe", "1f1b", "zero_bubble"}
+    assert {c.num_devices for c in predicted} == {num_devices}
+    assert not {c.in_torch() for c in predicted} & predicted
+    assert not {c.on_workers() for c in predicted} & predicted
 
 
 @pytest.mark.parametrize(
-    "configuration", standard_configurations(2), ids=lambda c: c.name
+    "configuration", sum(standard_configurations(2), []), ids=lambda c: c.name
 )
 def test_requests_pass_through_json(configuration: Configuration) -> None:
     request = Request(configuration, num_steps=3, with_peak=True, cores=(0, 2))
@@ -71,3 +107,9 @@ def test_the_slowest_process_counts() -> None:
         Report(2.0, [4.0, 2.0], [20], 0.5, 0.5),
     ]
     assert merge(reports) == Report(3.0, [4.0, 5.0], [10, 20], 0.5, 0.75)
+
+
+def test_the_report_of_one_process_is_that_of_the_pipeline() -> None:
+    report = Report(3.0, [1.0, 5.0], [10, 20], 0.5, 0.25, [0.125])
+    assert Report.from_json(report.to_json()) == report
+    assert merge([report]) == report

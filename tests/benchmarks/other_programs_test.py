@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,12 @@ def core() -> Iterator[int]:
     os.sched_setaffinity(0, before)
 
 
+def _processor_seconds(pid: int) -> float:
+    """User and system time, as the kernel counts it in ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _compute() -> None:
     end = time.perf_counter() + _SECONDS
     while time.perf_counter() < end:
@@ -32,18 +39,42 @@ def _compute() -> None:
 def test_another_program_counts(core: int) -> None:
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        others = OtherPrograms([core])
-        time.sleep(_SECONDS)
+        others, others_but_it = (
+            OtherPrograms([core]),
+            OtherPrograms([core], [other.pid]),
+        )
+        with others, others_but_it:
+            own_start, start = _processor_seconds(other.pid), time.perf_counter()
+            time.sleep(_SECONDS)
+            seconds = time.perf_counter() - start
+            its_share = (_processor_seconds(other.pid) - own_start) / seconds
         # Whatever else runs, nobody leaves a core idle that a program wants.
         assert 0.8 < others.num_cores() <= 1.1
+        # Unless it works for this one.
+        assert others_but_it.num_cores() <= 1.1 - its_share
     finally:
         other.kill()
         other.wait()
 
 
+def test_what_happens_meanwhile_counts_alone(core: int) -> None:
+    others = OtherPrograms([core])
+    with others:
+        time.sleep(_SECONDS / 10)
+    before = others.num_cores()
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(_SECONDS)
+    finally:
+        other.kill()
+        other.wait()
+    assert others.num_cores() == before
+
+
 def test_its_own_work_does_not(core: int) -> None:
     others = OtherPrograms([core])
-    own_start, start = time.process_time(), time.perf_counter()
-    _compute()
-    own_share = (time.process_time() - own_start) / (time.perf_counter() - start)
+    with others:
+        own_start, start = time.process_time(), time.perf_counter()
+        _compute()
+        own_share = (time.process_time() - own_start) / (time.perf_counter() - start)
     assert others.num_cores() <= 1.1 - own_share

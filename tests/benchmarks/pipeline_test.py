@@ -30,8 +30,10 @@ def test_measures(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     ours = [row for row in rows if row["system"] == "lingvo_pipe"]
-    one_device, pipelined = ours
-    assert [row["num_stages"] for row in ours] == [1, 2]
+    one_device, pipelined, on_workers = ours
+    assert [row["num_stages"] for row in ours] == [1, 2, 2]
+    places = [row["placement"] for row in ours]
+    assert places == ["in-process", "in-process", "workers"]
     for row in ours:
         assert row["schedule"] == "gpipe"
         assert row["recompute"] == "always"
@@ -42,8 +44,15 @@ def test_measures(tmp_path: Path) -> None:
     assert one_device["speedup"] is None
     speedup = one_device["step_seconds"] / pipelined["step_seconds"]
     assert pipelined["speedup"] == pytest.approx(speedup)
-    assert run.stdout.count("| lingvo_pipe ") == 2
-    assert (len(rows) == 2) == ("--torch_python=PATH" in run.stdout)
+    ratio = on_workers["step_seconds"] / pipelined["step_seconds"]
+    assert on_workers["step_over_in_process"] == pytest.approx(ratio)
+    assert pipelined["step_over_in_process"] is None
+    # Of two steps one is predicted.
+    assert pipelined["prediction_error"] == pipelined["prediction_error_max"] >= 0
+    assert one_device["prediction_error"] is on_workers["prediction_error"] is None
+    assert run.stdout.count("| lingvo_pipe ") == 3
+    assert run.stdout.count("%") == 2
+    assert (len(rows) == 3) == ("--torch_python=PATH" in run.stdout)
 
 
 @pytest.mark.parametrize(

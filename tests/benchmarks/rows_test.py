@@ -1,6 +1,7 @@
 """Rounds of measurements, and the rows and the table made of them."""
 
 import json
+from collections.abc import Sequence
 from statistics import median
 
 import pytest
@@ -9,18 +10,23 @@ from tools.benchmarks.configuration import Configuration, standard_configuration
 from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.rounds import Round, measure_rounds
 from tools.benchmarks.rows import Row, make_rows
-from tools.benchmarks.table import format_table
+from tools.benchmarks.table import format_predictions, format_table
 
-CONFIGURATIONS = standard_configurations(2)
+GROUPS = standard_configurations(2)
+CONFIGURATIONS = [c for group in GROUPS for c in group]
 
 
 def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Round]:
     """Measured on a machine whose speed changes from each step to the next."""
     runs = iter(range(1, 1000))
 
-    def run(request: Request) -> Report:
+    def run(requests: Sequence[Request]) -> list[Report]:
+        return [report(request) for request in requests]
+
+    def report(request: Request) -> Report:
         i = next(runs)
         configuration = request.configuration
+        num_predicted = request.num_steps - 1 if configuration.is_predicted else 0
         steps = [1 + (7 * i + 3 * j) % 11 for j in range(request.num_steps)]
         return Report(
             start_seconds=i % 5 + 1,
@@ -28,10 +34,11 @@ def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Ro
             peak_bytes_by_stage=[i] * configuration.num_stages,
             loss=(loss_of or {}).get(configuration.system, 0.25),
             other_cores=i / 10,
+            prediction_errors=[(i + 7 * j) % 11 / 100 for j in range(num_predicted)],
         )
 
     return measure_rounds(
-        CONFIGURATIONS, num_rounds, 3, cores=[0, 1, 2], run=run, say=lambda text: None
+        GROUPS, num_rounds, 3, cores=[0, 1, 2], run=run, say=lambda text: None
     )
 
 
@@ -44,15 +51,34 @@ def test_every_other_round_runs_backwards() -> None:
     assert orders == [CONFIGURATIONS, CONFIGURATIONS[::-1], CONFIGURATIONS]
 
 
+def test_what_is_compared_runs_together() -> None:
+    together = []
+
+    def run(requests: Sequence[Request]) -> list[Report]:
+        together.append([request.configuration for request in requests])
+        assert len({request.num_steps for request in requests}) == 1
+        return [
+            Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
+            for request in requests
+        ]
+
+    measure_rounds(GROUPS, 2, 1, [0, 1], run, lambda text: None)
+    assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
+
+
 def test_a_pipeline_gets_a_core_a_device() -> None:
     cores: dict[int, set[tuple[int, ...]]] = {}
 
-    def run(request: Request) -> Report:
-        num_devices = request.configuration.num_devices
-        cores.setdefault(num_devices, set()).add(request.cores)
-        return Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
+    def run(requests: Sequence[Request]) -> list[Report]:
+        for request in requests:
+            num_devices = request.configuration.num_devices
+            cores.setdefault(num_devices, set()).add(request.cores)
+        return [
+            Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
+            for request in requests
+        ]
 
-    measure_rounds(CONFIGURATIONS, 1, 1, [3, 5, 7], run, lambda text: None)
+    measure_rounds(GROUPS, 1, 1, [3, 5, 7], run, lambda text: None)
     assert cores == {1: {(3,)}, 2: {(3, 5)}, 8: {(3, 5, 7)}, 16: {(3, 5, 7)}}
 
 
@@ -65,7 +91,7 @@ def test_different_losses_are_no_comparison() -> None:
 def test_ratios_are_of_one_round(num_rounds: int) -> None:
     rounds = _rounds(num_rounds)
     rows = make_rows(rounds)
-    num_compared = {"speedup": 0, "torch": 0}
+    num_compared = {"speedup": 0, "torch": 0, "in_process": 0}
     for row in rows:
         if row.speedup:
             num_compared["speedup"] += 1
@@ -77,9 +103,17 @@ def test_ratios_are_of_one_round(num_rounds: int) -> None:
             expected = _ratios(rounds, row.configuration.in_torch(), row)
             assert row.step_over_torch.median == median(expected)
             assert row.step_over_torch.min == min(expected)
-    pipelined = [c for c in CONFIGURATIONS if c.num_devices == 2]
-    torch = [c for c in CONFIGURATIONS if c.system == "torch"]
-    assert num_compared == {"speedup": len(pipelined), "torch": len(torch)}
+        if row.step_over_in_process:
+            num_compared["in_process"] += 1
+            expected = _ratios(rounds, row.configuration.in_process(), row)
+            assert row.step_over_in_process.median == median(expected)
+            assert row.step_over_in_process.max == max(expected)
+    in_torch = [c for c in CONFIGURATIONS if c.in_torch() in CONFIGURATIONS]
+    assert num_compared == {
+        "speedup": sum(c.num_devices == 2 for c in CONFIGURATIONS),
+        "torch": sum(c.system == "lingvo_pipe" for c in in_torch),
+        "in_process": sum(c.placement == "workers" for c in CONFIGURATIONS),
+    }
 
 
 def _ratios(rounds: list[Round], other: Configuration, row: Row) -> list[float]:
@@ -88,6 +122,36 @@ def _ratios(rounds: list[Round], other: Configuration, row: Row) -> list[float]:
         / median(measured[other].step_seconds)
         for measured in rounds
     ]
+
+
+def test_every_predicted_step_counts() -> None:
+    rounds = _rounds(3)
+    rows = make_rows(rounds)
+    for row in rows:
+        reports = [measured[row.configuration] for measured in rounds]
+        errors = [error for report in reports for error in report.prediction_errors]
+        found = row.to_dict()
+        if errors:
+            assert len(errors) == 6
+            assert found["prediction_error"] == median(errors)
+            assert found["prediction_error_max"] == max(errors)
+        else:
+            assert found["prediction_error"] is found["prediction_error_max"] is None
+    headings, _, *lines = format_predictions(rows).splitlines()
+    predicted = [row.prediction_error for row in rows if row.prediction_error]
+    timed = [c for c in CONFIGURATIONS if c.is_predicted and not c.only_start]
+    assert len(lines) == len(predicted) == len(timed)
+    assert headings.count("|") == lines[0].count("|")
+    for error, line in zip(predicted, lines, strict=True):
+        assert line.split("|")[-3:-1] == [
+            f" {error.median:.1%}".ljust(20),
+            f" {error.max:.1%}".ljust(9),
+        ]
+
+
+def test_without_predictions_there_is_no_table_of_them() -> None:
+    rows = make_rows(_rounds(1))
+    assert not format_predictions([row for row in rows if not row.prediction_error])
 
 
 def test_the_first_step_alone_has_no_step_time() -> None:

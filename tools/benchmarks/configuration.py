@@ -8,11 +8,21 @@ from typing import Any, Literal
 from tools.benchmarks.workload import Workload
 
 System = Literal["lingvo_pipe", "torch"]
+Placement = Literal["in-process", "workers"]
 Recompute = str | tuple[int, ...]
 
 _LAYERS_8 = Workload(num_layers=8, model_dim=256, batch_size=32, sequence_length=64)
 _LAYERS_64 = Workload(num_layers=64, model_dim=32, batch_size=64, sequence_length=16)
 _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
+
+# The schedules whose steps are predicted by the simulation.
+_PREDICTED = ("gpipe", "1f1b", "zero_bubble")
+
+# By the number of micro-batches: what is measured with its stages on workers too.
+_ON_WORKERS: list[tuple[int, str, Recompute]] = [
+    (8, "gpipe", "always"),
+    (8, "1f1b", "always"),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +38,9 @@ class Configuration:
         recompute: a policy, or the layers that are recomputed.
         stages_per_device: V.
         only_start: whether the first step alone is run.
+        placement: whether lingvo_pipe's stages are on devices of the process that
+            trains, or each on a worker process of its own, as they always are in
+            PyTorch, where it is None.
     """
 
     system: System
@@ -38,6 +51,7 @@ class Configuration:
     recompute: Recompute = "always"
     stages_per_device: int = 1
     only_start: bool = False
+    placement: Placement | None = "in-process"
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Configuration:
@@ -63,22 +77,41 @@ class Configuration:
     @property
     def name(self) -> str:
         """What --only selects by."""
-        return (
+        name = (
             f"{self.system} L={self.workload.num_layers} K={self.num_devices} "
             f"M={self.num_micro_batches} {self.schedule} {self.recompute_text}"
+        )
+        return f"{name} {self.placement}" if self.placement else name
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether its steps are predicted by the simulation."""
+        return (
+            self.num_devices > 1
+            and self.placement == "in-process"
+            and self.schedule in _PREDICTED
         )
 
     def on_one_device(self) -> Configuration:
         """The same without parallelism."""
-        return dataclasses.replace(self, num_devices=1)
+        return dataclasses.replace(self.in_process(), num_devices=1)
+
+    def in_process(self) -> Configuration:
+        """The same with all stages in one process, if there is such a thing."""
+        placement: Placement | None = "in-process" if self.placement else None
+        return dataclasses.replace(self, placement=placement)
+
+    def on_workers(self) -> Configuration:
+        """The same with each stage on a worker of its own."""
+        return dataclasses.replace(self, placement="workers")
 
     def in_torch(self) -> Configuration:
         """The same in PyTorch."""
-        return dataclasses.replace(self, system="torch")
+        return dataclasses.replace(self, system="torch", placement=None)
 
 
-def standard_configurations(num_devices: int) -> list[Configuration]:
-    """The whole table; what is compared stands side by side.
+def standard_configurations(num_devices: int) -> list[list[Configuration]]:
+    """The whole table, in groups of what is compared.
 
     Args:
         num_devices: K of the pipelines whose steps are timed.
@@ -104,7 +137,7 @@ def standard_configurations(num_devices: int) -> list[Configuration]:
             ("zero_bubble", "never"),
         ],
     }
-    configurations = []
+    groups = []
     for num_micro_batches, variants in by_num_micro_batches.items():
         for schedule, recompute in variants:
             pipelined = Configuration(
@@ -116,25 +149,29 @@ def standard_configurations(num_devices: int) -> list[Configuration]:
                 recompute,
                 stages_per_device=2 if schedule == "interleaved" else 1,
             )
-            configurations += _compared(pipelined)
+            on_workers = (num_micro_batches, schedule, recompute) in _ON_WORKERS
+            groups.append(_compared(pipelined, on_workers))
     return [
-        *configurations,
-        Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True),
-        Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True),
+        *groups,
+        [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
+        [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
     ]
 
 
-def quick_configurations(num_devices: int) -> list[Configuration]:
+def quick_configurations(num_devices: int) -> list[list[Configuration]]:
     """One small pipeline, to see that everything runs: its times say nothing."""
     workload = Workload(
         num_layers=num_devices, model_dim=8, batch_size=8, sequence_length=4
     )
-    return _compared(Configuration("lingvo_pipe", workload, num_devices, 4))
+    pipelined = Configuration("lingvo_pipe", workload, num_devices, 4)
+    return [_compared(pipelined, on_workers=True)]
 
 
-def _compared(pipelined: Configuration) -> list[Configuration]:
+def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
     """A pipeline between what it is compared with."""
     configurations = [pipelined.on_one_device(), pipelined]
+    if on_workers:
+        configurations.append(pipelined.on_workers())
     if pipelined.schedule == "gpipe" and pipelined.recompute in ("always", "never"):
         torch = pipelined.in_torch()
         configurations += [torch, torch.on_one_device()]

@@ -49,6 +49,8 @@ class Report:
             passes, stages that share a device counting as one; None if not asked for.
         loss: in the last step; None from a process that does not compute it.
         other_cores: how many of its cores other programs kept busy during the steps.
+        prediction_errors: relative errors of the predicted times of steps; empty where
+            none was predicted.
     """
 
     start_seconds: float
@@ -56,6 +58,7 @@ class Report:
     peak_bytes_by_stage: list[int] | None
     loss: float | None
     other_cores: float
+    prediction_errors: list[float] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> str:
         """On one line."""
@@ -80,4 +83,5 @@ def merge(reports: Sequence[Report]) -> Report:
         peak_bytes_by_stage=[n for peak in peaks if peak for n in peak] or None,
         loss=loss,
         other_cores=sum(report.other_cores for report in reports),
+        prediction_errors=[e for report in reports for e in report.prediction_errors],
     )

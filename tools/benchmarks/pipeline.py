@@ -2,15 +2,15 @@
 
     tools/bazel run //tools/benchmarks:pipeline -- --output=/tmp/pipeline.json
 
-Prints one table; README.md says what its columns mean. On CPU devices of one core each,
-so that it runs anywhere.
+Prints a table, and one of how well steps were predicted; README.md says what their
+columns mean. On CPU devices of one core each, so that it runs anywhere.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import app, flags
@@ -23,12 +23,12 @@ from tools.benchmarks.configuration import (
 from tools.benchmarks.output_file import check_writable, write_rows
 from tools.benchmarks.rounds import measure_rounds
 from tools.benchmarks.rows import make_rows
-from tools.benchmarks.table import format_table
+from tools.benchmarks.table import format_predictions, format_table
 from tools.benchmarks.worker_process import has_torch, run_workers
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("output", None, "File to write the table to, as JSON.")
+flags.DEFINE_string("output", None, "File to write the rows to, as JSON.")
 flags.DEFINE_integer("rounds", 5, "How often all is measured.", lower_bound=1)
 flags.DEFINE_integer("steps", 5, "Timed steps in each round.", lower_bound=1)
 flags.DEFINE_string("only", "", "Measure only what has this text in its name.")
@@ -59,37 +59,48 @@ def main(argv: Sequence[str]) -> None:
             check_writable(output)
         selected = _selected()
         torch_python = _torch_python()
-        configurations = _possible(selected, torch_python)
+        groups = _possible(selected, torch_python)
     except ValueError as error:
         sys.exit(f"error: {error}")
 
     rounds = measure_rounds(
-        configurations,
+        groups,
         FLAGS.rounds,
         FLAGS.steps,
         cores=sorted(os.sched_getaffinity(0)),
-        run=lambda request: run_workers(request, torch_python),
+        run=lambda requests: run_workers(requests, torch_python),
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
     rows = make_rows(rounds)
     if output:
         write_rows(output, rows)
     print(format_table(rows))
-    if len(configurations) < len(selected):
+    predictions = format_predictions(rows)
+    if predictions:
+        print(f"\nSteps, predicted from those before:\n\n{predictions}")
+    if groups != selected:
         print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
 
 
-def _selected() -> list[Configuration]:
+def _selected() -> list[list[Configuration]]:
     choose = quick_configurations if FLAGS.quick else standard_configurations
     known = choose(int(FLAGS.devices))
-    selected = [c for c in known if FLAGS.only in c.name]
+    selected = _chosen(known, lambda configuration: FLAGS.only in configuration.name)
     if not selected:
-        names = "\n  ".join(c.name for c in known)
+        names = "\n  ".join(c.name for group in known for c in group)
         raise ValueError(
             f"--only must be part of the name of what is measured; got {FLAGS.only!r}. "
             f"The names are:\n  {names}"
         )
     return selected
+
+
+def _chosen(
+    groups: Sequence[Sequence[Configuration]], choose: Callable[[Configuration], bool]
+) -> list[list[Configuration]]:
+    """What is chosen of each group of which anything is."""
+    chosen = [[c for c in group if choose(c)] for group in groups]
+    return [group for group in chosen if group]
 
 
 def _torch_python() -> str | None:
@@ -107,9 +118,9 @@ def _torch_python() -> str | None:
 
 
 def _possible(
-    selected: Sequence[Configuration], torch_python: str | None
-) -> list[Configuration]:
-    possible = [c for c in selected if torch_python or c.system != "torch"]
+    selected: Sequence[Sequence[Configuration]], torch_python: str | None
+) -> list[list[Configuration]]:
+    possible = _chosen(selected, lambda c: bool(torch_python) or c.system != "torch")
     if not possible:
         raise ValueError(f"--only={FLAGS.only} selects PyTorch's rows: {_NO_TORCH}")
     return possible

@@ -1,8 +1,8 @@
 """Measures all configurations several times, in turns.
 
 A machine's speed changes within minutes, so only what was measured in the same round is
-compared. Every second round runs backwards: what became slower or faster on the way
-favours neither side.
+compared, and of what is compared each runs a step in turn. Every second round runs
+backwards: what became slower or faster on the way favours neither side.
 """
 
 from __future__ import annotations
@@ -19,42 +19,48 @@ _LOSS_TOLERANCE = 1e-4
 
 
 def measure_rounds(
-    configurations: Sequence[Configuration],
+    groups: Sequence[Sequence[Configuration]],
     num_rounds: int,
     num_steps: int,
     cores: Sequence[int],
-    run: Callable[[Request], Report],
+    run: Callable[[Sequence[Request]], list[Report]],
     say: Callable[[str], None],
 ) -> list[Round]:
     """Measures every configuration once a round.
 
     Args:
-        configurations: what to measure.
+        groups: what to measure, in groups of what is compared.
         num_rounds: how often.
         num_steps: how many steps to time each time.
         cores: the cores there are; a pipeline gets as many of them as it has devices.
-        run: measures one configuration.
+        run: measures a group, in turns.
         say: told of the progress.
 
     Raises:
         RuntimeError: if two that train the same model compute different losses.
     """
     rounds: list[Round] = []
+    num_configurations = sum(map(len, groups))
     for i in range(num_rounds):
         measured: dict[Configuration, Report] = {}
-        for configuration in configurations[:: -1 if i % 2 else 1]:
-            request = Request(
-                configuration,
-                num_steps=0 if configuration.only_start else num_steps,
-                with_peak=i == 0,
-                cores=tuple(cores[: configuration.num_devices]),
-            )
-            report = run(request)
-            measured[configuration] = report
-            say(
-                f"round {i + 1} of {num_rounds}, {len(measured)} of "
-                f"{len(configurations)}: {configuration.name}: {_summary(report)}"
-            )
+        direction = -1 if i % 2 else 1
+        for group in groups[::direction]:
+            requests = [
+                Request(
+                    configuration,
+                    num_steps=0 if configuration.only_start else num_steps,
+                    with_peak=i == 0,
+                    cores=tuple(cores[: configuration.num_devices]),
+                )
+                for configuration in group[::direction]
+            ]
+            for request, report in zip(requests, run(requests), strict=True):
+                measured[request.configuration] = report
+                say(
+                    f"round {i + 1} of {num_rounds}, {len(measured)} of "
+                    f"{num_configurations}: {request.configuration.name}: "
+                    f"{_summary(report)}"
+                )
         _check_losses(measured)
         rounds.append(measured)
     return rounds

@@ -15,7 +15,7 @@ from tools.benchmarks.rounds import Round
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """A quantity over the rounds."""
+    """A quantity over what was measured: the rounds, if nothing else is said."""
 
     median: float
     min: float
@@ -31,19 +31,25 @@ class Row:
         step_seconds: of a step; each round counts with the median of its steps.
         speedup: how many times faster it is than one device.
         step_over_torch: its step's time over PyTorch's.
+        step_over_in_process: with stages on workers, its step's time over that with all
+            of them in one process.
         start_seconds: from before the pipeline is built to the end of the first step.
         peak_bytes_by_stage: weights, gradients and what is kept; stages that share a
             device count as one.
         other_cores: how many of its cores other programs kept busy during its steps.
+        prediction_error: relative, of the predicted time of a step; over all steps that
+            were predicted, in all rounds.
     """
 
     configuration: Configuration
     step_seconds: Spread | None
     speedup: Spread | None
     step_over_torch: Spread | None
+    step_over_in_process: Spread | None
     start_seconds: Spread | None
     peak_bytes_by_stage: list[int] | None
     other_cores: Spread | None
+    prediction_error: Spread | None
 
     @property
     def speedup_bound(self) -> float | None:
@@ -69,14 +75,17 @@ class Row:
             "num_micro_batches": configuration.num_micro_batches,
             "schedule": configuration.schedule,
             "recompute": configuration.recompute,
+            "placement": configuration.placement,
             **_flat("step_seconds", self.step_seconds),
             **_flat("speedup", self.speedup),
             "speedup_bound": self.speedup_bound,
             **_flat("step_over_torch", self.step_over_torch),
+            **_flat("step_over_in_process", self.step_over_in_process),
             **_flat("start_seconds", self.start_seconds),
             "peak_bytes_by_stage": self.peak_bytes_by_stage,
             "paper_bytes_by_stage": paper_bytes_by_stage(configuration),
             **_flat("other_cores", self.other_cores),
+            **_flat("prediction_error", self.prediction_error),
         }
 
 
@@ -87,16 +96,21 @@ def make_rows(rounds: Sequence[Round]) -> list[Row]:
 
 def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
     own = [measured[configuration] for measured in rounds]
-    over_torch = _step_ratio(rounds, configuration, configuration.in_torch())
     return Row(
         configuration=configuration,
         step_seconds=_spread(_step(report) for report in own if report.step_seconds),
         speedup=_step_ratio(rounds, configuration.on_one_device(), configuration),
-        step_over_torch=over_torch,
+        step_over_torch=_step_ratio(rounds, configuration, configuration.in_torch()),
+        step_over_in_process=_step_ratio(
+            rounds, configuration, configuration.in_process()
+        ),
         start_seconds=_spread(report.start_seconds for report in own),
         peak_bytes_by_stage=own[0].peak_bytes_by_stage,
         other_cores=_spread(
             report.other_cores for report in own if report.step_seconds
+        ),
+        prediction_error=_spread(
+            error for report in own for error in report.prediction_errors
         ),
     )
 

@@ -1,9 +1,10 @@
-"""The table as text: Markdown, aligned. Pure."""
+"""The tables as text: Markdown, aligned. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.paper import paper_bytes_by_stage
 from tools.benchmarks.rows import Row, Spread
 
@@ -14,14 +15,25 @@ _HEADINGS = (
     "M",
     "schedule",
     "recompute",
+    "placement",
     "step, s",
     "speed-up",
     "bound",
     "step / PyTorch's",
+    "step / in-process",
     "start, s",
     "peak, MiB",
     "paper, MiB",
     "others, cores",
+)
+_PREDICTION_HEADINGS = (
+    "layers",
+    "K",
+    "M",
+    "schedule",
+    "recompute",
+    "prediction's error",
+    "largest",
 )
 _MIB = 2**20
 
@@ -31,32 +43,59 @@ def format_table(rows: Sequence[Row]) -> str:
 
     Memory is that of the device that needs most.
     """
-    lines = [_HEADINGS, *map(_cells, rows)]
+    return _aligned([_HEADINGS, *map(_cells, rows)])
+
+
+def format_predictions(rows: Sequence[Row]) -> str:
+    """A line for each row whose steps were predicted; "": there is none."""
+    lines = [
+        (
+            *_model_cells(row.configuration),
+            f"{row.prediction_error.median:.1%}",
+            f"{row.prediction_error.max:.1%}",
+        )
+        for row in rows
+        if row.prediction_error
+    ]
+    return _aligned([_PREDICTION_HEADINGS, *lines]) if lines else ""
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    """The headings first."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * width for width in widths]
-    return "\n".join(_line(line, widths) for line in (_HEADINGS, rule, *lines[1:]))
+    return "\n".join(_line(line, widths) for line in (lines[0], rule, *lines[1:]))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     configuration = row.configuration
-    stages_per_device = configuration.stages_per_device
     bound = row.speedup_bound
     return (
         configuration.system,
-        f"{configuration.workload.num_layers:,}",
-        str(configuration.num_devices),
-        str(configuration.num_micro_batches),
-        configuration.schedule
-        + (f", V={stages_per_device}" if stages_per_device > 1 else ""),
-        configuration.recompute_text,
+        *_model_cells(configuration),
+        configuration.placement or "",
         _spread(row.step_seconds, 3),
         _spread(row.speedup, 2),
         "" if bound is None else f"{bound:.2f}",
         _spread(row.step_over_torch, 2),
+        _spread(row.step_over_in_process, 2),
         _spread(row.start_seconds, 1),
         _mib(row.peak_bytes_by_stage),
         _mib(paper_bytes_by_stage(configuration)),
         _spread(row.other_cores, 1),
+    )
+
+
+def _model_cells(configuration: Configuration) -> tuple[str, ...]:
+    """What is trained, and how."""
+    stages_per_device = configuration.stages_per_device
+    interleaving = f", V={stages_per_device}" if stages_per_device > 1 else ""
+    return (
+        f"{configuration.workload.num_layers:,}",
+        str(configuration.num_devices),
+        str(configuration.num_micro_batches),
+        configuration.schedule + interleaving,
+        configuration.recompute_text,
     )
 
 

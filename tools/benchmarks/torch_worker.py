@@ -2,8 +2,9 @@
 
     python -m tools.benchmarks.torch_worker REQUEST RANK FOLDER
 
-prints a `Report`; see `exchange`. RANK is the stage, and FOLDER a new one in which the
-stages' processes find one another. Needs no TensorFlow.
+answers with a `Report`; see `exchange`, and `turns` for when it does what. RANK is the
+stage, and FOLDER a new one in which the stages' processes find one another. Needs no
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.live_bytes import LiveBytes
 from tools.benchmarks.other_programs import OtherPrograms
 from tools.benchmarks.torch_layer import Stage
+from tools.benchmarks.turns import Turns
 from tools.benchmarks.workload import LEARNING_RATE
 
 
 def main() -> None:
-    """Prints the report that the first argument requests."""
+    """Answers with the report that the first argument requests."""
     request, rank = Request.from_json(sys.argv[1]), int(sys.argv[2])
+    turns = Turns()
     os.sched_setaffinity(0, {request.cores[rank % len(request.cores)]})
     torch.set_num_threads(1)
     distributed.init_process_group(
@@ -36,11 +39,11 @@ def main() -> None:
         rank=rank,
         world_size=request.configuration.num_devices,
     )
-    print(_measure(request, rank).to_json())
+    turns.answer(_measure(request, rank, turns).to_json())
     distributed.destroy_process_group()
 
 
-def _measure(request: Request, rank: int) -> Report:
+def _measure(request: Request, rank: int, turns: Turns) -> Report:
     configuration = request.configuration
     stage, batch = _stage(configuration, rank), _batch(configuration)
 
@@ -52,12 +55,14 @@ def _measure(request: Request, rank: int) -> Report:
 
     others, step_seconds = OtherPrograms(os.sched_getaffinity(0)), []
     for _ in range(request.num_steps):
-        before = time.perf_counter()
-        loss = step(batch)
-        step_seconds.append(time.perf_counter() - before)
-    other_cores = others.num_cores()
+        turns.wait()
+        with others:
+            before = time.perf_counter()
+            loss = step(batch)
+            step_seconds.append(time.perf_counter() - before)
+    turns.wait()
     peak = [_peak_bytes(configuration, rank)] if request.with_peak else None
-    return Report(start_seconds, step_seconds, peak, loss, other_cores)
+    return Report(start_seconds, step_seconds, peak, loss, others.num_cores())
 
 
 def _stage(configuration: Configuration, rank: int) -> Stage:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from tools.benchmarks.exchange import Report, Request, merge
+from tools.benchmarks.process_group import ProcessGroup, process_group
 
 # The folder that the workers' modules are imported from.
 _ROOT = Path(__file__).absolute().parents[2]
-
-_TIME_LIMIT_SECONDS = 900
-_POLL_SECONDS = 0.05
 
 _NEEDED_FOR_TORCH = "import numpy, torch.distributed.pipelining"
 
@@ -37,31 +36,85 @@ def has_torch(python: str) -> bool:
     return imported.returncode == 0
 
 
-def run_workers(request: Request, torch_python: str | None) -> Report:
-    """Measures a configuration.
+def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[Report]:
+    """Measures configurations: one after the other starts, then each has its turns.
 
     Args:
-        request: what to measure.
+        requests: what to measure, the same number of steps of each.
         torch_python: the Python to run PyTorch with, if that is measured.
 
     Raises:
         RuntimeError: if a worker fails, or takes too long.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        if request.configuration.system == "torch":
+    with contextlib.ExitStack() as stack:
+        groups = [
+            stack.enter_context(_started(request, torch_python)) for request in requests
+        ]
+        for _ in range(requests[0].num_steps):
+            for group in groups:
+                group.turn()
+        return [merge([Report.from_json(x) for x in group.turn()]) for group in groups]
+
+
+@contextlib.contextmanager
+def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGroup]:
+    """The workers of a configuration, ready for their next turn."""
+    configuration = request.configuration
+    with contextlib.ExitStack() as stack:
+        if configuration.system == "torch":
             assert torch_python is not None
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
             commands = [
-                _command(torch_python, "torch_worker", request, str(rank), folder)
-                for rank in range(request.configuration.num_devices)
+                _command(torch_python, "torch_worker", request.to_json(), rank, folder)
+                for rank in range(configuration.num_devices)
             ]
         else:
-            commands = [_command(sys.executable, "lingvo_pipe_worker", request)]
-        outputs = _run_all(commands, Path(folder), request.configuration.name)
-    return merge([Report.from_json(output.splitlines()[-1]) for output in outputs])
+            lent = stack.enter_context(_lent_devices(request))
+            workers = json.dumps(lent)
+            commands = [
+                _command(
+                    sys.executable, "lingvo_pipe_worker", request.to_json(), workers
+                )
+            ]
+        group = stack.enter_context(_running(request, commands))
+        group.answers()
+        yield group
 
 
-def _command(python: str, worker: str, request: Request, *args: str) -> list[str]:
-    return [python, "-m", f"tools.benchmarks.{worker}", request.to_json(), *args]
+@contextlib.contextmanager
+def _lent_devices(request: Request) -> Iterator[dict[str, int]]:
+    """Processes with a core each for the stages: their ids by address, if any are."""
+    configuration, cores = request.configuration, request.cores
+    if configuration.placement != "workers":
+        yield {}
+        return
+    addresses = [f"localhost:{port}" for port in _free_ports(configuration.num_devices)]
+    commands = [
+        _command(sys.executable, "stage_worker", cores[i % len(cores)], i, *addresses)
+        for i in range(configuration.num_devices)
+    ]
+    with _running(request, commands) as group:
+        group.answers()
+        yield dict(zip(addresses, group.pids, strict=True))
+
+
+def _free_ports(number: int) -> list[int]:
+    """Ports of this machine that nothing listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _running(
+    request: Request, commands: Sequence[list[str]]
+) -> contextlib.AbstractContextManager[ProcessGroup]:
+    return process_group(request.configuration.name, commands, _environment(), _ROOT)
+
+
+def _command(python: str, worker: str, *args: object) -> list[str]:
+    return [python, "-m", f"tools.benchmarks.{worker}", *map(str, args)]
 
 
 def _environment() -> dict[str, str]:
@@ -69,48 +122,3 @@ def _environment() -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     # The processes of a pipeline are all on this machine.
     return inherited | {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo"}
-
-
-def _run_all(commands: Sequence[list[str]], folder: Path, name: str) -> list[str]:
-    """What the commands write, run at the same time; when one fails all are ended."""
-    logs = [(folder / f"errors{i}").open("w+") for i in range(len(commands))]
-    outputs = [(folder / f"output{i}").open("w+") for i in range(len(commands))]
-    processes: list[subprocess.Popen[str]] = []
-    try:
-        for command, output, log in zip(commands, outputs, logs, strict=True):
-            processes.append(_start(command, output, log))
-        _wait(processes)
-        failed = [i for i, process in enumerate(processes) if process.poll() != 0]
-        if failed:
-            raise RuntimeError(
-                f"Measuring {name} failed or took more than {_TIME_LIMIT_SECONDS} s:\n"
-                + "\n".join(_text(logs[i])[-4000:] for i in failed)
-            )
-        return [_text(output) for output in outputs]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for file in (*outputs, *logs):
-            file.close()
-
-
-def _start(command: list[str], output: IO[str], log: IO[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, cwd=_ROOT, env=_environment(), stdout=output, stderr=log, text=True
-    )
-
-
-def _wait(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Until all have ended, or one has failed, or the time is over."""
-    end = time.monotonic() + _TIME_LIMIT_SECONDS
-    while time.monotonic() < end:
-        states = [process.poll() for process in processes]
-        if None not in states or any(states):
-            return
-        time.sleep(_POLL_SECONDS)
-
-
-def _text(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read()
