@@ -16,7 +16,6 @@ import tensorflow as tf
 from lingvo_pipe.layers import random_streams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import (
     map_present,
     pack_present,
@@ -147,41 +146,3 @@ class Assembly:
             Call(tuple(values), where(trace.uses), tuple(made), where(gives))
         )
         return map_present(lambda x: known[x.ref()], trace.result.outputs)
-
-
-def sums_of(
-    layers: Sequence[BaseLayer], traces: Sequence[Trace], totals: Sequence[Any]
-) -> NestedMap:
-    """The totals of all calls by their names.
-
-    Returns:
-        NestedMap:
-            accumulated: dict by the accumulators' paths.
-            losses: dict of side losses by name: sums over examples.
-            metrics: dict of pairs (sum, weight) by name.
-
-    Raises:
-        ValueError: if what a layer adds has the name of something else.
-    """
-    found = NestedMap(accumulated={}, losses={}, metrics={})
-    of_task: set[str] = set()
-    for i, (trace, flat) in enumerate(zip(traces, totals, strict=True)):
-        sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
-        if i == len(layers):
-            of_task = set(sums.metrics) & {*found.losses, *found.metrics}
-        for name, total in sums.get("accumulated", {}).items():
-            found.accumulated[f"{layers[i].path}/{name}"] = total
-        for kind in ("losses", "metrics"):
-            for name, value in sums.get(kind, {}).items():
-                before = found[kind].get(name)
-                if before is not None:
-                    value = tf.nest.map_structure(tf.add, before, value)
-                found[kind][name] = value
-    twice = sorted(of_task | set(found.losses) & set(found.metrics))
-    if twice:
-        raise ValueError(
-            "What layers add must have names of its own: a loss none of a metric, and "
-            f"neither one of the task's metrics; {twice} are both. Rename them in "
-            "AddLoss or AddMetric."
-        )
-    return found

@@ -16,14 +16,14 @@ import tensorflow as tf
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.optional_nest import map_present, present
-from lingvo_pipe.pipeline.assembly import Assembly, sums_of
+from lingvo_pipe.pipeline.assembly import Assembly
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.loops.packing import Handles
-from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
-from lingvo_pipe.pipeline.loops.totals import finish_total
+from lingvo_pipe.pipeline.loops.stage_call import StashSlot, Values
 from lingvo_pipe.pipeline.operation_errors import naming
 from lingvo_pipe.pipeline.peak_memory import num_bytes
 from lingvo_pipe.pipeline.plan import Plan
+from lingvo_pipe.pipeline.results import layer_gradients, sums_of
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import Surroundings, Trace, is_differentiable
@@ -158,9 +158,8 @@ class BeforeFunction:
                     gradients,
                     functions.zero_gradients(),
                 )
-                found.append(
-                    _weight_gradients(call, layer, functions.unpack_gradients(*totals))
-                )
+                totals = functions.unpack_gradients(*totals)
+                found.append(layer_gradients(call, layer.vars, totals, None))
         inputs = [gradients.get(value) for value in self._assembly.inputs]
         return found[::-1], inputs
 
@@ -220,19 +219,3 @@ def _is_static(x: tf.TensorSpec) -> bool:
 
 def _only_slot(stash: Handles) -> StashSlot:
     return StashSlot(stash, tf.constant(0))
-
-
-def _weight_gradients(
-    call: StageCall, layer: BaseLayer, totals: Sequence[tf.Tensor]
-) -> Any:
-    """The totals in theta's structure."""
-    remaining = iter(totals)
-    flat = [
-        finish_total(next(remaining), None, spec.dtype) if has else None
-        for spec, has in zip(
-            call.functions.phases.weights,
-            call.functions.phases.has_gradient,
-            strict=True,
-        )
-    ]
-    return tf.nest.pack_sequence_as(layer.vars, flat)

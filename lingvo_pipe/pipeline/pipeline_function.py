@@ -8,7 +8,6 @@ branches on the same devices, in whatever order and number, share one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,16 +20,15 @@ from lingvo_pipe.optional_nest import (
     present,
     spec_of,
 )
-from lingvo_pipe.pipeline.assembly import Assembly, sums_of
+from lingvo_pipe.pipeline.assembly import Assembly
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.diagnosis import diagnose
 from lingvo_pipe.pipeline.loops.emit import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.loops.totals import finish_total
 from lingvo_pipe.pipeline.loops.turns import take_turns
 from lingvo_pipe.pipeline.peak_memory import peak_bytes
 from lingvo_pipe.pipeline.plan import Plan, by_stage
+from lingvo_pipe.pipeline.results import results_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.side_losses import has_side_losses, loss_scale
@@ -156,7 +154,7 @@ class PipelineFunction:
         arguments = pack_present(self._arguments, flat)
 
         def run() -> list[tf.Tensor]:
-            results = self._finish(self._emitter.emit(self._fed(arguments)), arguments)
+            results = self._results_of(arguments)
             self._accumulator_paths = sorted(results.accumulated)
             results.accumulated = [
                 results.accumulated[path] for path in self._accumulator_paths
@@ -165,6 +163,10 @@ class PipelineFunction:
             return present(results)
 
         return take_turns(self._plan.name, flat, run)
+
+    def _results_of(self, arguments: NestedMap) -> NestedMap:
+        raw = self._emitter.emit(self._fed(arguments))
+        return results_of(self._plan, self._assembly, self._stages, raw, arguments)
 
     def _fed(self, arguments: NestedMap) -> NestedMap:
         """The arguments as the emitter takes them."""
@@ -191,74 +193,8 @@ class PipelineFunction:
         with tf.device(self._devices[-1]):
             scale = loss_scale(traces[-1], num_targets, arguments)
             scale = tf.cast(scale, tf.float64)
-            # See `_divisor`.
+            # Where W is 0 see `results`.
             return tf.where(tf.equal(scale, 0.0), tf.ones_like(scale), scale)
-
-    def _finish(self, raw: NestedMap, arguments: NestedMap) -> NestedMap:
-        """From totals to means, on the devices where the totals are."""
-        assembly, plan = self._assembly, self._plan
-        sums = sums_of(
-            assembly.layers, assembly.traces, [s for stage in raw.sums for s in stage]
-        )
-        metrics = NestedMap()
-        with tf.device(self._devices[-1]):
-            for name, (total, weight) in sums.metrics.items():
-                metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
-            for name, total in sums.losses.items():
-                number = tf.cast(arguments.batch_size, total.dtype)
-                metrics[name] = (total / number, number)
-        weight = self._divisor(metrics.loss[1], arguments) if plan.loss_fn else None
-        outputs = input_gradients = None
-        if plan.loss_fn is None and not plan.trains:
-            outputs = pack_present(assembly.outputs, raw.outputs)
-        if plan.input_gradients:
-            found = [raw.input_gradients[v] for v in range(self._num_inputs)]
-            if weight is not None:
-                found = [finish_total(x[tf.newaxis], weight, x.dtype) for x in found]
-            input_gradients = pack_present(arguments.inputs, found)
-        return NestedMap(
-            gradients=self._gradients(raw.gradients, arguments.thetas, weight),
-            metrics=metrics,
-            accumulated=sums.accumulated,
-            outputs=outputs,
-            input_gradients=input_gradients,
-            times=raw.times,
-        )
-
-    def _divisor(self, weight: tf.Tensor, arguments: NestedMap) -> tf.Tensor:
-        """By what the totals of gradients are divided: the main loss's weight W.
-
-        Where W is 0 the main loss has no gradient, and side losses still count by their
-        means: then it is B, and their scale W / B is 1.
-        """
-        if not has_side_losses(self._assembly.traces):
-            return weight
-        with tf.device(self._devices[-1]):
-            number = tf.cast(arguments.batch_size, weight.dtype)
-            return tf.where(tf.equal(weight, 0.0), number, weight)
-
-    def _gradients(self, totals: Any, thetas: Any, weight: Any) -> list[Any]:
-        """For each layer its gradients in theta's structure."""
-        found = []
-        for k, stage_thetas in enumerate(by_stage(thetas, self._plan.ends)):
-            with tf.device(self._devices[k]):
-                calls = self._stages[k].calls
-                # The loss, in the last stage, has no theta.
-                for i, theta in enumerate(stage_thetas):
-                    own = self._layer_gradients(calls[i], theta, totals[k][i], weight)
-                    found.append(own)
-        return found
-
-    def _layer_gradients(
-        self, call: StageCall, theta: Any, totals: Any, weight: Any
-    ) -> Any:
-        remaining = iter(totals)
-        has_gradient = call.functions.phases.has_gradient
-        flat = [
-            finish_total(next(remaining), weight, w.dtype) if has else None
-            for w, has in zip(tf.nest.flatten(theta), has_gradient, strict=True)
-        ]
-        return tf.nest.pack_sequence_as(theta, flat)
 
 
 def _assemble(plan: Plan, specs: NestedMap) -> Assembly:

@@ -1,0 +1,162 @@
+"""What a run yields: from totals over micro-batches to means over the mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.optional_nest import pack_present, present
+from lingvo_pipe.pipeline.assembly import Assembly
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.totals import finish_total
+from lingvo_pipe.pipeline.plan import Plan, by_stage
+from lingvo_pipe.pipeline.side_losses import has_side_losses
+from lingvo_pipe.pipeline.tracing.trace import Trace
+
+
+def results_of(
+    plan: Plan,
+    assembly: Assembly,
+    stages: Sequence[Stage],
+    raw: NestedMap,
+    arguments: NestedMap,
+) -> NestedMap:
+    """The results of a run, on the devices where the totals are.
+
+    Args:
+        plan: what was run.
+        assembly: likewise.
+        stages: likewise.
+        raw: see `Emitter.emit`.
+        arguments: of the run; see `PipelineFunction`.
+
+    Returns:
+        See `PipelineFunction`; `accumulated` is a dict by path.
+    """
+    sums = sums_of(
+        assembly.layers, assembly.traces, [s for stage in raw.sums for s in stage]
+    )
+    with tf.device(loop_device(plan.devices[-1])):
+        metrics = _metrics(sums, arguments.batch_size)
+        divisor = None
+        if plan.loss_fn is not None:
+            divisor = _divisor(assembly, metrics.loss[1], arguments.batch_size)
+    outputs = input_gradients = None
+    if plan.loss_fn is None and not plan.trains:
+        outputs = pack_present(assembly.outputs, raw.outputs)
+    if plan.input_gradients:
+        found = [raw.input_gradients[v] for v in range(len(present(arguments.inputs)))]
+        if divisor is not None:
+            found = [finish_total(x[tf.newaxis], divisor, x.dtype) for x in found]
+        input_gradients = pack_present(arguments.inputs, found)
+    return NestedMap(
+        gradients=_gradients(plan, stages, raw.gradients, arguments.thetas, divisor),
+        metrics=metrics,
+        accumulated=sums.accumulated,
+        outputs=outputs,
+        input_gradients=input_gradients,
+        times=raw.times,
+    )
+
+
+def layer_gradients(
+    call: StageCall, theta: Any, totals: Sequence[tf.Tensor], divisor: Any
+) -> Any:
+    """A layer's gradients in theta's structure; None for what is not trained.
+
+    Args:
+        call: of the layer.
+        theta: any structure like the layer's weights.
+        totals: of the gradients of those that are trained.
+        divisor: of the totals; None: 1.
+    """
+    phases, remaining = call.functions.phases, iter(totals)
+    flat = [
+        finish_total(next(remaining), divisor, spec.dtype) if has else None
+        for spec, has in zip(phases.weights, phases.has_gradient, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(theta, flat)
+
+
+def sums_of(
+    layers: Sequence[BaseLayer], traces: Sequence[Trace], totals: Sequence[Any]
+) -> NestedMap:
+    """The totals of all calls by their names.
+
+    Returns:
+        NestedMap:
+            accumulated: dict by the accumulators' paths.
+            losses: dict of side losses by name: sums over examples.
+            metrics: dict of pairs (sum, weight) by name.
+
+    Raises:
+        ValueError: if what a layer adds has the name of something else.
+    """
+    found = NestedMap(accumulated={}, losses={}, metrics={})
+    of_task: set[str] = set()
+    for i, (trace, flat) in enumerate(zip(traces, totals, strict=True)):
+        sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
+        if i == len(layers):
+            of_task = set(sums.metrics) & {*found.losses, *found.metrics}
+        for name, total in sums.get("accumulated", {}).items():
+            found.accumulated[f"{layers[i].path}/{name}"] = total
+        for kind in ("losses", "metrics"):
+            for name, value in sums.get(kind, {}).items():
+                before = found[kind].get(name)
+                if before is not None:
+                    value = tf.nest.map_structure(tf.add, before, value)
+                found[kind][name] = value
+    twice = sorted(of_task | set(found.losses) & set(found.metrics))
+    if twice:
+        raise ValueError(
+            "What layers add must have names of its own: a loss none of a metric, and "
+            f"neither one of the task's metrics; {twice} are both. Rename them in "
+            "AddLoss or AddMetric."
+        )
+    return found
+
+
+def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
+    """Pairs (mean, weight) by name."""
+    metrics = NestedMap()
+    for name, (total, weight) in sums.metrics.items():
+        metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
+    for name, total in sums.losses.items():
+        number = tf.cast(batch_size, total.dtype)
+        metrics[name] = (total / number, number)
+    return metrics
+
+
+def _divisor(assembly: Assembly, weight: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
+    """By what the totals of gradients are divided: the main loss's weight W.
+
+    Where W is 0 the main loss has no gradient, and side losses still count by their
+    means; see `side_losses`.
+    """
+    if not has_side_losses(assembly.traces):
+        return weight
+    return tf.where(tf.equal(weight, 0.0), tf.cast(batch_size, weight.dtype), weight)
+
+
+def _gradients(
+    plan: Plan, stages: Sequence[Stage], totals: Any, thetas: Any, divisor: Any
+) -> list[Any]:
+    """For each layer its gradients; the loss, in the last stage, has no weights."""
+    found = []
+    for stage, device, own_thetas, own_totals in zip(
+        stages, plan.devices, by_stage(thetas, plan.ends), totals, strict=True
+    ):
+        with tf.device(loop_device(device)):
+            found += [
+                layer_gradients(call, theta, total, divisor)
+                for call, theta, total in zip(
+                    stage.calls, own_thetas, own_totals, strict=False
+                )
+            ]
+    return found
