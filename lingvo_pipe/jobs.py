@@ -31,6 +31,7 @@ class ModelRequest:
         name: the model's name.
         imports: packages to import first, for the models they register.
         override: params to change, separated by `;`.
+        data_dir: where data sets are; None: where the model says.
         max_steps: number of steps to train for; None: the model's own.
         devices: a number or names; None: the model's own, see `place_stages`.
         workers: addresses of the workers whose devices are among them.
@@ -39,18 +40,33 @@ class ModelRequest:
     name: str
     imports: Sequence[str] = ()
     override: str = ""
+    data_dir: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None
     workers: Sequence[str] = ()
 
     def params(self, dataset: str) -> Params:
-        """The model's params with the changes, its input being that of `dataset`."""
+        """The model's params with the changes, its input being that of `dataset`.
+
+        Raises:
+            ValueError: if a change can't be made.
+        """
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
         model.FromText(self.override, separator=";")
+        if self.data_dir is not None:
+            self._set_data_dir(model.input)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         return model
+
+    def _set_data_dir(self, params: Params) -> None:
+        if "data_dir" not in params:
+            raise ValueError(
+                "--data_dir is for inputs with a param data_dir; that of "
+                f"{self.name}, {params.cls.__name__}, has none. Leave the flag out."
+            )
+        params.data_dir = os.path.expanduser(self.data_dir)
 
 
 def list_models(imports: Sequence[str]) -> list[str]:

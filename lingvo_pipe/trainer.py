@@ -70,6 +70,9 @@ flags.DEFINE_string(
     "",
     "Params to change: 'task.train.learning_rate : 0.1; input.batch_size : 32'.",
 )
+flags.DEFINE_string(
+    "data_dir", None, "Where data sets are; as input.data_dir, of all inputs."
+)
 flags.DEFINE_list(
     "model_imports", [], "Packages of your own to import, for the models they register."
 )
@@ -112,6 +115,7 @@ def main(argv: Sequence[str]) -> None:
             name=FLAGS.model,
             imports=FLAGS.model_imports,
             override=FLAGS.model_params_override,
+            data_dir=FLAGS.data_dir,
             max_steps=FLAGS.max_steps,
             devices=devices,
             workers=workers,
