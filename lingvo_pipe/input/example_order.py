@@ -1,16 +1,15 @@
 """The order of training examples, a pure function of a seed and a position.
 
 Training reads one endless stream of example indices. Position `p` belongs to epoch
-`p // n` and reads place `p % n` of that epoch's permutation; a batch is the next `B`
-positions and may reach into the following epoch. Nothing is remembered from batch to
-batch, so a run resumed at any step reads what the uninterrupted run would have read.
+`p // n` and reads place `p % n` of that epoch's permutation; step `s` trains on the `B`
+positions from `s * B` on, which may reach into the following epoch. Nothing is
+remembered from batch to batch, so a run resumed at any step reads what the
+uninterrupted run would have read.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -70,32 +69,3 @@ def stream_indices(
         for epoch in epochs
     ]
     return np.concatenate([positions[:0], *in_order])
-
-
-def batch_indices(
-    seed: int | None, step: int, batch_size: int, num_examples: int
-) -> np.ndarray:
-    """Returns the examples of the batch that step `step`, counted from 0, trains on.
-
-    Args:
-        seed: Chooses the order; None reads every epoch in the order of the data set.
-        step: The step, from 0.
-        batch_size: Examples in a batch.
-        num_examples: The size of the data set.
-
-    Returns:
-        An int64 array `[batch_size]` of numbers below `num_examples`.
-    """
-    start = step * batch_size
-    return stream_indices(seed, start, start + batch_size, num_examples)
-
-
-def iterate_batches(
-    seed: int | None, start_step: int, batch_size: int, num_examples: int
-) -> Iterator[np.ndarray]:
-    """Yields `batch_indices` of `start_step` and of every later step, without end.
-
-    Starting costs the same at every step: nothing before it is replayed.
-    """
-    for step in itertools.count(start_step):
-        yield batch_indices(seed, step, batch_size, num_examples)

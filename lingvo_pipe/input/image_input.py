@@ -5,37 +5,52 @@ Shapes: B examples in a batch, N in the data set, images of H x W pixels in C ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import functools
 
-import numpy as np
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.example_order import iterate_batches
-from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+from lingvo_pipe.input.image_dataset import find_dataset
+from lingvo_pipe.input.image_input_checks import (
+    check_labels,
+    check_params,
+    common_shape,
+)
+from lingvo_pipe.input.image_pipeline import (
+    in_batches,
+    one_pass,
+    read_examples,
+    training_draws,
+)
+from lingvo_pipe.input.image_reader import ImageReader, brightest_pixel
+from lingvo_pipe.input.image_source import ImageSource
+from lingvo_pipe.input.label_subset import LabelSubset
+from lingvo_pipe.input.transforms.transform_chain import TransformChain
 from lingvo_pipe.nested_map import NestedMap
 
 
 class ImageClassificationInput:
     """Reads one split of an image data set and makes batches of it.
 
-    The whole split is held in memory. A batch is a NestedMap of
+    A batch is a NestedMap of
 
-    - image: float32 [B, H, W, C], pixels from 0 to 1.
+    - image: float32 [B, H, W, C], pixels from 0 to 1, or what transforms make of them.
     - label: int32 [B].
     - weight: float32 [B], 1 for an example and 0 for padding.
 
     Training batches depend on nothing but the params and the step, so a resumed run
-    reads the batches that the uninterrupted run would have read.
+    reads the batches that the uninterrupted run would have read. Of the data set no
+    more than a few batches are in memory.
+
+    The data set is opened when it is first read from: what is known of it without that,
+    such as `element_spec`, can be had without the data.
 
     Args:
-        params: The params; a data set that is new is prepared on disk first.
+        params: The params.
 
     Raises:
-        ValueError: If a param is unset or out of range, the data set or the split is
-            unknown, or the data set is not one of classified images.
+        ValueError: If a param is unset or out of range, the data set is unknown or not
+            one of classified images, or its images do not come out alike.
     """
 
     @classmethod
@@ -45,32 +60,56 @@ class ImageClassificationInput:
         p.Define(
             "dataset",
             "optdigits",
-            "Name of TensorFlow Datasets, or optdigits, which is embedded.",
+            "Name of TensorFlow Datasets, such as cifar10; optdigits, which is "
+            "embedded; or image_folder:PATH for PATH/SPLIT/CLASS/IMAGE.jpg.",
         )
         p.Define("split", "train", "Split to read, such as test or train[:90%].")
-        p.Define("data_dir", None, "Where data sets lie; None: the default of tfds.")
+        p.Define(
+            "data_dir",
+            None,
+            "Where data sets lie, and where PATH begins; None: the default of tfds.",
+        )
+        p.Define(
+            "labels",
+            None,
+            "Labels of the examples to read, which become 0, 1, ... in this order; "
+            "None: all, as they are. The split is read once to find them.",
+        )
         p.Define("batch_size", None, "Examples in a batch, over all micro-batches.")
         p.Define("shuffle", True, "Whether training shuffles the examples each epoch.")
-        p.Define("random_seed", 0, "Chooses the order of the training examples.")
+        p.Define(
+            "random_seed",
+            0,
+            "Chooses the order of the training examples, and the random numbers of "
+            "transforms.",
+        )
         p.Define("pixel_max", 255, "Pixel value that becomes 1.0.")
+        p.Define(
+            "train_transforms",
+            [],
+            "What is done to each image in training, in order: params of "
+            "ImageTransforms, of lingvo_pipe/input/transforms or your own.",
+        )
+        p.Define(
+            "eval_transforms", [], "As train_transforms, for batches of evaluation."
+        )
+        p.Define(
+            "num_parallel_calls",
+            None,
+            "How many images to decode and transform at a time; None: as many as pay.",
+        )
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        _check_params(params)
+        check_params(params)
         self._params = params
-        builder = prepared_builder(params.dataset, params.data_dir)
-        _check_features(params.dataset, builder.info.features)
-        self._num_classes = builder.info.features["label"].num_classes
-        source: Any = open_split(builder, params.split)
-        examples = source.__getitems__(range(len(source)))
-        self._images = np.stack([example["image"] for example in examples])
-        self._labels = np.array([example["label"] for example in examples], np.int32)
-        brightest = self._images.max()
-        if brightest > params.pixel_max:
-            raise ValueError(
-                f"pixel_max must reach the brightest pixel of {params.dataset}, "
-                f"{brightest}; got {params.pixel_max}. Set pixel_max={brightest}."
-            )
+        self._dataset = find_dataset(params.dataset, params.data_dir)
+        shape = self._dataset.format.shape
+        self._train_chain = TransformChain(params.train_transforms, shape)
+        self._eval_chain = TransformChain(params.eval_transforms, shape)
+        self._image_shape = common_shape(
+            self._train_chain.output_shape, self._eval_chain.output_shape
+        )
 
     @property
     def params(self) -> InstantiableParams:
@@ -78,8 +117,8 @@ class ImageClassificationInput:
 
     @property
     def num_examples(self) -> int:
-        """Examples in the split."""
-        return len(self._labels)
+        """Examples in the split, N."""
+        return self._source.num_examples
 
     @property
     def num_batches(self) -> int:
@@ -87,13 +126,20 @@ class ImageClassificationInput:
         return -(-self.num_examples // self._params.batch_size)
 
     @property
+    def class_names(self) -> list[str]:
+        """The name of each class, in the order of the labels."""
+        names, labels = self._dataset.class_names, self._params.labels
+        check_labels(self._params, len(names))
+        return names if labels is None else [names[label] for label in labels]
+
+    @property
     def num_classes(self) -> int:
-        return self._num_classes
+        return len(self.class_names)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C)."""
-        return self._images.shape[1:]
+        """(H, W, C) of the images in batches."""
+        return self._image_shape
 
     @property
     def element_spec(self) -> NestedMap:
@@ -112,77 +158,62 @@ class ImageClassificationInput:
             start_step: The steps already trained.
 
         Raises:
-            ValueError: If `start_step` is negative or a batch exceeds the split.
+            ValueError: If `start_step` is negative, a batch exceeds the split, or the
+                data can't be read.
         """
-        p = self._params
+        p, num_examples = self._params, self.num_examples
         if start_step < 0:
             raise ValueError(
                 f"start_step must not be negative; got {start_step}. "
                 "Give the number of steps already trained."
             )
-        if p.batch_size > self.num_examples:
+        if p.batch_size > num_examples:
             raise ValueError(
-                f"batch_size must not exceed the {self.num_examples} examples of "
+                f"batch_size must not exceed the {num_examples} examples of "
                 f"{p.dataset} split {p.split!r} in training; got {p.batch_size}. "
                 "Set a smaller batch_size or a larger split."
             )
-        seed = p.random_seed if p.shuffle else None
-        return self._Dataset(
-            lambda: iterate_batches(seed, start_step, p.batch_size, self.num_examples)
-        )
+        seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
+        draws = training_draws(seed, start, num_examples)
+        return self._Batches(draws, self._train_chain)
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over the split, in its order.
 
         The last batch is filled up with copies of the last example of weight 0.
+
+        Raises:
+            ValueError: If the data can't be read.
         """
-        size = self._params.batch_size
-        return self._Dataset(
-            lambda: np.arange(self.num_batches * size).reshape(-1, size)
-        ).apply(tf.data.experimental.assert_cardinality(self.num_batches))
-
-    def _Dataset(self, rows: Callable[[], Iterable[np.ndarray]]) -> tf.data.Dataset:
-        """Returns a batch for each row [B] of example indices."""
-        return tf.data.Dataset.from_generator(
-            lambda: map(self._Batch, rows()), output_signature=self.element_spec
-        ).prefetch(tf.data.AUTOTUNE)
-
-    def _Batch(self, indices: np.ndarray) -> NestedMap:
-        """Returns the examples at `indices`; those past the last are padding."""
-        existing = np.minimum(indices, self.num_examples - 1)
-        scale = np.float32(self._params.pixel_max)
-        return NestedMap(
-            image=self._images[existing].astype(np.float32) / scale,
-            label=self._labels[existing],
-            weight=(indices < self.num_examples).astype(np.float32),
+        num_draws = self.num_batches * self._params.batch_size
+        batches = self._Batches(
+            one_pass(self.num_examples, num_draws), self._eval_chain
         )
+        return batches.apply(tf.data.experimental.assert_cardinality(self.num_batches))
 
+    @functools.cached_property
+    def _source(self) -> ImageSource:
+        """The split, opened."""
+        p = self._params
+        source = self._dataset.Open(p.split)
+        if p.pixel_max < self._dataset.format.dtype.max:
+            brightest = brightest_pixel(source, self._dataset.format)
+            if brightest > p.pixel_max:
+                raise ValueError(
+                    f"pixel_max must reach the brightest pixel of {p.dataset}, "
+                    f"{brightest}; got {p.pixel_max}. Set pixel_max={brightest}."
+                )
+        if p.labels is None:
+            return source
+        check_labels(p, len(self._dataset.class_names))
+        return LabelSubset(source, p.labels)
 
-def _check_params(p: InstantiableParams) -> None:
-    """Raises a ValueError that names every param that is unset or out of range."""
-    faults = []
-    if not isinstance(p.batch_size, int) or p.batch_size < 1:
-        faults.append(f"batch_size must be a positive int; got {p.batch_size!r}")
-    if not isinstance(p.random_seed, int) or not 0 <= p.random_seed < 2**64:
-        faults.append(
-            f"random_seed must be an int from 0 to 2**64 - 1; got {p.random_seed!r}"
+    def _Batches(
+        self, draws: tf.data.Dataset, chain: TransformChain
+    ) -> tf.data.Dataset:
+        p, image_format = self._params, self._dataset.format
+        reader = ImageReader(
+            self._source, image_format, chain, p.pixel_max, p.random_seed
         )
-    if not isinstance(p.pixel_max, int | float) or not p.pixel_max > 0:
-        faults.append(f"pixel_max must be a positive number; got {p.pixel_max!r}")
-    if faults:
-        raise ValueError(
-            f"{'; '.join(faults)}. Set them in the params of ImageClassificationInput."
-        )
-
-
-def _check_features(dataset: str, features: Any) -> None:
-    """Raises a ValueError unless the examples are an image and its class."""
-    features = dict(features.items())
-    image, label = features.get("image"), features.get("label")
-    has_image = image is not None and len(image.shape) == 3 and None not in image.shape
-    if not has_image or not isinstance(label, tfds.features.ClassLabel):
-        found = ", ".join(f"{name} {features[name]}" for name in sorted(features))
-        raise ValueError(
-            "dataset must have images of one size [H, W, C] under 'image' and classes "
-            f"under 'label'; got {dataset!r} with {found}. Choose another data set."
-        )
+        examples = read_examples(self._source, draws, reader, p.num_parallel_calls)
+        return in_batches(examples, p.batch_size)

@@ -6,15 +6,15 @@ knows it then. Nothing is downloaded.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import io
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+
+from lingvo_pipe.input.embedded_builder import EmbeddedBuilder
 
 _TEST_EVERY = 5
 _SIDE = 8
@@ -36,20 +36,12 @@ _CITATION = """\
 """
 
 
-class OptDigits(tfds.core.GeneratorBasedBuilder):
+class OptDigits(EmbeddedBuilder):
     """Builds `optdigits`: `image` [8, 8, 1] uint8 of 0 to 16, `label` 0 to 9."""
 
     name = "optdigits"
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "The test part of the original, split four to one."}
-
-    def download_and_prepare(self, **kwargs: Any) -> None:
-        """Prepares the data set as any, but silently: it takes a moment."""
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            super().download_and_prepare(**kwargs)
 
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(

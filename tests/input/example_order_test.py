@@ -5,12 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lingvo_pipe.input.example_order import (
-    batch_indices,
-    iterate_batches,
-    permutation,
-    stream_indices,
-)
+from lingvo_pipe.input.example_order import permutation, stream_indices
 
 SIZES = (1, 2, 7, 30)
 SEEDS = (None, 0, 5, 2**64 - 1)
@@ -34,23 +29,8 @@ def test_the_stream_is_the_same_wherever_it_is_entered(seed, num_examples):
         np.testing.assert_array_equal(part, whole[start:stop])
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 7, 30, 64])
-def test_batches_cut_the_stream_whatever_their_size(batch_size):
-    steps = 128 // batch_size
-    batches = [batch_indices(3, step, batch_size, 30) for step in range(steps)]
-    stream = stream_indices(3, 0, steps * batch_size, 30)
-    np.testing.assert_array_equal(np.concatenate(batches), stream)
-
-
-@pytest.mark.parametrize("start_step", [0, 1, 4, 9])
-def test_iterating_from_a_step_is_the_tail_of_iterating_from_zero(start_step):
-    whole = list(itertools.islice(iterate_batches(3, 0, 8, 30), 12))
-    tail = itertools.islice(iterate_batches(3, start_step, 8, 30), 12 - start_step)
-    np.testing.assert_array_equal(list(tail), whole[start_step:])
-
-
-def test_a_far_step_costs_no_more_than_the_first():
-    far = batch_indices(3, 10**15, 8, 30)
+def test_a_far_position_costs_no_more_than_the_first():
+    far = stream_indices(3, 10**15, 10**15 + 8, 30)
     assert set(far) <= set(range(30))
 
 
@@ -74,7 +54,7 @@ def test_the_order_never_changes():
 
 
 def test_without_a_seed_the_order_is_that_of_the_data_set():
-    assert batch_indices(None, 1, 4, 6).tolist() == [4, 5, 0, 1]
+    assert stream_indices(None, 4, 8, 6).tolist() == [4, 5, 0, 1]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

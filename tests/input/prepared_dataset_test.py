@@ -1,5 +1,6 @@
-"""Preparing data sets: once, by many at a time, and after a kill."""
+"""Preparing data sets: once, by many at a time, after a kill, or by command."""
 
+import importlib
 import multiprocessing
 import os
 import re
@@ -7,7 +8,7 @@ import re
 import pytest
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+from lingvo_pipe.input.prepared_dataset import open_split, prepare, prepared_builder
 
 
 def prepare_and_read(data_dir, barrier, queue):
@@ -65,6 +66,16 @@ def test_a_directory_without_its_last_file_is_prepared_anew(tmp_path):
     (directory / "dataset_info.json").unlink()
     (directory / "optdigits-test.array_record-00000-of-00001").unlink()
     assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
+
+
+def test_others_are_prepared_on_command_alone(tmp_path):
+    importlib.import_module("tests.input.example_images")  # Which defines `photos`.
+    with pytest.raises(ValueError, match="photos must be prepared .* there is none in"):
+        prepared_builder("photos", str(tmp_path))
+    assert not os.listdir(tmp_path)
+    prepare("photos", str(tmp_path))
+    builder = prepared_builder("photos", str(tmp_path))
+    assert len(open_split(builder, "test")) == 10
 
 
 @pytest.mark.parametrize(

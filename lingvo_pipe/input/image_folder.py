@@ -1,0 +1,145 @@
+"""Classified images in folders of the user's own.
+
+    ROOT/train/cat/1.jpg
+    ROOT/train/dog/2.jpg
+    ROOT/test/cat/3.png
+
+Each folder of ROOT is a split, each folder in a split a class. Names that begin with a
+dot are passed over.
+
+Shapes: K examples of N in a split.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.input.example_order import permutation
+from lingvo_pipe.input.image_source import ImageFormat
+from lingvo_pipe.input.prepared_dataset import unknown_split
+
+_EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+_LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
+
+
+class ImageFolder:
+    """Images of any size, as red, green and blue, in folders.
+
+    The classes are those of all splits, in the order of their names. The images of a
+    split are in an order that mixes the classes: `train[:90%]` has some of each.
+
+    Args:
+        root: The folder that holds the splits.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.expanduser(root)
+
+    @property
+    def format(self) -> ImageFormat:
+        """As of ImageDataset."""
+        return ImageFormat((None, None, 3), is_encoded=True, dtype=tf.uint8)
+
+    @property
+    def class_names(self) -> list[str]:
+        """As of ImageDataset; the folders must be there."""
+        return sorted(
+            {
+                name
+                for split in self._Splits()
+                for name in _list(os.path.join(self._root, split))
+            }
+        )
+
+    def Open(self, split: str) -> ImageFolderSplit:
+        """As of ImageDataset."""
+        splits = self._Splits()
+        labels = {name: label for label, name in enumerate(self.class_names)}
+        examples = {name: self._Examples(name, labels) for name in splits}
+        chosen = _part(examples, split)
+        if not chosen:
+            raise unknown_split(self._root, split, splits)
+        return ImageFolderSplit(chosen)
+
+    def _Splits(self) -> list[str]:
+        splits = _list(self._root)
+        if not splits:
+            raise ValueError(
+                f"an image folder must hold {_LAYOUT}; {self._root} is empty. Put "
+                "images there, or name another dataset or data_dir."
+            )
+        return splits
+
+    def _Examples(self, split: str, labels: dict[str, int]) -> list[tuple[str, int]]:
+        """Returns path and label of each image of a split, in order."""
+        folder = os.path.join(self._root, split)
+        examples = [
+            (os.path.join(folder, name, file), labels[name])
+            for name in _list(folder)
+            for file in _list(os.path.join(folder, name))
+        ]
+        for path, _ in examples:
+            if not path.lower().endswith(_EXTENSIONS):
+                raise ValueError(
+                    f"an image folder must hold {_LAYOUT}, and nothing but images "
+                    f"({', '.join(_EXTENSIONS)}); there is {path}. Move it elsewhere."
+                )
+        return [examples[i] for i in permutation(0, 0, len(examples))]
+
+
+class ImageFolderSplit:
+    """A split of an image folder; as of ImageSource.
+
+    Args:
+        examples: Path and label of each image.
+    """
+
+    def __init__(self, examples: list[tuple[str, int]]) -> None:
+        paths, labels = zip(*examples, strict=True)
+        self._paths = tf.constant(paths)
+        self._labels = tf.constant(np.array(labels, np.int32))
+
+    @property
+    def num_examples(self) -> int:
+        return self._labels.shape[0]
+
+    def Fetch(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns paths, string [K], and labels, int32 [K]."""
+        return tf.gather(self._paths, indices), tf.gather(self._labels, indices)
+
+    def Read(self, record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        path, label = record
+        return tf.io.read_file(path), label
+
+
+def _list(folder: str) -> list[str]:
+    """Returns the names in a folder in order, less those that begin with a dot."""
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(
+            f"an image folder must hold {_LAYOUT}; {folder} is no folder. Put images "
+            "there, move it elsewhere, or name another dataset or data_dir."
+        )
+    # Remote file systems end the names of folders in a slash.
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _part(examples: dict[str, list], split: str) -> list:
+    """Returns the examples of a split such as `train[:90%]`, or [] if there is none."""
+    infos = {
+        name: tfds.core.SplitInfo(name=name, shard_lengths=[len(whole)], num_bytes=0)
+        for name, whole in examples.items()
+    }
+    try:
+        parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
+    except ValueError:
+        return []
+    return [
+        example
+        for part in parts
+        for example in examples[part.splitname][part.from_ : part.to]
+    ]

@@ -1,0 +1,63 @@
+"""The examples of some classes, as a data set of their own.
+
+Shapes: K examples of N in a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.input.image_pipeline import one_pass, read_examples
+from lingvo_pipe.input.image_source import ImageSource
+
+
+class LabelSubset:
+    """The examples of a source that have one of some labels; as of ImageSource.
+
+    An example of label `labels[i]` has label i here. To find the examples, the whole
+    split is read once.
+
+    Args:
+        source: Where they are.
+        labels: The labels to keep, in their new order.
+
+    Raises:
+        ValueError: If no example has such a label.
+    """
+
+    def __init__(self, source: ImageSource, labels: Sequence[int]) -> None:
+        self._source = source
+        old = _all_labels(source)
+        self._places = np.flatnonzero(np.isin(old, labels))
+        if not len(self._places):
+            raise ValueError(
+                "labels must be those of some examples; none of the split has one of "
+                f"{list(labels)}. Name others, or another split."
+            )
+        self._new = np.zeros(max(labels) + 1, np.int32)
+        self._new[list(labels)] = np.arange(len(labels))
+
+    @property
+    def num_examples(self) -> int:
+        return len(self._places)
+
+    def Fetch(self, indices: tf.Tensor) -> Any:
+        return self._source.Fetch(tf.gather(self._places, indices))
+
+    def Read(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        image, label = self._source.Read(record)
+        return image, tf.gather(self._new, label)
+
+
+def _all_labels(source: ImageSource) -> np.ndarray:
+    """Returns the label of every example, int32 [N]."""
+    labels = read_examples(
+        source,
+        one_pass(source.num_examples),
+        lambda _, record: source.Read(record)[1],
+    )
+    return np.fromiter(labels.as_numpy_iterator(), np.int32, source.num_examples)

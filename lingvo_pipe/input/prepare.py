@@ -1,0 +1,71 @@
+"""Prepares a data set on disk, downloading it first.
+
+python -m lingvo_pipe.input.prepare --dataset=cifar10 --data_dir=/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prepares what the arguments say; exits with a line on what went wrong, if any."""
+    flags = _parse(arguments)
+    # Imported late: TensorFlow takes seconds to start.
+    from lingvo_pipe.input.prepared_dataset import (
+        find_builder,
+        is_in_catalogue,
+        prepare,
+    )
+
+    for module in flags.imports:
+        importlib.import_module(module)
+    try:
+        builder = find_builder(flags.dataset, flags.data_dir)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    try:
+        prepare(flags.dataset, flags.data_dir, flags.manual_dir)
+    except Exception as error:
+        if not is_in_catalogue(builder):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        sys.exit(f"error: data set {flags.dataset} can't be prepared. {reason}")
+    print(f"Data set {flags.dataset} is prepared in {builder.data_dir}.")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m lingvo_pipe.input.prepare",
+        description="Prepares a data set on disk, downloading it first.",
+    )
+    parser.add_argument(
+        "--dataset", required=True, help="Name of TensorFlow Datasets, or of your own."
+    )
+    parser.add_argument(
+        "--data_dir",
+        help="Where data sets lie. By default what TFDS_DATA_DIR in the environment "
+        "says, or else ~/tensorflow_datasets.",
+    )
+    parser.add_argument(
+        "--manual_dir",
+        help="Where files lie that had to be fetched by hand, such as ImageNet's. By "
+        "default downloads/manual in the directory of the data sets.",
+    )
+    parser.add_argument(
+        "--imports",
+        default=[],
+        type=lambda text: text.split(","),
+        help="Modules of your own to import, for the builders they define.",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    # `bazel run` starts programs elsewhere, and says where the user is.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    main()

@@ -1,0 +1,120 @@
+"""Classified images from TensorFlow Datasets.
+
+Shapes: K examples of N in a split, images of H x W pixels in C channels.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.input.image_source import ImageFormat
+from lingvo_pipe.input.prepared_dataset import (
+    find_builder,
+    open_split,
+    prepared_builder,
+)
+
+
+class TfdsImages:
+    """A data set of TensorFlow Datasets whose examples are an image and its class.
+
+    Args:
+        name: As for `find_builder`.
+        data_dir: As for `find_builder`.
+
+    Raises:
+        ValueError: If no such data set is known, or it is another kind of data set.
+    """
+
+    def __init__(self, name: str, data_dir: str | None) -> None:
+        self._name, self._data_dir = name, data_dir
+        self._features = find_builder(name, data_dir).info.features
+        self._format = _image_format(name, self._features)
+
+    @property
+    def format(self) -> ImageFormat:
+        """As of ImageDataset."""
+        return self._format
+
+    @property
+    def class_names(self) -> list[str]:
+        """As of ImageDataset; known without the data."""
+        return self._features["label"].names
+
+    def Open(self, split: str) -> TfdsSplit:
+        """As of ImageDataset."""
+        builder = prepared_builder(self._name, self._data_dir)
+        source = TfdsSplit(builder, split, self._format.is_encoded)
+        if source.FirstLabel() < 0:
+            raise ValueError(
+                f"split must have labels; got {split!r} of {self._name}, which has "
+                "none. Choose another split."
+            )
+        return source
+
+
+class TfdsSplit:
+    """A split of a prepared data set; as of ImageSource.
+
+    Records are fetched as they are stored, and taken apart by TensorFlow's operations,
+    which run in parallel.
+    """
+
+    def __init__(self, builder: Any, split: str, is_encoded: bool) -> None:
+        self._records: Any = open_split(
+            builder,
+            split,
+            deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES,
+        )
+        features = builder.info.features
+        wanted = tfds.features.FeaturesDict(
+            {name: features[name] for name in ("image", "label")}
+        )
+        self._deserialize = functools.partial(
+            wanted.deserialize_example,
+            decoders={"image": tfds.decode.SkipDecoding()} if is_encoded else None,
+        )
+
+    @property
+    def num_examples(self) -> int:
+        return len(self._records)
+
+    def Fetch(self, indices: tf.Tensor) -> tf.Tensor:
+        """Returns the stored records, string [K]."""
+        records = tf.numpy_function(
+            self._FetchArray, [indices], tf.string, stateful=False
+        )
+        return tf.ensure_shape(records, indices.shape)
+
+    def Read(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        example = self._deserialize(record)
+        return example["image"], tf.cast(example["label"], tf.int32)
+
+    def FirstLabel(self) -> int:
+        """Returns the label of the first example; below 0 if the split has none."""
+        _, label = self.Read(tf.constant(self._records[0]))
+        return int(label)
+
+    def _FetchArray(self, indices: np.ndarray) -> np.ndarray:
+        return np.array(self._records.__getitems__(indices.tolist()), object)
+
+
+def _image_format(dataset: str, features: Any) -> ImageFormat:
+    """Returns the format; raises a ValueError unless they are images and classes."""
+    features = dict(features.items())
+    image, label = features.get("image"), features.get("label")
+    has_image = image is not None and len(image.shape) == 3 and image.shape[2]
+    if not has_image or not isinstance(label, tfds.features.ClassLabel):
+        found = ", ".join(f"{name} {features[name]}" for name in sorted(features))
+        raise ValueError(
+            "dataset must have images [H, W, C] under 'image' and classes under "
+            f"'label'; got {dataset!r} with {found}. Choose another data set."
+        )
+    dtype = tf.as_dtype(image.np_dtype)
+    is_encoded = isinstance(image, tfds.features.Image) and dtype == tf.uint8
+    return ImageFormat(tuple(image.shape), is_encoded, dtype)

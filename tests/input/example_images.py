@@ -1,0 +1,75 @@
+"""Small data sets of images, made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+CLASSES = ["ant", "bee", "cat"]
+SIZES = {"train": 37, "test": 10}
+
+
+def pixels(height: int, width: int, number: int) -> np.ndarray:
+    """uint8 [height, width, 3]: patches of colour, and noise."""
+    random = np.random.default_rng(number)
+    patches = random.integers(0, 200, (-(-height // 8), -(-width // 8), 3))
+    patches = patches.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
+    return (patches + random.integers(0, 56, patches.shape)).astype(np.uint8)
+
+
+def example(split: str, number: int) -> tuple[np.ndarray, int]:
+    """An image of a size of its own, and its label."""
+    key = number + 100 * (split == "test")
+    return pixels(20 + key % 7, 30 - key % 5, key), number % len(CLASSES)
+
+
+def jpeg(image: np.ndarray) -> bytes:
+    """The image as a file."""
+    return tf.io.encode_jpeg(image, quality=95).numpy()
+
+
+class Photos(tfds.core.GeneratorBasedBuilder):
+    """`photos`: JPEG images of many sizes, as those of `example`."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        features = {
+            "image": tfds.features.Image(shape=(None, None, 3), encoding_format="jpeg"),
+            "label": tfds.features.ClassLabel(names=CLASSES),
+            "mask": tfds.features.Image(shape=(None, None, 1)),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            disable_shuffling=True,
+        )
+
+    def _split_generators(self, dl_manager) -> dict[str, Iterator]:
+        return {split: self._generate_examples(split) for split in SIZES}
+
+    def _generate_examples(self, split: str) -> Iterator:
+        for number in range(SIZES[split]):
+            image, label = example(split, number)
+            mask = np.zeros((*image.shape[:2], 1), np.uint8)
+            yield number, {"image": image, "label": label, "mask": mask}
+
+
+def prepare_photos(data_dir: Path) -> None:
+    """Prepares `photos` in a folder."""
+    builder = tfds.builder("photos", data_dir=str(data_dir))
+    builder.download_and_prepare(file_format="array_record")
+
+
+def write_folder(root: Path) -> None:
+    """Writes the images of `example` as an image folder."""
+    for split, size in SIZES.items():
+        for number in range(size):
+            image, label = example(split, number)
+            folder = root / split / CLASSES[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number:03}.jpg").write_bytes(jpeg(image))

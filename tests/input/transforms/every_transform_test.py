@@ -1,0 +1,149 @@
+"""What is true of every transform: pure, seeded, and of the shape it announces."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.input.transforms.central_crop import CentralCrop
+from lingvo_pipe.input.transforms.chroma_shift import ChromaShift
+from lingvo_pipe.input.transforms.color_distortion import ColorDistortion
+from lingvo_pipe.input.transforms.cutout import Cutout
+from lingvo_pipe.input.transforms.image_transform import ImageTransform
+from lingvo_pipe.input.transforms.normalization import Normalization
+from lingvo_pipe.input.transforms.pad_and_crop import PadAndCrop
+from lingvo_pipe.input.transforms.random_area_crop import RandomAreaCrop
+from lingvo_pipe.input.transforms.random_flip import RandomFlip
+from lingvo_pipe.input.transforms.resize import Resize
+from tests.input.transforms.many_seeds import random_image, seed
+
+RANDOM = [
+    RandomAreaCrop.Params(),
+    RandomFlip.Params(),
+    PadAndCrop.Params(),
+    Cutout.Params().Set(size=5),
+    ChromaShift.Params(),
+    ColorDistortion.Params(),
+]
+FIXED = [
+    CentralCrop.Params(),
+    Resize.Params().Set(height=8, width=6),
+    Normalization.Params(),
+]
+KEEP_RANGE = [p for p in RANDOM + FIXED if p.cls is not Normalization]
+
+
+def name(params):
+    return params.cls.__name__
+
+
+def apply(params, image, number):
+    return params.Instantiate().Apply(tf.constant(image), seed(number)).numpy()
+
+
+def test_none_is_left_out():
+    pending, concrete = [ImageTransform], set()
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        if "Apply" in vars(cls) or "Window" in vars(cls):
+            concrete.add(cls.__name__)
+    ours = concrete - {"ImageTransform", "CropTransform"}
+    assert ours == {name(p) for p in RANDOM + FIXED}
+
+
+@pytest.mark.parametrize("params", RANDOM + FIXED, ids=name)
+def test_the_seed_determines_the_bytes(params):
+    image = random_image(20, 30, 3)
+    in_graph = tf.function(params.Instantiate().Apply)
+    for number in range(5):
+        once, again = apply(params, image, number), apply(params, image, number)
+        assert once.tobytes() == again.tobytes()
+        assert once.tobytes() == in_graph(image, seed(number)).numpy().tobytes()
+
+
+@pytest.mark.parametrize("params", RANDOM, ids=name)
+def test_seeds_differ(params):
+    image = random_image(20, 30, 3)
+    made = {apply(params, image, number).tobytes() for number in range(40)}
+    assert len(made) == 2 if params.cls is RandomFlip else len(made) > 30
+
+
+@pytest.mark.parametrize("params", FIXED, ids=name)
+def test_seeds_do_not_matter(params):
+    image = random_image(20, 30, 3)
+    assert len({apply(params, image, number).tobytes() for number in range(9)}) == 1
+
+
+@pytest.mark.parametrize("params", RANDOM + FIXED, ids=name)
+@pytest.mark.parametrize("size", [(20, 30), (30, 20), (9, 9), (8, 6), (1, 1)])
+def test_the_shape_is_as_announced(params, size):
+    transform = params.Instantiate()
+    image = random_image(*size, 3)
+    known, unknown = transform.OutputShape((*size, 3)), transform.OutputShape(
+        (None, None, 3)
+    )  # fmt: skip
+    for number in range(5):
+        made = transform.Apply(tf.constant(image), seed(number))
+        assert made.dtype == tf.float32
+        for shape in (known, unknown):
+            assert made.shape.is_compatible_with(shape)
+
+
+@pytest.mark.parametrize("params", KEEP_RANGE, ids=name)
+def test_values_stay_from_0_to_1(params):
+    for number in range(30):
+        made = apply(params, random_image(9, 11, 3, number=number), number)
+        assert made.min() >= 0
+        assert made.max() <= 1
+
+
+@pytest.mark.parametrize("params", RANDOM + FIXED, ids=name)
+def test_the_image_is_left_as_it_was(params):
+    image = random_image(20, 30, 3)
+    before = image.copy()
+    apply(params, image, 1)
+    np.testing.assert_array_equal(image, before)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (Cutout.Params().Set(size=-1), "size must be an int of at least 0; got -1"),
+        (Cutout.Params().Set(size=2.5), "size must be an int .* got 2.5. .* of Cutout"),
+        (Cutout.Params().Set(size=True), "size must be an int .* got True"),
+        (Cutout.Params().Set(fill=2), "fill must be a number from 0 to 1; got 2"),
+        (PadAndCrop.Params().Set(padding=-1), "padding must be an int .* got -1"),
+        (PadAndCrop.Params().Set(fill=None), "fill must be a number .* got None"),
+        (Resize.Params(), "height must be an int of at least 1; got None"),
+        (Resize.Params().Set(height=8), "width must be an int .* got None. .* Resize"),
+        (Resize.Params().Set(height=8, width=0), "width must be .* got 0"),
+        (CentralCrop.Params().Set(fraction=0), "fraction must be above 0 .* got 0"),
+        (CentralCrop.Params().Set(fraction=1.1), "fraction must be .* got 1.1"),
+        (ChromaShift.Params().Set(max_luma=-1), "max_luma must be a number of .* -1"),
+        (
+            ChromaShift.Params().Set(max_chroma=float("nan")),
+            "max_chroma must be a number of .* got nan",
+        ),
+        (ColorDistortion.Params().Set(hue=0.6), "hue must be .* to 0.5; got 0.6"),
+        (ColorDistortion.Params().Set(contrast="a"), "contrast must be .* got 'a'"),
+        (Normalization.Params().Set(mean=None), "mean must be a number, .* got None"),
+        (Normalization.Params().Set(stddev=[1, 0]), r"stddev must be .* got \[1, 0\]"),
+        (Normalization.Params().Set(stddev=[]), r"stddev must be .* got \[\]"),
+        (RandomAreaCrop.Params().Set(area_range=[0, 1]), r"area_range .* got \[0, 1\]"),
+        (RandomAreaCrop.Params().Set(area_range=[0.5, 2]), "area_range must be"),
+        (RandomAreaCrop.Params().Set(area_range=0.5), "area_range must be .* got 0.5"),
+        (
+            RandomAreaCrop.Params().Set(aspect_ratio_range=[2, 1]),
+            r"aspect_ratio_range .* least first; got \[2, 1\]",
+        ),
+    ],
+)
+def test_params_out_of_range_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        params.Instantiate()
+
+
+@pytest.mark.parametrize("cls", [ChromaShift, ColorDistortion])
+def test_colours_need_three_channels(cls):
+    with pytest.raises(ValueError, match=f"{cls.__name__} needs .* 3 channels.* got 1"):
+        cls.Params().Instantiate().OutputShape((8, 8, 1))

@@ -1,0 +1,39 @@
+"""What a transform makes of one image with many seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.input.transforms.crop_transform import CropTransform
+from lingvo_pipe.input.transforms.image_transform import ImageTransform
+
+
+def seed(number: int) -> tf.Tensor:
+    """A seed, int64 [2]."""
+    return tf.constant([17, number], tf.int64)
+
+
+def random_image(*shape: int, number: int = 0) -> np.ndarray:
+    """A float32 image of random pixels from 0 to 1."""
+    return np.random.default_rng(number).random(shape, np.float32)
+
+
+def apply_many(
+    transform: ImageTransform, image: np.ndarray, num_seeds: int
+) -> np.ndarray:
+    """Returns [num_seeds, H, W, C]: the image transformed with each seed."""
+    return _map(lambda s: transform.Apply(tf.constant(image), s), num_seeds, tf.float32)
+
+
+def windows(
+    transform: CropTransform, shape: tuple[int, int, int], num_seeds: int
+) -> np.ndarray:
+    """Returns [num_seeds, 4]: the window chosen with each seed."""
+    return _map(lambda s: transform.Window(tf.constant(shape), s), num_seeds, tf.int32)
+
+
+def _map(function, num_seeds: int, dtype: tf.DType) -> np.ndarray:
+    seeds = tf.stack([seed(number) for number in range(num_seeds)])
+    run = tf.function(lambda: tf.map_fn(function, seeds, fn_output_signature=dtype))
+    return run().numpy()

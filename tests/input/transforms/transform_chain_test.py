@@ -1,0 +1,102 @@
+"""Chains: one after the other, each with numbers of its own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.transforms.central_crop import CentralCrop
+from lingvo_pipe.input.transforms.crop_transform import keep_window
+from lingvo_pipe.input.transforms.normalization import Normalization
+from lingvo_pipe.input.transforms.pad_and_crop import PadAndCrop
+from lingvo_pipe.input.transforms.random_area_crop import RandomAreaCrop
+from lingvo_pipe.input.transforms.random_flip import RandomFlip
+from lingvo_pipe.input.transforms.resize import Resize
+from lingvo_pipe.input.transforms.transform_chain import TransformChain
+from tests.input.transforms.many_seeds import random_image, seed
+
+IMAGE = random_image(12, 16, 3)
+HALF = CentralCrop.Params().Set(fraction=0.5)
+RESIZE = Resize.Params().Set(height=8, width=8)
+
+
+def run(templates, image=IMAGE, number=0):
+    """The image after the whole chain."""
+    chain = TransformChain(templates, image.shape)
+    choose = chain.FirstWindow(seed(number))
+    image = tf.constant(image)
+    if choose is not None:
+        image = keep_window(image, choose(tf.shape(image)))
+    return chain.ApplyAfterWindow(image, seed(number)).numpy()
+
+
+def test_an_empty_chain_changes_nothing():
+    np.testing.assert_array_equal(run([]), IMAGE)
+
+
+@pytest.mark.parametrize(
+    "templates",
+    [
+        [HALF, RESIZE, Normalization.Params()],
+        [RESIZE, HALF, Normalization.Params()],
+        [HALF, HALF],
+    ],
+)
+def test_it_is_one_after_the_other(templates):
+    expected = tf.constant(IMAGE)
+    for template in templates:
+        expected = template.Instantiate().Apply(expected, seed(0))
+    np.testing.assert_array_equal(run(templates), expected)
+    assert TransformChain(templates, IMAGE.shape).output_shape == expected.shape
+
+
+def test_a_first_crop_is_told_apart_and_no_other():
+    crop, flip = RandomAreaCrop.Params(), RandomFlip.Params()
+    chains = {
+        True: [[crop], [crop, flip], [crop, crop]],
+        False: [[], [flip], [flip, crop]],
+    }
+    for is_first, templates in chains.items():
+        for chain in templates:
+            choose = TransformChain(chain, (None, None, 3)).FirstWindow(seed(0))
+            assert (choose is not None) == is_first
+
+
+def test_transforms_have_numbers_of_their_own():
+    # The place of a single pixel tells how far the image was moved.
+    dot = np.zeros([17, 17, 1], np.float32)
+    dot[8, 8] = 1
+    move = PadAndCrop.Params().Set(padding=4, fill=0)
+    places: dict[int, list] = {1: [], 2: []}
+    for number in range(60):
+        for length, found in places.items():
+            (place,) = np.argwhere(run([move] * length, dot, number)[..., 0])
+            found.append(place - 8)
+    first, both = np.array(places[1]), np.array(places[2])
+    second = both - first
+    assert np.abs(second).max() <= 4, "the first moves as it does alone"
+    assert (second != first).any(1).mean() > 0.8
+
+
+def test_the_seed_of_the_image_determines_all():
+    templates = [RandomAreaCrop.Params(), RESIZE, RandomFlip.Params()]
+    made = [run(templates, number=number % 10).tobytes() for number in range(20)]
+    assert made[:10] == made[10:]
+    assert len(set(made)) == 10
+
+
+def test_the_shape_is_known_where_it_can_be():
+    def shape(*templates):
+        return TransformChain(templates, (None, None, 3)).output_shape
+
+    assert shape() == (None, None, 3)
+    assert shape(RandomAreaCrop.Params()) == (None, None, 3)
+    assert shape(RandomAreaCrop.Params(), RESIZE, RandomFlip.Params()) == (8, 8, 3)
+
+
+@pytest.mark.parametrize(
+    "template", [RandomFlip, None, "RandomFlip", InstantiableParams(dict)]
+)
+def test_what_is_no_transform_is_refused(template):
+    with pytest.raises(ValueError, match="must be given as params of sub-classes"):
+        TransformChain([template], (8, 8, 3))
