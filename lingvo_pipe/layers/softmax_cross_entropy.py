@@ -16,6 +16,18 @@ def check_label_smoothing(label_smoothing: float) -> None:
         raise ValueError(f"label_smoothing must lie in [0, 1); got {label_smoothing}.")
 
 
+def cross_entropies(
+    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
+) -> tf.Tensor:
+    """Each example's loss `[B]`, in float32 or wider; see `softmax_cross_entropy`."""
+    logits = tf.cast(logits, _wide(logits.dtype))
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if label_smoothing:
+        spread = tf.reduce_logsumexp(logits, -1) - tf.reduce_mean(logits, -1)
+        losses += label_smoothing * (spread - losses)
+    return losses
+
+
 def softmax_cross_entropy(
     logits: tf.Tensor,
     labels: tf.Tensor,
@@ -35,12 +47,9 @@ def softmax_cross_entropy(
         NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
         scalars. The mean over no examples is 0.
     """
-    dtype = tf.float64 if logits.dtype == tf.float64 else tf.float32
+    dtype = _wide(logits.dtype)
     logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    if label_smoothing:
-        spread = tf.reduce_logsumexp(logits, -1) - tf.reduce_mean(logits, -1)
-        losses += label_smoothing * (spread - losses)
+    losses = cross_entropies(logits, labels, label_smoothing)
     correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
     total = tf.reduce_sum(weights)
 
@@ -50,3 +59,7 @@ def softmax_cross_entropy(
     return NestedMap(
         loss=(mean(losses), total), accuracy=(mean(tf.cast(correct, dtype)), total)
     )
+
+
+def _wide(dtype: tf.DType) -> tf.DType:
+    return tf.float64 if dtype == tf.float64 else tf.float32

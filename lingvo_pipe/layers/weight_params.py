@@ -55,17 +55,24 @@ def create_variable(
         ValueError: if the shape or the rule of the first value is none.
     """
     check_shape(weight.shape, path)
+    shape, dtype = list(weight.shape), weight.dtype or layer_params.dtype
     first_value = functools.partial(
         initial_value,
         weight.init if weight.init is not None else layer_params.params_init,
-        list(weight.shape),
-        weight.dtype or layer_params.dtype,
+        shape,
+        dtype,
         random_streams.seed_pair(layer_params.random_seed, path),
         weight.fans,
     )
     return created_or_tied(
         path,
-        lambda: tf.Variable(first_value, trainable=weight.trainable, name=path),
+        lambda: tf.Variable(
+            first_value,
+            trainable=weight.trainable,
+            name=path,
+            shape=shape,
+            dtype=dtype,
+        ),
     )
 
 

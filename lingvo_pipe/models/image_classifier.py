@@ -24,9 +24,15 @@ class ImageClassifier(BaseTask):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: label smoothing."""
+        """Params: label smoothing, and whether labels go into the network."""
         p = super().Params()
         p.Define("label_smoothing", 0.0, "Share of the target spread over all classes.")
+        p.Define(
+            "feed_targets",
+            False,
+            "Whether the first layer is given label and weight too, in training, for "
+            "a SideClassifierLayer that they are handed on to.",
+        )
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -34,7 +40,9 @@ class ImageClassifier(BaseTask):
         check_label_smoothing(self.params.label_smoothing)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[tf.Tensor]:
-        """The images."""
+        """The images; with feed_targets in training labels and weights too."""
+        if self.params.feed_targets and not self.do_eval:
+            return [input_batch.image, input_batch.label, input_batch.weight]
         return [input_batch.image]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:

@@ -11,12 +11,15 @@ import tensorflow as tf
 _AN_ELEMENT = {
     **dict.fromkeys(["Relu", "Relu6", "LeakyRelu", "Elu", "Sigmoid", "Tanh"], 1),
     **dict.fromkeys(["Softplus", "Erfc", "AddV2", "RealDiv", "Less", "SelectV2"], 1),
+    **dict.fromkeys(["Sub", "Square", "Rsqrt", "Sin", "Cos", "Minimum", "Maximum"], 1),
     "FusedBatchNormV3": 8,
+    "Softmax": 5,
 }
 _FREE = {
     *("Placeholder", "Const", "Identity", "IdentityN", "Reshape", "StridedSlice"),
     *("ConcatV2", "Pad", "SpaceToBatchND", "BatchToSpaceND", "Cast", "StopGradient"),
-    *("Mul", "Neg"),  # the rest of GELU and SWISH
+    *("Transpose", "GatherV2", "Pack"),
+    *("Mul", "Neg"),  # the rest of GELU and SWISH, and factors
 }
 
 
@@ -33,9 +36,8 @@ def _flops(op: tf.Operation) -> int:
         return 2 * math.prod(op.inputs[1].shape[:3]) * num_outputs
     if op.type == "DepthwiseConv2dNative":
         return 2 * math.prod(op.inputs[1].shape[:2]) * num_outputs
-    if op.type == "MatMul":
-        (_, depth) = op.inputs[0].shape
-        return 2 * depth * num_outputs
+    if op.type in ("MatMul", "BatchMatMulV2"):
+        return 2 * op.inputs[0].shape[-1] * num_outputs
     if op.type in ("MaxPool", "AvgPool"):
         return math.prod(op.get_attr("ksize")) * num_outputs
     if op.type == "Mean":

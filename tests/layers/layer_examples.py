@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.activation import ActivationLayer
+from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.convolution import (
@@ -16,14 +17,23 @@ from lingvo_pipe.layers.convolution import (
     SeparableConv2DLayer,
 )
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.drop_path import DropPathLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.feature_extraction import FeatureExtractionLayer, FetchLayer
+from lingvo_pipe.layers.feed_forward import FeedForwardLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer, PoolingLayer
+from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.layers.seq_layer import SeqLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.layers.token_embedding import TokenEmbeddingLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
-from lingvo_pipe.models.amoebanet.ends import HeadLayer, StemLayer
+from lingvo_pipe.models.amoebanet.ends import (
+    AuxiliaryHeadLayer,
+    HeadLayer,
+    StemLayer,
+)
 from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
 
 ACTIVATIONS = [
@@ -39,6 +49,7 @@ class Example(NamedTuple):
     params: InstantiableParams
     inputs: list[tuple[int, ...] | None]
     outputs: list[tuple[int, ...] | None]
+    num_ids: int | None = None  # then the inputs are integers below it
 
 
 def _conv(cls: type[BaseLayer], filter_shape: list[int], **params: Any) -> Any:
@@ -67,6 +78,16 @@ def _network() -> list[InstantiableParams]:
         GlobalAveragePoolingLayer.Params(),
         FCLayer.Params().Set(input_dim=4, output_dim=2),
     ]
+
+
+def _attention(**params: Any) -> InstantiableParams:
+    return MultiHeadAttentionLayer.Params().Set(
+        dim=6, num_heads=2, dim_per_head=4, keep_prob=0.8, **params
+    )
+
+
+def _feed_forward(**params: Any) -> InstantiableParams:
+    return FeedForwardLayer.Params().Set(dim=6, hidden_dim=10, **params)
 
 
 EXAMPLES: dict[str, Example] = {
@@ -118,6 +139,14 @@ EXAMPLES: dict[str, Example] = {
     "dropout": Example(
         DropoutLayer.Params().Set(keep_prob=0.7), [(4, 5, 3)], [(4, 5, 3)]
     ),
+    "drop_path": Example(
+        DropPathLayer.Params().Set(keep_prob=0.5), [(4, 5, 3)], [(4, 5, 3)]
+    ),
+    "drop_path_scheduled": Example(
+        DropPathLayer.Params().Set(keep_prob=0.3, depth=0.8, num_steps=4),
+        [IMAGE],
+        [IMAGE],
+    ),
     "batch_norm": Example(BatchNormLayer.Params().Set(dim=3), [IMAGE], [IMAGE]),
     "batch_norm_of_rows": Example(
         BatchNormLayer.Params().Set(dim=3), [(4, 3)], [(4, 3)]
@@ -149,6 +178,33 @@ EXAMPLES: dict[str, Example] = {
         [IMAGE, (4, 7)],
         [(4, 2), (4, 7), (4, 5, 6, 4), IMAGE],
     ),
+    "layer_norm": Example(LayerNormLayer.Params().Set(dim=3), [IMAGE], [IMAGE]),
+    "layer_norm_without_weights": Example(
+        LayerNormLayer.Params().Set(dim=5, has_scale=False, has_bias=False),
+        [(4, 5)],
+        [(4, 5)],
+    ),
+    "token_embedding": Example(
+        TokenEmbeddingLayer.Params().Set(num_tokens=7, dim=6),
+        [(4, 5)],
+        [(4, 5, 6)],
+        num_ids=7,
+    ),
+    "self_attention": Example(_attention(has_bias=False), [(4, 5, 6)], [(4, 5, 6)]),
+    "cross_attention": Example(_attention(), [(4, 5, 6), (4, 3, 6)], [(4, 5, 6)]),
+    "feed_forward": Example(
+        _feed_forward(keep_prob=0.7, activation="GELU"), [(4, 5, 6)], [(4, 5, 6)]
+    ),
+    "norm_first": Example(
+        ResidualLayer.Params().Set(dim=6, keep_prob=0.8, body=_feed_forward()),
+        [(4, 5, 6)],
+        [(4, 5, 6)],
+    ),
+    "norm_last": Example(
+        ResidualLayer.Params().Set(dim=6, norm_first=False, body=_attention()),
+        [(4, 5, 6), (4, 3, 6)],
+        [(4, 5, 6)],
+    ),
     "stem": Example(
         StemLayer.Params().Set(num_filters=4), [(4, 7, 7, 3)], [(4, 3, 3, 4), None]
     ),
@@ -158,6 +214,13 @@ EXAMPLES: dict[str, Example] = {
     "head": Example(
         HeadLayer.Params().Set(num_in=6, num_classes=3),
         [(4, 3, 3, 6), (4, 3, 3, 5)],
+        [(4, 3)],
+    ),
+    "auxiliary_head": Example(
+        AuxiliaryHeadLayer.Params().Set(
+            num_in=6, image_shape=[9, 6], num_classes=3, scale=0.05
+        ),
+        [(4, 9, 6, 6)],
         [(4, 3)],
     ),
     "factorized_reduction": Example(
@@ -180,6 +243,16 @@ EXAMPLES: dict[str, Example] = {
         [(4, 4, 4, 6), None],
         [(4, 2, 2, 12), (4, 4, 4, 6)],
     ),
+    "first_cell_of_a": Example(
+        _cell(genotype="A", drop_path_tpl=DropPathLayer.Params().Set(keep_prob=0.9)),
+        [(4, 4, 4, 6), None],
+        [(4, 4, 4, 16), (4, 4, 4, 6)],
+    ),
+    "reduction_cell_of_c": Example(
+        _cell(genotype="C", num_in_before=4, reduction=True),
+        [(4, 5, 5, 6), (4, 5, 5, 4), (4, 3), (4,)],
+        [(4, 3, 3, 24), (4, 5, 5, 6), (4, 3), (4,)],
+    ),
 }
 
 
@@ -189,13 +262,15 @@ def example_layer(example: str, **params: Any) -> Any:
 
 
 def example_inputs(example: str, dtype: tf.DType = tf.float32) -> list[Any]:
-    """Normally distributed numbers, the same in every dtype."""
-    return [
-        None
-        if shape is None
-        else tf.cast(tf.random.stateless_normal(shape, [i, 5]), dtype)
-        for i, shape in enumerate(EXAMPLES[example].inputs)
-    ]
+    """Normally distributed numbers, the same in every dtype; or integers."""
+    _, shapes, _, num_ids = EXAMPLES[example]
+
+    def draw(shape: tuple[int, ...], i: int) -> tf.Tensor:
+        if num_ids is not None:
+            return tf.random.stateless_uniform(shape, [i, 5], 0, num_ids, tf.int32)
+        return tf.cast(tf.random.stateless_normal(shape, [i, 5]), dtype)
+
+    return [None if shape is None else draw(shape, i) for i, shape in enumerate(shapes)]
 
 
 def run(layer: Any, theta: Any, inputs: Any, **context: Any) -> list[tf.Tensor]:

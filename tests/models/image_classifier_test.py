@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,10 +16,10 @@ def _targets() -> NestedMap:
     return NestedMap(label=tf.constant([1, 0]), weight=tf.constant([1.0, 3.0]))
 
 
-def _task(label_smoothing: float) -> ImageClassifier:
+def _task(label_smoothing: float, **params: Any) -> ImageClassifier:
     p = ImageClassifier.Params().Set(name="task", label_smoothing=label_smoothing)
     p.pipeline.cell_tpl = [FCLayer.Params().Set(input_dim=2, output_dim=2)]
-    return p.Instantiate()
+    return p.Set(**params).Instantiate()
 
 
 def test_labels_are_smoothed_in_training_only() -> None:
@@ -42,3 +44,15 @@ def test_predictions_are_the_pipelines() -> None:
 def test_label_smoothing_is_a_share() -> None:
     with pytest.raises(ValueError, match=r"lie in \[0, 1\); got 1.5"):
         _task(1.5)
+
+
+def test_labels_go_into_the_network_in_training_if_asked_to() -> None:
+    task = _task(0.0, feed_targets=True)
+    batch = NestedMap(image=tf.ones([2, 2]), **_targets())
+    inputs = task.PipelineInputs(batch)
+    assert [x is y for x, y in zip(inputs, batch.Flatten(), strict=True)] == [True] * 3
+    with ForwardContext(do_eval=True):
+        (image,) = task.PipelineInputs(NestedMap(image=batch.image))
+    assert image is batch.image
+    (image,) = _task(0.0).PipelineInputs(batch)
+    assert image is batch.image

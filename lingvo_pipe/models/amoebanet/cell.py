@@ -17,6 +17,7 @@ from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductio
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.models.amoebanet.operations import (
     Channels,
+    conv_bn,
     operation,
     relu_conv_bn,
 )
@@ -24,7 +25,10 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class AmoebaCell(BaseLayer):
-    """(last output, the one before) -> (new output, last output)."""
+    """(last output, the one before) -> (new output, last output).
+
+    Further inputs, such as labels for a layer behind, are handed on as they are.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -42,6 +46,7 @@ class AmoebaCell(BaseLayer):
         )
         p.Define("before_is_larger", False, "Whether its image is twice as large.")
         p.Define("norm_tpl", BatchNormLayer.Params(), "Of the batch norms.")
+        p.Define("drop_path_tpl", None, "Of the DropPathLayers; None: nothing drops.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -55,33 +60,41 @@ class AmoebaCell(BaseLayer):
         for i, (left, right) in enumerate(_operations(p)):
             self.CreateChild(f"left_{i + 2}", left)
             self.CreateChild(f"right_{i + 2}", right)
+        for state, matched in _matched(p).items():
+            self.CreateChild(f"match_{state}", matched)
 
     def FProp(
-        self, theta: NestedMap, last: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self,
+        theta: NestedMap,
+        last: tf.Tensor,
+        before: tf.Tensor | None,
+        *handed_on: Any,
+    ) -> tuple:
         """`[B, H, W, C]`, `[B, H', W', C']` -> `[B, H'', W'', C'']`, `[B, H, W, C]`."""
-        if before is None:
-            fitted = last
-        elif "fit" in self.children:
-            fitted = self.fit.FProp(theta.fit, before)
-        else:
-            fitted = before
-        states = [self.project.FProp(theta.project, last), fitted]
-        for i, pair in enumerate(self._cell.pairs):
-            left, right = (
-                self.children[f"{side}_{i + 2}"].FProp(
-                    theta[f"{side}_{i + 2}"], states[edge.state]
-                )
-                for side, edge in zip(("left", "right"), pair, strict=True)
+
+        def run(name: str, x: tf.Tensor) -> tf.Tensor:
+            return self.children[name].FProp(theta[name], x)
+
+        fitted = last if before is None else before
+        if before is not None and "fit" in self.children:
+            fitted = run("fit", before)
+        states = [run("project", last), fitted]
+        for i, (left, right) in enumerate(self._cell.pairs):
+            states.append(
+                run(f"left_{i + 2}", states[left.state])
+                + run(f"right_{i + 2}", states[right.state])
             )
-            states.append(left + right)
-        return tf.concat([states[i] for i in self._cell.concat], -1), last
+        output = [
+            run(f"match_{i}", states[i]) if f"match_{i}" in self.children else states[i]
+            for i in self._cell.concat
+        ]
+        return tf.concat(output, -1), last, *handed_on
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """All operations and the sums of pairs."""
         cell, fit = cell_genotype(p), _fit(p)
-        last, before = shapes
+        last, before, *handed_on = shapes
         metas = [_cost(_project(p), last)]
         states = [metas[0].out_shapes[0], last if before is None else before]
         if before is not None and fit is not None:
@@ -94,10 +107,11 @@ class AmoebaCell(BaseLayer):
             ]
             states.append(metas[-1].out_shapes[0])
             metas.append(elementwise_cost(states[-1]))
-        channels = sum(states[i][3] for i in cell.concat)
+        for state, matched in _matched(p).items():
+            metas.append(_cost(matched, states[state]))
         return NestedMap(
             flops=sum(meta.flops for meta in metas),
-            out_shapes=((*states[cell.concat[0]][:3], channels), last),
+            out_shapes=((*states[-1][:3], num_out(p)), last, *handed_on),
         )
 
 
@@ -115,6 +129,11 @@ def cell_genotype(p: InstantiableParams) -> CellGenotype:
     return network.reduction if p.reduction else network.normal
 
 
+def num_out(p: InstantiableParams) -> int:
+    """Channels of the output of a cell of these params."""
+    return p.num_filters * len(cell_genotype(p).concat)
+
+
 def _cost(p: InstantiableParams, shape: tuple) -> NestedMap:
     return p.cls.FPropMeta(p, shape)
 
@@ -124,21 +143,26 @@ def _project(p: InstantiableParams) -> InstantiableParams:
     return relu_conv_bn(_channels(p, p.num_in))
 
 
+def _widths(p: InstantiableParams) -> list[int]:
+    """The channels of each state."""
+    fitted = p.num_in if p.num_in_before is None else p.num_filters
+    return [p.num_filters, fitted, *[p.num_filters] * len(cell_genotype(p).pairs)]
+
+
 def _operations(p: InstantiableParams) -> list[list[InstantiableParams]]:
     """The two operations of each pair."""
-    pairs = cell_genotype(p).pairs
-    widths = [p.num_filters, p.num_in if p.num_in_before is None else p.num_filters]
-    widths += [p.num_filters] * len(pairs)
+    widths = _widths(p)
     return [
         [
             operation(
                 edge.op,
                 _channels(p, widths[edge.state]),
                 stride=2 if p.reduction and edge.state < 2 else 1,
+                drop_path_tpl=p.drop_path_tpl,
             )
             for edge in pair
         ]
-        for pair in pairs
+        for pair in cell_genotype(p).pairs
     ]
 
 
@@ -147,12 +171,30 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
     if p.num_in_before is None:
         return None
     if p.before_is_larger:
-        return FactorizedReductionLayer.Params().Set(
-            num_in=p.num_in_before, num_filters=p.num_filters, norm_tpl=p.norm_tpl
-        )
+        return _halve(p, p.num_in_before, "RELU")
     if p.num_in_before != p.num_filters:
         return relu_conv_bn(_channels(p, p.num_in_before))
     return None
+
+
+def _matched(p: InstantiableParams) -> dict[int, InstantiableParams]:
+    """What makes states look like the others they are concatenated with, by number."""
+    widths, found = _widths(p), {}
+    for state in cell_genotype(p).concat:
+        if p.reduction and state < 2:
+            found[state] = _halve(p, widths[state], "NONE")
+        elif widths[state] != p.num_filters:
+            found[state] = conv_bn(_channels(p, widths[state]))
+    return found
+
+
+def _halve(p: InstantiableParams, num_in: int, activation: str) -> InstantiableParams:
+    return FactorizedReductionLayer.Params().Set(
+        num_in=num_in,
+        num_filters=p.num_filters,
+        activation=activation,
+        norm_tpl=p.norm_tpl,
+    )
 
 
 def _channels(p: InstantiableParams, num_in: int) -> Channels:

@@ -1,4 +1,4 @@
-"""AmoebaNet's first and last layer.
+"""AmoebaNet's first and last layer, and the head that helps to train it.
 
 Shapes: images are `[B, H, W, C]`; N classes.
 """
@@ -10,18 +10,25 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.activation import ActivationLayer
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.convolution import Conv2DLayer, out_size
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_cost import cost_of_sequence, elementwise_cost
-from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer
+from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer, PoolingLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
+
+_AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
 class StemLayer(BaseLayer):
-    """3x3 convolution and batch norm, no ReLU: image -> (features, None)."""
+    """3x3 convolution and batch norm, no ReLU: image -> (features, None).
+
+    Further inputs are handed on as they are.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -39,16 +46,19 @@ class StemLayer(BaseLayer):
         self.CreateChild("conv", conv)
         self.CreateChild("norm", norm)
 
-    def FProp(self, theta: NestedMap, image: tf.Tensor) -> tuple[tf.Tensor, None]:
+    def FProp(self, theta: NestedMap, image: tf.Tensor, *handed_on: Any) -> tuple:
         """`[B, H, W, C]` -> `[B, H', W', C']`, None: no output came before."""
         features = self.conv.FProp(theta.conv, image)
-        return self.norm.FProp(theta.norm, features), None
+        return self.norm.FProp(theta.norm, features), None, *handed_on
 
     @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Convolution and batch norm."""
-        meta = cost_of_sequence(_stem_parts(p), *shapes)
-        return NestedMap(flops=meta.flops, out_shapes=(*meta.out_shapes, None))
+        image, *handed_on = shapes
+        meta = cost_of_sequence(_stem_parts(p), image)
+        return NestedMap(
+            flops=meta.flops, out_shapes=(*meta.out_shapes, None, *handed_on)
+        )
 
 
 class HeadLayer(BaseLayer):
@@ -85,6 +95,49 @@ class HeadLayer(BaseLayer):
         return meta
 
 
+class AuxiliaryHeadLayer(BaseLayer):
+    """A classifier of a cell's output, whose loss helps to train the cells before.
+
+    ReLU, pool, 1x1 convolution, batch norm, ReLU, a convolution with the whole image as
+    its window, batch norm, ReLU, fully connected: -> logits.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Params: sizes."""
+        p = super().Params()
+        p.Define("num_in", 0, "Channels of the cell's output.")
+        p.Define("image_shape", [0, 0], "H and W of the cell's output.")
+        p.Define("num_classes", 0, "N.")
+        p.Define("scale", 0.4, "s: the convolutions have int(128 s) and int(768 s).")
+        p.Define("pool_window", 5, "Rows and columns of the window of the pool.")
+        p.Define("pool_stride", 3, "Rows and columns from window to window.")
+        p.Define("norm_tpl", BatchNormLayer.Params(), "Of the batch norms.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        body, dense = _auxiliary_parts(self.params)
+        self.CreateChild("body", body)
+        self.CreateChild("dense", dense)
+
+    def FProp(self, theta: NestedMap, image: tf.Tensor) -> tf.Tensor:
+        """`[B, H, W, C]` -> `[B, N]`."""
+        features = self.body.FProp(theta.body, image)
+        features = tf.reshape(features, [-1, features.shape[-1]])
+        return self.dense.FProp(theta.dense, features)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """All layers in it."""
+        body, dense = _auxiliary_parts(p)
+        meta = body.cls.FPropMeta(body, *shapes)
+        batch, _, _, channels = meta.out_shapes[0]
+        dense_meta = dense.cls.FPropMeta(dense, (batch, channels))
+        dense_meta.flops += meta.flops
+        return dense_meta
+
+
 def _stem_parts(p: InstantiableParams) -> list[InstantiableParams]:
     """Params of the convolution and the batch norm."""
     conv = Conv2DLayer.Params().Set(
@@ -102,3 +155,30 @@ def _head_parts(p: InstantiableParams) -> list[InstantiableParams]:
         DropoutLayer.Params().Set(keep_prob=p.keep_prob),
         FCLayer.Params().Set(input_dim=p.num_in, output_dim=p.num_classes),
     ]
+
+
+def _auxiliary_parts(
+    p: InstantiableParams,
+) -> tuple[InstantiableParams, InstantiableParams]:
+    """Params of what makes features `[B, 1, 1, C]`, and of the dense layer behind."""
+    widths = [int(p.scale * _AUXILIARY_WIDTHS[0]), int(p.scale * _AUXILIARY_WIDTHS[1])]
+    image = [out_size(n, p.pool_window, p.pool_stride, "VALID") for n in p.image_shape]
+    relu = ActivationLayer.Params().Set(activation="RELU")
+    pool = PoolingLayer.Params().Set(
+        pooling_type="AVG",
+        window_shape=[p.pool_window, p.pool_window],
+        window_stride=[p.pool_stride, p.pool_stride],
+        padding="VALID",
+    )
+    layers = [relu, pool]
+    num_in = p.num_in
+    for window, num_filters in zip(([1, 1], image), widths, strict=True):
+        conv = Conv2DLayer.Params().Set(
+            filter_shape=[*window, num_in, num_filters], padding="VALID"
+        )
+        layers += [conv, p.norm_tpl.Copy().Set(dim=num_filters), relu.Copy()]
+        num_in = num_filters
+    return (
+        SequentialLayer.Params().Set(sub=layers),
+        FCLayer.Params().Set(input_dim=num_in, output_dim=p.num_classes),
+    )

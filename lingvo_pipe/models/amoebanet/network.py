@@ -2,20 +2,27 @@ r"""AmoebaNet's macro-structure: a list of layers for a PipeliningLayer.
 
     stem, [2 reduction cells,]  then for each of L normal cells:
         before cells L/3 and 2L/3 a reduction cell, with twice the filters from there on
+        [after cell 2L/3 - 1 an auxiliary head]
     head
 
-Each layer hands on two outputs, its own and the one before.
+Each layer hands on two outputs, its own and the one before. With an auxiliary head the
+inputs are image, label and weight, and the latter two are handed on up to that head.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.models.amoebanet.cell import AmoebaCell, cell_genotype
+from lingvo_pipe.layers.forward_cost import cost_of_sequence
+from lingvo_pipe.models.amoebanet.cell import AmoebaCell, num_out
 from lingvo_pipe.models.amoebanet.ends import HeadLayer, StemLayer
 
 _IMAGENET_STEM_FILTERS = 32
 _SMALL_STEM_FACTOR = 3
+# A factorized reduction halves the filters; those of the first stem cell are F / 4.
+_LEAST_FILTERS = {False: 8, True: 2}
 
 
 def amoebanet(
@@ -27,19 +34,27 @@ def amoebanet(
     small_images: bool = False,
     keep_prob: float = 0.5,
     norm_tpl: InstantiableParams | None = None,
+    drop_path_tpl: InstantiableParams | None = None,
+    auxiliary_tpl: InstantiableParams | None = None,
+    image_shape: Sequence[int] | None = None,
 ) -> list[InstantiableParams]:
     """Params of the layers of an AmoebaNet.
 
     Args:
         genotype: letter of the genotype.
         num_cells: L, the number of normal cells; a multiple of 3.
-        num_filters: F of the first normal cell.
+        num_filters: F of the first normal cell; F / 4 and F / 2 are rounded down.
         num_classes: number of logits.
         num_image_channels: of the input.
         small_images: as for CIFAR: the stem keeps the image's size and has 3·F filters,
             and no reduction cells follow it.
         keep_prob: of the dropout before the logits.
         norm_tpl: params of the batch norms; None: their defaults.
+        drop_path_tpl: params of the DropPathLayers but for their depth, the share of
+            all cells up to and including theirs; None: nothing is dropped.
+        auxiliary_tpl: params of a SideClassifierLayer with an AuxiliaryHeadLayer, but
+            for their sizes; None: no auxiliary head.
+        image_shape: H and W of the input, which an auxiliary head depends on.
 
     Raises:
         ValueError: if a size is not possible.
@@ -48,10 +63,10 @@ def amoebanet(
         raise ValueError(
             f"num_cells must be a positive multiple of 3; got {num_cells}."
         )
-    if num_filters < 1 or (not small_images and num_filters % 4):
+    if num_filters < _LEAST_FILTERS[small_images]:
         raise ValueError(
-            "num_filters must be positive, and a multiple of 4 for the stem's cells "
-            f"unless small_images; got {num_filters}."
+            f"num_filters must be at least {_LEAST_FILTERS[small_images]} with "
+            f"small_images={small_images}; got {num_filters}."
         )
     chain = _Chain(genotype, num_image_channels, norm_tpl or BatchNormLayer.Params())
     if small_images:
@@ -65,8 +80,20 @@ def amoebanet(
             num_filters *= 2
             chain.add_cell(f"reduction_{i}", num_filters, reduction=True)
         chain.add_cell(f"cell_{i}", num_filters, reduction=False)
+        if auxiliary_tpl is not None and i == 2 * num_cells // 3 - 1:
+            chain.add_auxiliary_head(auxiliary_tpl, num_classes, image_shape)
+    if drop_path_tpl is not None:
+        _drop_paths(chain.layers, drop_path_tpl)
     chain.add_head(num_classes, keep_prob)
     return chain.layers
+
+
+def _drop_paths(
+    layers: Sequence[InstantiableParams], drop_path_tpl: InstantiableParams
+) -> None:
+    cells = [p for p in layers if p.cls is AmoebaCell]
+    for i, cell in enumerate(cells, 1):
+        cell.drop_path_tpl = drop_path_tpl.Copy().Set(depth=i / len(cells))
 
 
 class _Chain:
@@ -78,6 +105,7 @@ class _Chain:
         self.layers: list[InstantiableParams] = []
         self._norm_tpl = norm_tpl
         self._genotype = genotype
+        self._num_image_channels = num_image_channels
         self._channels = num_image_channels
         self._channels_before: int | None = None
         self._before_is_larger = False
@@ -107,8 +135,30 @@ class _Chain:
         )
         self.layers.append(cell)
         self._channels_before = self._channels
-        self._channels = num_filters * len(cell_genotype(cell).concat)
+        self._channels = num_out(cell)
         self._before_is_larger = reduction
+
+    def add_auxiliary_head(
+        self,
+        tpl: InstantiableParams,
+        num_classes: int,
+        image_shape: Sequence[int] | None,
+    ) -> None:
+        if image_shape is None:
+            raise ValueError(
+                "An auxiliary head has a window as large as what it is given, which "
+                "depends on the size of the images. State image_shape, [H, W]."
+            )
+        image = (1, *image_shape, self._num_image_channels)
+        last, _ = cost_of_sequence(self.layers, image).out_shapes
+        head = tpl.Copy().Set(name="auxiliary_head", num_outputs=2)
+        head.classifier.Set(
+            num_in=self._channels,
+            image_shape=list(last[1:3]),
+            num_classes=num_classes,
+            norm_tpl=self._norm_tpl.Copy(),
+        )
+        self.layers.append(head)
 
     def add_head(self, num_classes: int, keep_prob: float) -> None:
         self.layers.append(

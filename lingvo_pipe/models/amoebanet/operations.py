@@ -1,31 +1,29 @@
 """AmoebaNet's operations, by name.
 
 No convolution has a bias and each is followed by batch normalisation; what comes before
-is a ReLU. Pools have neither.
+is a ReLU. Pools have neither. Every operation but `none` is dropped by drop-path, if
+there is any.
 
 Shapes: images are `[B, H, W, I]`; F filters of the cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.layers.activation import ActivationLayer
-from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.convolution import Conv2DLayer, SeparableConv2DLayer
 from lingvo_pipe.layers.pooling import PoolingLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 
 _BOTTLENECK = 4  # the windowed convolutions of 1x7_7x1 and 3x3 see F / 4 channels
+_IDENTITY = "none"
 
-
-def _sequence(sub: Sequence[InstantiableParams]) -> InstantiableParams:
-    return SequentialLayer.Params().Set(sub=list(sub))
-
-
-def _relu() -> InstantiableParams:
-    return ActivationLayer.Params().Set(activation="RELU")
+Size = tuple[int, int]  # rows, columns
+Layers = list[InstantiableParams]
 
 
 class Channels(NamedTuple):
@@ -42,83 +40,19 @@ class Channels(NamedTuple):
     norm_tpl: InstantiableParams
 
 
-def _conv_bn(
-    channels: Channels, window: tuple[int, int], stride: tuple[int, int]
-) -> list[InstantiableParams]:
-    conv = Conv2DLayer.Params().Set(
-        filter_shape=[*window, channels.num_in, channels.num_filters],
-        filter_stride=list(stride),
-    )
-    return [_relu(), conv, channels.norm_tpl.Copy().Set(dim=channels.num_filters)]
-
-
-def relu_conv_bn(channels: Channels, stride: int = 1) -> InstantiableParams:
-    """ReLU, 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H', W', F]`."""
-    return _sequence(_conv_bn(channels, (1, 1), (stride, stride)))
-
-
-def _none(channels: Channels, stride: int) -> InstantiableParams:
-    if stride == 1 and channels.num_in == channels.num_filters:
-        return _sequence([])
-    return relu_conv_bn(channels, stride)
-
-
-def _bottleneck(
-    channels: Channels, middle: list[tuple[tuple[int, int], tuple[int, int]]]
+def operation(
+    name: str,
+    channels: Channels,
+    stride: int,
+    drop_path_tpl: InstantiableParams | None = None,
 ) -> InstantiableParams:
-    """1x1 down, the (window, stride) convolutions in the middle, 1x1 up."""
-    inner = channels.num_filters // _BOTTLENECK
-    if inner < 1:
-        raise ValueError(
-            f"A cell with 3x3 or 1x7_7x1 must have at least {_BOTTLENECK} filters; got "
-            f"{channels.num_filters}. Use a wider network."
-        )
-    one = (1, 1)
-    layers = _conv_bn(channels._replace(num_filters=inner), one, one)
-    for window, stride in middle:
-        narrow = channels._replace(num_in=inner, num_filters=inner)
-        layers += _conv_bn(narrow, window, stride)
-    return _sequence(layers + _conv_bn(channels._replace(num_in=inner), one, one))
-
-
-def _conv_3x3(channels: Channels, stride: int) -> InstantiableParams:
-    return _bottleneck(channels, [((3, 3), (stride, stride))])
-
-
-def _conv_1x7_7x1(channels: Channels, stride: int) -> InstantiableParams:
-    return _bottleneck(channels, [((1, 7), (1, stride)), ((7, 1), (stride, 1))])
-
-
-def _pool(
-    pooling_type: str, window: int
-) -> Callable[[Channels, int], InstantiableParams]:
-    def make(channels: Channels, stride: int) -> InstantiableParams:
-        pool = PoolingLayer.Params().Set(
-            pooling_type=pooling_type,
-            window_shape=[window, window],
-            window_stride=[stride, stride],
-        )
-        if channels.num_in == channels.num_filters:
-            return _sequence([pool])
-        _, conv, norm = _conv_bn(channels, (1, 1), (1, 1))
-        return _sequence([pool, conv, norm])
-
-    return make
-
-
-_OPERATIONS: dict[str, Callable[[Channels, int], InstantiableParams]] = {
-    "none": _none,
-    "1x1": relu_conv_bn,
-    "3x3": _conv_3x3,
-    "1x7_7x1": _conv_1x7_7x1,
-    "avg_pool_3x3": _pool("AVG", 3),
-    "max_pool_2x2": _pool("MAX", 2),
-    "max_pool_3x3": _pool("MAX", 3),
-}
-
-
-def operation(name: str, channels: Channels, stride: int) -> InstantiableParams:
     """Params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
+
+    Args:
+        name: as in a genotype.
+        channels: what goes in and comes out.
+        stride: 1 or 2, in both directions.
+        drop_path_tpl: params of the DropPathLayer at the end of all but `none`.
 
     Raises:
         ValueError: if there is no operation of that name.
@@ -126,6 +60,134 @@ def operation(name: str, channels: Channels, stride: int) -> InstantiableParams:
     if name not in _OPERATIONS:
         raise ValueError(
             f"A genotype's operation must be one of {sorted(_OPERATIONS)}; "
-            f"got {name!r}."
+            f"got {name!r}.{did_you_mean(name, _OPERATIONS)}"
         )
-    return _OPERATIONS[name](channels, stride)
+    layers = _OPERATIONS[name](channels, stride)
+    if drop_path_tpl is not None and name != _IDENTITY:
+        layers.append(drop_path_tpl.Copy())
+    return _sequence(layers)
+
+
+def relu_conv_bn(channels: Channels) -> InstantiableParams:
+    """ReLU, 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
+    return _sequence(_conv_1x1(channels, 1))
+
+
+def conv_bn(channels: Channels) -> InstantiableParams:
+    """1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
+    return _sequence(_conv_and_norm(channels))
+
+
+def _sequence(layers: Layers) -> InstantiableParams:
+    return SequentialLayer.Params().Set(sub=layers)
+
+
+def _conv_and_norm(
+    channels: Channels, window: Size = (1, 1), stride: Size = (1, 1)
+) -> Layers:
+    conv = Conv2DLayer.Params().Set(
+        filter_shape=[*window, channels.num_in, channels.num_filters],
+        filter_stride=list(stride),
+    )
+    return [conv, _norm(channels)]
+
+
+def _relu_conv_norm(
+    channels: Channels, window: Size = (1, 1), stride: Size = (1, 1)
+) -> Layers:
+    return [_relu(), *_conv_and_norm(channels, window, stride)]
+
+
+def _relu() -> InstantiableParams:
+    return ActivationLayer.Params().Set(activation="RELU")
+
+
+def _norm(channels: Channels) -> InstantiableParams:
+    return channels.norm_tpl.Copy().Set(dim=channels.num_filters)
+
+
+def _conv_1x1(channels: Channels, stride: int) -> Layers:
+    return _relu_conv_norm(channels, stride=(stride, stride))
+
+
+def _none(channels: Channels, stride: int) -> Layers:
+    if stride == 1 and channels.num_in == channels.num_filters:
+        return []
+    return _conv_1x1(channels, stride)
+
+
+def _conv_3x3(channels: Channels, stride: int) -> Layers:
+    return _bottleneck(channels, [((3, 3), (stride, stride))])
+
+
+def _conv_1x7_7x1(channels: Channels, stride: int) -> Layers:
+    return _bottleneck(channels, [((1, 7), (1, stride)), ((7, 1), (stride, 1))])
+
+
+def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
+    """1x1 down, the (window, stride) convolutions in the middle, 1x1 up.
+
+    Of fewer than four filters there is no fourth: the middle stands alone.
+    """
+    inner = channels.num_filters // _BOTTLENECK
+    if inner < 1:
+        return _chain(channels, middle)
+    narrow = channels._replace(num_filters=inner)
+    down = _relu_conv_norm(narrow)
+    up = _relu_conv_norm(channels._replace(num_in=inner))
+    return [*down, *_chain(narrow._replace(num_in=inner), middle), *up]
+
+
+def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
+    """Convolutions in turn, of which the first takes the channels that come in."""
+    layers: Layers = []
+    for window, stride in windows:
+        layers += _relu_conv_norm(channels, window, stride)
+        channels = channels._replace(num_in=channels.num_filters)
+    return layers
+
+
+def _separable(window: int) -> Callable[[Channels, int], Layers]:
+    """Two separable convolutions, the first of which has the stride."""
+
+    def make(channels: Channels, stride: int) -> Layers:
+        layers = []
+        for num_in, each in ((channels.num_in, stride), (channels.num_filters, 1)):
+            conv = SeparableConv2DLayer.Params().Set(
+                filter_shape=[window, window, num_in, channels.num_filters],
+                filter_stride=[each, each],
+            )
+            layers += [_relu(), conv, _norm(channels)]
+        return layers
+
+    return make
+
+
+def _pool(pooling_type: str, window: int) -> Callable[[Channels, int], Layers]:
+    def make(channels: Channels, stride: int) -> Layers:
+        pool = PoolingLayer.Params().Set(
+            pooling_type=pooling_type,
+            window_shape=[window, window],
+            window_stride=[stride, stride],
+        )
+        if channels.num_in == channels.num_filters:
+            return [pool]
+        return [pool, *_conv_and_norm(channels)]
+
+    return make
+
+
+_OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
+    _IDENTITY: _none,
+    "1x1": _conv_1x1,
+    "3x3": _conv_3x3,
+    "1x7_7x1": _conv_1x7_7x1,
+    "separable_3x3_2": _separable(3),
+    "separable_5x5_2": _separable(5),
+    "separable_7x7_2": _separable(7),
+    # Its name says dilated by 2; the code that reached the published results was not.
+    "dil_2_separable_5x5_2": _separable(5),
+    "avg_pool_3x3": _pool("AVG", 3),
+    "max_pool_2x2": _pool("MAX", 2),
+    "max_pool_3x3": _pool("MAX", 3),
+}

@@ -1,0 +1,115 @@
+"""What registered AmoebaNets have in common: constants that say all, and the task."""
+
+from __future__ import annotations
+
+import math
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.transforms.recipes import Recipe
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.drop_path import DropPathLayer
+from lingvo_pipe.layers.weight_init import WeightInit
+from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
+from lingvo_pipe.models.amoebanet.network import amoebanet
+from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+
+# slim's variance_scaling_initializer: variance 2 / fan, 1.3 for what is cut off.
+_FIRST_VALUES = WeightInit.TruncatedGaussianSqrtFanOut(scale=math.sqrt(1.3 * 2.0))
+
+
+class AmoebaNetModel(SingleTaskModelParams):
+    """An AmoebaNet with auxiliary head and drop-path on a data set of images."""
+
+    DATASET: str
+    TEST_SPLIT = "test"
+    NUM_TRAIN_EXAMPLES: int
+    NUM_CLASSES: int
+    IMAGE_SIZE: int
+
+    GENOTYPE: str
+    NUM_CELLS = 18
+    NUM_FILTERS: int
+    SMALL_IMAGES = False
+
+    KEEP_FEATURES = 0.5
+    KEEP_PATH = 0.7
+    AUXILIARY_WEIGHT = 0.4
+    LABEL_SMOOTHING = 0.0
+    NORM_DECAY: float
+    NORM_EPSILON: float
+
+    SPLITS = 1
+    NUM_MICRO_BATCHES = 1
+    BATCH_SIZE: int
+    NUM_EPOCHS: int
+
+    def Train(self) -> InstantiableParams:
+        """The training images."""
+        return self._Input("train")
+
+    def Test(self) -> InstantiableParams:
+        """The images that the published accuracies are of."""
+        return self._Input(self.TEST_SPLIT)
+
+    def Task(self) -> InstantiableParams:
+        """The network, and how it is trained."""
+        p = ImageClassifier.Params().Set(
+            label_smoothing=self.LABEL_SMOOTHING,
+            feed_targets=True,
+            params_init=_FIRST_VALUES.Copy(),
+        )
+        p.pipeline.Set(
+            cell_tpl=self._Cells(),
+            splits=self.SPLITS,
+            num_micro_batches=self.NUM_MICRO_BATCHES,
+        )
+        p.train.max_steps = self._Steps(self.NUM_EPOCHS)
+        self._SetLearner(p.train)
+        return p
+
+    def _Input(self, split: str) -> InstantiableParams:
+        return ImageClassificationInput.Params().Set(
+            dataset=self.DATASET,
+            split=split,
+            batch_size=self.BATCH_SIZE,
+            **self._Transforms(),
+        )
+
+    def _Transforms(self) -> Recipe:
+        """What is done to each image, in training and in evaluation."""
+        raise NotImplementedError(f"{type(self).__name__}._Transforms")
+
+    def _SetLearner(self, train: Params) -> None:
+        """Sets optimizer, learning rate and what else there is of them."""
+        raise NotImplementedError(f"{type(self).__name__}._SetLearner")
+
+    def _Steps(self, num_epochs: float) -> int:
+        """How many training steps so many epochs are."""
+        return round(num_epochs * self.NUM_TRAIN_EXAMPLES / self.BATCH_SIZE)
+
+    def _Cells(self) -> list[InstantiableParams]:
+        drop_path = DropPathLayer.Params().Set(
+            keep_prob=self.KEEP_PATH, num_steps=self._Steps(self.NUM_EPOCHS)
+        )
+        auxiliary = SideClassifierLayer.Params().Set(
+            classifier=AuxiliaryHeadLayer.Params(),
+            loss_weight=self.AUXILIARY_WEIGHT,
+            label_smoothing=self.LABEL_SMOOTHING,
+        )
+        return amoebanet(
+            genotype=self.GENOTYPE,
+            num_cells=self.NUM_CELLS,
+            num_filters=self.NUM_FILTERS,
+            num_classes=self.NUM_CLASSES,
+            small_images=self.SMALL_IMAGES,
+            keep_prob=self.KEEP_FEATURES,
+            norm_tpl=BatchNormLayer.Params().Set(
+                decay=self.NORM_DECAY, epsilon=self.NORM_EPSILON
+            ),
+            drop_path_tpl=drop_path if self.KEEP_PATH < 1.0 else None,
+            auxiliary_tpl=auxiliary,
+            image_shape=[self.IMAGE_SIZE, self.IMAGE_SIZE],
+        )

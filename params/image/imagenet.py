@@ -1,0 +1,143 @@
+"""AmoebaNets on ImageNet: those of GPipe (1811.06965) and of Real et al. (1802.01548).
+
+`AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters. Trained as in
+the public implementation (tensorflow/tpu, models/official/amoeba_net), its learning
+rate in proportion to the batch.
+"""
+
+from __future__ import annotations
+
+import model_registry
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
+from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from params.image.amoebanet_model import AmoebaNetModel
+
+
+class AmoebaNetImageNet(AmoebaNetModel):
+    """An AmoebaNet on the 1.28 million images of 2012."""
+
+    DATASET = "imagenet2012"
+    TEST_SPLIT = "validation"  # Labels of the test images are not public.
+    NUM_TRAIN_EXAMPLES = 1_281_167
+    # The data set has 1000; published sizes are with one more, for the background.
+    NUM_CLASSES = 1001
+    IMAGE_SIZE = 224
+
+    LABEL_SMOOTHING = 0.1
+    NORM_DECAY = 0.9997
+    NORM_EPSILON = 1e-3
+
+    NUM_MICRO_BATCHES = 32
+    BATCH_SIZE = 128
+    NUM_EPOCHS = 100
+
+    def _Transforms(self) -> Recipe:
+        return imagenet(self.IMAGE_SIZE)
+
+    def _SetLearner(self, train: Params) -> None:
+        decay = ScheduleParams(
+            "ExponentialDecay",
+            decay_steps=self._Steps(2.4),
+            decay_rate=0.97,
+            staircase=True,
+        )
+        warm = ScheduleParams(
+            "LinearWarmup", warmup_steps=self._Steps(3), schedule=decay
+        )
+        train.Set(
+            learning_rate=0.015 * self.BATCH_SIZE / 32,
+            lr_schedule=ScheduleParams("Floor", fraction=1e-4, schedule=warm),
+            optimizer=OptimizerParams(
+                "RMSpropFromOnes", rho=0.9, momentum=0.9, epsilon=1.0
+            ),
+            clip_gradient_norm_to_value=10.0,
+            l2_regularizer_weight=4e-5,
+            l2_regularizer_scales=[("/(b|beta|gamma)$", 0.0)],
+            ema_decay=0.9999,
+            ema_decay_moving_vars=True,
+        )
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetB557M(AmoebaNetImageNet):
+    """GPipe's table 4: 557 million parameters, images of 480 x 480, four stages."""
+
+    GENOTYPE = "B"
+    NUM_FILTERS = 512
+    IMAGE_SIZE = 480
+    SPLITS = 4
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetA_18_190(AmoebaNetImageNet):
+    """86.7 million parameters, images of 331 x 331."""
+
+    GENOTYPE = "A"
+    NUM_FILTERS = 190
+    IMAGE_SIZE = 331
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetC_18_228(AmoebaNetImageNet):
+    """155.3 million parameters, images of 331 x 331."""
+
+    GENOTYPE = "C"
+    NUM_FILTERS = 228
+    IMAGE_SIZE = 331
+
+
+class AmoebaNetD(AmoebaNetImageNet):
+    """One of GPipe's tables 1 and 2; of drop-path the public defaults have none."""
+
+    GENOTYPE = "D"
+    KEEP_PATH = 1.0
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetD_18_208(AmoebaNetD):
+    """GPipe's table 1, without a pipeline: 82 million parameters."""
+
+    NUM_FILTERS = 208
+    NUM_MICRO_BATCHES = 1
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetD_18_416(AmoebaNetD):
+    """GPipe's table 1, one stage: 318 million parameters."""
+
+    NUM_FILTERS = 416
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetD_18_544(AmoebaNetD):
+    """GPipe's table 1, two stages: 542 million parameters."""
+
+    NUM_FILTERS = 544
+    SPLITS = 2
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetD_36_544(AmoebaNetD):
+    """GPipe's table 1, four stages: 1.05 billion parameters."""
+
+    NUM_CELLS = 36
+    NUM_FILTERS = 544
+    SPLITS = 4
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetD_72_512(AmoebaNetD):
+    """GPipe's table 1, eight stages: 1.8 billion parameters."""
+
+    NUM_CELLS = 72
+    NUM_FILTERS = 512
+    SPLITS = 8
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetD_18_256(AmoebaNetD):
+    """GPipe's table 2, whose speed was measured with two, four and eight stages."""
+
+    NUM_FILTERS = 256
+    SPLITS = 8

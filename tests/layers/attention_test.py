@@ -1,0 +1,147 @@
+"""Multi-head attention against the textbook, in numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
+from lingvo_pipe.layers.attention_mask import not_later
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_init import WeightInit
+
+DIM, NUM_HEADS, DIM_PER_HEAD = 6, 3, 4
+
+
+def attention(**params: Any) -> Any:
+    p = MultiHeadAttentionLayer.Params().Set(
+        name="attention",
+        dim=DIM,
+        num_heads=NUM_HEADS,
+        dim_per_head=DIM_PER_HEAD,
+        dtype=tf.float64,
+        params_init=WeightInit.Gaussian(0.7),
+    )
+    layer = p.Set(**params).Instantiate()
+    for i, (path, variable) in enumerate(layer.VariablePaths().items()):
+        if path.endswith("/b"):
+            variable.assign(tf.cast(draw(variable.shape, 50 + i), variable.dtype))
+    return layer
+
+
+def draw(shape: Any, seed: int) -> tf.Tensor:
+    return tf.random.stateless_normal(shape, [seed, 1], dtype=tf.float64)
+
+
+def textbook(layer: Any, x: Any, memory: Any, mask: np.ndarray) -> np.ndarray:
+    """One head, one example and one query at a time."""
+    weights = {
+        path.removeprefix("attention/"): v.numpy()
+        for path, v in layer.VariablePaths().items()
+    }
+
+    def dense(name: str, y: np.ndarray) -> np.ndarray:
+        return y @ weights[f"{name}/w"] + weights.get(f"{name}/b", 0.0)
+
+    found = np.zeros([*x.shape[:2], NUM_HEADS * DIM_PER_HEAD])
+    for b, t in np.ndindex(*x.shape[:2]):
+        query, key = dense("query", x[b, t]), dense("key", memory[b])
+        value = dense("value", memory[b])
+        for n in range(NUM_HEADS):
+            own = slice(n * DIM_PER_HEAD, (n + 1) * DIM_PER_HEAD)
+            logits = key[:, own] @ query[own] / np.sqrt(DIM_PER_HEAD)
+            shares = np.exp(logits) * mask[b, t]
+            found[b, t, own] = shares / shares.sum() @ value[:, own]
+    return dense("output", found)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("num_keys", [None, 7])
+def test_it_is_the_textbooks(has_bias: bool, num_keys: int | None) -> None:
+    layer = attention(has_bias=has_bias)
+    x = draw([2, 5, DIM], 1)
+    memory = None if num_keys is None else draw([2, num_keys, DIM], 2)
+    remembered = (x if memory is None else memory).numpy()
+    mask = np.random.default_rng(3).random([2, 5, remembered.shape[1]]) < 0.6
+    mask[:, :, 0] = True
+    for given, used in ((None, np.ones_like(mask)), (mask[:, None], mask)):
+        got = layer.FProp(layer.theta, x, memory, given)
+        want = textbook(layer, x.numpy(), remembered, used)
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+def test_parameters_are_four_matrices_and_biases() -> None:
+    shapes = {path: tuple(v.shape) for path, v in attention().VariablePaths().items()}
+    inner = NUM_HEADS * DIM_PER_HEAD
+    assert shapes == {
+        **{f"attention/{n}/w": (DIM, inner) for n in ("query", "key", "value")},
+        **{f"attention/{n}/b": (inner,) for n in ("query", "key", "value")},
+        "attention/output/w": (inner, DIM),
+        "attention/output/b": (DIM,),
+    }
+
+
+def test_what_is_not_seen_does_not_matter() -> None:
+    layer, x = attention(), draw([2, 5, DIM], 1)
+    changed = tf.concat([x[:, :3], draw([2, 2, DIM], 9) * 100.0], 1)
+    before, after = (
+        layer.FProp(layer.theta, y, None, not_later(5)) for y in (x, changed)
+    )
+    np.testing.assert_array_equal(before[:, :3], after[:, :3])
+    assert np.all(np.any(before[:, 3:] != after[:, 3:], -1))
+
+
+def test_a_query_that_sees_nothing_has_numbers_all_the_same() -> None:
+    layer, x = attention(dtype=tf.float32), tf.cast(draw([2, 5, DIM], 1), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer.FProp(layer.theta, x, None, np.zeros([2, 1, 5, 5], bool))
+    assert np.all(np.isfinite(y))
+    assert np.all(np.isfinite(tape.gradient(y, x)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_no_number_in_one_example_is_not_spread(value: float) -> None:
+    layer, x = attention(), draw([3, 4, DIM], 1).numpy()
+    mask = np.ones([3, 1, 4, 4], bool)
+    want = layer.FProp(layer.theta, tf.constant(x), None, mask)
+    x[1, 2, 0] = value
+    got = layer.FProp(layer.theta, tf.constant(x), None, mask)
+    np.testing.assert_array_equal(got[::2], want[::2])
+    assert not np.any(np.isfinite(got[1]))
+
+
+@pytest.mark.parametrize("room", [5, 8])
+def test_step_by_step_is_all_at_once(room: int) -> None:
+    layer, x = attention(), draw([2, 5, DIM], 1)
+    want = layer.FProp(layer.theta, x, None, not_later(5))
+    states = layer.InitStates(2, room)
+    specs = states.Transform(lambda s: (s.shape, s.dtype))
+    step = tf.function(layer.ExtendStep, autograph=False)
+    for t in range(5):
+        got, states = step(layer.theta, x[:, t : t + 1], states, tf.constant(t))
+        np.testing.assert_allclose(got[:, 0], want[:, t], rtol=1e-10, atol=1e-12)
+        assert states.Transform(lambda s: (s.shape, s.dtype)) == specs
+
+
+def test_a_step_without_room_is_an_error() -> None:
+    layer, x = attention(), draw([2, 1, DIM], 1)
+    step = tf.function(layer.ExtendStep, autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="attention has room for"):
+        step(layer.theta, x, layer.InitStates(2, 3), tf.constant(3))
+
+
+def test_dropout_is_on_the_shares_of_keys() -> None:
+    """A query that sees itself alone sees twice itself or nothing."""
+    layer = attention(keep_prob=0.5, has_bias=False, num_heads=1)
+    x, mask = draw([4, 5, DIM], 1), tf.eye(5) > 0
+    with ForwardContext(do_eval=True):
+        whole = layer.FProp(layer.theta, x, None, mask)
+    with ForwardContext(step=1, first_example=0):
+        dropped = layer.FProp(layer.theta, x, None, mask)
+    is_kept = np.any(dropped, -1, keepdims=True)
+    np.testing.assert_allclose(dropped, 2.0 * whole * is_kept, rtol=1e-12)
+    assert 0.2 < is_kept.mean() < 0.8

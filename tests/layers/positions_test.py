@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.positions import sinusoidal_positions
+
+
+def test_channels_are_waves_of_the_papers_lengths() -> None:
+    got = sinusoidal_positions(tf.range(50)[tf.newaxis], 6, tf.float64).numpy()[0]
+    for pos, i in np.ndindex(50, 3):
+        angle = pos / 10000 ** (2 * i / 6)
+        want = [np.sin(angle), np.cos(angle)]
+        np.testing.assert_allclose(got[pos, 2 * i : 2 * i + 2], want, atol=1e-12)
+
+
+def test_each_packed_sentence_has_positions_of_its_own() -> None:
+    packed = sinusoidal_positions(tf.constant([[0, 1, 2, 0, 1]]), 4)[0]
+    np.testing.assert_array_equal(packed[:2], packed[3:])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(tf.float32, 1e-3), (tf.bfloat16, 0.01)]
+)
+def test_narrow_numbers_are_rounded_at_the_end(
+    dtype: tf.DType, tolerance: float
+) -> None:
+    positions = tf.constant([[0, 1, 255, 257, 4095]])
+    got = sinusoidal_positions(positions, 8, dtype)
+    want = sinusoidal_positions(positions, 8, tf.float64)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(tf.cast(got, tf.float64), want, atol=tolerance)
+
+
+def test_an_odd_number_of_channels_is_refused() -> None:
+    with pytest.raises(ValueError, match="an even number of channels; got 5"):
+        sinusoidal_positions(tf.zeros([1, 3], tf.int32), 5)

@@ -1,0 +1,169 @@
+"""The list of layers: their order, their shapes and their costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.drop_path import DropPathLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.model_size import layer_sizes, parameter_counts
+from lingvo_pipe.layers.sequential import SequentialLayer, as_args
+from lingvo_pipe.models.amoebanet.cell import AmoebaCell
+from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
+from lingvo_pipe.models.amoebanet.network import amoebanet
+from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+
+
+def _auxiliary(**params: Any) -> InstantiableParams:
+    return SideClassifierLayer.Params().Set(
+        classifier=AuxiliaryHeadLayer.Params().Set(**params), loss_weight=0.4
+    )
+
+
+def test_there_are_24_layers_for_18_cells() -> None:
+    names = [p.name for p in amoebanet("D", 18, 8, 10)]
+    assert len(names) == 24
+    assert [n for n in names if n.startswith("reduction")] == [
+        "reduction_6",
+        "reduction_12",
+    ]
+
+
+@pytest.mark.parametrize("num_cells", [3, 9, 18])
+def test_the_auxiliary_head_follows_two_thirds_of_the_cells(num_cells: int) -> None:
+    with_head = amoebanet(
+        "D", num_cells, 8, 10, auxiliary_tpl=_auxiliary(), image_shape=[96, 96]
+    )
+    names = [p.name for p in with_head]
+    place = names.index("auxiliary_head")
+    assert names[place - 1] == f"cell_{2 * num_cells // 3 - 1}"
+    assert names[place + 1] == f"reduction_{2 * num_cells // 3}"
+    del with_head[place]
+    assert with_head == amoebanet("D", num_cells, 8, 10)
+
+
+@pytest.mark.parametrize(
+    ("image", "small_images", "place"),
+    # After VALID 3x3/2 and three halvings, or after one; the pool is VALID 5x5/3.
+    [(299, False, 5), (224, False, 4), (480, False, 9), (32, True, 4)],
+)
+def test_the_auxiliary_head_is_as_large_as_published(
+    image: int, small_images: bool, place: int
+) -> None:
+    layers = amoebanet(
+        "A",
+        18,
+        448,
+        1001,
+        small_images=small_images,
+        auxiliary_tpl=_auxiliary(),
+        image_shape=[image, image],
+    )
+    (head,) = [p for p in layers if p.name == "auxiliary_head"]
+    channels = 2 * 448 * 4
+    assert parameter_counts([head])[0] == sum(
+        [
+            channels * 51 + 2 * 51,
+            place * place * 51 * 307 + 2 * 307,
+            307 * 1001 + 1001,
+        ]
+    )
+
+
+def test_drop_path_grows_with_depth() -> None:
+    tpl = DropPathLayer.Params().Set(keep_prob=0.7, num_steps=100)
+    for small_images, num_others in ((False, 4), (True, 2)):
+        layers = amoebanet("A", 6, 8, 10, small_images=small_images, drop_path_tpl=tpl)
+        depths = [p.drop_path_tpl.depth for p in layers if p.cls is AmoebaCell]
+        num_cells = 6 + num_others
+        assert depths == [(i + 1) / num_cells for i in range(num_cells)]
+        kept = {p.drop_path_tpl.keep_prob for p in layers if p.cls is AmoebaCell}
+        assert kept == {0.7}
+    assert tpl.depth == 1.0
+
+
+@pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
+@pytest.mark.parametrize(("small_images", "size"), [(False, 97), (True, 8), (True, 9)])
+def test_shapes_fit_from_image_to_logits(
+    genotype: str, small_images: bool, size: int
+) -> None:
+    """Odd sizes and odd numbers of filters too; both outputs cross every boundary."""
+    params = amoebanet(
+        genotype, 3, 14, 7, num_image_channels=2, small_images=small_images
+    )
+    outputs: Any = (tf.random.stateless_normal([2, size, size, 2], [1, 2]),)
+    shapes: Any = ((2, size, size, 2),)
+    layers = SequentialLayer.Params().Set(name="net", sub=params).Instantiate().sub
+    with ForwardContext(do_eval=True):
+        for p, layer in zip(params, layers, strict=True):
+            outputs = as_args(layer.FProp(layer.theta, *outputs))
+            shapes = p.cls.FPropMeta(p, *shapes).out_shapes
+            found = tuple(None if x is None else tuple(x.shape) for x in outputs)
+            assert found == shapes
+            assert len(found) == (1 if p.name == "head" else 2)
+    assert shapes == ((2, 7),)
+    assert bool(tf.reduce_all(tf.math.is_finite(outputs[0])))
+
+
+@pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
+@pytest.mark.parametrize(("small_images", "size"), [(False, 224), (True, 32)])
+def test_costs_are_those_of_convolutions_and_little_more(
+    genotype: str, small_images: bool, size: int
+) -> None:
+    params = amoebanet(genotype, 3, 208, 1001, small_images=small_images)
+    sizes = layer_sizes(params, tf.TensorSpec([2, size, size, 3], tf.float32))
+    costs = cell_costs(params, (2, size, size, 3)).flops
+    for p, (_, multiply_adds), flops in zip(params, sizes, costs, strict=True):
+        assert 2 * multiply_adds < flops
+        assert flops < 2.4 * multiply_adds or p.name == "head"
+
+
+def test_labels_cross_up_to_the_auxiliary_head() -> None:
+    layers = amoebanet("D", 3, 8, 5, auxiliary_tpl=_auxiliary(), image_shape=[80, 80])
+    shapes: Any = ((2, 80, 80, 3), (2,), (2,))
+    num_outputs = {}
+    for p in layers:
+        meta = p.cls.FPropMeta(p, *shapes)
+        shapes = meta.out_shapes
+        num_outputs[p.name] = len(shapes)
+        assert meta.flops > 0
+    place = list(num_outputs).index("auxiliary_head")
+    assert list(num_outputs.values()) == [4] * place + [2] * 3 + [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("D", 4, 8, 10), "num_cells must be a positive multiple of 3; got 4"),
+        (("D", 0, 8, 10), "num_cells must be a positive multiple of 3; got 0"),
+        (("D", 3, 7, 10), "num_filters must be at least 8 with small_images=False"),
+        (("D", 3, 1, 10, 3, True), "at least 2 with small_images=True; got 1"),
+        (("E", 3, 8, 10), r"genotype must be one of \['A', 'B', 'C', 'D'\]; got 'E'"),
+    ],
+)
+def test_impossible_networks_are_refused(arguments: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        amoebanet(*arguments)
+
+
+@pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
+def test_the_narrowest_networks_can_be_built(genotype: str) -> None:
+    for num_filters, small_images in ((8, False), (2, True)):
+        layers = amoebanet(genotype, 3, num_filters, 2, small_images=small_images)
+        assert min(parameter_counts(layers)) > 0
+
+
+def test_auxiliary_heads_need_images_of_known_and_sufficient_size() -> None:
+    with pytest.raises(ValueError, match="State image_shape"):
+        amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary())
+    small = amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary(), image_shape=[64, 64])
+    with pytest.raises(ValueError, match="one of 5 does not into 4"):
+        parameter_counts(small)
+    fitting = _auxiliary(pool_window=3, pool_stride=2)
+    layers = amoebanet("D", 3, 8, 10, auxiliary_tpl=fitting, image_shape=[64, 64])
+    assert min(parameter_counts(layers)) > 0

@@ -1,0 +1,170 @@
+"""AmoebaNet in a pipeline with auxiliary head, drop-path and batch norm."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.drop_path import DropPathLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
+from lingvo_pipe.models.amoebanet.network import amoebanet
+from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.train_step import TrainStep
+
+AUXILIARY_WEIGHT = 0.4
+NUM_CLASSES = 3
+
+
+def _cells(keep_path: float) -> list[InstantiableParams]:
+    """Stem, two normal cells and a reduction cell between, both heads."""
+    head = AuxiliaryHeadLayer.Params().Set(pool_window=3, pool_stride=2, scale=0.05)
+    *cells, last = amoebanet(
+        genotype="B",
+        num_cells=3,
+        num_filters=4,
+        num_classes=NUM_CLASSES,
+        num_image_channels=1,
+        small_images=True,
+        norm_tpl=BatchNormLayer.Params().Set(decay=0.5),
+        drop_path_tpl=DropPathLayer.Params().Set(keep_prob=keep_path, num_steps=2),
+        auxiliary_tpl=SideClassifierLayer.Params().Set(
+            classifier=head, loss_weight=AUXILIARY_WEIGHT, label_smoothing=0.1
+        ),
+        image_shape=[8, 8],
+    )
+    return [*cells[:5], last.Set(num_in=cells[4].classifier.num_in)]
+
+
+def _task(keep_path: float = 0.6, **pipeline: Any) -> InstantiableParams:
+    p = ImageClassifier.Params().Set(
+        name="task", label_smoothing=0.1, feed_targets=True
+    )
+    p.pipeline.Set(cell_tpl=_cells(keep_path), **pipeline)
+    p.train.Set(
+        learning_rate=0.05,
+        optimizer=OptimizerParams("SGD", momentum=0.9, nesterov=True),
+    )
+    return p
+
+
+def _batch(batch_size: int, seed: int = 0) -> NestedMap:
+    def draw(shape: list[int], stream: int, **limits: Any) -> tf.Tensor:
+        return tf.random.stateless_uniform(shape, [seed, stream], **limits)
+
+    return NestedMap(
+        image=draw([batch_size, 8, 8, 1], 1),
+        label=draw([batch_size], 2, maxval=NUM_CLASSES, dtype=tf.int32),
+        weight=draw([batch_size], 3),
+    )
+
+
+@functools.cache
+def _trained(splits: int, schedule: str) -> dict[str, bytes]:
+    """All that three steps of training leave, by path."""
+    step = TrainStep(
+        _task(splits=splits, num_micro_batches=3, schedule=schedule).Instantiate()
+    )
+    for seed in range(3):
+        metrics = step(_batch(7, seed))
+        assert float(metrics.auxiliary_loss[0]) > 0.0
+    return {path: v.numpy().tobytes() for path, v in step.State().items()}
+
+
+@pytest.mark.parametrize(("splits", "schedule"), [(2, "zero_bubble"), (4, "1f1b")])
+def test_training_leaves_the_bytes_of_one_stage(splits: int, schedule: str) -> None:
+    want, found = _trained(1, "gpipe"), _trained(splits, schedule)
+    assert found.keys() == want.keys()
+    assert [path for path in want if found[path] != want[path]] == []
+
+
+def _gradients(task: Any, batch: NestedMap) -> dict[str, np.ndarray]:
+    with ForwardContext(step=tf.constant(1, tf.int64)):
+        tree = task.ComputeGradients(task.Values(), batch).gradients
+    paths = {v.ref(): path for path, v in task.VariablePaths().items()}
+    pairs = zip(tf.nest.flatten(task.vars), tf.nest.flatten(tree), strict=True)
+    return {paths[v.ref()]: g.numpy() for v, g in pairs if g is not None}
+
+
+def _plain_gradients(
+    task: Any, batch: NestedMap, auxiliary_share: float
+) -> dict[str, np.ndarray]:
+    """By a tape around the cells, of the loss and a share of the auxiliary one."""
+    trained = task.TrainedVariables()
+    step, first = tf.constant(1, tf.int64), tf.constant(0, tf.int64)
+    with ForwardContext(step=step, first_example=first) as context:
+        with tf.GradientTape() as tape:
+            outputs: Any = tuple(task.PipelineInputs(batch))
+            for cell in task.pipeline.cells:
+                outputs = cell.FProp(cell.theta, *as_args(outputs))
+            loss = task.ComputeLoss(outputs, task.LossTargets(batch)).loss[0]
+            mean = context.losses["auxiliary_loss"] / batch.label.shape[0]
+            loss += auxiliary_share * mean
+        found = tape.gradient(
+            loss, list(trained.values()), unconnected_gradients="zero"
+        )
+    return {
+        path: tf.convert_to_tensor(g).numpy()
+        for path, g in zip(trained, found, strict=True)
+    }
+
+
+def _largest_error(got: dict[str, Any], want: dict[str, Any]) -> float:
+    """In relation to the largest gradient of each variable, or of all if tiny."""
+    assert got.keys() == want.keys()
+    least = 1e-3 * max(np.abs(g).max() for g in want.values())
+    errors = [
+        np.abs(got[path] - g).max() / max(np.abs(g).max(), least)
+        for path, g in want.items()
+    ]
+    return float(max(errors))
+
+
+def test_gradients_are_of_both_losses() -> None:
+    """One micro-batch, for batch norm normalises by it."""
+    task, batch = _task(splits=2, num_micro_batches=1).Instantiate(), _batch(8)
+    got = _gradients(task, batch)
+    assert _largest_error(got, _plain_gradients(task, batch, 1.0)) < 1e-4
+    assert _largest_error(got, _plain_gradients(task, batch, 0.5)) > 1e-2
+    head = [np.any(g) for path, g in got.items() if "/auxiliary_head/" in path]
+    assert len(head) == 8
+    assert all(head)
+
+
+def test_evaluation_runs_without_the_auxiliary_head() -> None:
+    """Nor does it need labels."""
+    task, batch = _task(splits=2, num_micro_batches=2).Instantiate(), _batch(8)
+    with ForwardContext(do_eval=True):
+        metrics = task.ComputeMetrics(task.Values(), batch)
+        assert set(metrics) == {"loss", "accuracy"}
+        logits = task.ComputePredictions(task.theta, NestedMap(image=batch.image))
+        want = task.ComputeLoss(logits, task.LossTargets(batch)).loss[0]
+    np.testing.assert_allclose(metrics.loss[0], want, rtol=1e-6)
+
+
+def test_drop_path_grows_from_the_first_step() -> None:
+    """Of which it drops nothing yet."""
+
+    def features(keep_path: float, step: int) -> np.ndarray:
+        cells = _task(keep_path).Instantiate().pipeline.cells[:4]
+        outputs: Any = (_batch(8).image,)
+        with ForwardContext(step=tf.constant(step, tf.int64), first_example=0):
+            for cell in cells:
+                outputs = cell.FProp(cell.theta, *as_args(outputs))
+        return outputs[0].numpy()
+
+    without = features(1.0, 0)
+    np.testing.assert_array_equal(without, features(1.0, 1))
+    np.testing.assert_allclose(features(0.6, 0), without, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(features(0.6, 1), without)

@@ -1,0 +1,199 @@
+"""AmoebaNet against the published sizes, and counts made from the public code.
+
+Published are sizes without auxiliary head and with 1001 classes, the data set's and one
+for the background.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.model_size import LayerSize, layer_sizes, parameter_counts
+from lingvo_pipe.models.amoebanet.network import amoebanet
+from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+
+CLASSES = 1001
+
+# Genotype, cells, filters, parameters; what was published, and by how much that may
+# differ: by half of its last digit, or by more where the public code does not reach it.
+IMAGENET = [
+    ("A", 18, 190, 86_721_838, 86.7e6, 0.05e6),
+    ("A", 18, 448, 468_158_353, 469e6, 1.4e6),
+    ("A", 12, 50, 5_087_731, 5.1e6, 0.05e6),
+    ("B", 18, 512, 557_286_057, 557e6, 0.5e6),
+    ("B", 9, 62, 5_259_693, 5.3e6, 0.05e6),
+    ("C", 18, 228, 155_277_228, 155.3e6, 0.05e6),
+    ("C", 12, 50, 6_354_816, 6.4e6, 0.05e6),
+    ("C", 12, 44, 5_057_850, 5.1e6, 0.05e6),
+    ("D", 18, 208, 81_140_766, 82e6, 0.9e6),
+    ("D", 18, 416, 317_548_353, 318e6, 0.6e6),
+    ("D", 18, 544, 540_204_945, 542e6, 1.9e6),
+    ("D", 36, 544, 1_053_302_481, 1.05e9, 0.005e9),
+    ("D", 72, 512, 1_842_618_441, 1.8e9, 0.05e9),
+    # Whose sizes were not published.
+    ("D", 18, 256, 121_915_113, None, None),
+    ("D", 18, 128, 31_557_433, None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("genotype", "cells", "filters", "count", "published", "tolerance"), IMAGENET
+)
+def test_sizes_on_imagenet(
+    genotype: str,
+    cells: int,
+    filters: int,
+    count: int,
+    published: float | None,
+    tolerance: float | None,
+) -> None:
+    found = sum(parameter_counts(amoebanet(genotype, cells, filters, CLASSES)))
+    assert found == count
+    if published is not None and tolerance is not None:
+        assert abs(found - published) <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("genotype", "filters", "count"),
+    [
+        ("A", 32, 2_567_754),
+        ("A", 36, 3_218_266),
+        ("B", 36, 2_839_186),
+        ("B", 80, 13_716_250),
+        ("B", 128, 34_874_506),
+    ],
+)
+def test_sizes_on_cifar(genotype: str, filters: int, count: int) -> None:
+    """Published are 2.6M, 3.2M; 2.8M, 13.7M and 34.9M."""
+    layers = amoebanet(genotype, 18, filters, 10, small_images=True)
+    assert sum(parameter_counts(layers)) == count
+
+
+@pytest.mark.parametrize(
+    ("genotype", "cells", "filters", "count"),
+    [
+        ("A", 3, 16, 196_470),
+        ("B", 3, 16, 125_803),
+        ("C", 3, 16, 249_862),
+        ("D", 3, 16, 99_503),
+        ("A", 6, 32, 1_078_302),
+        ("B", 6, 32, 813_422),
+        ("C", 6, 32, 1_354_114),
+        ("D", 6, 32, 672_242),
+    ],
+)
+def test_sizes_with_ten_classes(
+    genotype: str, cells: int, filters: int, count: int
+) -> None:
+    assert sum(parameter_counts(amoebanet(genotype, cells, filters, 10))) == count
+
+
+def test_each_layer_has_its_share_of_parameters() -> None:
+    small = [928, 389, 672, 2320, 6736, 11552, 29216, 45120, 2570]
+    assert parameter_counts(amoebanet("D", 3, 16, 10)) == small
+    large = [
+        *(928, 97_824, 492_800),
+        *(2_519_040, 3_173_376, *[4_222_976] * 4),
+        10_638_336,
+        *(12_640_256, 14_737_408, *[16_834_560] * 4),
+        42_379_264,
+        *(50_446_336, 58_834_944, *[67_223_552] * 4),
+        8_201_193,
+    ]
+    assert parameter_counts(amoebanet("B", 18, 512, CLASSES)) == large
+
+
+def _sizes(genotype: str, cells: int, filters: int, image: int) -> list[LayerSize]:
+    layers = amoebanet(genotype, cells, filters, CLASSES)
+    return layer_sizes(layers, tf.TensorSpec([1, image, image, 3], tf.float32))
+
+
+@pytest.mark.parametrize(
+    ("genotype", "cells", "filters", "image", "multiply_adds"),
+    [
+        ("A", 18, 190, 331, 23.1e9),  # published
+        ("A", 18, 448, 299, 104e9),  # published
+        ("A", 12, 50, 224, 555e6),  # published
+        ("B", 18, 512, 480, 298.8e9),
+        ("B", 9, 62, 224, 555e6),  # published
+        ("C", 18, 228, 331, 41.13e9),  # 41 published
+        ("C", 12, 44, 224, 535e6),  # published
+        ("D", 18, 208, 224, 9.38e9),
+        ("D", 18, 416, 224, 37.4e9),
+        ("D", 18, 544, 224, 63.9e9),
+        ("D", 36, 544, 224, 121.3e9),
+    ],
+)
+def test_multiply_adds(
+    genotype: str, cells: int, filters: int, image: int, multiply_adds: float
+) -> None:
+    sizes = _sizes(genotype, cells, filters, image)
+    found = sum(size.multiply_adds for size in sizes)
+    assert found == pytest.approx(multiply_adds, rel=0.005)
+
+
+@pytest.fixture(scope="module")
+def sizes() -> list[LayerSize]:
+    """Of AmoebaNet-D (18, 256), which GPipe's table 2 measures."""
+    return _sizes("D", 18, 256, 224)
+
+
+@pytest.mark.parametrize(
+    ("num_stages", "by_work", "by_size", "bound"),
+    [
+        (2, [13, 11], [19, 5], 1.97),
+        (4, [8, 5, 5, 6], [16, 3, 2, 3], 3.83),
+        (8, [6, 2, 2, 3, 3, 2, 3, 3], [13, 4, 1, 1, 1, 1, 1, 2], 6.70),
+    ],
+)
+def test_work_and_size_are_balanced_by_different_splits(
+    sizes: list[LayerSize],
+    num_stages: int,
+    by_work: list[int],
+    by_size: list[int],
+    bound: float,
+) -> None:
+    work = [size.multiply_adds for size in sizes]
+    ends = balanced_ends(work, num_stages)
+    assert _lengths(ends) == by_work
+    assert _speed_up(work, ends) == pytest.approx(bound, abs=0.005)
+    parameters = [size.num_parameters for size in sizes]
+    assert _lengths(balanced_ends(parameters, num_stages)) == by_size
+
+
+@pytest.mark.parametrize(("num_stages", "bound"), [(2, 1.97), (4, 3.82), (8, 6.68)])
+def test_automatic_splits_reach_the_bounds(
+    sizes: list[LayerSize], num_stages: int, bound: float
+) -> None:
+    """They go by FPropMeta, which counts more than multiply-adds."""
+    costs = cell_costs(amoebanet("D", 18, 256, CLASSES), (1, 224, 224, 3))
+    ends = balanced_ends(costs.flops, num_stages, costs.handed_on)
+    work = [size.multiply_adds for size in sizes]
+    assert _speed_up(work, ends) >= bound
+    assert sum(costs.flops) == pytest.approx(2 * sum(work), rel=0.015)
+
+
+def test_late_layers_hold_most_parameters_and_do_little(sizes: list[LayerSize]) -> None:
+    late = sizes[-7:]
+    assert _share(late, sizes, "num_parameters") == pytest.approx(0.71, abs=0.005)
+    assert _share(late, sizes, "multiply_adds") == pytest.approx(0.28, abs=0.005)
+
+
+def _lengths(ends: Sequence[int]) -> list[int]:
+    return [end - start for start, end in itertools.pairwise([0, *ends])]
+
+
+def _speed_up(work: Sequence[int], ends: Sequence[int]) -> float:
+    stages = [sum(work[start:end]) for start, end in itertools.pairwise([0, *ends])]
+    return sum(work) / max(stages)
+
+
+def _share(part: Any, whole: Any, name: str) -> float:
+    total, some = (sum(getattr(size, name) for size in x) for x in (whole, part))
+    return some / total
