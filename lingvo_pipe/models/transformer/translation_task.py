@@ -1,0 +1,60 @@
+"""Translation: a target sentence from a source sentence.
+
+Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.softmax_cross_entropy import check_label_smoothing
+from lingvo_pipe.models.transformer.streams import as_stream
+from lingvo_pipe.models.transformer.token_loss import token_metrics
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.base_task import BaseTask
+
+
+class TranslationTask(BaseTask):
+    """Trains a pipeline from a source and a target to the target's next tokens.
+
+    Batches have `source` and `target`, each with `ids`, `segment_ids` and `segment_pos`
+    as of `streams`, `[B, S]` and `[B, T]`. The target's `ids` are what the decoder
+    reads, one token behind its `labels` `[B, T]`; `weights` `[B, T]` are 0 for padding.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Params: label smoothing."""
+        p = super().Params()
+        p.Define(
+            "label_smoothing", 0.1, "Share of the target spread over the vocabulary."
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        check_label_smoothing(self.params.label_smoothing)
+
+    def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
+        """The state of both streams, without hidden states."""
+        return [
+            NestedMap(
+                source=as_stream(input_batch.source),
+                target=as_stream(input_batch.target),
+            )
+        ]
+
+    def LossTargets(self, input_batch: NestedMap) -> NestedMap:
+        """The target's labels and weights."""
+        target = input_batch.target
+        return NestedMap(labels=target.labels, weights=target.weights)
+
+    def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
+        """`loss`, `log_pplx` and `accuracy` by token; smoothed in training only."""
+        return token_metrics(
+            predictions,
+            targets.labels,
+            targets.weights,
+            0.0 if self.do_eval else self.params.label_smoothing,
+        )

@@ -1,0 +1,91 @@
+"""Token by token, logits are those of all tokens at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.models.transformer.incremental import (
+    extend_step,
+    init_states,
+    run_source,
+)
+from lingvo_pipe.models.transformer.streams import as_stream
+from lingvo_pipe.nested_map import NestedMap
+from tests.models.transformer.small_models import (
+    alone,
+    language_model_task,
+    predicted,
+    sentences,
+    small_layer,
+    translation_batch,
+    translation_task,
+)
+
+NUM_STEPS, ROOM = 5, 7
+SOURCES, TARGETS = sentences([3, 5, 8]), sentences([NUM_STEPS] * 3, seed=2)
+
+
+def stepped(cells: Any, thetas: Any, state: NestedMap, ids: tf.Tensor) -> tf.Tensor:
+    """Logits of all steps, the states checked on the way."""
+    step = tf.function(
+        lambda ids, states, t: extend_step(cells, thetas, ids, states, t),
+        autograph=False,
+    )
+    states = init_states(cells, thetas, state, ids.shape[0], ROOM)
+    kinds = tf.nest.map_structure(lambda s: (s.shape, s.dtype), states)
+    found = []
+    for t in range(NUM_STEPS):
+        logits, states = step(ids[:, t], states, tf.constant(t))
+        assert tf.nest.map_structure(lambda s: (s.shape, s.dtype), states) == kinds
+        found.append(logits)
+    return tf.stack(found, 1)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(tf.float32, 1e-5), (tf.float64, 1e-12)]
+)
+def test_a_translation(norm_first: bool, dtype: tf.DType, tolerance: float) -> None:
+    p = translation_task(tied=True, layer_tpl=small_layer(norm_first=norm_first))
+    task = p.Set(dtype=dtype).Instantiate()
+    batch = translation_batch(alone(SOURCES), alone(TARGETS), 8, NUM_STEPS)
+    cells, thetas = task.pipeline.cells, task.theta.pipeline.cells
+    with ForwardContext(do_eval=True):
+        want = task.ComputePredictions(task.theta, batch)
+        source = run_source(cells, thetas, as_stream(batch.source))
+        got = stepped(cells, thetas, source, batch.target.ids)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+def test_a_text() -> None:
+    task = language_model_task().Set(dtype=tf.float64).Instantiate()
+    batch = predicted(alone(TARGETS), NUM_STEPS).Transform(tf.constant)
+    with ForwardContext(do_eval=True):
+        want = task.ComputePredictions(task.theta, batch)
+        got = stepped(
+            task.pipeline.cells, task.theta.pipeline.cells, NestedMap(), batch.ids
+        )
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_hypotheses_are_rows() -> None:
+    """Rows of the states that are gathered go on as those they were gathered from."""
+    task = translation_task().Instantiate()
+    cells, thetas = task.pipeline.cells, task.theta.pipeline.cells
+    batch = translation_batch(alone(SOURCES), alone(TARGETS), 8, NUM_STEPS)
+    chosen, second = [2, 2, 0], batch.target.ids[:, 1]
+    with ForwardContext(do_eval=True):
+        source = run_source(cells, thetas, as_stream(batch.source))
+        states = init_states(cells, thetas, source, 3, ROOM)
+        first = batch.target.ids[:, 0]
+        _, states = extend_step(cells, thetas, first, states, tf.constant(0))
+        want, _ = extend_step(cells, thetas, second, states, tf.constant(1))
+        gathered = tf.nest.map_structure(lambda s: tf.gather(s, chosen), states)
+        ids = tf.gather(second, chosen)
+        got, _ = extend_step(cells, thetas, ids, gathered, tf.constant(1))
+    np.testing.assert_allclose(got, tf.gather(want, chosen), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.models.transformer.logits import LogitsLayer
+from lingvo_pipe.nested_map import NestedMap
+from tests.layers.graph_flops import graph_flops
+
+
+def logits_layer(**params: Any) -> Any:
+    p = LogitsLayer.Params().Set(name="logits", num_tokens=5, model_dim=4)
+    return p.Set(**params).Instantiate()
+
+
+def hidden(dtype: tf.DType = tf.float32) -> tf.Tensor:
+    return tf.cast(tf.random.stateless_normal([2, 3, 4], [1, 2]) * 3.0, dtype)
+
+
+def run(layer: Any, x: tf.Tensor) -> Any:
+    return layer.FProp(layer.theta, NestedMap(target=NestedMap(hidden=x)))
+
+
+def test_logits_are_products_with_the_rows_of_the_table() -> None:
+    layer = logits_layer(has_bias=True)
+    layer.vars.b.assign([1.0, -1.0, 2.0, 0.5, 0.0])
+    want = hidden().numpy() @ layer.vars.w.numpy().T + layer.vars.b.numpy()
+    np.testing.assert_allclose(run(layer, hidden()), want, rtol=1e-5)
+
+
+def test_soft_clipping_is_a_tanh_with_a_gradient_everywhere() -> None:
+    plain, layer = logits_layer(), logits_layer(logits_soft_max=1.5)
+    x = hidden()
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        clipped = run(layer, x)
+    whole = run(plain, x).numpy()
+    assert np.max(np.abs(whole)) > 3.0
+    np.testing.assert_allclose(clipped, 1.5 * np.tanh(whole / 1.5), rtol=1e-5)
+    slopes = 1.0 - np.tanh(whole / 1.5) ** 2
+    want = slopes @ layer.vars.w.numpy()
+    np.testing.assert_allclose(tape.gradient(clipped, x), want, rtol=1e-3, atol=1e-5)
+
+
+def test_hard_clipping_has_no_gradient_beyond() -> None:
+    plain, layer = logits_layer(), logits_layer(logits_abs_max=1.5)
+    x = hidden()
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        clipped = run(layer, x)
+    whole = run(plain, x).numpy()
+    np.testing.assert_allclose(clipped, np.clip(whole, -1.5, 1.5), rtol=1e-6)
+    want = (np.abs(whole) < 1.5) @ layer.vars.w.numpy()
+    np.testing.assert_allclose(tape.gradient(clipped, x), want, rtol=1e-4, atol=1e-6)
+
+
+def test_clipping_is_done_in_float32() -> None:
+    layer = logits_layer(
+        dtype=tf.float32, fprop_dtype=tf.bfloat16, logits_soft_max=200.0
+    )
+    plain = logits_layer(dtype=tf.float32, fprop_dtype=tf.bfloat16)
+    whole, clipped = run(plain, hidden()), run(layer, hidden())
+    assert whole.dtype == clipped.dtype == tf.float32
+    np.testing.assert_allclose(clipped, 200.0 * np.tanh(whole / 200.0), rtol=1e-6)
+    assert run(logits_layer(dtype=tf.float64), hidden()).dtype == tf.float64
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("soft", [None, 2.0])
+@pytest.mark.parametrize("hard", [None, 2.0])
+def test_it_costs_what_its_graph_does(
+    has_bias: bool, soft: float | None, hard: float | None
+) -> None:
+    layer = logits_layer(has_bias=has_bias, logits_soft_max=soft, logits_abs_max=hard)
+    function = tf.function(lambda x: run(layer, x), autograph=False)
+    graph = function.get_concrete_function(hidden()).graph
+    shapes = NestedMap(target=NestedMap(hidden=(2, 3, 4)))
+    meta = LogitsLayer.FPropMeta(layer.params, shapes)
+    assert meta.flops == graph_flops(graph)
+    assert meta.out_shapes == ((2, 3, 5),)
+
+
+@pytest.mark.parametrize("name", ["logits_soft_max", "logits_abs_max"])
+def test_a_threshold_must_be_positive(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be positive; logits has 0.0"):
+        logits_layer(**{name: 0.0})

@@ -1,0 +1,160 @@
+"""The published sizes, counted from Params alone."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.model_size import parameter_counts
+from lingvo_pipe.layers.weight_init import WeightInit
+from lingvo_pipe.models.transformer.network import (
+    language_model,
+    plain_layer,
+    tied_embeddings,
+    translation_model,
+)
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from tests.models.transformer.small_models import (
+    small_layer,
+    small_sizes,
+    translation_task,
+)
+
+
+def _num_parameters(layers: list[InstantiableParams]) -> int:
+    """Of a model with many layers alike, each kind counted once."""
+    kinds: dict[str, InstantiableParams] = {}
+    number: collections.Counter[str] = collections.Counter()
+    for p in layers:
+        nameless = p.Copy().Set(name="")
+        kind = nameless.ToText()
+        kinds[kind] = nameless
+        number[kind] += 1
+    assert len(kinds) <= 7
+    counts = parameter_counts(list(kinds.values()))
+    return sum(number[kind] * n for kind, n in zip(kinds, counts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "count"),
+    [
+        (3, 282_178_816),
+        (13, 785_761_536),
+        (24, 1_339_702_528),
+        (48, 2_548_301_056),
+        (103, 5_318_006_016),
+        (156, 7_986_994_432),
+        (415, 21_029_786_880),
+        (1663, 83_876_910_336),
+    ],
+)
+def test_language_models_have_the_published_sizes(num_layers: int, count: int) -> None:
+    """GPipe's table 1 has 282.2M, 785.8M, 5.3B, 21.0B and 83.9B."""
+    layers = language_model(num_layers)
+    assert len(layers) == num_layers + 2
+    assert _num_parameters(layers) == count
+
+
+def test_many_layers_are_counted_as_each_by_itself() -> None:
+    layers = language_model(13)
+    assert sum(parameter_counts(layers)) == _num_parameters(layers)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_tokens", "count", "published"),
+    [
+        ((6, 8192, 16), 64_000, 473_432_064, "473.4M"),
+        ((6, 8192, 16), 32_000, 375_128_064, "375.1M"),
+        ((12, 16384, 32), 64_000, 1_303_904_256, "1303.9M"),
+        ((24, 8192, 16), 64_000, 1_303_904_256, "1303.9M"),
+        ((32, 16384, 32), 64_000, 3_149_398_016, "3149.4M"),
+        ((64, 16384, 32), 64_000, 6_102_188_032, "6102.2M"),
+    ],
+)
+def test_translation_models_have_the_published_sizes(
+    sizes: tuple[int, int, int], num_tokens: int, count: int, published: str
+) -> None:
+    """GPipe's T(L, H, A): 12·1024·64·A + 4·1024·H for each L, and three tables."""
+    layers = translation_model(*sizes, num_tokens)
+    assert len(layers) == 2 * sizes[0] + 3
+    assert _num_parameters(layers) == count
+    assert f"{count / 1e6:.1f}M" == published
+
+
+def test_biases_and_norms_are_the_rest() -> None:
+    """4 + 8 biases of attention, 2 · 2 of feed-forward parts, 2 · 5 of norms."""
+    plain = _num_parameters(translation_model(6, 8192, 16, 64_000))
+    p = plain_layer()
+    p.attention_tpl.has_bias = p.feed_forward_tpl.has_bias = True
+    p.norm_tpl.has_scale = p.norm_tpl.has_bias = True
+    whole = _num_parameters(translation_model(6, 8192, 16, 64_000, layer_tpl=p))
+    assert whole - plain == 6 * ((12 + 2 + 10) * 1024 + 2 * 8192)
+
+
+def test_costs_are_mostly_products_with_weights_and_of_queries_with_keys() -> None:
+    """Per token 2 flops a weight, and 4 a channel of attention for each key."""
+    stream = NestedMap(ids=(8, 32), segment_ids=(8, 32), segment_pos=(8, 32))
+    layers = translation_model(2, 512, 4, 1000, model_dim=128)
+    costs = cell_costs(layers, NestedMap(source=stream, target=stream)).flops
+    weights = parameter_counts(layers)
+    weights[0] = weights[3] = 0  # embeddings are looked up
+    num_tokens, channels, num_keys = 8 * 32, 4 * 64, [0, 32, 32, 0, 64, 64, 0]
+    for cost, n, keys in zip(costs, weights, num_keys, strict=True):
+        products = num_tokens * (2 * n + 4 * channels * keys)
+        assert products <= cost <= 1.05 * products + 6 * num_tokens * 128
+
+
+def test_a_tied_table_is_one_variable() -> None:
+    task = translation_task(tied=True).Instantiate()
+    paths = list(task.VariablePaths())
+    tables = [path for path in paths if path.endswith(("embedding/w", "logits/w"))]
+    assert tables == ["task/pipeline/source_embedding/embedding/w"]
+    assert tied_embeddings(language_model(**small_sizes())) == {
+        "logits/w": "embedding/embedding/w"
+    }
+
+
+def test_the_feed_forward_parts_start_smaller_by_the_number_of_layers() -> None:
+    def first_values(num_layers: int, **layer: Any) -> dict[str, np.ndarray]:
+        sizes = small_sizes(num_layers=num_layers, layer_tpl=small_layer(**layer))
+        p = language_model(**sizes)[1].Set(name="layer")
+        return {k: v.numpy() for k, v in p.Instantiate().VariablePaths().items()}
+
+    one, four = first_values(1), first_values(4)
+    for path, value in four.items():
+        scaled = path.endswith(("expand/w", "contract/w"))
+        share = 0.25 if scaled else 1.0
+        np.testing.assert_allclose(value, share * one[path], rtol=1e-6, err_msg=path)
+    assert sum(path.endswith("w") for path in one) == 6
+
+
+def test_an_initial_rule_of_ones_own_is_kept() -> None:
+    layer = small_layer()
+    layer.feed_forward_tpl.params_init = WeightInit.Gaussian(0.5)
+    p = language_model(**small_sizes(layer_tpl=layer))[1]
+    assert p.feed_forward_tpl.params_init == WeightInit.Gaussian(0.5)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_last_layers_end_with_a_norm_where_norms_are_first(
+    norm_first: bool,
+) -> None:
+    sizes = small_sizes(layer_tpl=small_layer(norm_first=norm_first))
+    layers = translation_model(**sizes)
+    normed = [p.name for p in layers if _has_final_norm(p)]
+    assert normed == (["encoder_1", "decoder_1"] if norm_first else [])
+
+
+def _has_final_norm(p: InstantiableParams) -> bool:
+    return "final_norm_tpl" in p and p.final_norm_tpl is not None
+
+
+@pytest.mark.parametrize("make", [translation_model, language_model])
+def test_no_layers_are_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match="num_layers must be at least 1; got 0"):
+        make(**small_sizes(num_layers=0))
