@@ -10,6 +10,7 @@ from absl import flags
 
 import model_registry
 from lingvo_pipe import trainer
+from lingvo_pipe.input import prepare
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.trainer.command_line import CommandLine, saved_variables
 
@@ -34,7 +35,7 @@ def toy(
 
 
 def test_there_are_commands() -> None:
-    assert len(COMMANDS) == 3
+    assert len(COMMANDS) == 4
 
 
 def test_the_model_of_ones_own_learns(
@@ -69,8 +70,13 @@ def test_the_console_script_is_the_trainer() -> None:
     assert script in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_every_flag_that_is_named_exists() -> None:
-    named = set(re.findall(r"--(\w+)=?", README))
+def test_every_flag_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    (preparing,) = re.findall(r"^.*-m lingvo_pipe.input.prepare (.*)$", README, re.M)
+    with pytest.raises(SystemExit):
+        prepare.main(["--help"])
+    known = capsys.readouterr().out
+    assert all(flag in known for flag in re.findall(r"--\w+", preparing))
+    named = set(re.findall(r"--(\w+)=?", README.replace(preparing, "")))
     assert {"model", "logdir", "devices"} <= named
     ours = flags.FLAGS.flags_by_module_dict()[trainer.__name__]
     assert named <= {flag.name for flag in ours}
