@@ -19,6 +19,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.optional_nest import present
+from lingvo_pipe.pipeline.devices.stage_devices import identity_in_place
+
 
 def with_gradient(
     outputs: Sequence[tf.Tensor],
@@ -47,13 +50,50 @@ def with_gradient(
     @tf.custom_gradient
     def release(*args: tf.Tensor) -> Any:
         def grad(*output_gradients: tf.Tensor) -> list[Any]:
-            found[:] = gradients(list(output_gradients))
+            seeds = list(map(_stopped, output_gradients))
+            found[:] = _final(gradients(seeds), [*ties, *output_gradients])
             return [None] * len(outputs) + [tf.zeros([0]) for _ in ties]
 
         return [tf.identity(x) for x in args[: len(outputs)]], grad
 
     with tf.device(device):
         return list(release(*outputs, *ties))
+
+
+def _stopped(x: tf.Tensor) -> tf.Tensor:
+    with tf.device(x.device):
+        return tf.stop_gradient(x)
+
+
+def _final(
+    gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
+) -> list[list[Any]]:
+    """The gradients, of which no tape can take gradients in turn.
+
+    To a tape they would be constants: they came out of a run that none watched.
+
+    Args:
+        gradients: as of `with_gradient`.
+        sources: what they depend on, as a tape sees it.
+    """
+    flat = present(gradients)
+
+    @tf.custom_gradient
+    def final(*args: tf.Tensor) -> Any:
+        return [identity_in_place(x) for x in args[: len(flat)]], _refuse_second
+
+    remaining = iter(final(*flat, *sources))
+    return [
+        [None if x is None else next(remaining) for x in of_source]
+        for of_source in gradients
+    ]
+
+
+def _refuse_second(*unused: tf.Tensor) -> list[Any]:
+    raise ValueError(
+        "The gradient of a PipeliningLayer has no gradient: it comes from a run that "
+        "keeps nothing. A penalty on gradients needs the layers outside a pipeline."
+    )
 
 
 def _attach(

@@ -4,7 +4,7 @@
                 '--.--' '--.--' '.'
     devices      cpu:0   cpu:1  cpu:2
 
-Shapes: B examples in the mini-batch, the first dimension of every input and target; M
+Shapes: B examples in the mini-batch, dimension `batch_dim` of each input and target; M
 micro-batches of B / M examples each.
 """
 
@@ -28,6 +28,7 @@ from lingvo_pipe.pipeline.pipelining_params import (
     define_pipelining_params,
     make_layout,
 )
+from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.runs import Runs
 from lingvo_pipe.pipeline.schedules.check import check
@@ -63,6 +64,8 @@ class PipeliningLayer(BaseLayer):
                 p.cell_tpl,
                 [layout.devices[self.stage_of_cell(i)] for i in range(len(p.cell_tpl))],
             )
+        children = (*self.before, *self.cells)
+        check_not_nested(children, PipeliningLayer, self.path)
         plan = Plan(
             layers=self.cells,
             ends=layout.ends,

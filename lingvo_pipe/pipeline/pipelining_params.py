@@ -72,7 +72,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "stages_per_device",
         1,
-        "V: stage s is on device s modulo K. Above 1 with interleaved only.",
+        "V. Above 1 with interleaved, where stage s is on device s modulo K, or a .csv "
+        "file of K·V stages, which says itself where they are.",
     )
     p.Define(
         "recompute",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -41,6 +41,31 @@ def check_each_param(p: InstantiableParams, where: str) -> None:
                 f"{name} must be {rule.wanted}; that of {where} is {shown(value)}."
                 f"{hint} {rule.advice}"
             )
+
+
+def check_not_nested(layers: Iterable[BaseLayer], kind: type, where: str) -> None:
+    """Checks that no pipeline is in another.
+
+    Args:
+        layers: of a pipeline.
+        kind: what a pipeline is.
+        where: the pipeline's path.
+
+    Raises:
+        ValueError: naming those that are.
+    """
+    inner = [
+        f"{descendant.path} in {layer.path}"
+        for layer in layers
+        for descendant in layer.Descendants()
+        if isinstance(descendant, kind)
+    ]
+    if inner:
+        raise ValueError(
+            "A pipeline can't be a cell of another, nor in one, for a cell runs on one "
+            f"device; {where} has {', '.join(inner)}. List the inner pipeline's cells "
+            "in cell_tpl instead."
+        )
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, pack_present, present
+from lingvo_pipe.pipeline.devices.stage_devices import run_graphs_as_they_are
 from lingvo_pipe.pipeline.function_cache import FunctionCache
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
 from lingvo_pipe.pipeline.plan import Plan, by_stage
@@ -36,11 +37,9 @@ class Runs:
         Args:
             plan: of which all but the tables, the loss and what is wanted holds for
                 every run.
-
-        Raises:
-            ValueError: if there is a pipeline in a layer.
         """
-        _check_not_nested(plan)
+        # The same bytes for every number of stages need it, whoever made the devices.
+        run_graphs_as_they_are()
         self._plan = plan
         self.cache = FunctionCache(plan)
 
@@ -152,21 +151,6 @@ class Runs:
         sources = list(zip(self._plan.devices, map(present, stages), strict=True))
         sources.append((self._plan.devices[0], _real(present(arguments.inputs))))
         return with_gradient(results, self._plan.devices[-1], sources, gradients)
-
-
-def _check_not_nested(plan: Plan) -> None:
-    inner = [
-        f"{descendant.path} in {layer.path}"
-        for layer in plan.layers
-        for descendant in layer.Descendants()
-        if isinstance(descendant, type(layer.parent))
-    ]
-    if inner:
-        raise ValueError(
-            "A pipeline can't be a cell of another, nor in one, for a cell runs on one "
-            f"device; {plan.name} has {', '.join(inner)}. List the inner pipeline's "
-            "cells in cell_tpl instead."
-        )
 
 
 def _real(tensors: list[Any]) -> list[tf.Tensor]:

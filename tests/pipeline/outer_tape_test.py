@@ -68,3 +68,21 @@ def test_only_what_is_asked_for_is_differentiated() -> None:
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
         outputs = layer.FProp(layer.theta, *inputs)
     assert tape.gradient(outputs, one).shape == one.shape
+
+
+@pytest.mark.parametrize("of_inputs", [True, False])
+def test_a_gradient_of_a_gradient_is_refused(of_inputs: bool) -> None:
+    """Once a penalty on gradients silently had none."""
+    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 3, 2), image_batch(8)
+    weight = layer.vars.cells[0].sub[0].w
+    source = inputs[0] if of_inputs else weight
+    context = ForwardContext(step=tf.constant(0, tf.int64))
+    with context, tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            goal = tf.reduce_sum(layer.FProp(layer.theta, *inputs) ** 2)
+        penalty = tf.reduce_sum(inner.gradient(goal, source) ** 2)
+        total = goal + penalty
+    with pytest.raises(ValueError, match="gradient of a PipeliningLayer has no grad"):
+        outer.gradient(total, weight)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
@@ -56,6 +58,24 @@ def test_layers_with_other_functions_are_not_alike() -> None:
     for factor, cell in zip((2, 3, 5), layer.cells, strict=True):
         cell.AddFunction("scale", lambda x, factor=factor: factor * x)
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 30.0
+
+
+def _ten_times(x: tf.Tensor) -> tf.Tensor:
+    return 10.0 * x
+
+
+class SometimesScaleLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return self.fns.scale(x) if "scale" in self.fns else x + 1.0
+
+
+def test_layers_whose_parts_have_other_functions_are_not_alike() -> None:
+    """Once it counted which functions there are, and not whose."""
+    parts = [SometimesScaleLayer.Params()] * 2
+    layer = pipeline([SequentialLayer.Params().Set(sub=parts)] * 2, 2, 2)
+    for index, cell in enumerate(layer.cells):
+        cell.sub[index].AddFunction("scale", _ten_times)
+    assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 120.0
 
 
 class FailingLayer(BaseLayer):
@@ -153,3 +173,11 @@ def test_gradients_may_be_taken_in_evaluation() -> None:
     weight = layer.vars.cells[0].sub[0].w
     want = tape.gradient(loss, weight)
     np.testing.assert_allclose(result.gradients.cells[0].sub[0].w, want, atol=1e-6)
+
+
+def test_a_device_without_operations_is_refused() -> None:
+    layer = pipeline(state_cells(), 2, 2)
+    idle = gpipe(2, 2)
+    idle = dataclasses.replace(idle, columns=(*idle.columns, ()))
+    with pytest.raises(ValueError, match=r"operations; .* devices \[2\] have none"):
+        gradients(layer, state_batch(4), schedule=idle)

@@ -160,6 +160,14 @@ def test_a_new_loss_function_in_each_call_is_warned_of(
     assert said[0].startswith("pipe was built for 8 combinations")
 
 
+def test_graphs_run_as_they_are_wherever_devices_came_from() -> None:
+    """Once only initialize_devices switched the graph optimizer off."""
+    options = tf.config.optimizer
+    options.set_experimental_options({"disable_meta_optimizer": False})
+    _layer(1)
+    assert options.get_experimental_options()["disable_meta_optimizer"]
+
+
 def test_runs_of_each_kind_keep_to_themselves() -> None:
     """Forward or training, of an evaluation or not, in any order: as if alone."""
 
@@ -224,6 +232,9 @@ def test_a_pipeline_in_a_cell_is_refused(cell: Callable, words: str) -> None:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
     with pytest.raises(ValueError, match=f"can't be a cell of another.*{words}"):
         pipeline([dense, cell()], 2, 2)
+    words = words.replace("cells_1", "before_0")
+    with pytest.raises(ValueError, match=f"can't be a cell of another.*{words}"):
+        pipeline([dense, dense.Copy()], 2, 2, before_tpl=[cell()])
 
 
 def test_no_iteration_ends_before_its_messages_are_sent() -> None:

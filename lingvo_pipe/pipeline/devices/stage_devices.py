@@ -37,8 +37,7 @@ def initialize_devices(
 
     Operations get one thread each, for the parallelism is that between the devices,
     and results then do not depend on the number of cores. The graph optimizer is
-    switched off: it rewrites sums differently for each number of stages, which costs
-    the last bit.
+    switched off; see `run_graphs_as_they_are`.
 
     Args:
         wanted: as from `parse_devices`; a number means so many GPUs if the machine has
@@ -103,6 +102,14 @@ def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
     return full
 
 
+def run_graphs_as_they_are() -> None:
+    """Switches TensorFlow's graph optimizer off in this process.
+
+    It rewrites sums differently for each number of stages, which costs the last bit.
+    """
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 def must_compile(device: str) -> bool:
     """Whether a device runs only what XLA has compiled."""
     return device_name(device).kind == "TPU"
@@ -112,6 +119,12 @@ def loop_device(device: str) -> str:
     """Where the loop of a stage on `device` runs: there, or on its host."""
     name = device_name(device)
     return (name.host if must_compile(device) else name).full
+
+
+def identity_in_place(x: tf.Tensor) -> tf.Tensor:
+    """The tensor once more, on the device where it is."""
+    with tf.device(x.device):
+        return tf.identity(x)
 
 
 def _check_tasks(names: Sequence[DeviceName], workers: Sequence[str]) -> None:
@@ -185,7 +198,7 @@ def _set_options(local: Sequence[DeviceName]) -> None:
     num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, len(local)))
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    run_graphs_as_they_are()
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus

@@ -18,10 +18,7 @@ def total_specs(weights: Sequence[Any]) -> list[tf.TensorSpec]:
 
     In 16 bits a sum over many micro-batches would stop growing.
     """
-    return [
-        tf.TensorSpec([1, *w.shape], w.dtype if w.dtype.size > 2 else tf.float32)
-        for w in weights
-    ]
+    return [tf.TensorSpec([1, *w.shape], _wide(w.dtype)) for w in weights]
 
 
 def zero_totals(specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
@@ -53,11 +50,16 @@ def finish_total(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Tensor:
     """A total in its weight's shape and dtype.
 
     Args:
-        total: `[1, ...]`.
+        total: `[1, ...]`; of 16 bits, where it was not made to be added to.
         weight: that of the mini-batch, by which it is divided; None: it is not.
         dtype: of the weight.
     """
     value = tf.squeeze(total, [0])
     if weight is not None:
-        value = tf.math.divide_no_nan(value, tf.cast(weight, value.dtype))
+        wide = _wide(value.dtype)
+        value = tf.math.divide_no_nan(tf.cast(value, wide), tf.cast(weight, wide))
     return tf.cast(value, dtype)
+
+
+def _wide(dtype: tf.DType) -> tf.DType:
+    return dtype if dtype.size > 2 else tf.float32

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.devices.stage_devices import identity_in_place
+
 _LOCK_DEVICE = "/CPU:0"
 
 
@@ -40,9 +42,4 @@ def take_turns(
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
     with tf.control_dependencies([released]):
-        return [_identity(result) for result in results]
-
-
-def _identity(x: tf.Tensor) -> tf.Tensor:
-    with tf.device(x.device):
-        return tf.identity(x)
+        return [identity_in_place(result) for result in results]

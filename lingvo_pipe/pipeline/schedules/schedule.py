@@ -7,7 +7,7 @@ device runs its column in order and waits only for the messages an operation nee
     device 0 | F0 F1       B0 B1       B0: its backward
 
 The same object is checked (check.py), given slots for what it keeps (slots.py),
-simulated, drawn and emitted as a TensorFlow graph. The folder schedules/ makes them.
+simulated, drawn and emitted as a TensorFlow graph. The files beside make them.
 """
 
 from __future__ import annotations

@@ -60,7 +60,17 @@ class Table:
 
 
 def make_tables(schedule: Schedule) -> list[Table]:
-    """The table of each device, for a checked schedule."""
+    """The table of each device, for a checked schedule.
+
+    Raises:
+        ValueError: if a device has nothing to do.
+    """
+    idle = [i for i, column in enumerate(schedule.columns) if not column]
+    if idle:
+        raise ValueError(
+            "Each device of a pipeline must have operations; in this schedule devices "
+            f"{idle} have none. Leave them out."
+        )
     slots = assign_slots(schedule)
     tables = []
     for column, slot_pairs in zip(schedule.columns, slots.columns, strict=True):

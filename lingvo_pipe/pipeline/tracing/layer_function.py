@@ -136,7 +136,7 @@ class LayerFunctions:
 
 def _identity(layer: BaseLayer) -> tuple:
     """What decides on a layer's forward pass: equal for layers that may share one."""
-    functions = [d.fns for d in layer.Descendants() if d.fns]
+    functions = [d.fns for d in layer.Descendants()]
     return layer.params.Copy().Set(name=""), functions
 
 

@@ -40,9 +40,12 @@ def specs_text(tensors: Any) -> str:
 
 def _alike(error: Exception, message: str) -> Exception:
     """An error of the same kind, or of the next that is made of a message alone."""
-    if isinstance(error, tf.errors.OpError):
-        return type(error)(error.node_def, error.op, message)
     if isinstance(error, ValueError):
         return ValueError(message)
-    kinds = (kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
-    return next(kinds)(message)
+    # Some take more, such as ExceptionGroup.
+    with contextlib.suppress(TypeError):
+        if isinstance(error, tf.errors.OpError):
+            return type(error)(error.node_def, error.op, message)
+        kinds = (kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+        return next(kinds)(message)
+    return RuntimeError(message)

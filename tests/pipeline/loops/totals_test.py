@@ -60,6 +60,13 @@ def _arrays(structure: Any) -> list[np.ndarray]:
     return [x.numpy().copy() for x in tf.nest.flatten(structure) if x is not None]
 
 
+def test_a_total_of_16_bits_is_divided_by_a_weight_that_has_more() -> None:
+    """Once 80,000 became infinite, and the gradient 0."""
+    total = tf.constant([[40_000.0, 8.0]], tf.float16)
+    mean = finish_total(total, tf.constant(80_000.0), tf.float16)
+    np.testing.assert_array_equal(mean, np.array([0.5, 1e-4], np.float16))
+
+
 @pytest.mark.parametrize("run", [_by_pipeline, _by_tape])
 def test_what_a_run_returned_stays_as_it_is(run: Any) -> None:
     """Whatever runs after it, in a step of its own or in the same."""

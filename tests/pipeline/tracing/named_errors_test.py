@@ -49,6 +49,7 @@ def _raise(error: Exception) -> None:
         (OddError(3, "odd"), LookupError),
         (OddValueError(3, "odd"), ValueError),
         (UnicodeDecodeError("odd", b"", 0, 1, ""), ValueError),
+        (tf.errors.OpError(None, None, "odd", 2), RuntimeError),
         (tf.errors.OutOfRangeError(None, None, "odd"), tf.errors.OutOfRangeError),
     ],
 )
