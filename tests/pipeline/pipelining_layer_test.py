@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.dense import FCLayer
@@ -76,6 +77,49 @@ def test_layers_whose_parts_have_other_functions_are_not_alike() -> None:
     for index, cell in enumerate(layer.cells):
         cell.sub[index].AddFunction("scale", _ten_times)
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 120.0
+
+
+class KeepingLayer(BaseLayer):
+    """Multiplies by what follows from its name, kept in one way or another."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("keeps", None, "A function of the factor.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.kept = self.params.keeps(float(self.params.name[-1]) + 1.0)
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x * np.sum(tf.nest.flatten(self.kept), dtype=np.float32)
+
+
+def _as_list(factor: float) -> list[float]:
+    return [factor, 0.0]
+
+
+def _as_map(factor: float) -> dict[str, list[float]]:
+    return {"a": [0.0], "b": [factor]}
+
+
+@pytest.mark.parametrize("keeps", [float, np.array, _as_list, _as_map])
+def test_layers_that_keep_other_values_are_not_alike(keeps: Any) -> None:
+    """Once all computed with those of the first."""
+    layer = pipeline([KeepingLayer.Params().Set(keeps=keeps)] * 3, 3, 2)
+    assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 6.0
+    (function,) = layer.functions
+    traces = function._assembly.traces
+    assert len({id(trace) for trace in traces}) == 3
+
+
+def test_layers_that_keep_equal_values_are_alike() -> None:
+    cells = [KeepingLayer.Params().Set(keeps=lambda factor: np.array([2.0, 3.0]))] * 3
+    layer = pipeline(cells, 3, 2)
+    assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 125.0
+    (function,) = layer.functions
+    assert len({id(trace) for trace in function._assembly.traces}) == 1
 
 
 class FailingLayer(BaseLayer):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
@@ -157,3 +158,27 @@ def test_times_are_those_of_the_operations_in_their_order() -> None:
         needs = layer.schedule.dependencies(op)
         assert all(started[needed] <= start for needed in needs)
     assert {op.kind for op in started} == {Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD}
+
+
+class PoolLayer(BaseLayer):
+    """Keeps nothing, and has no weights."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(x, [1])
+
+
+def test_operations_that_leave_nothing_have_times_in_order() -> None:
+    """Once such a recomputation ended before it had started."""
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=3)
+    cells = [dense, PoolLayer.Params()]
+    layer, targets = pipeline(cells, 2, 2), {"label": tf.zeros([4], tf.int32)}
+
+    def loss(outputs: tf.Tensor, targets: Any) -> NestedMap:
+        return NestedMap(loss=(tf.reduce_mean(outputs), tf.constant(2.0)))
+
+    with ForwardContext(step=tf.constant(0, tf.int64)):
+        result = layer.ComputeGradients(
+            raw_values(layer), [tf.ones([4, 5, 6])], targets, loss
+        )
+    for times in result.times:
+        assert (np.diff(times.numpy().reshape(-1)) >= 0).all()

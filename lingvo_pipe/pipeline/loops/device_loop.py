@@ -145,7 +145,8 @@ class DeviceLoop:
     ) -> tf.Tensor:
         old = {x.ref() for x in present(before)}
         new = [x for x in present(outcome.state) if x.ref() not in old]
-        with tf.control_dependencies([*new, *outcome.sent]):
+        # A stage without state or messages ends when it has started.
+        with tf.control_dependencies([*new, *outcome.sent, outcome.started]):
             ended = timestamp(self._device)
         return tf.raw_ops.TensorListSetItem(
             input_handle=times,

@@ -19,6 +19,7 @@ from lingvo_pipe.layers.forward_context import ForwardContext, row_dim
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.tracing.filler_rows import check_fillers_left_out
+from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 from lingvo_pipe.pipeline.tracing.purity import check_pure
 from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
@@ -59,7 +60,7 @@ class LayerFunctions:
         self.num_rows = num_rows
         self.row_change = ""
         self._stages = stages or {}
-        self._known: list[tuple[Any, Trace]] = []
+        self._known: list[tuple[LayerIdentity, Trace]] = []
 
     def context(
         self, surroundings: Surroundings, root_path: str = ""
@@ -86,8 +87,9 @@ class LayerFunctions:
     ) -> Trace:
         """The trace of a layer, for these specs of weights and inputs."""
         dtype = None if is_last else self.state_dtype
-        identity = *_identity(layer), repr((theta, surroundings, args, dtype))
-        trace = next((trace for known, trace in self._known if known == identity), None)
+        identity = LayerIdentity(layer, (theta, surroundings, args, dtype))
+        alike = (trace for known, trace in self._known if known.is_alike(identity))
+        trace = next(alike, None)
         if trace is None:
             with named_errors(self.where(layer), args, self.row_change):
                 trace = Trace(
@@ -132,12 +134,6 @@ class LayerFunctions:
                 f"Of {self.num_rows} rows {self.place(layer)} made "
                 f"{specs_text(outputs) or 'nothing'}."
             )
-
-
-def _identity(layer: BaseLayer) -> tuple:
-    """What decides on a layer's forward pass: equal for layers that may share one."""
-    functions = [d.fns for d in layer.Descendants()]
-    return layer.params.Copy().Set(name=""), functions
 
 
 def _forward(
