@@ -55,18 +55,18 @@ class ModelRequest:
         model = model_registry.GetParams(self.name, dataset)
         model.FromText(self.override, separator=";")
         if self.data_dir is not None:
-            self._set_data_dir(model.input)
+            self._set_data_dir(model.input, self.data_dir)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         return model
 
-    def _set_data_dir(self, params: Params) -> None:
+    def _set_data_dir(self, params: Params, data_dir: str) -> None:
         if "data_dir" not in params:
             raise ValueError(
                 "--data_dir is for inputs with a param data_dir; that of "
                 f"{self.name}, {params.cls.__name__}, has none. Leave the flag out."
             )
-        params.data_dir = os.path.expanduser(self.data_dir)
+        params.data_dir = os.path.expanduser(data_dir)
 
 
 def list_models(imports: Sequence[str]) -> list[str]:
