@@ -19,7 +19,11 @@ from lingvo_pipe.optional_nest import map_present, present, spec_of
 from lingvo_pipe.pipeline.before_function import BeforeFunction, Forward, Given
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
 from lingvo_pipe.pipeline.plan import Plan
-from lingvo_pipe.pipeline.tracing.trace import Surroundings, is_differentiable
+from lingvo_pipe.pipeline.tracing.trace import (
+    Surroundings,
+    differentiable,
+    is_differentiable,
+)
 
 
 class BeforeRun(NamedTuple):
@@ -122,9 +126,8 @@ class Before:
             return [tf.nest.flatten(of_weights), real]
 
         device = plan.devices[0]
-        tied = [(device, present(thetas)), (device, _real(args))]
-        seen = iter(with_gradient(_real(outputs), device, tied, gradients))
-        return map_present(lambda x: next(seen) if is_differentiable(x) else x, outputs)
+        tied = [(device, present(thetas)), (device, differentiable(args))]
+        return with_gradient(outputs, device, tied, gradients)
 
 
 def _told(context: ForwardContext) -> Surroundings:
@@ -133,7 +136,3 @@ def _told(context: ForwardContext) -> Surroundings:
         step=None if context.step is None else tf.convert_to_tensor(context.step),
         first_example=tf.cast(first, tf.int64),
     )
-
-
-def _real(tensors: Any) -> list[tf.Tensor]:
-    return [x for x in present(tensors) if is_differentiable(x)]

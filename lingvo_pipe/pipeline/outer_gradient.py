@@ -19,28 +19,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.optional_nest import present
+from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.devices.stage_devices import identity_in_place
+from lingvo_pipe.pipeline.tracing.trace import differentiable, is_differentiable
 
 
 def with_gradient(
-    outputs: Sequence[tf.Tensor],
+    outputs: Any,
     device: str,
     sources: Sequence[tuple[str, Sequence[tf.Tensor]]],
     gradients: Callable[[list[tf.Tensor]], Sequence[Sequence[Any]]],
-) -> list[tf.Tensor]:
+) -> Any:
     """The outputs of a run, as a tape sees them.
 
     Args:
-        outputs: what came out, of a run that no tape watched; floating or complex.
+        outputs: structure of what came out, of a run that no tape watched.
         device: where they are.
         sources: device by device, the tensors that they depend on.
-        gradients: given the outputs' gradients returns those of the sources, in the
-            structure of `sources`; None for what has none.
+        gradients: given those of the outputs that have any, flat, returns those of the
+            sources, in the structure of `sources`; None for what has none.
 
     Returns:
-        The outputs, each with the gradient.
+        The outputs, each that is differentiable with the gradient.
     """
+    flat = differentiable(outputs)
     found: list[Sequence[Any]] = []
     ties = []
     for i, (source_device, tensors) in enumerate(sources):
@@ -52,12 +54,13 @@ def with_gradient(
         def grad(*output_gradients: tf.Tensor) -> list[Any]:
             seeds = list(map(_stopped, output_gradients))
             found[:] = _final(gradients(seeds), [*ties, *output_gradients])
-            return [None] * len(outputs) + [tf.zeros([0]) for _ in ties]
+            return [None] * len(flat) + [tf.zeros([0]) for _ in ties]
 
-        return [tf.identity(x) for x in args[: len(outputs)]], grad
+        return [tf.identity(x) for x in args[: len(flat)]], grad
 
     with tf.device(device):
-        return list(release(*outputs, *ties))
+        seen = iter(release(*flat, *ties))
+    return map_present(lambda x: next(seen) if is_differentiable(x) else x, outputs)
 
 
 def _stopped(x: tf.Tensor) -> tf.Tensor:

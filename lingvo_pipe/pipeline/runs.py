@@ -14,7 +14,7 @@ import tensorflow as tf
 from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, pack_present, present
+from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.devices.stage_devices import run_graphs_as_they_are
 from lingvo_pipe.pipeline.function_cache import FunctionCache
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.tracing.loss_function import (
     LossFunction,
     check_loss_function,
 )
-from lingvo_pipe.pipeline.tracing.trace import is_differentiable
+from lingvo_pipe.pipeline.tracing.trace import differentiable
 
 
 class Runs:
@@ -60,14 +60,10 @@ class Runs:
             given = NestedMap(stopped, output_gradients=output_gradients)
             back = self._run(context, schedule, given, input_gradients=True)
             stages = by_stage(back.gradients, self._plan.ends)
-            inputs = _real(tf.nest.flatten(back.input_gradients))
+            inputs = differentiable(back.input_gradients)
             return [*map(tf.nest.flatten, stages), inputs]
 
-        real = self._seen_by_tapes(_real(present(result.outputs)), arguments, gradients)
-        remaining = iter(real)
-        return map_present(
-            lambda x: next(remaining) if is_differentiable(x) else x, result.outputs
-        )
+        return self._seen_by_tapes(result.outputs, arguments, gradients)
 
     def with_loss(
         self,
@@ -81,8 +77,8 @@ class Runs:
         context = forward_context.current()
         stopped = self._stopped(arguments)
         result = self._run(context, schedule, stopped, loss_fn, input_gradients)
-        metrics = self._seen_by_tapes(present(result.metrics), arguments, _refuse)
-        return NestedMap(result, metrics=pack_present(result.metrics, metrics))
+        metrics = self._seen_by_tapes(result.metrics, arguments, _refuse)
+        return NestedMap(result, metrics=metrics)
 
     def peak_bytes(
         self,
@@ -144,17 +140,11 @@ class Runs:
         rest = NestedMap({k: v for k, v in arguments.items() if k != "thetas"})
         return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
 
-    def _seen_by_tapes(
-        self, results: list[tf.Tensor], arguments: NestedMap, gradients: Any
-    ) -> list[tf.Tensor]:
+    def _seen_by_tapes(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
         stages = by_stage(arguments.thetas, self._plan.ends)
         sources = list(zip(self._plan.devices, map(present, stages), strict=True))
-        sources.append((self._plan.devices[0], _real(present(arguments.inputs))))
+        sources.append((self._plan.devices[0], differentiable(arguments.inputs)))
         return with_gradient(results, self._plan.devices[-1], sources, gradients)
-
-
-def _real(tensors: list[Any]) -> list[tf.Tensor]:
-    return [x for x in tensors if x is not None and is_differentiable(x)]
 
 
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:

@@ -39,8 +39,8 @@ def check_fillers_left_out(
     if told.num_examples is None:
         return
     graph = tf.compat.v1.get_default_graph()
-    masked = _consequences(graph, [told.num_examples])
-    by_micro_batch = masked | _consequences(graph, present([told.first_example, args]))
+    masked = _dependents(graph, [told.num_examples])
+    by_micro_batch = masked | _dependents(graph, present([told.first_example, args]))
     wrong = [
         f"accumulator {name!r}"
         for name, share in context.accumulated.items()
@@ -62,7 +62,7 @@ def check_fillers_left_out(
         )
 
 
-def _consequences(graph: Any, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
+def _dependents(graph: Any, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
     """The operations that depend on a tensor."""
     found = {x.op for x in tensors}
     for op in graph.get_operations():

@@ -106,7 +106,7 @@ class Trace:
         self.surroundings = present(surroundings)
         self.args = present(args)
         learned = [w for w, yes in zip(self.weights, trained, strict=True) if yes]
-        sources = _differentiable(self.args)
+        sources = differentiable(self.args)
         with tf.GradientTape() as tape:
             if trains:
                 tape.watch(learned + sources)
@@ -134,7 +134,7 @@ class Trace:
         self, tape: tf.GradientTape, sources: list[tf.Tensor], told: Surroundings
     ) -> dict[Any, tf.Tensor]:
         """The gradients of those sources that anything depends on."""
-        targets = _differentiable(self.made) + list(self.result.goals)
+        targets = differentiable(self.made) + list(self.result.goals)
         seeds = present(self.output_gradients)
         for goal in self.result.goals:
             scale = 1.0 if told.loss_scale is None else told.loss_scale
@@ -154,8 +154,9 @@ def is_differentiable(x: Any) -> bool:
     return x.dtype.is_floating or x.dtype.is_complex
 
 
-def _differentiable(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    return [x for x in tensors if is_differentiable(x)]
+def differentiable(structure: Any) -> list[tf.Tensor]:
+    """The tensors of a structure that have gradients, flat."""
+    return [x for x in present(structure) if is_differentiable(x)]
 
 
 def _distinct(tensors: Sequence[tf.Tensor], known: Sequence[tf.Tensor]) -> list[Any]:
