@@ -53,7 +53,7 @@ def results_of(
     if plan.input_gradients:
         found = [raw.input_gradients[v] for v in range(len(present(arguments.inputs)))]
         if divisor is not None:
-            found = [finish_total(x[tf.newaxis], divisor, x.dtype) for x in found]
+            found = [finish_total(x, divisor, x.dtype) for x in found]
         input_gradients = pack_present(arguments.inputs, found)
     return NestedMap(
         gradients=_gradients(plan, stages, raw.gradients, arguments.thetas, divisor),

@@ -106,8 +106,14 @@ class Configuration:
         return dataclasses.replace(self, placement="workers")
 
     def in_torch(self) -> Configuration:
-        """The same in PyTorch."""
-        return dataclasses.replace(self, system="torch", placement=None)
+        """PyTorch's GPipe with the same number of micro-batches and recomputation."""
+        return dataclasses.replace(
+            self,
+            system="torch",
+            schedule="gpipe",
+            stages_per_device=1,
+            placement=None,
+        )
 
 
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
@@ -137,7 +143,7 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
             ("zero_bubble", "never"),
         ],
     }
-    groups = []
+    groups: dict[Any, list[Configuration]] = {}
     for num_micro_batches, variants in by_num_micro_batches.items():
         for schedule, recompute in variants:
             pipelined = Configuration(
@@ -150,9 +156,10 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
                 stages_per_device=2 if schedule == "interleaved" else 1,
             )
             on_workers = (num_micro_batches, schedule, recompute) in _ON_WORKERS
-            groups.append(_compared(pipelined, on_workers))
+            group = groups.setdefault((num_micro_batches, recompute), [])
+            group += _compared(pipelined, on_workers)
     return [
-        *groups,
+        *groups.values(),
         [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
         [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
     ]
@@ -168,7 +175,7 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """A pipeline between what it is compared with."""
+    """A pipeline beside what it is compared with; PyTorch's comes with GPipe's."""
     configurations = [pipelined.on_one_device(), pipelined]
     if on_workers:
         configurations.append(pipelined.on_workers())

@@ -30,7 +30,8 @@ class Row:
         configuration: what was measured.
         step_seconds: of a step; each round counts with the median of its steps.
         speedup: how many times faster it is than one device.
-        step_over_torch: its step's time over PyTorch's.
+        step_over_torch: its step's time over that of PyTorch's GPipe, with the same
+            number of micro-batches and recomputation.
         step_over_in_process: with stages on workers, its step's time over that with all
             of them in one process.
         start_seconds: from before the pipeline is built to the end of the first step.

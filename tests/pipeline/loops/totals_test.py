@@ -1,4 +1,4 @@
-"""Totals are added to in place; nobody else must see that."""
+"""Totals are of one run and one weight each, and wide enough."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _arrays(structure: Any) -> list[np.ndarray]:
 
 def test_a_total_of_16_bits_is_divided_by_a_weight_that_has_more() -> None:
     """Once 80,000 became infinite, and the gradient 0."""
-    total = tf.constant([[40_000.0, 8.0]], tf.float16)
+    total = tf.constant([40_000.0, 8.0], tf.float16)
     mean = finish_total(total, tf.constant(80_000.0), tf.float16)
     np.testing.assert_array_equal(mean, np.array([0.5, 1e-4], np.float16))
 
