@@ -67,6 +67,9 @@ class Assembly:
             loss_fn: see `trace_loss`; None: the outputs are what is wanted.
             functions: where alike layers share their traces.
             input_gradients: whether the gradients of `inputs` are wanted.
+
+        Raises:
+            ValueError: if a layer or the loss breaks a rule, or a layer returns None.
         """
         self.layers = list(layers)
         self.traces: list[Trace] = []
@@ -83,6 +86,12 @@ class Assembly:
             is_last = layer is layers[-1]
             trace = functions.trace(layer, theta, surroundings, args, is_last)
             self.outputs = self._add(trace, values)
+            if self.outputs is None:
+                raise ValueError(
+                    "FProp must return what the next layer is given, tensors or a "
+                    f"structure of them; {functions.where(layer)} returned None. Does "
+                    "it end without a `return`?"
+                )
             values = as_args(self.outputs)
         if loss_fn is not None:
             args = self._specs_of(self.outputs), self._specs_of(target_values)

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.optional_nest import map_present, present, spec_of
 from lingvo_pipe.pipeline.before_function import BeforeFunction, Forward, Given
+from lingvo_pipe.pipeline.built_once import BuiltOnce
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
 from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.tracing.trace import (
@@ -71,7 +72,9 @@ class Before:
             recomputed=[False] * len(layers),
             jit_compile=cells.jit_compile[:1],
         )
-        self._functions: dict[Any, BeforeFunction] = {}
+        self._functions: BuiltOnce[BeforeFunction] = BuiltOnce(
+            f"What runs before {cells.name}", "Give batches of few shapes."
+        )
 
     def run(self, thetas: Sequence[Any], args: tuple, trains: bool) -> BeforeRun:
         """Runs the layers forward.
@@ -103,9 +106,7 @@ class Before:
         """The function for such a run, which is built if need be."""
         specs = map_present(spec_of, given)
         key = plan.do_eval, plan.trains, plan.input_gradients, repr(specs)
-        if key not in self._functions:
-            self._functions[key] = BeforeFunction(plan, specs)
-        return self._functions[key]
+        return self._functions.get(key, lambda: BeforeFunction(plan, specs))
 
     def _seen_by_tapes(
         self, plan: Plan, given: Given, outputs: tuple, sources: tuple[Any, tuple]

@@ -89,11 +89,17 @@ class BeforeFunction:
             specs.args,
             None,
             None,
-            _FunctionsBefore(
-                plan.do_eval, plan.trains, plan.batch_dim, plan.state_dtype
+            LayerFunctions(
+                plan.do_eval,
+                plan.trains,
+                plan.batch_dim,
+                plan.state_dtype,
+                has_last=False,
             ),
             plan.input_gradients,
         )
+        for layer, trace in zip(plan.layers, self._assembly.traces, strict=True):
+            _check_adds_nothing(layer, trace)
         self._outputs = as_args(self._assembly.outputs)
         compiled = compilation(plan.jit_compile[0], plan.devices[0])
         self._calls = self._assembly.stage_calls([compiled] * len(plan.layers))
@@ -102,6 +108,11 @@ class BeforeFunction:
             num_bytes([*f.phases.weights, *f.totals, *f.phases.residuals])
             for f in functions
         )
+
+    @property
+    def output_specs(self) -> tuple:
+        """Specs of the last layer's outputs, as positional inputs of the next."""
+        return map_present(lambda value: self._assembly.specs[value], self._outputs)
 
     def forward(self, given: Given) -> Forward:
         """Runs the layers."""
@@ -179,28 +190,16 @@ class BeforeFunction:
             yield
 
 
-class _FunctionsBefore(LayerFunctions):
-    """Traces of layers none of which is the model's last."""
-
-    def trace(
-        self,
-        layer: BaseLayer,
-        theta: Any,
-        surroundings: Surroundings,
-        args: Any,
-        is_last: bool,
-    ) -> Trace:
-        """See `LayerFunctions`; refuses losses and metrics too."""
-        trace = super().trace(layer, theta, surroundings, args, is_last=False)
-        sums = trace.result.sums
-        added = sorted({**sums.losses, **sums.metrics})
-        if added:
-            raise ValueError(
-                "Layers before a pipeline can't add losses or metrics, for these are "
-                f"those of micro-batches; the {type(layer).__name__} at {layer.path} "
-                f"adds {added}. Make it a cell."
-            )
-        return trace
+def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
+    """Raises ValueError if a layer adds losses or metrics."""
+    sums = trace.result.sums
+    added = sorted({**sums.losses, **sums.metrics})
+    if added:
+        raise ValueError(
+            "Layers before a pipeline can't add losses or metrics, for these are "
+            f"those of micro-batches; the {type(layer).__name__} at {layer.path} "
+            f"adds {added}. Make it a cell."
+        )
 
 
 def _check_static(args: Any, where: str) -> None:

@@ -1,22 +1,27 @@
-"""Finds the operation that made a pipeline fail.
+"""Finds the operation that made a pipeline fail, or its loss no number.
 
 When an operation fails, TensorFlow cancels whatever the other devices wait for, and of
 the errors that follow it often reports a cancelled one. So the step is run once more,
 layer by layer, with nothing waiting for anything: then the error is the operation's
-own, and the layer is known.
+own, and the layer is known. Likewise the first values that are not finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe import tree
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.optional_nest import map_present
+from lingvo_pipe.pipeline.assembly import Assembly
 from lingvo_pipe.pipeline.loops.packing import Handles
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
+from lingvo_pipe.pipeline.not_finite import NotFinite
 from lingvo_pipe.pipeline.operation_errors import naming
 from lingvo_pipe.pipeline.tracing.trace import Surroundings
 
@@ -41,7 +46,7 @@ def may_be_diagnosed(error: tf.errors.OpError) -> bool:
 def diagnose(
     stages: Sequence[Stage],
     devices: Sequence[str],
-    names: Sequence[str],
+    assembly: Assembly,
     arguments: NestedMap,
     trains: bool,
 ) -> None:
@@ -50,23 +55,24 @@ def diagnose(
     Args:
         stages: in order.
         devices: of each stage.
-        names: of each call, of all stages: a layer's path and stage.
+        assembly: what the stages were made of.
         arguments: see `Emitter.emit`.
         trains: whether there is a backward.
 
     Raises:
-        tf.errors.OpError: that of the operation that fails, naming the layer; nothing
-            if none does.
+        tf.errors.OpError: that of the operation that fails, naming the layer.
+        FloatingPointError: if none fails, naming the layer that made the first values
+            that are not finite; nothing if all are.
     """
+    found = NotFinite()
+    given = {"input": arguments.inputs, "target": arguments.targets}
+    found.look_at("the mini-batch", _by_path("", given))
+    calls = [call for stage in stages for call in stage.calls]
+    homes = [d for d, stage in zip(devices, stages, strict=True) for _ in stage.calls]
+    weights = [own for of_stage in arguments.weights for own in of_stage]
     steps = [
-        _Step(device, call, name, weights)
-        for device, call, name, weights in zip(
-            [d for d, stage in zip(devices, stages, strict=True) for _ in stage.calls],
-            [call for stage in stages for call in stage.calls],
-            names,
-            [own for of_stage in arguments.weights for own in of_stage],
-            strict=True,
-        )
+        _Step(assembly, i, call, device, own, found)
+        for i, (call, device, own) in enumerate(zip(calls, homes, weights, strict=True))
     ]
     for m in range(len(arguments.first_examples)):
         num = arguments.num_examples
@@ -82,35 +88,90 @@ def diagnose(
         if trains:
             for step, stash in zip(reversed(steps), reversed(stashes), strict=True):
                 step.backward(told, stash, gradients, m)
+    found.raise_found()
 
 
 class _Step:
-    """One layer."""
+    """One layer, or the loss."""
 
     def __init__(
-        self, device: str, call: StageCall, name: str, weights: Sequence[tf.Tensor]
+        self,
+        assembly: Assembly,
+        index: int,
+        call: StageCall,
+        device: str,
+        weights: Sequence[tf.Tensor],
+        found: NotFinite,
     ):
-        self._device, self._call, self._name = device, call, name
+        """Initialises the step.
+
+        Args:
+            assembly: whose call it is.
+            index: of the call.
+            call: the call.
+            device: where it runs.
+            weights: of the layer.
+            found: is shown what it makes.
+        """
+        self._trace, self._place = assembly.traces[index], assembly.places[index]
+        self._call, self._device, self._found = call, device, found
+        is_layer = index < len(assembly.layers)
+        own = assembly.layers[index].vars if is_layer else {}
+        self._weight_names = [f"weight {path}" for path, _ in tree.leaves(own)]
+        found.look_at(self._place, zip(self._weight_names, weights, strict=True))
         with tf.device(device):
             self._weights = call.functions.pack_weights(*weights)
 
     def forward(self, told: Surroundings, values: Values, micro_batch: int) -> Handles:
+        functions = self._call.functions
         with tf.device(self._device), self._naming("forward", micro_batch):
-            sums = self._call.functions.zero_sums()
-            slot = StashSlot(
-                self._call.functions.empty_residuals(tf.constant(1)), _FIRST
-            )
-            return self._call.forward(self._weights, told, values, sums, slot)[1]
+            slot = StashSlot(functions.empty_residuals(tf.constant(1)), _FIRST)
+            sums = functions.zero_sums()
+            sums, stash = self._call.forward(self._weights, told, values, sums, slot)
+            flat = functions.unpack_sums(*sums)
+        made = {
+            x.ref(): values[value]
+            for x, value in zip(self._trace.made, self._call.call.made, strict=True)
+        }
+        outputs = map_present(lambda x: made.get(x.ref()), self._trace.result.outputs)
+        self._look_at(micro_batch, _by_path("output", outputs))
+        totals = tf.nest.pack_sequence_as(self._trace.result.sums, flat)
+        self._look_at(micro_batch, _by_path("sum", totals))
+        return stash
 
     def backward(
         self, told: Surroundings, stash: Handles, gradients: Values, micro_batch: int
     ) -> None:
+        call, functions = self._call, self._call.functions
         with tf.device(self._device), self._naming("backward", micro_batch):
-            totals = self._call.functions.zero_gradients()
+            totals = functions.zero_gradients()
             slot = StashSlot(stash, _FIRST)
-            self._call.backward(self._weights, told, slot, gradients, totals)
+            _, totals = call.backward(self._weights, told, slot, gradients, totals)
+            of_weights = functions.unpack_gradients(*totals)
+        has = zip(self._weight_names, functions.phases.has_gradient, strict=True)
+        names = [f"gradient of {name}" for name, yes in has if yes]
+        self._look_at(micro_batch, zip(names, of_weights, strict=True))
+        args = call.call.args
+        of_inputs = [
+            (f"gradient of input {i}", gradients[args[i]])
+            for i in functions.phases.gives
+        ]
+        self._look_at(micro_batch, of_inputs)
+
+    def _look_at(
+        self, micro_batch: int, values: Iterable[tuple[str, tf.Tensor]]
+    ) -> None:
+        self._found.look_at(f"{self._place}, micro-batch {micro_batch},", values)
 
     def _naming(self, direction: str, micro_batch: int) -> AbstractContextManager:
-        return naming(
-            f"the {direction} pass of {self._name}, micro-batch {micro_batch}"
-        )
+        where = f"the {direction} pass of {self._place}, micro-batch {micro_batch}"
+        return naming(where, self._trace.graph)
+
+
+def _by_path(what: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
+    """A structure's tensors, with each what it is and its place in the structure."""
+    return [
+        (f"{what} {path}".strip(), x)
+        for path, x in tree.leaves(structure)
+        if x is not None
+    ]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
-
-import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.built_once import BuiltOnce
 from lingvo_pipe.pipeline.pipeline_function import (
     PipelineFunction,
     specs_for_any_number,
@@ -17,9 +15,6 @@ from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table, make_tables
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
-
-# Beyond so many it looks like an oversight; a training and its evaluation make two.
-_MANY = 8
 
 
 class FunctionCache:
@@ -33,12 +28,16 @@ class FunctionCache:
                 every run.
         """
         self._plan = plan
-        self._functions: dict[Any, PipelineFunction] = {}
+        self._functions: BuiltOnce[PipelineFunction] = BuiltOnce(
+            plan.name,
+            "Give batches of few shapes, and the same loss function instead of a new "
+            "lambda in each call.",
+        )
 
     @property
     def functions(self) -> list[PipelineFunction]:
         """What has been built, in order."""
-        return list(self._functions.values())
+        return self._functions.built
 
     def run(
         self,
@@ -65,25 +64,12 @@ class FunctionCache:
         specs = repr(specs_for_any_number(arguments))
         structure = tuple(table.structure for table in tables)
         key = structure, loss_fn, do_eval, input_gradients, specs
-        if key not in self._functions:
-            self._warn_of_many()
-            plan = dataclasses.replace(
-                self._plan,
-                tables=tables,
-                loss_fn=loss_fn,
-                do_eval=do_eval,
-                trains=any(table.trains for table in tables),
-                input_gradients=input_gradients,
-            )
-            self._functions[key] = PipelineFunction(plan, arguments)
-        return self._functions[key]
-
-    def _warn_of_many(self) -> None:
-        if len(self._functions) == _MANY:
-            tf.get_logger().warning(
-                "%s was built for %d combinations of shapes and loss functions, each "
-                "kept; building takes long. Give batches of few shapes, and the same "
-                "loss function instead of a new lambda in each call.",
-                self._plan.name,
-                len(self._functions),
-            )
+        plan = dataclasses.replace(
+            self._plan,
+            tables=tables,
+            loss_fn=loss_fn,
+            do_eval=do_eval,
+            trains=any(table.trains for table in tables),
+            input_gradients=input_gradients,
+        )
+        return self._functions.get(key, lambda: PipelineFunction(plan, arguments))

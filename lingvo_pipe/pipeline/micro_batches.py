@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe import tree
 from lingvo_pipe.layers.forward_context import row_dim
 from lingvo_pipe.optional_nest import map_present, present
+from lingvo_pipe.pipeline.tracing.named_errors import specs_text
 
 
 def as_tensors(batch: Any, where: str) -> Any:
@@ -96,15 +98,17 @@ class MicroBatches:
         Raises:
             ValueError: if there are tensors of other than b rows.
         """
-        shapes = [x.shape[1:] for x in present(tensors)]
-        wrong = [shape for shape in shapes if not self._has_rows(shape)]
+        wrong = [
+            f"{path} {x.shape[1:]}".strip()
+            for path, x in tree.leaves(tensors)
+            if x is not None and not self._has_rows(x.shape[1:])
+        ]
         if wrong:
             raise ValueError(
                 "The last cell's outputs must have a row for each example in dimension "
                 f"{self.batch_dim}, to be put together from micro-batches; of "
-                f"{self.num_rows} rows that of {where} made the shapes "
-                f"{', '.join(map(str, wrong))}. Return what has such rows, or compute "
-                "the rest in the loss."
+                f"{self.num_rows} rows that of {where} made {', '.join(wrong)}. Return "
+                "what has such rows, or compute the rest in the loss."
             )
         return map_present(self._merge, tensors)
 
@@ -177,12 +181,11 @@ def cut_batch(
     }
     batch_size = sizes.pop() if len(sizes) == 1 else None
     if batch_size is None:
-        shapes = ", ".join(str(x.shape) for x in found)
         raise ValueError(
             "Inputs and targets of a pipeline must have the same, known number of "
-            f"examples in dimension {batch_dim}; {where} was given shapes "
-            f"{shapes or 'none'}. Batch with drop_remainder=True, or set the static "
-            "shape."
+            f"examples in dimension {batch_dim}; {where} was given "
+            f"{specs_text(tensors) or 'none'}. Batch with drop_remainder=True, or set "
+            "the static shape."
         )
     if batch_size < num_micro_batches:
         raise ValueError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.schedules.slots import Kept
-from lingvo_pipe.pipeline.simulation.peak_stash import peak_stash_bytes
+from lingvo_pipe.pipeline.stage_memory import CallBytes, StageMemory
 
 
 def peak_bytes(
@@ -20,35 +21,43 @@ def peak_bytes(
 ) -> list[int]:
     """For each device: weights, totals of gradients, and the most that is kept.
 
-    A tensor that two layers keep counts twice, although it is there once.
-
     Args:
         schedule: for training.
         stages: its stages.
         specs: of all values, for one micro-batch.
         inputs: the values that are the mini-batch's, which are not kept.
     """
-    kept = [_kept_bytes(stage, specs, set(inputs)) for stage in stages]
-    peaks = peak_stash_bytes(schedule, kept)
-    for stage, device in schedule.device_of_stage().items():
-        for call in stages[stage].calls:
-            functions = call.functions
-            peaks[device] += num_bytes([*functions.phases.weights, *functions.totals])
-    return peaks
+    calls = [
+        call_bytes(call, again)
+        for stage in stages
+        for call, again in zip(stage.calls, stage.recomputed, strict=True)
+    ]
+    memory = StageMemory(calls, value_bytes(specs, inputs))
+    return memory.of_devices(
+        schedule, list(itertools.accumulate(len(stage.calls) for stage in stages))
+    )
 
 
-def _kept_bytes(
-    stage: Stage, specs: Mapping[int, tf.TensorSpec], inputs: set[int]
-) -> dict[Kept, int]:
-    """What a stage keeps of one micro-batch, by stash."""
-    phases = [call.functions.phases for call in stage.calls]
-    kept = [p for p, again in zip(phases, stage.recomputed, strict=True) if not again]
-    saved = [specs[value] for value in stage.saved if value not in inputs]
-    return {
-        Kept.INPUTS: num_bytes(saved) + sum(num_bytes(p.residuals) for p in kept),
-        Kept.RESIDUALS: sum(num_bytes(p.residuals) for p in phases),
-        Kept.WEIGHT_RESIDUALS: sum(num_bytes(p.weight_residuals) for p in phases),
-    }
+def call_bytes(call: StageCall, recomputed: bool) -> CallBytes:
+    """What a layer or the loss takes."""
+    phases = call.functions.phases
+    return CallBytes(
+        weights=num_bytes(phases.weights),
+        totals=num_bytes(call.functions.totals),
+        residuals=num_bytes(phases.residuals),
+        weight_residuals=num_bytes(phases.weight_residuals),
+        recomputed=recomputed,
+        used=call.used,
+        made=call.call.made,
+    )
+
+
+def value_bytes(
+    specs: Mapping[int, tf.TensorSpec], inputs: Iterable[int]
+) -> dict[int, int]:
+    """Bytes of the values other than the mini-batch's inputs."""
+    left_out = set(inputs)
+    return {v: num_bytes([spec]) for v, spec in specs.items() if v not in left_out}
 
 
 def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:

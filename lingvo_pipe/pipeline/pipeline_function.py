@@ -21,6 +21,7 @@ from lingvo_pipe.optional_nest import (
     spec_of,
 )
 from lingvo_pipe.pipeline.assembly import Assembly
+from lingvo_pipe.pipeline.cut_gradients import warn_of_cut_gradients
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.diagnosis import diagnose
 from lingvo_pipe.pipeline.loops.emit import Emitter
@@ -65,6 +66,8 @@ class PipelineFunction:
                 "The gradient of a forward pass does not hold the losses that layers "
                 f"add, and some in {plan.name} do. Use ComputeGradients."
             )
+        if plan.trains and plan.loss_fn:
+            warn_of_cut_gradients(self._assembly)
         self._stages = _stages(plan, self._assembly)
         outputs = present(self._assembly.outputs)
         seeded = [v for v in outputs if is_differentiable(self._assembly.specs[v])]
@@ -131,11 +134,11 @@ class PipelineFunction:
         return packed
 
     def diagnose(self, arguments: NestedMap) -> None:
-        """Raises the error of the operation that fails with these; see `diagnosis`."""
+        """Raises the error of what goes wrong with these; see `diagnosis`."""
         diagnose(
             self._stages,
             self._plan.devices,
-            self._assembly.places,
+            self._assembly,
             tf.function(self._fed, autograph=False)(arguments),
             self._plan.trains,
         )

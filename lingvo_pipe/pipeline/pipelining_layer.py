@@ -85,6 +85,11 @@ class PipeliningLayer(BaseLayer):
         return len(self._layout.ends)
 
     @property
+    def ends(self) -> list[int]:
+        """Of the stages, as `splits` may list them."""
+        return list(self._layout.ends)
+
+    @property
     def schedule(self) -> Schedule:
         """What each device does in a training step."""
         return self._layout.schedule

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.pipeline.pipelining_rules import check_each_param, faults_of, shown
+from lingvo_pipe.pipeline.pipelining_rules import check_each_param, faults_of
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
-from lingvo_pipe.pipeline.splitting.partition import is_auto, resolve_ends
-
-_FOR_AUTO = ("cell_costs", "input_shapes")
+from lingvo_pipe.pipeline.stage_ends import choose_ends, count_stages
 
 
 def define_pipelining_params(p: hyperparams.Params) -> None:
@@ -43,14 +39,33 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "cell_costs",
         None,
-        "For splits=auto: a number for each cell. The layers of before_tpl have none: "
-        "they run while the pipeline stands still.",
+        "For splits=auto, what cells cost. None: flops, by FPropMeta; measured: the "
+        "time that each takes on the first device, for made-up inputs; or a number for "
+        "each. Times differ from run to run, and so may the stages, on which neither "
+        "results nor checkpoints depend: they are logged, to be written down as splits."
+        " The layers of before_tpl count for nothing: they run while the pipeline "
+        "stands still.",
+    )
+    p.Define(
+        "memory_limit",
+        None,
+        "Bytes that a device may need for weights, totals of gradients and what it "
+        "keeps of micro-batches, as PeakBytes counts them; the loss counts as keeping "
+        "what it is given. splits=auto keeps within, each of several stages on a "
+        "device within its share; other splits are checked. Not counted are the "
+        "optimizer's slots, nor what an operation needs while it runs.",
     )
     p.Define(
         "input_shapes",
         None,
-        "For splits=auto, instead of cell_costs: the shapes of a micro-batch's inputs, "
-        "of which FPropMeta knows the costs.",
+        "The shapes of a micro-batch's inputs, by which it is known what cells cost, "
+        "hand on, which decides among equal costs, and take, if memory is limited. May "
+        "be left out where costs are given and memory is not. The trainer knows them.",
+    )
+    p.Define(
+        "input_dtypes",
+        None,
+        "Their dtypes; None, as a whole or for one: fprop_dtype. FPropMeta needs none.",
     )
     p.Define("num_micro_batches", 1, "M, at most the mini-batch.")
     p.Define(
@@ -117,70 +132,25 @@ def make_layout(p: InstantiableParams, where: str) -> Layout:
     """
     check_each_param(p, where)
     per_device = p.stages_per_device
-    ends = _ends(p, where)
-    if len(ends) % per_device:
+    num_stages = count_stages(p, where)
+    if num_stages % per_device:
         raise ValueError(
             "stages_per_device must divide the number of stages; "
-            f"{where} has {per_device} and {len(ends)}. Change it, or splits."
+            f"{where} has {per_device} and {num_stages}. Change it, or splits."
         )
     with faults_of("devices", where):
-        devices = stage_devices(p.devices, len(ends) // per_device)
+        devices = stage_devices(p.devices, num_stages // per_device)
     with faults_of("schedule", where):
         schedule = make_schedule(
             p.schedule, len(devices), p.num_micro_batches, per_device, p.recompute
         )
-    homes = schedule.device_of_stage()
     cells = range(len(p.cell_tpl))
     listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
+    recomputed = [i in listed for i in cells]
+    homes = schedule.device_of_stage()
     return Layout(
-        ends,
-        [devices[homes[stage]] for stage in range(len(ends))],
+        choose_ends(p, where, schedule, devices[homes[0]], recomputed),
+        [devices[homes[stage]] for stage in range(num_stages)],
         schedule,
-        [i in listed for i in cells],
+        recomputed,
     )
-
-
-def _ends(p: InstantiableParams, where: str) -> list[int]:
-    costs, traffic, num_stages = None, None, None
-    if is_auto(p.splits):
-        costs, traffic = _costs(p, where)
-        num_stages = len(p.devices) * p.stages_per_device
-    else:
-        _check_no_costs(p, where)
-    with faults_of("splits", where):
-        return resolve_ends(p.splits, len(p.cell_tpl), num_stages, costs, traffic)
-
-
-def _costs(
-    p: InstantiableParams, where: str
-) -> tuple[Sequence[float], Sequence[float] | None]:
-    """What each cell costs, and what it hands on if that is known."""
-    if p.devices is None:
-        raise ValueError(
-            f"splits='auto' makes a stage for each device; {where} has no devices. "
-            "Name them, or set splits to the number of stages."
-        )
-    given = [name for name in _FOR_AUTO if p.Get(name) is not None]
-    if len(given) != 1:
-        has = "both" if given else "neither cell_costs nor input_shapes"
-        raise ValueError(
-            "splits='auto' needs costs, by cell_costs or from input_shapes; "
-            f"{where} has {has}. Set one of them."
-        )
-    if p.cell_costs is not None:
-        return p.cell_costs, None
-    with faults_of("input_shapes", where):
-        costs = pipeline_costs(p.before_tpl, p.cell_tpl, *p.input_shapes)
-    # The layers before do not run while the cells do: they are no reason to have fewer
-    # cells beside them.
-    return costs.cells
-
-
-def _check_no_costs(p: InstantiableParams, where: str) -> None:
-    for name in _FOR_AUTO:
-        if p.Get(name) is not None:
-            raise ValueError(
-                f"{name} must be None unless splits='auto', which alone goes by costs; "
-                f"that of {where} is {shown(p.Get(name))}, with splits={p.splits!r}. "
-                "Set one of the two otherwise."
-            )

@@ -20,6 +20,9 @@ from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.exact_amounts import is_amount
 from lingvo_pipe.pipeline.splitting.partition import is_count
 
+# Costs of cells that are times.
+MEASURED = "measured"
+
 _MAX_SHOWN = 200
 
 
@@ -132,16 +135,30 @@ def _are_paths(value: Any, p: InstantiableParams) -> bool:
 
 
 def _are_costs(value: Any, p: InstantiableParams) -> bool:
+    if isinstance(value, str):
+        return value == MEASURED
     return _is_list(value, is_amount) and len(value) == len(p.cell_tpl)
 
 
 def _is_floating(value: Any, p: InstantiableParams) -> bool:
+    dtype = _dtype(value)
+    return dtype is not None and dtype.is_floating
+
+
+def _are_dtypes(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_are_dtypes, value.values()))
+    return value is None or _dtype(value) is not None
+
+
+def _dtype(value: Any) -> tf.DType | None:
+    """The dtype that a value is or names, if any."""
     if isinstance(value, numbers.Number):  # TensorFlow has one for each dtype.
-        return False
+        return None
     try:
-        return tf.as_dtype(value).is_floating
+        return tf.as_dtype(value)
     except TypeError:
-        return False
+        return None
 
 
 def _is_recompute(value: Any, p: InstantiableParams) -> bool:
@@ -175,14 +192,26 @@ _RULES = {
         "Write {'cells_5/softmax/w': 'cells_0/emb/w'}, or {} for none.",
     ),
     "cell_costs": _Rule(
-        "None, or a list with a number for each cell, finite and not negative",
+        f"None, {MEASURED!r}, or a list with a number for each cell, finite and not "
+        "negative",
         _or_none(_are_costs),
-        "Give a cost for each layer of cell_tpl.",
+        "Give a cost for each layer of cell_tpl, or leave it None for their flops.",
+        (MEASURED,),
+    ),
+    "memory_limit": _Rule(
+        "None, or a number of bytes above 0",
+        _or_none(lambda value, p: is_amount(value) and value > 0),
+        "Write memory_limit=12e9, for instance.",
     ),
     "input_shapes": _Rule(
         "None, or a list with a shape for each input",
         _or_none(lambda value, p: _is_list(value)),
         "Write input_shapes=[(8, 32, 32, 3)], for instance.",
+    ),
+    "input_dtypes": _Rule(
+        "None, or a list with a dtype, None or a map of dtypes for each input",
+        _or_none(lambda value, p: _is_list(value, _are_dtypes)),
+        "Write input_dtypes=['int32'], for instance.",
     ),
     "num_micro_batches": _Rule(
         "an integer of at least 1",

@@ -10,7 +10,7 @@ from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
-from lingvo_pipe.pipeline.simulation.costs import Costs
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tools.benchmarks.prediction import prediction_errors
 
@@ -19,7 +19,7 @@ SCHEDULES = [gpipe(2, 4), one_f_one_b(2, 4), zero_bubble(2, 4)]
 
 def _times(schedule: Schedule, seconds: float, begin: float = 0.0) -> list[np.ndarray]:
     """Of a step whose forward passes take so long, backward passes twice."""
-    costs = Costs.equal(schedule.num_stages, seconds, 2 * seconds)
+    costs = Costs((StageCosts(seconds, 2 * seconds),) * schedule.num_stages)
     columns = simulate(schedule, costs).columns
     return [np.array([timed[1:] for timed in column]) + begin for column in columns]
 

@@ -6,14 +6,19 @@ import inspect
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.weight_init import WeightInit
+from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import loss_fn, pipeline, raw_values, state_batch
 
 OF_MACHINES = {"ResourceExhausted", "Unavailable", "Aborted", "DeadlineExceeded"}
@@ -58,6 +63,129 @@ def test_an_operation_that_is_not_implemented_is_found() -> None:
     words = re.escape("In the forward pass of pipe/cells_1 (stage 1), micro-batch 0: ")
     with (
         ForwardContext(step=step),
-        pytest.raises(tf.errors.UnimplementedError, match=words),
+        pytest.raises(tf.errors.UnimplementedError, match=words) as found,
     ):
         layer.Diagnose(theta, [x], targets, loss_fn)
+    first, place, line = str(found.value).splitlines()
+    assert first.endswith("(operation cells_1/ExtractImagePatches)")
+    assert "Detected at node" not in first
+    assert place.startswith(f'  File "{__file__}", line ')
+    assert place.endswith(", in FProp")
+    assert line == "    patches = tf.image.extract_patches("
+
+
+class SpoilingLayer(BaseLayer):
+    """Where its input is 100, something is not finite.
+
+    `how` says what: the `gradient`, the `output`, `another` output, or a `metric`.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("how", "", "What is spoilt.")
+        return p
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> NestedMap:
+        how = self.params.how
+        spoilt = tf.where(x >= 100.0, np.nan, x)
+        if how == "metric":
+            self.AddMetric("spoilt", tf.reduce_sum(spoilt), tf.constant(1.0))
+        if how == "gradient":
+            x -= tf.sqrt(100.0 - x)
+        return NestedMap(
+            x=spoilt if how == "output" else x,
+            more=[None, spoilt if how == "another" else x],
+        )
+
+
+class WeighingLayer(BaseLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateVariable("w", WeightParams([6], WeightInit.Constant(1.0)))
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return x * theta.w
+
+
+class LeavingLayer(BaseLayer):
+    def FProp(self, theta: NestedMap, given: NestedMap) -> tf.Tensor:
+        return given.x[:, :3]
+
+
+def _spoilt(how: str = "") -> PipeliningLayer:
+    cells = [WeighingLayer.Params(), SpoilingLayer.Params().Set(how=how)]
+    return pipeline([*cells, LeavingLayer.Params()], [1, 3], 2)
+
+
+def _batch(last: float = 100.0) -> Any:
+    """One of its numbers is `last`, in the last micro-batch."""
+    x = tf.tensor_scatter_nd_update(tf.ones([4, 6]), [[3, 1]], [last])
+    return [x], state_batch(4)[1]
+
+
+def _diagnosed(
+    layer: PipeliningLayer, batch: Any, loss: Any = loss_fn, do_eval: bool = False
+) -> str:
+    """What is said to be not finite; nothing if all is finite."""
+    inputs, targets = batch
+    with ForwardContext(step=tf.constant(0, tf.int64), do_eval=do_eval):
+        try:
+            layer.Diagnose(raw_values(layer), inputs, targets, loss)
+        except FloatingPointError as error:
+            return str(error).removeprefix("at first ")
+    return ""
+
+
+OF_SPOILT = r"pipe/cells_1 \(stage 1\), micro-batch 1,"
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("output", f"the output x of {OF_SPOILT} has nan in 1 of 12"),
+        ("another", rf"the output more\[1\] of {OF_SPOILT} has nan in 1 of 12"),
+        ("metric", rf"the sum metrics.spoilt\[0\] of {OF_SPOILT} has nan in 1 of 1"),
+        (
+            "gradient",
+            f"the gradient of input 0 of {OF_SPOILT} has (inf|nan) in 1 of 12",
+        ),
+    ],
+)
+def test_the_first_that_is_not_finite_is_found(how: str, told: str) -> None:
+    """With the layer and the micro-batch that it is of."""
+    assert re.match(told, _diagnosed(_spoilt(how), _batch()))
+    assert _diagnosed(_spoilt(how), _batch(99.0)) == ""
+    in_evaluation = _diagnosed(_spoilt(how), _batch(), do_eval=True)
+    assert bool(in_evaluation) == (how != "gradient")
+
+
+def test_inputs_and_weights_that_are_not_finite_are_found() -> None:
+    layer, (inputs, targets) = _spoilt(), _batch()
+    told = _diagnosed(layer, _batch(np.nan))
+    assert told == "the input[0] of the mini-batch has nan in 1 of 24"
+    targets.weight = tf.constant([1.0, 1.0, np.nan, 1.0])
+    told = _diagnosed(layer, (inputs, targets))
+    assert told == "the target.weight of the mini-batch has nan in 1 of 4"
+    layer.vars.cells[0].w.assign([1.0, np.inf, np.nan, 1.0, 1.0, 1.0])
+    told = _diagnosed(layer, _batch())
+    assert told == "the weight w of pipe/cells_0 (stage 0) has nan or inf in 2 of 6"
+
+
+def _without_number(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_sum(tf.math.log(-tf.abs(logits))), 1.0))
+
+
+def _without_slope(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_sum(tf.sqrt(tf.abs(logits - 100.0))), 1.0))
+
+
+def test_a_loss_that_is_not_finite_is_found() -> None:
+    of_loss = "of the loss (stage 1), micro-batch"
+    told = _diagnosed(_spoilt(), _batch(), _without_number)
+    assert told == f"the sum metrics.loss[0] {of_loss} 0, has nan in 1 of 1"
+    told = _diagnosed(_spoilt(), _batch(), _without_slope)
+    assert re.match(
+        re.escape(f"the gradient of input 0 {of_loss} 1, has ") + "(inf|nan) in 1 of 6",
+        told,
+    )

@@ -31,16 +31,16 @@ def test_split_then_merge_is_the_identity(
 
 @pytest.mark.parametrize("batch_dim", [0, 1])
 @pytest.mark.parametrize("batch_size", [6, 7])
-@pytest.mark.parametrize(("shape", "words"), [([], r"\(\)"), ([2, 2], r"\(2, 2\)")])
+@pytest.mark.parametrize(
+    ("shape", "words"), [([], r"a\[1\] \(\)"), ([2, 2], r"a\[1\] \(2, 2\)")]
+)
 def test_outputs_without_a_row_for_each_example_are_not_put_together(
     shape: list[int], words: str, batch_size: int, batch_dim: int
 ) -> None:
     cut = MicroBatches(batch_size, 2, batch_dim)
     rows = tf.zeros([2, cut.num_rows])
-    with pytest.raises(
-        ValueError, match=f"a row for each.*of pipe made.* {words}. Ret"
-    ):
-        cut.merge([rows, tf.zeros([2, *shape])], "pipe")
+    with pytest.raises(ValueError, match=f"a row for each.*of pipe made {words}. Ret"):
+        cut.merge(NestedMap(a=[rows, tf.zeros([2, *shape])]), "pipe")
 
 
 def test_what_does_not_fill_up_is_filled_with_copies_of_examples() -> None:
@@ -61,7 +61,16 @@ def test_rows_are_the_mini_batch_over_m() -> None:
     ("batch", "wanted", "words"),
     [
         ([tf.TensorSpec([None, 2])], None, "same, known number of examples"),
-        ([tf.TensorSpec([4]), tf.TensorSpec([2])], None, r"shapes \(4,\), \(2,\)"),
+        (
+            [tf.TensorSpec([4]), tf.TensorSpec([2])],
+            None,
+            r"float32 \(4,\), float32 \(2,\)",
+        ),
+        (
+            [{"a": tf.TensorSpec([4]), "b": [tf.TensorSpec([2])]}],
+            None,
+            r"b\[0\] float32",
+        ),
         ([tf.TensorSpec([])], None, "same, known number of examples"),
         ([tf.TensorSpec([1, 1])], None, "given 1 examples for 2 micro-batches"),
         ([tf.TensorSpec([0, 1])], None, "given 0 examples for 2 micro-batches"),

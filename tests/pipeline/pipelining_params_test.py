@@ -25,6 +25,7 @@ from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 DIM = 3
 NUM_CELLS = 4
 DEVICES = ["cpu:0", "cpu:1"]
+FIVE = [f"cpu:{i}" for i in range(5)]
 
 
 class UnpricedLayer(BaseLayer):
@@ -102,10 +103,16 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong([2], "the last is 2"),
         Wrong([2, "4"], "'4' is no integer"),
         Wrong("auto", "pipe has no devices", {"cell_costs": [1] * NUM_CELLS}),
-        Wrong("auto", "neither", {"devices": DEVICES}),
-        _auto("auto", "has both", cell_costs=[1] * NUM_CELLS, input_shapes=[(2, DIM)]),
+        Wrong("auto", "needs input_shapes", {"devices": DEVICES}),
+        _auto("auto", "4; got 5", cell_costs=[1] * 4, devices=FIVE),
+        _auto(
+            "auto", "4; got 5", input_shapes=[(2, DIM)], memory_limit=1, devices=FIVE
+        ),
     ],
     "cell_costs": [
+        _auto("measurd", "'measurd'. Did you mean 'measured'"),
+        _auto("measured", "needs input_shapes"),
+        Wrong("measured", "with splits=1", {"input_shapes": [(2, DIM)]}),
         *_each_auto(3, "1234", {}, [1, 2], [1, 2, 3, -4]),
         *(_auto([1, 2, 3, cost]) for cost in (NAN, INF, "4", None, True)),
         Wrong([1, 2, 3, 4], "with splits=1"),
@@ -121,6 +128,20 @@ WRONG: dict[str, list[Wrong]] = {
             [(2, DIM)], "UnpricedLayer.FPropMeta", before_tpl=[UnpricedLayer.Params()]
         ),
         Wrong([(2, DIM)], "with splits=1"),
+        _auto([], "none. Set input_shapes", cell_costs="measured"),
+        _auto([(2, DIM + 1)], r"pipe/cells_0.*\(2, 4\)", cell_costs="measured"),
+    ],
+    "input_dtypes": [
+        *_each_auto(3, "int32", {}, [3], ["int33"], [["int32"]], [True]),
+        _auto(["int32"], "of input_shapes"),
+        _auto(["int32"] * 2, "of input_shapes", input_shapes=[(2, DIM)]),
+    ],
+    "memory_limit": [
+        *_each(0, -1, True, NAN, INF, "1", [1]),
+        Wrong(1, "needs input_shapes"),
+        _auto(1, "needs input_shapes", cell_costs=[1] * NUM_CELLS),
+        _auto(1, "no split into 2 stages .* 1 bytes", input_shapes=[(2, DIM)]),
+        Wrong(1, r"splits=\[4\]", {"input_shapes": [(2, DIM)]}),
     ],
     "num_micro_batches": [*NO_COUNTS, Wrong(None)],
     "micro_batch_size": NO_COUNTS,
@@ -236,6 +257,6 @@ def test_layers_that_can_not_be_priced_are_named() -> None:
     """Those before and the cells are counted by themselves."""
     before, conv = [_dense()], Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1])
     with pytest.raises(ValueError, match="input_shapes of pipe: .* cell 0, Conv2DLay"):
-        _automatic(input_shapes=[(2, DIM)], before_tpl=before, cell_tpl=[conv])
+        _automatic(input_shapes=[(2, DIM)], before_tpl=before, cell_tpl=[conv] * 2)
     with pytest.raises(ValueError, match="before_tpl's layer 1, Conv2DLayer"):
         _automatic(input_shapes=[(2, DIM)], before_tpl=[*before, conv])

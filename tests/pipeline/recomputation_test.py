@@ -15,7 +15,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import Layout, make_layout
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
@@ -146,6 +146,6 @@ def test_recomputation_beside_weight_gradients_saves_memory() -> None:
 
 def test_a_file_that_does_not_train_is_refused_with_the_layer(tmp_path: Path) -> None:
     path = tmp_path / "forward.csv"
-    write_csv(forward_only(2, 3), path)
+    write_csv(gpipe(2, 3).forward_part(), path)
     with pytest.raises(ValueError, match="schedule of pipe: .*no backward passes"):
         _params(splits=2, num_micro_batches=3, schedule=str(path)).Instantiate()

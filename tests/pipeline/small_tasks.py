@@ -2,86 +2,132 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.models.amoebanet.cell import AmoebaCell
+from lingvo_pipe.models.amoebanet.ends import HeadLayer, StemLayer
+from lingvo_pipe.models.amoebanet.genotype import (
+    GENOTYPES,
+    CellGenotype,
+    Edge,
+    Genotype,
+)
 from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.train_step import TrainStep
+from tests.pipeline.small_streams import stream_cells
 from tests.pipeline.small_transformer import (
     TransformerTask,
     transformer_batch,
     transformer_cells,
 )
 
+NUM_CLASSES = 3
+_AVERAGES = {"ema_decay": 0.5, "ema_decay_moving_vars": True}
 
-def transformer_task(num_blocks: int = 3) -> InstantiableParams:
-    """Words, a mask, dropout, Adam: 2 + 2 · `num_blocks` cells."""
+# Of one pair of operations, but with all else that a cell has.
+_SMALL_CELL = CellGenotype((((Edge("1x1", 0), Edge("max_pool_3x3", 1))),), (2,))
+GENOTYPES["small"] = Genotype(normal=_SMALL_CELL, reduction=_SMALL_CELL)
+
+
+class SmallTask(NamedTuple):
+    """A task.
+
+    Attributes:
+        make_params: of the task.
+        make_batch: from a batch size and a seed to a batch.
+    """
+
+    make_params: Callable[[], InstantiableParams]
+    make_batch: Callable[[int, int], NestedMap]
+
+
+def _transformer(num_cells: int) -> InstantiableParams:
+    """Words, a mask, dropout, Adam with clipped gradients."""
     p = TransformerTask.Params()
-    p.pipeline.cell_tpl = transformer_cells(num_blocks)
+    p.pipeline.cell_tpl = transformer_cells((num_cells - 2) // 2)
+    p.train.Set(**_AVERAGES)
     return p
 
 
-def bfloat16_task() -> InstantiableParams:
+def _bfloat16() -> InstantiableParams:
     """Computes in bfloat16 with weights in float32."""
-    return transformer_task().Set(dtype=tf.float32, fprop_dtype=tf.bfloat16)
+    return _transformer(8).Set(dtype=tf.float32, fprop_dtype=tf.bfloat16)
 
 
-def amoebanet_task() -> InstantiableParams:
-    """Stem, normal cell, reduction cell and head of an AmoebaNet: 4 cells."""
+def _small_amoebanet(num_cells: int) -> InstantiableParams:
+    """Stem, cells that keep the image's size, head with dropout."""
+    norm_tpl = BatchNormLayer.Params().Set(decay=0.5)
+    num = NUM_CLASSES
+    cells = [
+        AmoebaCell.Params().Set(
+            genotype="small",
+            num_filters=num,
+            num_in=num,
+            num_in_before=num if i else None,
+            norm_tpl=norm_tpl.Copy(),
+        )
+        for i in range(num_cells - 2)
+    ]
+    stem = StemLayer.Params().Set(
+        num_in=1, num_filters=num, stride=1, norm_tpl=norm_tpl.Copy()
+    )
+    head = HeadLayer.Params().Set(num_in=num, num_classes=num, keep_prob=0.9)
+    return _image_classifier([stem, *cells, head])
+
+
+def _amoebanet_d() -> InstantiableParams:
+    """Stem, normal cell, reduction cell and head of an AmoebaNet-D: 4 cells."""
     cells = amoebanet(
         genotype="D",
         num_cells=3,
         num_filters=4,
-        num_classes=3,
+        num_classes=NUM_CLASSES,
         num_image_channels=1,
         small_images=True,
         norm_tpl=BatchNormLayer.Params().Set(decay=0.5),
     )
+    return _image_classifier([*cells[:3], cells[-1].Copy().Set(num_in=cells[3].num_in)])
+
+
+def _streams() -> InstantiableParams:
+    return _image_classifier(stream_cells(8, NUM_CLASSES))
+
+
+def _image_classifier(cells: list[InstantiableParams]) -> InstantiableParams:
     p = ImageClassifier.Params().Set(label_smoothing=0.1)
-    p.pipeline.cell_tpl = [*cells[:3], cells[-1].Copy().Set(num_in=cells[3].num_in)]
+    p.pipeline.cell_tpl = cells
     p.train.Set(
         learning_rate=0.05,
         optimizer=OptimizerParams("SGD", momentum=0.9, nesterov=True),
+        **_AVERAGES,
     )
     return p
 
 
-def amoebanet_batch(batch_size: int, seed: int) -> NestedMap:
+def _image_batch(batch_size: int, seed: int) -> NestedMap:
     def draw(shape: list[int], stream: int, **limits: Any) -> tf.Tensor:
         return tf.random.stateless_uniform(shape, [seed, stream], **limits)
 
     return NestedMap(
         image=draw([batch_size, 4, 4, 1], 1),
-        label=draw([batch_size], 2, maxval=3, dtype=tf.int32),
+        label=draw([batch_size], 2, maxval=NUM_CLASSES, dtype=tf.int32),
         weight=draw([batch_size], 3),
     )
 
 
-TASKS: dict[str, Any] = {
-    "transformer": (transformer_task, transformer_batch),
-    "deep transformer": (lambda: transformer_task(7), transformer_batch),
-    "bfloat16": (bfloat16_task, transformer_batch),
-    "amoebanet": (amoebanet_task, amoebanet_batch),
+TASKS = {
+    "transformer": SmallTask(lambda: _transformer(8), transformer_batch),
+    "transformer of 16": SmallTask(lambda: _transformer(16), transformer_batch),
+    "bfloat16": SmallTask(_bfloat16, transformer_batch),
+    "amoebanet": SmallTask(lambda: _small_amoebanet(8), _image_batch),
+    "amoebanet of 16": SmallTask(lambda: _small_amoebanet(16), _image_batch),
+    "streams": SmallTask(_streams, _image_batch),
+    "amoebanet-d": SmallTask(_amoebanet_d, _image_batch),
 }
-
-
-def trained_bytes(task: str, **pipeline: Any) -> dict[str, bytes]:
-    """All that three steps of training leave, by path.
-
-    Args:
-        task: one of TASKS.
-        **pipeline: params of the task's pipeline.
-    """
-    make_params, make_batch = TASKS[task]
-    p = make_params().Set(name="task")
-    p.pipeline.Set(num_micro_batches=4, **pipeline)
-    step = TrainStep(p.Instantiate())
-    for seed in range(3):
-        step(make_batch(8, seed))
-    return {path: v.numpy().tobytes() for path, v in step.State().items()}

@@ -1,91 +1,121 @@
 """However a model is cut and scheduled, training leaves the same bytes.
 
 Compared are all weights, slots and moving averages after three steps, with those of one
-stage that recomputes nothing.
+stage that recomputes nothing. Each of these with each:
 
-    transformer       1, 2, 3, 4 and 8 devices with each schedule; each way to recompute
-                      with each schedule that can, on two numbers of devices
-    deep transformer  interleaved on 8 devices, 16 stages
-    bfloat16          2 and 4 devices
-    amoebanet         batch norm; 2 to 4 stages, each schedule and way to recompute once
+    models         transformer (dropout, Adam), amoebanet (batch norm, dropout,
+                   momentum; cells hand on two outputs)
+    devices        1, 2, 3, 4, 8
+    schedules      gpipe, 1f1b, interleaved, zero_bubble, files
+    recomputation  always, except_last, never, some cells; but a file that says itself
+                   what is computed again admits no policy
+
+Some are trained by `TrainStep` too, whose graph holds the update.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipeline.small_tasks import trained_bytes
+from lingvo_pipe.training.train_step import TrainStep
+from tests.pipeline.small_tasks import TASKS
+from tests.pipeline.training_by_schedules import (
+    BATCH_SIZE,
+    NUM_MICRO_BATCHES,
+    NUM_STEPS,
+    Trainings,
+    task_params,
+)
 
+MODELS = ["transformer", "amoebanet"]
+NUMS_DEVICES = [1, 2, 3, 4, 8]
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "zero_bubble", "plain.csv"]
 SOME_CELLS = [0, 2]
+POLICIES = ["always", "except_last", "never"]
 
-# For each schedule and number of devices, what is recomputed.
-WAYS: dict[str, dict[int, list[Any]]] = {
-    "gpipe": {
-        1: ["always"],
-        2: ["never", "except_last", "always"],
-        3: ["never", "except_last", SOME_CELLS],
-        4: ["always"],
-        8: [SOME_CELLS],
-    },
-    "1f1b": {
-        1: [SOME_CELLS],
-        2: ["always", "except_last", SOME_CELLS],
-        3: ["always"],
-        4: ["never", "except_last"],
-        8: ["never"],
-    },
-    "interleaved": {
-        1: ["except_last"],
-        2: ["always", "never", SOME_CELLS],
-        3: ["never"],
-        4: ["always", "except_last", SOME_CELLS],
-    },
-    "zero_bubble": {1: [None], 2: [None], 3: [None], 4: [None], 8: [None]},
-}
 
-RUNS: list[tuple[str, int, str, Any]] = [
-    *[
-        ("transformer", num_devices, schedule, recompute)
-        for schedule, by_devices in WAYS.items()
-        for num_devices, ways in by_devices.items()
-        for recompute in ways
+@pytest.fixture(scope="module")
+def trainings() -> Trainings:
+    return Trainings()
+
+
+def _assert_same(found: dict[str, bytes], want: dict[str, bytes]) -> None:
+    assert found.keys() == want.keys(), "paths know nothing of stages"
+    assert [path for path in want if found[path] != want[path]] == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recompute"),
+    [
+        *itertools.product(SCHEDULES, [*POLICIES, SOME_CELLS]),
+        *itertools.product(["recomputing.csv"], [None, SOME_CELLS]),
     ],
-    ("deep transformer", 8, "interleaved", "except_last"),
-    ("bfloat16", 2, "zero_bubble", None),
-    ("bfloat16", 4, "1f1b", "always"),
-    ("amoebanet", 2, "zero_bubble", None),
-    ("amoebanet", 2, "interleaved", "always"),
-    ("amoebanet", 3, "1f1b", "except_last"),
-    ("amoebanet", 4, "gpipe", SOME_CELLS),
-]
+)
+@pytest.mark.parametrize("num_devices", NUMS_DEVICES)
+@pytest.mark.parametrize("model", MODELS)
+def test_training_leaves_the_bytes_of_one_stage(
+    tmp_path: Path,
+    trainings: Trainings,
+    model: str,
+    num_devices: int,
+    schedule: str,
+    recompute: Any,
+) -> None:
+    name, p = task_params(tmp_path, model, num_devices, schedule, recompute)
+    want = trainings.state_of_one_stage(name)
+    _assert_same(trainings.state_after(name, p), want)
 
-# Otherwise stages are as even as can be.
-UNEVEN_SPLITS = {("transformer", 2): [1, 8], ("transformer", 3): [1, 6, 8]}
+
+@pytest.mark.parametrize("recompute", POLICIES)
+@pytest.mark.parametrize("num_devices", NUMS_DEVICES)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_file_that_says_what_is_computed_again_admits_no_policy(
+    tmp_path: Path, model: str, num_devices: int, recompute: str
+) -> None:
+    _, p = task_params(tmp_path, model, num_devices, "recomputing.csv", recompute)
+    with pytest.raises(ValueError, match=f"recompute='{recompute}' can't be applied"):
+        p.Instantiate()
+
+
+def _state_after_steps(name: str, **pipeline: Any) -> dict[str, bytes]:
+    """What `TrainStep` leaves, averages of the weights included."""
+    p = TASKS[name].make_params().Set(name="task")
+    p.pipeline.Set(num_micro_batches=NUM_MICRO_BATCHES, **pipeline)
+    step = TrainStep(p.Instantiate())
+    for seed in range(NUM_STEPS):
+        step(TASKS[name].make_batch(BATCH_SIZE, seed))
+    return {path: v.numpy().tobytes() for path, v in step.State().items()}
 
 
 @functools.cache
-def _one_stage(task: str) -> dict[str, bytes]:
-    return trained_bytes(task, splits=1, recompute="never")
+def _state_after_steps_of_one_stage(name: str) -> dict[str, bytes]:
+    return _state_after_steps(name, recompute="never")
 
 
-@pytest.mark.parametrize(("task", "num_devices", "schedule", "recompute"), RUNS)
-def test_training_leaves_the_bytes_of_one_stage(
-    task: str, num_devices: int, schedule: str, recompute: Any
+@pytest.mark.parametrize(
+    ("name", "num_devices", "schedule", "recompute"),
+    [
+        ("transformer", 3, "1f1b", "except_last"),
+        ("transformer of 16", 8, "interleaved", SOME_CELLS),
+        ("bfloat16", 2, "zero_bubble", None),
+        ("bfloat16", 4, "1f1b", "always"),
+        ("amoebanet-d", 3, "zero_bubble", SOME_CELLS),
+    ],
+)
+def test_steps_in_one_graph_do_so_too(
+    name: str, num_devices: int, schedule: str, recompute: Any
 ) -> None:
-    a_device = 2 if schedule == "interleaved" else 1
-    splits: Any = num_devices * a_device
-    if schedule == "1f1b":
-        splits = UNEVEN_SPLITS.get((task, num_devices), splits)
-    found = trained_bytes(
-        task,
-        splits=splits,
+    per_device = 2 if schedule == "interleaved" else 1
+    found = _state_after_steps(
+        name,
+        splits=num_devices * per_device,
+        stages_per_device=per_device,
         schedule=schedule,
-        stages_per_device=a_device,
         recompute=recompute,
     )
-    want = _one_stage(task)
-    assert found.keys() == want.keys(), "paths know nothing of stages"
-    assert [path for path in want if found[path] != want[path]] == []
+    _assert_same(found, _state_after_steps_of_one_stage(name))

@@ -152,10 +152,11 @@ def test_automatic_splits_balance_costs() -> None:
     wide += [FCLayer.Params().Set(input_dim=200, output_dim=DIM), _dense(), _dense()]
     devices = ["cpu:0", "cpu:1"]
     layer = _pipeline("auto", cell_tpl=wide, devices=devices, input_shapes=[(2, DIM)])
+    assert layer.ends == [1, 4]
     assert [layer.stage_of_cell(i) for i in range(4)] == [0, 1, 1, 1]
     layer = _pipeline("auto", cell_costs=[1, 1, 1, 9], devices=devices)
-    assert [layer.stage_of_cell(i) for i in range(4)] == [0, 0, 0, 1]
-    with pytest.raises(ValueError, match="has neither cell_costs nor input_shapes"):
+    assert layer.ends == [3, 4]
+    with pytest.raises(ValueError, match="needs input_shapes"):
         _pipeline("auto", devices=devices)
     with pytest.raises(ValueError, match="a stage for each device; pipe has no"):
         _pipeline("auto", cell_costs=[1] * 4)

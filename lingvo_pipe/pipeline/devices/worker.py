@@ -31,12 +31,16 @@ def serve(workers: Sequence[str], task: int) -> None:
     """
     address = workers[checked_task(task, workers)]
     _check_port(address, task)
-    server = tf.distribute.Server(
-        tf.train.ClusterSpec({WORKER_JOB: list(workers)}),
-        job_name=WORKER_JOB,
-        task_index=task,
-        config=_config(),
-    )
+    try:
+        server = tf.distribute.Server(
+            tf.train.ClusterSpec({WORKER_JOB: list(workers)}),
+            job_name=WORKER_JOB,
+            task_index=task,
+            config=_config(),
+        )
+    except tf.errors.UnknownError as error:
+        # Such as a worker that was started at the same moment.
+        raise _no_port(address, task, error.message) from error
     print(f"worker:{task} of {len(workers)} runs at {address}.", flush=True)
     try:
         while True:
@@ -54,11 +58,14 @@ def _check_port(address: str, task: int) -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("", split_address(address)[1]))
     except OSError as error:
-        raise ConnectionError(
-            f"worker:{task} must be able to listen at {address}; it can't: "
-            f"{error.strerror}. End what else does, or choose another port in "
-            "--cluster_spec, for all tasks."
-        ) from error
+        raise _no_port(address, task, str(error.strerror)) from error
+
+
+def _no_port(address: str, task: int, reason: str) -> ConnectionError:
+    return ConnectionError(
+        f"worker:{task} must be able to listen at {address}; it can't: {reason}. End "
+        "what else does, or choose another port in --cluster_spec, for all tasks."
+    )
 
 
 def _config() -> tf.compat.v1.ConfigProto:

@@ -15,7 +15,7 @@ So parts are added in the same order however layers are grouped into stages.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -121,3 +121,24 @@ def needs_gradient(
         if is_trained or needed.intersection(call.gives):
             needed.update(call.made)
     return needed
+
+
+def saved_by_call(
+    calls: Iterable[tuple[Sequence[int], Sequence[int], bool]],
+) -> Iterator[list[int]]:
+    """The values from which a stage's recomputation starts, by the call that adds them.
+
+    Args:
+        calls: for each of the stage's what it uses and makes, and whether it is
+            computed again.
+
+    Yields:
+        For each what it needs that none before it needed or made anew.
+    """
+    there: set[int] = set()
+    for used, made, again in calls:
+        needed = [v for v in dict.fromkeys(used) if again and v not in there]
+        there.update(needed)
+        if again:
+            there.update(made)
+        yield needed

@@ -205,9 +205,9 @@ def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
 
 
 def _out_of_line(function: Callable, *specs: Specs) -> Function:
-    """A function that stays one node where it is called."""
+    """A function that is one node where it is called; none if it has no results."""
     traced = tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
     )
     concrete = traced.get_concrete_function(*itertools.chain(*specs))
-    return lambda *flat: list(concrete(*flat))
+    return lambda *flat: list(concrete(*flat)) if concrete.outputs else []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.packing import Handles, PackOfPacks
 from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
@@ -55,13 +56,11 @@ class Stage:
     @property
     def saved(self) -> list[int]:
         """The values from which the recomputation starts."""
-        made: set[int] = set()
-        found: dict[int, None] = {}
-        for call, again in zip(self.calls, self.recomputed, strict=True):
-            if again:
-                found.update(dict.fromkeys(v for v in call.used if v not in made))
-                made.update(call.call.made)
-        return list(found)
+        calls = [
+            (call.used, call.call.made, again)
+            for call, again in zip(self.calls, self.recomputed, strict=True)
+        ]
+        return [value for values in saved_by_call(calls) for value in values]
 
     def forward(
         self,

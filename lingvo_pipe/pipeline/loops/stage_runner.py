@@ -8,13 +8,14 @@ Inputs of the mini-batch need no message: a stage that uses one finds it in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.clock import timestamp
+from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.packing import Handles
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StashSlot, Values
@@ -114,9 +115,8 @@ class StageRunner:
         """
         stage = self._stage
         num_micro_batches = tf.shape(constants.first_examples)[0]
-        functions = [call.functions for call in stage.calls]
         state = NestedMap(
-            sums=stage.sums.pack([f.zero_sums() for f in functions]),
+            sums=stage.sums.pack(self._of_calls(lambda f: f.zero_sums())),
             gradients=[],
             stashes=NestedMap(
                 {k.name: self._empty(k, n) for k, n in num_slots.items()}
@@ -125,7 +125,7 @@ class StageRunner:
             input_gradients=self._input_gradients.empty(num_micro_batches),
         )
         if trains:
-            zeros = [f.zero_gradients() for f in functions]
+            zeros = self._of_calls(lambda f: f.zero_gradients())
             state.gradients = stage.gradients.pack(zeros)
         return state
 
@@ -191,11 +191,11 @@ class StageRunner:
                 values,
                 state.sums,
                 all_kept=_slot(state, Kept.RESIDUALS, row.write_slot, kept),
-                some_kept=_slot(state, Kept.INPUTS, row.write_slot, kept),
+                some_kept=_slot(state, Kept.FOR_RECOMPUTE, row.write_slot, kept),
             )
-        if kept is Kept.INPUTS:
+        if kept is Kept.FOR_RECOMPUTE:
             saved = [values[value] for value in self._saved]
-            before = state.stashes.INPUTS.inputs
+            before = state.stashes.FOR_RECOMPUTE.inputs
             inputs = self._inputs.put(before, row.write_slot, saved)
             _set(state, kept, stash, inputs)
         elif kept is not None:
@@ -211,7 +211,8 @@ class StageRunner:
     def _recompute(
         self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
     ) -> Outcome:
-        taken, inputs = self._inputs.take(state.stashes.INPUTS.inputs, row.read_slot)
+        have = state.stashes.FOR_RECOMPUTE
+        taken, inputs = self._inputs.take(have.inputs, row.read_slot)
         values = self._from_batch(constants, row)
         values.update(zip(self._saved, taken, strict=True))
         started = self._time_after(values.values())
@@ -220,10 +221,10 @@ class StageRunner:
                 constants.weights,
                 self._surroundings(constants, row),
                 values,
-                StashSlot(state.stashes.INPUTS.stash, row.read_slot),
+                StashSlot(have.stash, row.read_slot),
                 StashSlot(state.stashes.RESIDUALS.stash, row.write_slot),
             )
-        _set(state, Kept.INPUTS, some, inputs)
+        _set(state, Kept.FOR_RECOMPUTE, some, inputs)
         _set(state, Kept.RESIDUALS, residuals)
         return Outcome(state, [], started)
 
@@ -301,14 +302,19 @@ class StageRunner:
         with tf.control_dependencies(list(tensors)):
             return timestamp(self._device)
 
+    def _of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
+        """What all calls begin with; those that share functions share it too."""
+        functions = [call.functions for call in self._stage.calls]
+        made = {f: make(f) for f in dict.fromkeys(functions)}
+        return [made[f] for f in functions]
+
     def _empty(self, kept: Kept, num_slots: tf.Tensor) -> NestedMap:
         """Contents of a stash with nothing in it."""
         stage = self._stage
-        functions = [call.functions for call in stage.calls]
         if kept is Kept.WEIGHT_RESIDUALS:
-            laters = [f.empty_weight_residuals(num_slots) for f in functions]
+            laters = self._of_calls(lambda f: f.empty_weight_residuals(num_slots))
             return NestedMap(stash=stage.weight_residuals.pack(laters), inputs=[])
-        stashes = [f.empty_residuals(num_slots) for f in functions]
+        stashes = self._of_calls(lambda f: f.empty_residuals(num_slots))
         if kept is Kept.RESIDUALS:
             return NestedMap(stash=stage.residuals.pack(stashes), inputs=[])
         some = [

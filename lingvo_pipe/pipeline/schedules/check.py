@@ -11,33 +11,22 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from lingvo_pipe.pipeline.schedules.fault_list import listed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.slots import num_kept
 
 
-def check(schedule: Schedule, max_kept: int | Sequence[int] | None = None) -> None:
+def check(schedule: Schedule) -> None:
     """Checks a schedule.
-
-    Args:
-        schedule: any.
-        max_kept: of how many (micro-batch, stage) pairs a device may keep residuals at
-            a time: a number for each device, or one for all. None: any number.
 
     Raises:
         ValueError: naming the faults of the first sort found: device and operation.
     """
     for find_faults in (_misplaced, _miscounted, _out_of_order, _stuck):
-        _raise_if_any(find_faults(schedule))
-    if max_kept is not None:
-        _raise_if_any(_too_much_kept(schedule, _limits(schedule, max_kept)))
-
-
-def _raise_if_any(faults: list[str]) -> None:
-    if faults:
-        raise ValueError(f"This schedule can't be run: {listed(faults)}")
+        faults = find_faults(schedule)
+        if faults:
+            raise ValueError(f"This schedule can't be run: {listed(faults)}")
 
 
 def _misplaced(schedule: Schedule) -> list[str]:
@@ -119,30 +108,4 @@ def _stuck(schedule: Schedule) -> list[str]:
             faults.append(
                 f"device {device} waits forever in the {op} for the {missing[0]}"
             )
-    return faults
-
-
-def _limits(schedule: Schedule, max_kept: int | Sequence[int]) -> Sequence[int]:
-    if not isinstance(max_kept, Sequence):
-        return [max_kept] * schedule.num_devices
-    if len(max_kept) != schedule.num_devices:
-        raise ValueError(
-            f"max_kept must be one number, or one for each of {schedule.num_devices} "
-            f"devices; got {list(max_kept)}."
-        )
-    return max_kept
-
-
-def _too_much_kept(schedule: Schedule, limits: Sequence[int]) -> list[str]:
-    """Names the first operation on each device that exceeds its limit."""
-    faults = []
-    for device, limit in enumerate(limits):
-        numbers = num_kept(schedule, device)
-        for op, now in zip(schedule.columns[device], numbers, strict=True):
-            if now.residuals > limit:
-                faults.append(
-                    f"device {device} may keep the residuals of {limit} micro-batches, "
-                    f"but has those of {now.residuals} after the {op}"
-                )
-                break
     return faults

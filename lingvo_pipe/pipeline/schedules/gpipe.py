@@ -19,20 +19,13 @@ from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 
 def gpipe(num_stages: int, num_micro_batches: int) -> Schedule:
     """All forward passes, then all backward passes; a device a stage."""
-    return _all_of_each_kind(num_stages, num_micro_batches, Kind.FORWARD, Kind.BACKWARD)
-
-
-def forward_only(num_stages: int, num_micro_batches: int) -> Schedule:
-    """Forward passes alone, for evaluation; a device a stage."""
-    return _all_of_each_kind(num_stages, num_micro_batches, Kind.FORWARD)
-
-
-def _all_of_each_kind(
-    num_stages: int, num_micro_batches: int, *kinds: Kind
-) -> Schedule:
     check_sizes(num_stages=num_stages, num_micro_batches=num_micro_batches)
     columns = tuple(
-        tuple(Op(kind, m, stage) for kind in kinds for m in range(num_micro_batches))
+        tuple(
+            Op(kind, m, stage)
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
+            for m in range(num_micro_batches)
+        )
         for stage in range(num_stages)
     )
     return Schedule(num_stages, num_micro_batches, columns)

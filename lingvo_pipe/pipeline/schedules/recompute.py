@@ -5,7 +5,7 @@ r"""What a schedule computes a second time instead of keeping it. Pure.
 
 A RECOMPUTE stands directly before its BACKWARD, so a device recomputes while it would
 else wait for the gradient. Between the forward pass and it, the stage's inputs are all
-that is kept of the micro-batch.
+that is kept of the micro-batch, if all layers of the stage are computed again.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ class Kind(enum.Enum):
     """What an operation does with a micro-batch on a stage.
 
     A forward pass keeps what its backward pass needs, unless a RECOMPUTE stands between
-    them: then it keeps the stage's inputs alone. In a schedule with WEIGHT_GRADIENT
-    operations a BACKWARD yields the gradients of the stage's inputs alone.
+    them: then it keeps what that starts from, the stage's inputs. In a schedule with
+    WEIGHT_GRADIENT operations a BACKWARD yields the gradients of the stage's inputs
+    alone.
     """
 
     FORWARD = "F"

@@ -2,13 +2,17 @@
 
 What is kept of a micro-batch for a stage goes through three stashes of the stage:
 
-    FORWARD --------------> RESIDUALS -> BACKWARD -> WEIGHT_RESIDUALS -> WEIGHT_GRADIENT
+    FORWARD -> RESIDUALS -> BACKWARD -> WEIGHT_RESIDUALS -> WEIGHT_GRADIENT
 
-    FORWARD -> INPUTS -> RECOMPUTE -> RESIDUALS -> BACKWARD        if it is recomputed
+or, if it is recomputed,
 
-A stash has numbered slots. Which operation uses which is settled before anything runs:
-an operation puts into the lowest free slot, and a slot is free again once it is read.
-So a stash has no more slots than the micro-batches it ever holds at a time.
+    FORWARD -> FOR_RECOMPUTE -> RECOMPUTE -> RESIDUALS -> BACKWARD
+
+where what is for the recomputation are the stage's inputs, and the residuals of those
+layers that are not computed again. A stash has numbered slots. Which operation uses
+which is settled before anything runs: an operation puts into the lowest free slot, and
+a slot is free again once it is read. So a stash has no more slots than the
+micro-batches it ever holds at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 class Kept(enum.Enum):
     """What a stage keeps of a micro-batch: one stash each."""
 
-    INPUTS = "inputs"
+    FOR_RECOMPUTE = "for recompute"
     RESIDUALS = "residuals"
     WEIGHT_RESIDUALS = "weight residuals"
 
@@ -64,10 +68,10 @@ def stash_use(schedule: Schedule, op: Op) -> Use:
     kind, m, stage = op
     if kind is Kind.FORWARD:
         recompute = Op(Kind.RECOMPUTE, m, stage) in schedule
-        kept = Kept.INPUTS if recompute else Kept.RESIDUALS
+        kept = Kept.FOR_RECOMPUTE if recompute else Kept.RESIDUALS
         return Use(None, kept if schedule.has_backward else None)
     if kind is Kind.RECOMPUTE:
-        return Use(Kept.INPUTS, Kept.RESIDUALS)
+        return Use(Kept.FOR_RECOMPUTE, Kept.RESIDUALS)
     if kind is Kind.BACKWARD:
         weights_later = Kind.WEIGHT_GRADIENT in schedule.kinds
         return Use(Kept.RESIDUALS, Kept.WEIGHT_RESIDUALS if weights_later else None)
@@ -131,40 +135,3 @@ def kept_over_time(
         if use.read:
             held[op.stage, use.read] -= 1
         yield held.copy()
-
-
-class NumKept(NamedTuple):
-    """How many (micro-batch, stage) pairs a device keeps something of.
-
-    Attributes:
-        inputs: those of which it keeps the stage's inputs alone.
-        residuals: those of which it keeps what a BACKWARD or WEIGHT_GRADIENT needs.
-    """
-
-    inputs: int
-    residuals: int
-
-
-def num_kept(schedule: Schedule, device: int) -> list[NumKept]:
-    """The numbers after each operation of a device."""
-    return [
-        NumKept(
-            inputs=sum(n for (_, kept), n in held.items() if kept is Kept.INPUTS),
-            residuals=sum(
-                n for (_, kept), n in held.items() if kept is not Kept.INPUTS
-            ),
-        )
-        for held in kept_over_time(schedule, device)
-    ]
-
-
-def peak_kept(schedule: Schedule) -> list[NumKept]:
-    """The largest number of each sort on each device, not always at one moment."""
-    over_time = [num_kept(schedule, device) for device in range(schedule.num_devices)]
-    return [
-        NumKept(
-            inputs=max((now.inputs for now in numbers), default=0),
-            residuals=max((now.residuals for now in numbers), default=0),
-        )
-        for numbers in over_time
-    ]

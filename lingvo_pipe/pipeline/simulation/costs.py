@@ -58,11 +58,6 @@ class Costs:
     stages: tuple[StageCosts, ...]
     overhead: float = 0.0
 
-    @classmethod
-    def equal(cls, num_stages: int, forward: float, backward: float = 0.0) -> Costs:
-        """Equal stages, nothing else costs time."""
-        return cls((StageCosts(forward, backward),) * num_stages)
-
     def seconds(self, schedule: Schedule, op: Op) -> float:
         """How long an operation of a schedule computes."""
         split = Op(Kind.WEIGHT_GRADIENT, op.micro_batch, op.stage) in schedule

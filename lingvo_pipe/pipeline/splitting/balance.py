@@ -9,15 +9,16 @@ Of all cuts into contiguous stages, none empty, it is the one with
 
 All sums are exact, so no rounding decides.
 
-The largest cost is found by bisection: with a limit on a stage's cost given, stages
-that each take what they can are fewest. What is left to choose is a shortest path,
-stage by stage from the last. (2) and (3) make one price of a stage, such that of two
-stages that start at `a <= b` and can both end at `c <= d`
+Where every stage may be of any length, the largest cost is found by bisection: with a
+limit on a stage's cost given, stages that each take what they can are fewest. What is
+left to choose is a shortest path, stage by stage from the last. (2) and (3) make one
+price of a stage, such that of two stages that start at `a <= b` and can both end at
+`c <= d`
 
     price(a, c) + price(b, d)  <=  price(a, d) + price(b, c)
 
 So the later a stage starts the later it best ends, and few ends need be tried: in all
-O(K · L · log L).
+O(K · L · log L). Where not all stages are allowed, see `allowed_stages`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 
+from lingvo_pipe.pipeline.splitting.allowed_stages import (
+    Farthest,
+    cheapest_ends,
+    least_largest_ends,
+)
 from lingvo_pipe.pipeline.splitting.exact_amounts import (
     amount_faults,
     as_integers,
-    is_amount,
 )
 
 # Of the stage from a start to an end.
@@ -41,8 +45,7 @@ def balanced_ends(
     costs: Sequence[float],
     num_stages: int,
     traffic: Sequence[float] | None = None,
-    memory: Sequence[float] | None = None,
-    memory_limit: float | None = None,
+    farthest: Farthest | None = None,
 ) -> list[int]:
     """Cuts layers into stages that are as even as can be.
 
@@ -51,24 +54,19 @@ def balanced_ends(
         num_stages: at least 1, at most the number of layers.
         traffic: what each layer hands on, such as bytes; None: counts for nothing. The
             last layer's crosses no boundary.
-        memory: that each layer needs; the sum of a stage's must fit its device.
-        memory_limit: of each device, in the unit of `memory`.
+        farthest: for each stage, for each start, the last end that it may have, and the
+            start itself if it may have none; None: each may have any.
 
     Returns:
         The ends of the stages: the number of layers up to and including each.
 
     Raises:
         ValueError: if there are more stages than layers, or fewer than one; if a number
-            is missing, infinite or negative; if a stage can't but exceed the memory.
+            is missing, infinite or negative; if `farthest` allows no cut.
     """
-    _check_arguments(costs, num_stages, traffic, memory, memory_limit)
+    _check_arguments(costs, num_stages, traffic)
     num_layers = len(costs)
-    farthest = [num_layers] * num_layers
-    if memory is not None and memory_limit is not None:
-        farthest = _within_memory(memory, memory_limit, num_stages)
     sums = _running_sums(as_integers(costs)[0])
-    limit = _least_limit(sums, num_stages, farthest)
-    farthest = list(map(min, farthest, _farthest_ends(sums, limit)))
     handed_on = [0] * num_layers if traffic is None else as_integers(traffic)[0]
     more_than_squares = sums[-1] ** 2 + 1
 
@@ -76,7 +74,28 @@ def balanced_ends(
         square = (sums[end] - sums[start]) ** 2
         return handed_on[end - 1] * more_than_squares + square
 
-    return _cheapest_ends(num_stages, farthest, price)
+    if farthest is None:
+        reach = _farthest_ends(sums, _least_limit(sums, num_stages))
+        return _cheapest_ends(num_stages, reach, price)
+    ends = _allowed_ends(sums, farthest, price)
+    if ends is None:
+        raise ValueError(f"No cut into {num_stages} stages is allowed.")
+    return ends
+
+
+def _allowed_ends(
+    sums: Sequence[int], farthest: Farthest, price: Price
+) -> list[int] | None:
+    """The best ends of those that are allowed, if any; `sums` are those of costs."""
+    even = least_largest_ends(lambda _, start, end: sums[end] - sums[start], farthest)
+    if even is None:
+        return None
+    limit = max(sums[b] - sums[a] for a, b in itertools.pairwise([0, *even]))
+    reach = _farthest_ends(sums, limit)
+    return cheapest_ends(
+        lambda _, start, end: price(start, end),
+        [list(map(min, of_stage, reach)) for of_stage in farthest],
+    )
 
 
 def _running_sums(values: Sequence[int]) -> list[int]:
@@ -88,24 +107,16 @@ def _farthest_ends(sums: Sequence[int], limit: int) -> list[int]:
     return [bisect.bisect_right(sums, start + limit) - 1 for start in sums[:-1]]
 
 
-def _least_limit(sums: Sequence[int], num_stages: int, farthest: Sequence[int]) -> int:
-    """The least limit that the sums of the stages can all keep within.
-
-    Args:
-        sums: running sums over the layers.
-        num_stages: how many stages there may be.
-        farthest: for each start the last end that is allowed otherwise.
-    """
+def _least_limit(sums: Sequence[int], num_stages: int) -> int:
+    """The least limit that the sums of the stages can all keep within."""
     low = max(b - a for a, b in itertools.pairwise(sums))
     high = sums[-1]
     while low < high:
         middle = (low + high) // 2
         end = 0
         for _ in range(num_stages):
-            if end < len(farthest):
-                within = bisect.bisect_right(sums, sums[end] + middle) - 1
-                end = min(within, farthest[end])
-        if end == len(farthest):
+            end = bisect.bisect_right(sums, sums[end] + middle) - 1
+        if end == len(sums) - 1:
             high = middle
         else:
             low = middle + 1
@@ -161,41 +172,10 @@ def _best_ends(
     return best
 
 
-def _within_memory(
-    memory: Sequence[float], memory_limit: float, num_stages: int
-) -> list[int]:
-    """For each start the last end of a stage that fits.
-
-    Raises:
-        ValueError: if a stage can't but be too large, with the least limit that does.
-    """
-    (*parts, limit), scale = as_integers([*memory, memory_limit])
-    sums = _running_sums(parts)
-    least = _least_limit(sums, num_stages, [len(parts)] * len(parts))
-    if least <= limit:
-        return _farthest_ends(sums, limit)
-    alone = [i for i, part in enumerate(parts) if part > limit]
-    if alone:
-        sizes = ", ".join(f"layer {i} ({memory[i]})" for i in alone)
-        advice = f"Too large alone: {sizes}. Divide them, or use larger devices."
-    else:
-        advice = "Use more stages, or larger devices."
-    enough = Fraction(least, scale)
-    raise ValueError(
-        f"Each stage must fit the memory_limit, {memory_limit}; with {num_stages} "
-        "stages the least that would do is "
-        f"{int(enough) if enough.denominator == 1 else float(enough)}. {advice}"
-    )
-
-
 def _check_arguments(
-    costs: Sequence[float],
-    num_stages: int,
-    traffic: Sequence[float] | None,
-    memory: Sequence[float] | None,
-    memory_limit: float | None,
+    costs: Sequence[float], num_stages: int, traffic: Sequence[float] | None
 ) -> None:
-    """Raises ValueError as `balanced_ends`, but for a memory that is too small."""
+    """Raises ValueError as `balanced_ends`, but for what is not allowed."""
     num_layers = len(costs)
     faults = []
     if num_stages not in range(1, num_layers + 1):
@@ -204,16 +184,7 @@ def _check_arguments(
             f"{num_layers}; got {num_stages!r}. A stage can't be empty: use fewer "
             "stages or devices."
         )
-    if (memory is None) != (memory_limit is None):
-        faults.append(
-            "memory and memory_limit must be given together; got "
-            f"memory={memory!r}, memory_limit={memory_limit!r}."
-        )
-    if memory_limit is not None and not is_amount(memory_limit):
-        faults.append(
-            f"memory_limit must be a finite number, not negative; got {memory_limit!r}."
-        )
-    for name, values in (("costs", costs), ("traffic", traffic), ("memory", memory)):
+    for name, values in (("costs", costs), ("traffic", traffic)):
         if values is not None:
             faults += amount_faults(name, values, num_layers)
     if faults:

@@ -68,7 +68,7 @@ def pipeline_costs(
     Raises:
         ValueError: as `cell_costs`.
     """
-    shapes = tuple(map(_as_shape, shapes))
+    shapes = tuple(map(as_shape, shapes))
     before, shapes = _costs_in_turn(before_tpl, "before_tpl's layer", shapes)
     cells, _ = _costs_in_turn(cell_tpl, "cell", shapes)
     return PipelineCosts(sum(before.flops), cells)
@@ -104,12 +104,12 @@ def _forward_meta(p: InstantiableParams, shapes: tuple, where: str) -> NestedMap
         ) from error
 
 
-def _as_shape(shape: Any) -> Any:
+def as_shape(shape: Any) -> Any:
     """A shape, a NestedMap of shapes or None, dimensions being Python's integers."""
     if shape is None:
         return None
     if isinstance(shape, Mapping):
-        return NestedMap({key: _as_shape(value) for key, value in shape.items()})
+        return NestedMap({key: as_shape(value) for key, value in shape.items()})
     try:
         sizes = list(shape)
     except (TypeError, ValueError):

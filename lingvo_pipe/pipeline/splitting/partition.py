@@ -14,6 +14,7 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
+from lingvo_pipe.pipeline.splitting.allowed_stages import Farthest
 from lingvo_pipe.pipeline.splitting.balance import balanced_ends
 
 _AUTO = "auto"
@@ -25,6 +26,7 @@ def resolve_ends(
     num_stages: int | None = None,
     costs: Sequence[float] | None = None,
     traffic: Sequence[float] | None = None,
+    farthest: Farthest | None = None,
 ) -> list[int]:
     """The ends of the stages that `splits` means.
 
@@ -36,12 +38,13 @@ def resolve_ends(
         costs: of each layer, for 'auto'.
         traffic: what each layer hands on, for 'auto'; of splits of equal costs the one
             with least at its boundaries is taken.
+        farthest: for 'auto', how far each stage may reach; see `balanced_ends`.
 
     Raises:
         ValueError: if it is none of these, impossible, or not of `num_stages`.
     """
     if is_auto(splits):
-        return _automatic_ends(num_layers, num_stages, costs, traffic)
+        return _automatic_ends(num_layers, num_stages, costs, traffic, farthest)
     if _is_integer(splits):
         ends = balanced_ends([1] * num_layers, splits)
     elif isinstance(splits, (list, tuple)):
@@ -67,6 +70,7 @@ def _automatic_ends(
     num_stages: int | None,
     costs: Sequence[float] | None,
     traffic: Sequence[float] | None,
+    farthest: Farthest | None,
 ) -> list[int]:
     missing = []
     if num_stages is None:
@@ -86,7 +90,7 @@ def _automatic_ends(
             f"splits={_AUTO!r} balances the costs of the layers over a number of "
             f"stages; {' And '.join(missing)}"
         )
-    return balanced_ends(costs, num_stages, traffic)
+    return balanced_ends(costs, num_stages, traffic, farthest)
 
 
 def check_ends(ends: Sequence[int], num_layers: int) -> None:

@@ -1,9 +1,17 @@
-"""Refuses sums and metrics in which rows that are no examples may have a share.
+r"""Refuses sums and metrics in which rows that are no examples may have a share.
 
 Where M does not divide the mini-batch, micro-batches are filled up to b rows. What a
-layer hands over can leave the fillers out only if it depends on how many rows are
-examples. The number b itself is a constant here. That it depends on it is no proof:
-it may do so by what a layer before it in the same cell computed.
+layer hands over must leave the fillers out. That is seen in the graph:
+
+    inputs --> [ x · w ] --> sum           every way from the rows goes by a mask
+    inputs --> x - mean --> mean of it     this one does not: refused
+                    ^---- sum of x · w     although the fillers have no share in `mean`
+
+A mask is what follows from the number of examples alone and has rows; or what is 0 for
+fillers already, such as x · w. It must also depend on that number at all: a constant b
+is no weight.
+
+What a function within the layer does with the number of examples is not looked into.
 """
 
 from __future__ import annotations
@@ -17,15 +25,74 @@ from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.optional_nest import present
 from lingvo_pipe.pipeline.tracing.trace import Surroundings
 
+# Rows for which one of their inputs is 0, or which it does not name, have no share in
+# what these yield.
+_MASKING = {
+    "BatchMatMulV2",
+    "DivNoNan",
+    "Einsum",
+    "GatherNd",
+    "GatherV2",
+    "LogicalAnd",
+    "MatMul",
+    "Mul",
+    "MulNoNan",
+    "Select",
+    "SelectV2",
+    "SparseSegmentSum",
+    "UnsortedSegmentSum",
+}
+# These are told the number of examples itself.
+_TOLD = {
+    "Case",
+    "If",
+    "PartitionedCall",
+    "Slice",
+    "StatefulPartitionedCall",
+    "StatelessCase",
+    "StatelessIf",
+    "StatelessWhile",
+    "StridedSlice",
+    "While",
+}
+# A mask, or what has been masked, stays one.
+_KEEPING = {
+    "AddV2",
+    "BroadcastTo",
+    "Cast",
+    "Equal",
+    "ExpandDims",
+    "Greater",
+    "GreaterEqual",
+    "Identity",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalNot",
+    "LogicalOr",
+    "Mul",
+    "MulNoNan",
+    "Neg",
+    "NotEqual",
+    "Reshape",
+    "Select",
+    "SelectV2",
+    "Squeeze",
+    "StopGradient",
+    "Sub",
+    "Tile",
+    "Transpose",
+}
+
 
 def check_fillers_left_out(
     context: ForwardContext, told: Surroundings, args: Any, where: str
 ) -> None:
     """Checks what a forward pass has just handed over.
 
-    An accumulator's share, and both the mean and the weight of a metric, must depend on
-    the number of examples; but for metrics of weights and constants alone. Losses are
-    of rows, and masked by the context.
+    An accumulator's share, and both the mean and the weight of a metric, must leave out
+    rows that are no examples; but for metrics of weights and constants alone. Losses
+    are of rows, and masked by the context.
 
     Args:
         context: the context it ran in.
@@ -34,23 +101,25 @@ def check_fillers_left_out(
         where: what ran, as in "FProp of the FCLayer at model/dense (stage 0)".
 
     Raises:
-        ValueError: if something does not depend on it.
+        ValueError: if something may not.
     """
     if told.num_examples is None:
         return
     graph = tf.compat.v1.get_default_graph()
-    masked = _dependents(graph, [told.num_examples])
-    by_micro_batch = masked | _dependents(graph, present([told.first_example, args]))
+    rows = {x.op for x in present([told.first_example, args])}
+    by_number = _dependents(graph, {told.num_examples.op})
+    by_rows = _dependents(graph, rows)
+    good = by_number - _unmasked(graph, rows, by_number - by_rows, context.num_rows)
     wrong = [
         f"accumulator {name!r}"
         for name, share in context.accumulated.items()
-        if share.op not in masked
+        if share.op not in good
     ]
     for name, pairs in context.metric_pairs.items():
         changing = [
-            pair for pair in pairs if by_micro_batch.intersection(x.op for x in pair)
+            pair for pair in pairs if any(x.op in by_rows | by_number for x in pair)
         ]
-        if any(x.op not in masked for pair in changing for x in pair):
+        if any(x.op not in good for pair in changing for x in pair):
             wrong.append(f"metric {name!r}")
     if wrong:
         raise ValueError(
@@ -62,10 +131,46 @@ def check_fillers_left_out(
         )
 
 
-def _dependents(graph: Any, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """The operations that depend on a tensor."""
-    found = {x.op for x in tensors}
+def _dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """The operations that depend on one of these, and these."""
+    found = set(sources)
     for op in graph.get_operations():
         if any(x.op in found for x in op.inputs):
             found.add(op)
     return found
+
+
+def _unmasked(
+    graph: Any,
+    rows: Iterable[tf.Operation],
+    by_number_alone: set[tf.Operation],
+    num_rows: int | None,
+) -> set[tf.Operation]:
+    """The operations to which a way leads from the rows without a mask.
+
+    Args:
+        graph: the graph.
+        rows: what stands for the micro-batch's rows.
+        by_number_alone: what depends on the number of examples and on no row.
+        num_rows: b.
+    """
+    masks = {
+        op
+        for op in by_number_alone
+        if any(_may_have_rows(x.shape, num_rows) for x in op.outputs)
+    }
+    unmasked = set(rows)
+    for op in graph.get_operations():
+        sources = {x.op for x in op.inputs}
+        is_masked = (op.type in _MASKING and sources & masks) or (
+            op.type in _TOLD and sources & (masks | by_number_alone)
+        )
+        if sources & unmasked and not is_masked:
+            unmasked.add(op)
+        elif sources & masks and op.type in _KEEPING:
+            masks.add(op)
+    return unmasked
+
+
+def _may_have_rows(shape: tf.TensorShape, num_rows: int | None) -> bool:
+    return shape.rank is None or bool({None, num_rows} & set(shape.as_list()))

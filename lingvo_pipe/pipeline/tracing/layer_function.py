@@ -21,8 +21,11 @@ from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.tracing.filler_rows import check_fillers_left_out
 from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
+from lingvo_pipe.pipeline.tracing.place_reads import PlaceReads
 from lingvo_pipe.pipeline.tracing.purity import check_pure
+from lingvo_pipe.pipeline.tracing.same_trace import same_traces
 from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
+from lingvo_pipe.pipeline.tracing.traced_functions import close_functions
 
 
 class LayerFunctions:
@@ -41,6 +44,7 @@ class LayerFunctions:
         state_dtype: tf.DType | None = None,
         num_rows: int | None = None,
         stages: Mapping[str, int] | None = None,
+        has_last: bool = True,
     ):
         """Initialises the functions.
 
@@ -52,6 +56,8 @@ class LayerFunctions:
                 as they return them.
             num_rows: of the inputs; None: whatever they have.
             stages: by the paths of layers, for errors.
+            has_last: whether the last layer is the model's too, whose outputs are for
+                no other layer.
         """
         self.do_eval = do_eval
         self.trains = trains
@@ -60,6 +66,7 @@ class LayerFunctions:
         self.num_rows = num_rows
         self.row_change = ""
         self._stages = stages or {}
+        self._has_last = has_last
         self._known: list[tuple[LayerIdentity, Trace]] = []
 
     def context(
@@ -86,23 +93,33 @@ class LayerFunctions:
         is_last: bool,
     ) -> Trace:
         """The trace of a layer, for these specs of weights and inputs."""
-        dtype = None if is_last else self.state_dtype
+        dtype = None if is_last and self._has_last else self.state_dtype
         identity = LayerIdentity(layer, (theta, surroundings, args, dtype))
-        alike = (trace for known, trace in self._known if known.is_alike(identity))
-        trace = next(alike, None)
+        alike = [pair for pair in self._known if pair[0].is_alike(identity)]
+        trace = next((t for known, t in alike if known.reads_the_same(identity)), None)
         if trace is None:
-            with named_errors(self.where(layer), args, self.row_change):
-                trace = Trace(
-                    functools.partial(_forward, layer, self, dtype),
-                    theta,
-                    [variable.trainable for variable in tf.nest.flatten(layer.vars)],
-                    surroundings,
-                    args,
-                    self.trains,
-                )
+            traced = self._traced(layer, theta, surroundings, args, dtype, identity)
+            # What was read of its place may have made no difference.
+            trace = next((t for _, t in alike if same_traces(t, traced)), traced)
             self._known.append((identity, trace))
+        close_functions(layer)
         self._note_row_change(layer, present(trace.result.outputs))
         return trace
+
+    def _traced(
+        self,
+        layer: BaseLayer,
+        theta: Any,
+        surroundings: Surroundings,
+        args: Any,
+        dtype: tf.DType | None,
+        identity: LayerIdentity,
+    ) -> Trace:
+        """A trace of its own; what it reads of places is noted in its identity."""
+        trained = [variable.trainable for variable in tf.nest.flatten(layer.vars)]
+        body = functools.partial(_forward, layer, self, dtype, identity.reads)
+        with named_errors(self.where(layer), args, self.row_change):
+            return Trace(body, theta, trained, surroundings, args, self.trains)
 
     def place(self, layer: BaseLayer) -> str:
         """A layer's path and stage, for errors."""
@@ -140,14 +157,16 @@ def _forward(
     layer: BaseLayer,
     functions: LayerFunctions,
     state_dtype: tf.DType | None,
+    reads: PlaceReads,
     theta: Any,
     surroundings: Surroundings,
     args: Any,
 ) -> Result:
     """What alike layers share; in its results paths are relative to the layer."""
     context = functions.context(surroundings, root_path=layer.path)
-    with context:
-        outputs = layer.FProp(layer.CastTheta(theta), *args)
+    theta = layer.CastTheta(theta)
+    with context, reads.noting(layer):
+        outputs = layer.FProp(theta, *args)
     graph, where = tf.compat.v1.get_default_graph(), functions.where(layer)
     check_pure(graph, where, root(layer).VariablePaths())
     _check_outputs(outputs)

@@ -1,8 +1,9 @@
 """Which layers are alike: what one computes, another would compute too.
 
 Alike are layers whose params are equal but for names, whose functions were added alike,
-and which keep equal attributes, each with all layers below it. What a layer computes
-from its name or path in FProp itself is not seen; what it keeps in its constructor is.
+and which keep equal attributes, each with all layers below it. What FProp makes of a
+layer's place is seen too, where it reads it; see `place_reads`. What it makes of the
+object itself, such as of its index in a list kept elsewhere, is not.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from typing import Any
 import numpy as np
 
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.pipeline.tracing.place_reads import PlaceReads
 
 
 class LayerIdentity:
-    """What decides on a forward pass, beside the values of theta and inputs."""
+    """What decides on a forward pass, beside the values of theta and inputs.
+
+    Attributes:
+        reads: what FProp reads of places; nothing until it has been traced.
+    """
 
     def __init__(self, layer: BaseLayer, specs: Any):
         """Initialises the identity.
@@ -26,19 +32,25 @@ class LayerIdentity:
             layer: whose it is.
             specs: of theta, inputs and whatever else it is traced for.
         """
+        self.reads = PlaceReads()
+        self._layer = layer
         self._specs = repr(specs)
         self._params = layer.params.Copy().Set(name="")
         self._functions = [below.fns for below in layer.Descendants()]
         self._attributes = list(map(_attributes, layer.Descendants()))
 
     def is_alike(self, other: LayerIdentity) -> bool:
-        """Whether the layers compute the same."""
+        """Whether the layers compute the same, wherever they are."""
         return (
             self._specs == other._specs
             and self._params == other._params
             and self._functions == other._functions
             and all(map(_same, self._attributes, other._attributes))
         )
+
+    def reads_the_same(self, other: LayerIdentity) -> bool:
+        """Whether what this layer was traced by of its place is so of an alike one."""
+        return self.reads.same(self._layer, other._layer)
 
 
 def _attributes(layer: BaseLayer) -> dict[str, Any]:

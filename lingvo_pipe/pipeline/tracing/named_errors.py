@@ -8,14 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.optional_nest import present
+from lingvo_pipe import tree
+from lingvo_pipe.pipeline.tracing.remedies import taught
 
 
 @contextlib.contextmanager
 def named_errors(where: str, given: Any, hint: str = "") -> Iterator[None]:
     """Adds to an error where it came up and what came in, unless it says where.
 
-    It stays an error of its kind, and its traceback ends where it was raised.
+    And what to do about it, if it comes of tracing. It stays an error of its kind, and
+    its traceback ends where it was raised.
 
     Args:
         where: what runs, as in "FProp of the FCLayer at model/dense (stage 0)".
@@ -25,17 +27,27 @@ def named_errors(where: str, given: Any, hint: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if where in str(error):
+        text = taught(error)
+        if where not in text:
+            given_text = specs_text(given) or "nothing"
+            end = f"{'' if text.endswith(('.', '?')) else '.'} {hint}" if hint else ""
+            text = f"{where}, given {given_text}: {text}{end}"
+        elif text == str(error):
             raise
-        text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        message = f"{where}, given {specs_text(given) or 'nothing'}: {text} {hint}"
-        named = _alike(error, message.rstrip()).with_traceback(error.__traceback__)
+        named = _alike(error, text).with_traceback(error.__traceback__)
         raise named from error.__cause__
 
 
 def specs_text(tensors: Any) -> str:
-    """The dtypes and shapes of a structure's tensors."""
-    return ", ".join(f"{x.dtype.name} {x.shape}" for x in present(tensors))
+    """The dtypes and shapes of a structure's tensors, and their places in it."""
+    is_row = isinstance(tensors, (list, tuple)) and not hasattr(tensors, "_fields")
+    parts = tensors if is_row else [tensors]
+    return ", ".join(
+        f"{path} {x.dtype.name} {x.shape}".strip()
+        for part in parts
+        for path, x in tree.leaves(part)
+        if x is not None
+    )
 
 
 def _alike(error: Exception, message: str) -> Exception:

@@ -108,9 +108,26 @@ class Phases:
         )
 
     def backward(self) -> Function:
-        """`(weights, surroundings, residuals, doutputs) -> dinputs, dweights`."""
+        """`(weights, surroundings, residuals, doutputs) -> dinputs, dweights`.
+
+        XLA rounds what it compiles as one otherwise than the same in two. So that all
+        schedules end in the same bytes, it compiles the two alone.
+        """
+        if self._compilation.by_xla and self._dweights:
+            return self._backward_in_two()
         given = [*self._residuals, *self._doutputs]
         return self._function(self._whole, 1, given, self._dinputs + self._dweights)
+
+    def _backward_in_two(self) -> Function:
+        inputs_first, weights_then = self.input_backward(), self.weight_backward()
+        num_told = len(self.weights) + len(self.surroundings)
+
+        def run(*flat: tf.Tensor) -> list[tf.Tensor]:
+            made = inputs_first(*flat)
+            dinputs, kept = made[: len(self.gives)], made[len(self.gives) :]
+            return [*dinputs, *weights_then(*flat[:num_told], *kept)]
+
+        return run
 
     def input_backward(self) -> Function:
         """`(weights, surroundings, residuals, doutputs) -> dinputs, residuals`."""

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from lingvo_pipe.pipeline.loops.dataflow import Call, Dataflow, Hop, needs_gradient
+from lingvo_pipe.pipeline.loops.dataflow import (
+    Call,
+    Dataflow,
+    Hop,
+    needs_gradient,
+    saved_by_call,
+)
 
 NUM_INPUTS = 3
 MODELS = range(60)
@@ -136,3 +142,31 @@ def test_a_value_goes_straight_to_each_of_its_users() -> None:
     assert flow.forward == [Hop(a, 0, 1), Hop(a, 1, 3), Hop(b, 1, 2), Hop(c, 2, 3)]
     assert flow.backward == [Hop(a, 3, 1), Hop(a, 1, 0), Hop(b, 2, 1), Hop(c, 3, 2)]
     assert flow.inputs(0) == [0]
+
+
+@pytest.mark.parametrize("seed", MODELS)
+def test_from_what_is_saved_all_can_be_computed_again(seed: int) -> None:
+    """And from less it can not."""
+    calls, _ = _model(seed)
+    draw = random.Random(seed)
+    given = [(tuple(c.uses), c.made, draw.random() < 0.6) for c in calls]
+    by_call = list(saved_by_call(given))
+    saved = [value for values in by_call for value in values]
+    assert len(saved) == len(set(saved))
+    assert _can_be_computed(given, set(saved))
+    for value in saved:
+        assert not _can_be_computed(given, set(saved) - {value})
+    for end in range(len(given)):
+        assert list(saved_by_call(given[:end])) == by_call[:end]
+
+
+def _can_be_computed(
+    calls: Sequence[tuple[Sequence[int], Sequence[int], bool]], there: set[int]
+) -> bool:
+    """Whether those that are computed again have what they use."""
+    for used, made, again in calls:
+        if again and not there.issuperset(used):
+            return False
+        if again:
+            there = there | set(made)
+    return True

@@ -5,7 +5,7 @@ import pytest
 
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, make_schedule
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_run_is_named(file: str) -> None:
 
 
 def test_a_file_without_backward_passes_is_refused(file: str) -> None:
-    write_csv(forward_only(2, 3), file)
+    write_csv(gpipe(2, 3).forward_part(), file)
     with pytest.raises(ValueError, match="no backward passes"):
         make_schedule(file, 2, 3)
 

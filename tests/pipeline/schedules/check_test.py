@@ -7,10 +7,7 @@ from collections import deque
 import pytest
 
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.slots import peak_kept
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
 
@@ -96,34 +93,6 @@ def test_a_deadlock_is_explained() -> None:
         "device 0 waits forever in the backward of micro-batch 0 on stage 0 for the "
         "backward of micro-batch 0 on stage 1" in str(error.value)
     )
-
-
-def test_a_schedule_may_keep_what_it_keeps_and_no_less() -> None:
-    for _, schedule in every_schedule():
-        limits = [peak.residuals for peak in peak_kept(schedule)]
-        check(schedule, limits)
-        check(schedule, max(limits))
-        if schedule.has_backward:
-            device = len(limits) // 2
-            limits[device] -= 1
-            with pytest.raises(ValueError, match=f"run: device {device} may keep"):
-                check(schedule, limits)
-
-
-def test_the_operation_that_keeps_too_much_is_named() -> None:
-    with pytest.raises(ValueError, match="can't be run") as error:
-        check(gpipe(2, 4), max_kept=2)
-    for device in range(2):
-        assert (
-            f"device {device} may keep the residuals of 2 micro-batches, but has those "
-            f"of 3 after the forward of micro-batch 2 on stage {device}"
-        ) in str(error.value)
-    check(one_f_one_b(2, 4), max_kept=2)
-
-
-def test_a_limit_for_each_device_or_one_for_all() -> None:
-    with pytest.raises(ValueError, match=r"each of 2 devices; got \[1, 2, 3\]"):
-        check(gpipe(2, 1), max_kept=[1, 2, 3])
 
 
 def test_whatever_passes_runs_and_whatever_fails_does_not() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -26,7 +26,7 @@ def test_stages_go_round_the_devices() -> None:
         }, name
 
 
-@pytest.mark.parametrize("generate", [gpipe, forward_only, one_f_one_b, zero_bubble])
+@pytest.mark.parametrize("generate", [gpipe, one_f_one_b, zero_bubble])
 @pytest.mark.parametrize("wrong", [0, -2, 1.0, True])
 def test_sizes_below_one_are_refused_together(
     generate: Callable[[int, int], Schedule], wrong: int

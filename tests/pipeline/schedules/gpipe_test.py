@@ -1,6 +1,6 @@
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import SIZES
@@ -21,10 +21,11 @@ def test_takes_as_long_as_the_paper_says(
 ) -> None:
     """Each operation one unit of time: 2·(M + K - 1) in all, so the bubble is known."""
     time = num_micro_batches + num_stages - 1
-    assert makespan(gpipe(num_stages, num_micro_batches), UNIT_COSTS) == 2 * time
-    assert makespan(forward_only(num_stages, num_micro_batches), UNIT_COSTS) == time
+    schedule = gpipe(num_stages, num_micro_batches)
+    assert makespan(schedule, UNIT_COSTS) == 2 * time
+    assert makespan(schedule.forward_part(), UNIT_COSTS) == time
 
 
-def test_forward_only_has_no_backward() -> None:
-    assert forward_only(3, 2).kinds == {Kind.FORWARD}
+def test_evaluation_has_no_backward() -> None:
+    assert gpipe(3, 2).forward_part().kinds == {Kind.FORWARD}
     assert gpipe(3, 2).kinds == {Kind.FORWARD, Kind.BACKWARD}

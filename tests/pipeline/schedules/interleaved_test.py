@@ -5,9 +5,9 @@ import pytest
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import peak_kept
 from tests.pipeline.schedules.event_simulation import bubble, makespan
 from tests.pipeline.schedules.every_schedule import SIZES
+from tests.pipeline.schedules.most_kept import most_kept
 
 # A stage of one of V takes a V-th of a device's time, here the unit.
 COSTS = {Kind.FORWARD: 1, Kind.BACKWARD: 2}
@@ -47,7 +47,7 @@ def test_keeps_what_the_paper_says(
 ) -> None:
     schedule = interleaved(num_devices, num_groups * num_devices, num_stages)
     most = num_groups * num_devices * num_stages
-    assert [peak.residuals for peak in peak_kept(schedule)] == [
+    assert [peak.residuals for peak in most_kept(schedule)] == [
         min(most, (num_stages - 1) * num_devices + 2 * (num_devices - 1 - device) + 1)
         for device in range(num_devices)
     ]

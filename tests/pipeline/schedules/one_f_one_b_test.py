@@ -3,20 +3,20 @@ import pytest
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import peak_kept
 from tests.pipeline.schedules.event_simulation import bubble
 from tests.pipeline.schedules.every_schedule import SIZES
+from tests.pipeline.schedules.most_kept import most_kept
 
 
 @pytest.mark.parametrize(("num_stages", "num_micro_batches"), SIZES)
 def test_keeps_no_more_micro_batches_than_stages_follow(
     num_stages: int, num_micro_batches: int
 ) -> None:
-    peaks = peak_kept(one_f_one_b(num_stages, num_micro_batches))
+    peaks = most_kept(one_f_one_b(num_stages, num_micro_batches))
     assert [peak.residuals for peak in peaks] == [
         min(num_micro_batches, num_stages - stage) for stage in range(num_stages)
     ]
-    peaks = peak_kept(gpipe(num_stages, num_micro_batches))
+    peaks = most_kept(gpipe(num_stages, num_micro_batches))
     assert {peak.residuals for peak in peaks} == {num_micro_batches}
 
 

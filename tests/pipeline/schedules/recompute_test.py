@@ -2,13 +2,13 @@ import itertools
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.slots import NumKept, peak_kept
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import plain_schedules
+from tests.pipeline.schedules.most_kept import NumKept, most_kept
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -32,18 +32,18 @@ def test_each_backward_recomputes_unless_what_it_needs_is_kept(policy: str) -> N
 def test_recomputing_always_keeps_the_residuals_of_one_micro_batch() -> None:
     for name, schedule in plain_schedules():
         if schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}:
-            before = peak_kept(schedule)
-            after = peak_kept(recomputed(schedule, "always"))
+            before = most_kept(schedule)
+            after = most_kept(recomputed(schedule, "always"))
             for was, now in zip(before, after, strict=True):
                 assert now.residuals == 1, name
-                assert was.residuals - 1 <= now.inputs <= was.residuals, name
+                assert was.residuals - 1 <= now.for_recompute <= was.residuals, name
 
 
 def test_what_each_policy_keeps_in_gpipe() -> None:
     schedule = gpipe(2, 4)
-    assert peak_kept(recomputed(schedule, "always")) == [NumKept(4, 1)] * 2
-    assert peak_kept(recomputed(schedule, "except_last")) == [NumKept(3, 2)] * 2
-    assert peak_kept(recomputed(schedule, "never")) == [NumKept(0, 4)] * 2
+    assert most_kept(recomputed(schedule, "always")) == [NumKept(4, 1)] * 2
+    assert most_kept(recomputed(schedule, "except_last")) == [NumKept(3, 2)] * 2
+    assert most_kept(recomputed(schedule, "never")) == [NumKept(0, 4)] * 2
 
 
 def test_the_last_stage_of_1f1b_never_recomputes() -> None:
@@ -55,8 +55,8 @@ def test_weight_gradients_keep_what_they_need_until_they_have_run() -> None:
     """So a device keeps residuals of those alone that wait for theirs, and of one."""
     for num_micro_batches in (1, 2, 4, 9):
         schedule = zero_bubble(4, num_micro_batches)
-        before = peak_kept(schedule)
-        after = peak_kept(recomputed(schedule, "always"))
+        before = most_kept(schedule)
+        after = most_kept(recomputed(schedule, "always"))
         for device, (was, now) in enumerate(zip(before, after, strict=True)):
             assert was == NumKept(0, min(4, num_micro_batches))
             assert now.residuals == min(device + 1, num_micro_batches)
@@ -69,7 +69,9 @@ def test_a_schedule_that_says_what_it_recomputes_is_refused(policy: str) -> None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("schedule", [forward_only(2, 3), Schedule(0, 0, ((), ()))])
+@pytest.mark.parametrize(
+    "schedule", [gpipe(2, 3).forward_part(), Schedule(0, 0, ((), ()))]
+)
 def test_what_has_no_backward_stays_as_it_is(schedule: Schedule, policy: str) -> None:
     assert recomputed(schedule, policy) == schedule
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -37,7 +37,7 @@ def test_what_it_contains() -> None:
     schedule = interleaved(2, 3, 2)
     assert schedule.num_devices == 2
     assert schedule.has_backward
-    assert not forward_only(2, 3).has_backward
+    assert not gpipe(2, 3).forward_part().has_backward
     assert all(op in schedule for _, op in schedule.ops())
     assert Op(F, 2, 3) in schedule
     assert Op(R, 2, 3) not in schedule

@@ -5,21 +5,19 @@ from collections import Counter
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import (
     Kept,
-    NumKept,
     SlotPair,
     assign_slots,
-    num_kept,
-    peak_kept,
     stash_use,
 )
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
+from tests.pipeline.schedules.most_kept import NumKept, most_kept, num_kept
 
 F, R, B, W = Kind
 
@@ -64,8 +62,6 @@ def test_what_is_kept_is_what_lies_between_the_operations() -> None:
                 for end in range(1, len(column) + 1)
             ]
             assert num_kept(schedule, device) == wanted, name
-            peak = NumKept(*map(max, zip(*wanted, strict=True)))
-            assert peak_kept(schedule)[device] == peak, name
 
 
 def _num_kept(schedule: Schedule, done: set[Op]) -> NumKept:
@@ -73,15 +69,15 @@ def _num_kept(schedule: Schedule, done: set[Op]) -> NumKept:
     pairs = itertools.product(
         range(schedule.num_micro_batches), range(schedule.num_stages)
     )
-    inputs = residuals = 0
+    for_recompute = residuals = 0
     for m, stage in pairs if schedule.has_backward else ():
         last = Op(W if W in schedule.kinds else B, m, stage)
         recompute = Op(R, m, stage)
         if Op(F, m, stage) in done and last not in done:
             to_recompute = recompute in schedule and recompute not in done
-            inputs += to_recompute
+            for_recompute += to_recompute
             residuals += not to_recompute
-    return NumKept(inputs, residuals)
+    return NumKept(for_recompute, residuals)
 
 
 def test_the_slots_of_a_recomputed_schedule() -> None:
@@ -95,8 +91,8 @@ def test_the_slots_of_a_recomputed_schedule() -> None:
         SlotPair(0, -1),  # B1
     )
     assert slots.num_slots == (
-        {Kept.INPUTS: 2, Kept.RESIDUALS: 1, Kept.WEIGHT_RESIDUALS: 0},
-        {Kept.INPUTS: 0, Kept.RESIDUALS: 1, Kept.WEIGHT_RESIDUALS: 0},
+        {Kept.FOR_RECOMPUTE: 2, Kept.RESIDUALS: 1, Kept.WEIGHT_RESIDUALS: 0},
+        {Kept.FOR_RECOMPUTE: 0, Kept.RESIDUALS: 1, Kept.WEIGHT_RESIDUALS: 0},
     )
 
 
@@ -104,15 +100,15 @@ def test_freed_slots_are_taken_again() -> None:
     for num_micro_batches in (4, 400):
         slots = assign_slots(zero_bubble(3, num_micro_batches))
         assert [dict(of_stage) for of_stage in slots.num_slots] == [
-            {Kept.INPUTS: 0, Kept.RESIDUALS: 3 - k, Kept.WEIGHT_RESIDUALS: k + 1}
+            {Kept.FOR_RECOMPUTE: 0, Kept.RESIDUALS: 3 - k, Kept.WEIGHT_RESIDUALS: k + 1}
             for k in range(3)
         ]
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 4)])
 def test_evaluation_keeps_nothing(sizes: tuple[int, int]) -> None:
-    schedule = forward_only(*sizes)
-    assert peak_kept(schedule) == [NumKept(0, 0)] * schedule.num_devices
+    schedule = gpipe(*sizes).forward_part()
+    assert most_kept(schedule) == [NumKept(0, 0)] * schedule.num_devices
     assert {pair for column in assign_slots(schedule).columns for pair in column} == {
         SlotPair(-1, -1)
     }

@@ -2,9 +2,9 @@ import itertools
 
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import peak_kept
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.event_simulation import bubble, makespan
+from tests.pipeline.schedules.most_kept import most_kept
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)
 # 1F1B's backward does what both of the others do.
@@ -36,8 +36,8 @@ def test_few_micro_batches_take_no_longer_than_their_way() -> None:
 def test_no_device_keeps_more_than_1f1bs_first() -> None:
     for sizes in SIZES:
         num_stages, num_micro_batches = sizes
-        limit = peak_kept(one_f_one_b(*sizes))[0].residuals
-        for device, peak in enumerate(peak_kept(zero_bubble(*sizes))):
+        limit = most_kept(one_f_one_b(*sizes))[0].residuals
+        for device, peak in enumerate(most_kept(zero_bubble(*sizes))):
             assert peak.residuals <= limit, (sizes, device)
 
 

@@ -52,7 +52,7 @@ def test_equal_stages_idle_the_closed_form(
     generate: Callable[[int, int], Schedule], num_stages: int, num_micro_batches: int
 ) -> None:
     schedule = generate(num_stages, num_micro_batches)
-    timeline = simulate(schedule, Costs.equal(num_stages, 1.0, 2.0))
+    timeline = simulate(schedule, Costs((StageCosts(1.0, 2.0),) * num_stages))
     fraction = (num_stages - 1) / (num_micro_batches + num_stages - 1)
     for split in split_time(timeline):
         assert split.busy == {

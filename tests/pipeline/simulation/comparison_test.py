@@ -9,7 +9,7 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 
 SCHEDULE = gpipe(2, 3)
-EVEN = simulate(SCHEDULE, Costs.equal(2, 0.010, 0.020))
+EVEN = simulate(SCHEDULE, Costs((StageCosts(0.010, 0.020),) * 2))
 
 
 def _rows(table: str, title: str) -> dict[str, list[str]]:
@@ -40,6 +40,6 @@ def test_the_table() -> None:
 
 
 def test_other_schedules_are_refused() -> None:
-    other = simulate(one_f_one_b(2, 3), Costs.equal(2, 0.010, 0.020))
+    other = simulate(one_f_one_b(2, 3), Costs((StageCosts(0.010, 0.020),) * 2))
     with pytest.raises(ValueError, match="Only timelines of one schedule"):
         compare(EVEN, other)

@@ -31,7 +31,7 @@ def test_what_is_not_given_follows_from_the_rest(
 
 
 def test_a_backward_pass_costs_less_where_weights_come_later() -> None:
-    costs = Costs.equal(2, 1.0, 3.0)
+    costs = Costs((StageCosts(1.0, 3.0),) * 2)
     assert costs.seconds(gpipe(2, 2), Op(B, 0, 1)) == 3.0
     assert costs.seconds(zero_bubble(2, 2), Op(B, 0, 1)) == 1.5
 

@@ -13,7 +13,7 @@ from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
-from lingvo_pipe.pipeline.simulation.costs import Costs
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.draw import draw_timelines
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
@@ -24,7 +24,7 @@ FORWARD, RECOMPUTE, BACKWARD, WEIGHT_GRADIENT = (
 
 
 def _timeline(schedule: Schedule) -> Timeline:
-    return simulate(schedule, Costs.equal(schedule.num_stages, 0.010, 0.020))
+    return simulate(schedule, Costs((StageCosts(0.010, 0.020),) * schedule.num_stages))
 
 
 GPIPE = _timeline(gpipe(2, 8))

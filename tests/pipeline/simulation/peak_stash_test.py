@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -12,7 +12,7 @@ from lingvo_pipe.pipeline.schedules.slots import Kept
 from lingvo_pipe.pipeline.simulation.peak_stash import peak_stash_bytes
 from tests.pipeline.simulation.random_schedules import random_schedule
 
-STAGE = {Kept.INPUTS: 1, Kept.RESIDUALS: 100}
+STAGE = {Kept.FOR_RECOMPUTE: 1, Kept.RESIDUALS: 100}
 
 
 def test_gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow() -> None:
@@ -26,7 +26,7 @@ def test_gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow() -> No
         101,
         100,
     ]
-    assert peak_stash_bytes(forward_only(3, 8), [{}] * 3) == [0, 0, 0]
+    assert peak_stash_bytes(gpipe(3, 8).forward_part(), [{}] * 3) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -54,7 +54,7 @@ def _bytes_after(
     for _, m, stage in {op for op in done if op.kind is Kind.FORWARD}:
         f, r, b, w = (Op(kind, m, stage) for kind in Kind)
         if r in schedule and r not in done:
-            total += stages[stage][Kept.INPUTS]
+            total += stages[stage][Kept.FOR_RECOMPUTE]
         elif b not in done:
             total += stages[stage][Kept.RESIDUALS]
         elif w in schedule and w not in done:

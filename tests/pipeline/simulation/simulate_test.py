@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import forward_only, gpipe
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -83,7 +83,8 @@ def test_equal_stages_take_the_closed_form(
     generate: Generate, num_stages: int, num_micro_batches: int
 ) -> None:
     timeline = simulate(
-        generate(num_stages, num_micro_batches), Costs.equal(num_stages, 1.0, 2.0)
+        generate(num_stages, num_micro_batches),
+        Costs((StageCosts(1.0, 2.0),) * num_stages),
     )
     slots = num_micro_batches + num_stages - 1
     assert timeline.step_seconds == 3 * slots
@@ -96,7 +97,7 @@ def test_the_slowest_stage_sets_the_pace_of_a_forward_pass(seed: int) -> None:
     seconds = [rng.randint(1, 64) / 64 for _ in range(rng.randint(1, 6))]
     num_micro_batches = rng.randint(1, 9)
     costs = Costs(tuple(map(StageCosts, seconds)))
-    timeline = simulate(forward_only(len(seconds), num_micro_batches), costs)
+    timeline = simulate(gpipe(len(seconds), num_micro_batches).forward_part(), costs)
     slowest = max(seconds)
     assert timeline.step_seconds == sum(seconds) + (num_micro_batches - 1) * slowest
 
@@ -108,13 +109,15 @@ def test_a_recomputation_hides_in_the_bubble(
 ) -> None:
     """A device that waits for its first gradient recomputes meanwhile."""
     schedule = recomputed(gpipe(num_stages, num_micro_batches), "always")
-    seconds = simulate(schedule, Costs.equal(num_stages, 1.0, 2.0)).step_seconds
+    seconds = simulate(
+        schedule, Costs((StageCosts(1.0, 2.0),) * num_stages)
+    ).step_seconds
     spared = num_stages - 1
     assert seconds == 4 * (num_micro_batches + num_stages - 1) - spared
 
 
 def test_weight_gradients_shorten_the_step() -> None:
-    costs = Costs.equal(4, 1.0, 2.0)
+    costs = Costs((StageCosts(1.0, 2.0),) * 4)
     split = simulate(zero_bubble(4, 8), costs)
     whole = simulate(one_f_one_b(4, 8), costs)
     assert split.step_seconds < whole.step_seconds
@@ -137,7 +140,7 @@ def test_published_throughput_is_just_below_the_prediction(
 def _throughput(num_stages: int, num_micro_batches: int) -> float:
     """Of one model and mini-batch cut into so many stages and micro-batches."""
     share = 1 / (num_stages * num_micro_batches)
-    costs = Costs.equal(num_stages, 1 * share, 2 * share)
+    costs = Costs((StageCosts(1 * share, 2 * share),) * num_stages)
     return 1 / simulate(gpipe(num_stages, num_micro_batches), costs).step_seconds
 
 
@@ -160,9 +163,9 @@ def test_what_cannot_be_run_is_refused() -> None:
         1, 1, ((Op(Kind.BACKWARD, 0, 0), Op(Kind.FORWARD, 0, 0)),)
     )
     with pytest.raises(ValueError, match="waits forever"):
-        simulate(backward_first, Costs.equal(1, 1.0))
+        simulate(backward_first, Costs((StageCosts(1.0),) * 1))
 
 
 def test_costs_of_other_stages_are_refused() -> None:
     with pytest.raises(ValueError, match="the schedule's 3 stages; got costs of 2"):
-        simulate(gpipe(3, 2), Costs.equal(2, 1.0, 2.0))
+        simulate(gpipe(3, 2), Costs((StageCosts(1.0, 2.0),) * 2))

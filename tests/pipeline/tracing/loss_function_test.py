@@ -71,7 +71,7 @@ def test_an_error_in_the_loss_names_it_and_what_came_in() -> None:
 
     layer, batch = pipeline(state_cells(), 2, 2), state_batch(4)
     words = (
-        r"the loss \(stage 1\), given float32 \(2, 3\), int32 \(2,\), float32 \(2,\): "
+        r"the loss \(stage 1\), given float32 \(2, 3\), label int32 \(2,\), "
         ".*Mul"
     )
     with pytest.raises(TypeError, match=words):

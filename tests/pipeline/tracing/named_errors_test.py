@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.tracing.named_errors import named_errors
+from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 
 WHERE = "FProp of the FCLayer at model/dense (stage 0)"
 
@@ -59,7 +60,7 @@ def test_errors_of_every_kind_are_named(error: Exception, kind: type) -> None:
         _raise(error)
     assert type(found.value) is kind
     text = str(found.value)
-    assert f"{WHERE}, given float32 (2, 3), int32 (): " in text
+    assert f"{WHERE}, given float32 (2, 3), a int32 (): " in text
     assert "odd" in text
     assert "Look there." in text
     # Whoever reads it sees what raised it.
@@ -79,3 +80,33 @@ def test_the_cause_of_an_error_stays() -> None:
     with pytest.raises(TypeError, match=words) as found, named_errors(WHERE, None):
         raise TypeError("odd") from cause
     assert found.value.__cause__ is cause
+
+
+@pytest.mark.parametrize(
+    ("structure", "text"),
+    [
+        (tf.TensorSpec([2]), "float32 (2,)"),
+        (
+            [tf.TensorSpec([2]), None, tf.TensorSpec([], tf.int32)],
+            "float32 (2,), int32 ()",
+        ),
+        ({"x": [tf.TensorSpec([2])], "y": None}, "x[0] float32 (2,)"),
+        ((None, {"x": tf.TensorSpec([2])}), "x float32 (2,)"),
+        (
+            ([tf.TensorSpec([1]), tf.TensorSpec([2])],),
+            "[0] float32 (1,), [1] float32 (2,)",
+        ),
+        (None, ""),
+    ],
+)
+def test_tensors_are_named_by_their_places(structure: Any, text: str) -> None:
+    assert specs_text(structure) == text
+
+
+@pytest.mark.parametrize("text", ["odd", "odd."])
+def test_a_hint_is_a_sentence_of_its_own(text: str) -> None:
+    with (
+        pytest.raises(TypeError, match="given nothing: odd. Look there.$"),
+        named_errors(WHERE, [], "Look there."),
+    ):
+        raise TypeError(text)

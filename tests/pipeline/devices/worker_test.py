@@ -1,0 +1,27 @@
+"""A worker that can't have its port says so."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from lingvo_pipe.pipeline.devices import worker
+
+
+@pytest.mark.parametrize("is_checked", [True, False], ids=["before", "meanwhile"])
+def test_a_port_that_is_taken_is_told(
+    is_checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or was free when it was looked at: two workers may start at the same moment."""
+    if not is_checked:
+        monkeypatch.setattr(worker, "_check_port", lambda address, task: None)
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        address = f"localhost:{other.getsockname()[1]}"
+        words = (
+            f"worker:0 must be able to listen at {address}; it can't: .*another port"
+        )
+        with pytest.raises(ConnectionError, match=words):
+            worker.serve([address], 0)

@@ -1,0 +1,176 @@
+"""Splits that keep within a limit, against what PeakBytes says of every split."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+
+ROWS, M = 2, 4
+# What comes into each cell, and out of the last: a wide value costs whoever keeps it.
+WIDTHS = [3, 40, 4, 30, 5, 3]
+NUM_CELLS = len(WIDTHS) - 1
+COSTS = [4, 1, 1, 1, 4]
+WAYS = [
+    ("gpipe", "always"),
+    ("gpipe", "never"),
+    ("1f1b", "except_last"),
+    ("1f1b", [1, 3]),
+    ("zero_bubble", None),
+]
+
+
+def squares(outputs: tf.Tensor, targets: NestedMap) -> NestedMap:
+    """A loss that keeps what it is given, and nothing else."""
+    return NestedMap(loss=(tf.reduce_mean(tf.square(outputs)), tf.constant(1.0)))
+
+
+def cells() -> list[InstantiableParams]:
+    return [
+        FCLayer.Params().Set(input_dim=a, output_dim=b, activation="TANH")
+        for a, b in itertools.pairwise(WIDTHS)
+    ]
+
+
+def pipeline(splits: Any, num_devices: int = 3, **params: Any) -> PipeliningLayer:
+    p = PipeliningLayer.Params().Set(
+        name="pipe",
+        cell_tpl=cells(),
+        splits=splits,
+        num_micro_batches=M,
+        devices=[f"cpu:{i}" for i in range(num_devices)],
+    )
+    return p.Set(**params).Instantiate()
+
+
+def limited(
+    limit: float | None, splits: Any = "auto", **params: Any
+) -> PipeliningLayer:
+    costs = COSTS if splits == "auto" else None
+    known: dict[str, Any] = {"input_shapes": [(ROWS, WIDTHS[0])], "cell_costs": costs}
+    return pipeline(splits, memory_limit=limit, **{**known, **params})
+
+
+def peak_bytes(layer: PipeliningLayer) -> list[int]:
+    return layer.PeakBytes([tf.ones([ROWS * M, WIDTHS[0]])], NestedMap(), squares)
+
+
+def all_ends(num_stages: int = 3) -> Iterator[list[int]]:
+    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
+        yield [*middle, NUM_CELLS]
+
+
+def rank(ends: Iterable[int]) -> Any:
+    ends = list(ends)
+    sums = [sum(COSTS[a:b]) for a, b in itertools.pairwise([0, *ends])]
+    crossing = sum(WIDTHS[end] for end in ends[:-1])
+    return max(sums), crossing, sum(s * s for s in sums), [-end for end in ends]
+
+
+@pytest.mark.parametrize(("schedule", "recompute"), WAYS, ids=str)
+def test_the_best_split_within_the_limit_is_found(
+    schedule: str, recompute: Any
+) -> None:
+    """Against all splits, for each limit at which others come to fit."""
+    way = {"schedule": schedule, "recompute": recompute}
+    peaks = {tuple(ends): max(peak_bytes(pipeline(ends, **way))) for ends in all_ends()}
+    chosen = set()
+    for limit in sorted(set(peaks.values())):
+        fitting = [ends for ends, peak in peaks.items() if peak <= limit]
+        ends = limited(limit, **way).ends
+        assert ends == list(min(fitting, key=rank)), limit
+        chosen.add(tuple(ends))
+    assert len(chosen) > 1, "limits that decide"
+    assert ends == limited(10**9, **way).ends == limited(None, **way).ends
+    with pytest.raises(ValueError, match="no split into 3 stages") as error:
+        limited(min(peaks.values()) - 1, **way)
+    assert f"The least that would do is {min(peaks.values()):,}" in str(error.value)
+
+
+@pytest.mark.parametrize(("schedule", "recompute"), WAYS[:3], ids=str)
+def test_other_splits_are_checked(schedule: str, recompute: Any) -> None:
+    way = {"schedule": schedule, "recompute": recompute}
+    for splits in ([1, 3, 5], 3):
+        peak = peak_bytes(pipeline(splits, **way))
+        assert len(limited(max(peak), splits, **way).ends) == 3
+        with pytest.raises(ValueError, match="memory_limit of pipe") as error:
+            limited(max(peak) - 1, splits, **way)
+        assert f"device {peak.index(max(peak))} {max(peak):,}" in str(error.value)
+
+
+def test_layers_before_take_their_part_of_the_first_device() -> None:
+    before = [FCLayer.Params().Set(input_dim=7, output_dim=WIDTHS[0])]
+    known = {"before_tpl": before, "input_shapes": [(ROWS, 7)]}
+
+    def peak(ends: list[int]) -> int:
+        layer = pipeline(ends, before_tpl=before)
+        return max(layer.PeakBytes([tf.ones([ROWS * M, 7])], NestedMap(), squares))
+
+    peaks = {tuple(ends): peak(ends) for ends in all_ends()}
+    for limit in sorted(set(peaks.values()))[:3]:
+        fitting = [ends for ends, peak in peaks.items() if peak <= limit]
+        assert limited(limit, **known).ends == list(min(fitting, key=rank))
+    with pytest.raises(ValueError, match="no split"):
+        limited(min(peaks.values()) - 1, **known)
+
+
+def test_several_stages_of_a_device_keep_within_together() -> None:
+    way = {"schedule": "interleaved", "stages_per_device": 2, "num_devices": 2}
+    with pytest.raises(ValueError, match="no split into 4 stages") as error:
+        limited(1, **way)
+    found = re.search("least that would do is ([0-9,]+)", str(error.value))
+    assert found
+    least = int(found[1].replace(",", ""))
+    for limit in (least, least + 1000):
+        assert max(peak_bytes(limited(limit, **way))) <= limit
+    assert limited(10**9, **way).ends == limited(None, **way).ends
+
+
+def test_cells_that_are_too_large_by_themselves_are_named() -> None:
+    with pytest.raises(ValueError, match="no split") as error:
+        limited(2000)
+    text = str(error.value)
+    assert "Too large by themselves: cell 1, FCLayer, with " in text
+    assert "cell 0, " not in text
+    weights = 4 * sum(WIDTHS[i] * WIDTHS[i + 1] + WIDTHS[i + 1] for i in range(2))
+    needs = f"weights {weights:,}, totals of their gradients {weights:,}, kept of"
+    assert f"with splits=[2, 3, 5]: stage 0, cells 0 to 1: {needs}" in text
+
+
+class WordsLayer(BaseLayer):
+    """Takes what only integers can be, and a map."""
+
+    def FProp(self, theta: NestedMap, words: tf.Tensor, more: NestedMap) -> tf.Tensor:
+        return tf.one_hot(words, WIDTHS[0]) + more.shift[:, tf.newaxis]
+
+
+def test_inputs_have_dtypes_of_their_own() -> None:
+    shapes = [(ROWS,), NestedMap(shift=(ROWS,), none=None)]
+    known = {"cell_tpl": [WordsLayer.Params(), *cells()], "cell_costs": [1, *COSTS]}
+    for dtypes in (["int32", None], [tf.int64, {"shift": "float32"}]):
+        layer = limited(1e9, input_shapes=shapes, input_dtypes=dtypes, **known)
+        assert len(layer.ends) == 3
+    with pytest.raises(ValueError, match="input_dtypes to .* pipe: .*pipe/cells_0"):
+        limited(1e9, input_shapes=shapes, **known)
+
+
+def test_it_makes_no_difference_where_a_layer_is_made() -> None:
+    """A graph that is being built gets none of what is traced, nor runs it."""
+    with tf.Graph().as_default() as graph, tf.device("cpu:1"):
+        layer = limited(5000)
+        names = [op.name for op in graph.get_operations()]
+    with tf.Graph().as_default() as other, tf.device("cpu:1"):
+        same = pipeline(layer.ends)
+        assert names == [op.name for op in other.get_operations()]
+    assert layer.ends == same.ends == limited(5000).ends

@@ -1,0 +1,173 @@
+"""Trains small tasks by one schedule after another, each time from their first values.
+
+What schedules have in common is built once: pipelines with the same stages on the same
+devices are one, which is given their schedules.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_params import make_layout
+from lingvo_pipe.pipeline.schedules.csv_file import write_csv
+from lingvo_pipe.pipeline.schedules.recompute import recomputed
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.training.exponential_moving_average import make_averages
+from lingvo_pipe.training.learner import Learner
+from tests.pipeline.small_tasks import TASKS
+
+NUM_STEPS = 3
+BATCH_SIZE = 8
+NUM_MICRO_BATCHES = 4
+# Those of the smaller tasks.
+NUM_CELLS = 8
+_MOST_KEPT = 6
+
+
+def two_by_two(num_devices: int) -> Schedule:
+    """Two micro-batches forward, then both backward.
+
+    Of three devices the last has the first stage.
+    """
+    order = [
+        (kind, first + i)
+        for first in range(0, NUM_MICRO_BATCHES, 2)
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+        for i in range(2)
+    ]
+    columns = [
+        tuple(Op(kind, m, stage) for kind, m in order) for stage in range(num_devices)
+    ]
+    if num_devices == 3:
+        columns.reverse()
+    return Schedule(num_devices, NUM_MICRO_BATCHES, tuple(columns))
+
+
+def _recomputing(num_devices: int) -> Schedule:
+    return recomputed(two_by_two(num_devices), "except_last")
+
+
+# What stands in files of these names.
+FILES = {"plain.csv": two_by_two, "recomputing.csv": _recomputing}
+
+
+def task_params(
+    folder: Path,
+    model: str,
+    num_devices: int,
+    schedule: str,
+    recompute: Any,
+    jit_compile: bool = False,
+) -> tuple[str, InstantiableParams]:
+    """A task's name in TASKS, and its params.
+
+    Args:
+        folder: where to write a schedule's file.
+        model: a name in TASKS; of more cells if there are as many stages.
+        num_devices: K.
+        schedule: a name of the library's, or one in FILES.
+        recompute: as of the pipeline.
+        jit_compile: likewise.
+    """
+    stages_per_device = 2 if schedule == "interleaved" else 1
+    splits: Any = num_devices * stages_per_device
+    name = model if splits <= NUM_CELLS else f"{model} of 16"
+    if schedule == "1f1b" and num_devices == 3:
+        splits = [1, 6, NUM_CELLS]  # Else stages are as even as can be.
+    if schedule in FILES:
+        write_csv(FILES[schedule](num_devices), folder / schedule)
+        schedule = str(folder / schedule)
+    p = TASKS[name].make_params().Set(name="task")
+    p.pipeline.Set(
+        num_micro_batches=NUM_MICRO_BATCHES,
+        splits=splits,
+        stages_per_device=stages_per_device,
+        schedule=schedule,
+        recompute=recompute,
+        jit_compile=jit_compile,
+    )
+    return name, p
+
+
+class Trainings:
+    """The tasks that are trained, of which the last few are kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, _Training] = {}
+        self._of_one_stage: dict[Any, dict[str, bytes]] = {}
+
+    def state_after(self, name: str, p: InstantiableParams) -> dict[str, bytes]:
+        """What training a task of TASKS leaves: weights, slots, averages by path."""
+        layout = make_layout(p.pipeline, "task/pipeline")
+        compiled = p.pipeline.jit_compile
+        key = name, str([layout.ends, layout.devices, layout.recomputed, compiled])
+        if key not in self._kept:
+            if len(self._kept) == _MOST_KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[key] = _Training(p, TASKS[name].make_batch)
+        return self._kept[key].state_after(layout.schedule)
+
+    def state_of_one_stage(self, name: str, **pipeline: Any) -> dict[str, bytes]:
+        """Likewise, of one stage that recomputes nothing."""
+        key = name, *pipeline.items()
+        if key not in self._of_one_stage:
+            p = TASKS[name].make_params().Set(name="task")
+            p.pipeline.Set(
+                num_micro_batches=NUM_MICRO_BATCHES, recompute="never", **pipeline
+            )
+            self._of_one_stage[key] = self.state_after(name, p)
+        return self._of_one_stage[key]
+
+
+class _Training:
+    """One task. It runs eagerly, for the graph of an update takes long to build."""
+
+    def __init__(self, params: InstantiableParams, make_batch: Any):
+        self._task = task = params.Instantiate()
+        trained, every = task.TrainedVariables(), task.VariablePaths()
+        p = task.params.train
+        self._learner = Learner(p, trained)
+        averages = make_averages(p, trained, every)
+        assert averages is not None, "TASKS have some"
+        self._averages = averages
+        self._batches = [make_batch(BATCH_SIZE, seed) for seed in range(NUM_STEPS)]
+        self._state: dict[str, tf.Variable] = {
+            **every,
+            **self._learner.State(),
+            **self._averages.State(),
+        }
+        self._first = {path: v.numpy() for path, v in self._state.items()}
+        self._paths = {variable.ref(): path for path, variable in every.items()}
+
+    def state_after(self, schedule: Schedule) -> dict[str, bytes]:
+        for path, variable in self._state.items():
+            variable.assign(self._first[path])
+        for step, batch in enumerate(self._batches):
+            self._step(step, batch, schedule)
+        return {path: v.numpy().tobytes() for path, v in self._state.items()}
+
+    def _step(self, step: int, batch: NestedMap, schedule: Schedule) -> None:
+        task = self._task
+        with ForwardContext(step=tf.constant(step, tf.int64)):
+            result = task.pipeline.ComputeGradients(
+                task.Values().pipeline,
+                task.PipelineInputs(batch),
+                task.LossTargets(batch),
+                task.ComputeLoss,
+                schedule,
+            )
+        pairs = zip(
+            tf.nest.flatten(task.vars.pipeline),
+            tf.nest.flatten(result.gradients),
+            strict=True,
+        )
+        gradients = {self._paths[v.ref()]: g for v, g in pairs if g is not None}
+        self._learner.Apply(gradients)
+        task.PostTrainingStepUpdate(NestedMap(pipeline=result.accumulated))
+        self._averages.Update(tf.constant(step + 1))
