@@ -1,0 +1,1 @@
+"""Sentences in many languages, made from Unicode CLDR."""

@@ -1,0 +1,28 @@
+"""Files made of the sentences, which come with the project.
+
+`python -m lingvo_pipe.input.cldr.make_shipped` makes them anew.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+# Vocabularies: of English; of it and EIGHT; of it and all LANGUAGES. The latter two
+# have a token for each of their languages.
+ENGLISH_VOCABULARY = "english.vocab"
+EIGHT_VOCABULARY = "eight.vocab"
+ALL_VOCABULARY = "all.vocab"
+# How many tokens each has.
+VOCABULARY_SIZES = {
+    ENGLISH_VOCABULARY: 1_000,
+    EIGHT_VOCABULARY: 4_000,
+    ALL_VOCABULARY: 16_000,
+}
+
+# English sentences, one a line, for language models.
+TEXTS = {"train": "english.train.txt", "test": "english.test.txt"}
+
+
+def shipped_file(name: str) -> str:
+    """Returns the path of one of the files."""
+    return str(resources.files("lingvo_pipe.input.cldr") / "data" / name)

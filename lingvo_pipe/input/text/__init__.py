@@ -1,0 +1,1 @@
+"""Batches of text: sentences in two languages, or documents."""

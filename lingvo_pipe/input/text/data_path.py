@@ -1,0 +1,33 @@
+"""Where a file that params name lies."""
+
+from __future__ import annotations
+
+import os
+
+from lingvo_pipe.hyperparams.suggest import did_you_mean
+
+
+def data_path(name: str, data_dir: str | None) -> str:
+    """Returns the path of a file: `name` itself, or if it is relative, in `data_dir`.
+
+    Args:
+        name: As the user wrote it; `~` is the home directory.
+        data_dir: Where data lie; None: where the program was started.
+
+    Raises:
+        ValueError: If there is no such file; with names that are near, if there are.
+    """
+    path = os.path.join(
+        os.path.expanduser(data_dir or ""), os.path.expanduser(str(name))
+    )
+    if os.path.isfile(path):
+        return path
+    folder = os.path.dirname(path) or "."
+    near = ""
+    if os.path.isdir(folder):
+        near = did_you_mean(os.path.basename(path), os.listdir(folder))
+    raise ValueError(
+        f"A file of text or of a vocabulary must be there to be read; got {name!r}, "
+        f"and there is no file {path}.{near} Relative names begin at data_dir, which "
+        f"is {data_dir!r}."
+    )

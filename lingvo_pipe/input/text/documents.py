@@ -1,0 +1,68 @@
+"""Documents in text files, to be read in any order.
+
+Shapes: K documents of N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lingvo_pipe.input.text.line_file import LineFile
+
+LINES, BLANK_LINES = "lines", "blank_lines"
+
+
+class Documents:
+    """The documents of some files, one file after the other.
+
+    Args:
+        files: The files.
+        separated_by: `lines`: each line that is not blank is a document;
+            `blank_lines`: all lines up to the next blank one are.
+
+    Raises:
+        ValueError: If there are no documents.
+    """
+
+    def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:
+        self._files = list(files)
+        places, bounds = [], []
+        for place, file in enumerate(self._files):
+            found = _lines(file) if separated_by == LINES else _paragraphs(file)
+            places.append(np.full(len(found), place))
+            bounds.append(found)
+        self._places, self._bounds = np.concatenate(places), np.concatenate(bounds)
+        if not len(self._places):
+            raise ValueError(
+                "Text files must have lines that are not blank; "
+                f"{', '.join(file.path for file in self._files)} have none."
+            )
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def fetch(self, numbers: np.ndarray) -> list[bytes]:
+        """Returns the texts of some documents: [K] of bytes, in UTF-8.
+
+        Args:
+            numbers: int64 [K], each from 0 to N - 1.
+        """
+        return [
+            self._files[place].between(first, after)
+            for place, (first, after) in zip(
+                self._places[numbers], self._bounds[numbers], strict=True
+            )
+        ]
+
+
+def _lines(file: LineFile) -> np.ndarray:
+    """Returns the first line and that after the last of each document, int [N, 2]."""
+    lines = np.flatnonzero(~file.is_blank())
+    return np.stack([lines, lines + 1], 1)
+
+
+def _paragraphs(file: LineFile) -> np.ndarray:
+    has_text = np.concatenate([[False], ~file.is_blank(), [False]])
+    return np.flatnonzero(has_text[1:] != has_text[:-1]).reshape(-1, 2)

@@ -1,0 +1,209 @@
+"""Batches of running text, for language models.
+
+Shapes: B rows of T tokens in a batch, n documents.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.text.data_path import data_path
+from lingvo_pipe.input.text.documents import BLANK_LINES, LINES, Documents
+from lingvo_pipe.input.text.line_file import LineFile
+from lingvo_pipe.input.text.text_input_checks import check_sizes, check_start_step
+from lingvo_pipe.input.text.token_rows import column, cut_rows, places_in
+from lingvo_pipe.input.text.token_stream import BatchSpans, TokenStream
+from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
+from lingvo_pipe.nested_map import NestedMap
+
+_BATCHES_AHEAD = 2
+_CHUNK_SIZE = 256
+_PARTS = ("ids", "labels", "segment_ids", "segment_pos")
+
+
+class LanguageModelInput:
+    """Reads text files, and cuts their documents, end to end, into rows.
+
+    A batch is a NestedMap of
+
+    - ids, segment_ids, segment_pos: int32 [B, T];
+    - labels: int32 [B, T], one token ahead of the `ids`;
+    - weights: float32 [B, T], 1 for a token and 0 for padding.
+
+    Labels are each document's tokens and that of the end; `ids` begin with that of the
+    beginning. Documents in a row are its segments 1, 2, ...: none sees another. One
+    that does not end with its row goes on in another.
+
+    Batches depend on nothing but the params, the data and the step, as those of
+    `TranslationInput` do; and data are opened when they are first read from.
+
+    Args:
+        params: The params.
+
+    Raises:
+        ValueError: If a param is unset or out of range. Later, if the data, or the
+            vocabulary, can't be read or used.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params of the input."""
+        p = InstantiableParams(cls)
+        p.Define("files", [], "Names of text files, in UTF-8.")
+        p.Define(
+            "documents",
+            LINES,
+            "lines: each line that is not blank is a document; blank_lines: all lines "
+            "up to the next blank one are.",
+        )
+        p.Define(
+            "data_dir",
+            None,
+            "Where names of files begin; None: where the program is started.",
+        )
+        p.Define("vocab_file", None, "The vocabulary, made by //tools:train_vocab.")
+        p.Define("vocab_size", None, "Tokens in it: num_tokens of the model.")
+        p.Define("batch_size", None, "B, rows in a batch, over all micro-batches.")
+        p.Define("length", None, "T, tokens in a row.")
+        p.Define("shuffle", True, "Whether training shuffles documents and rows.")
+        p.Define("random_seed", 0, "Chooses the order of training.")
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        check_sizes(params, "batch_size", "length", "vocab_size")
+        if params.documents not in (LINES, BLANK_LINES):
+            raise ValueError(
+                f"documents must be {LINES} or {BLANK_LINES}; got {params.documents!r}."
+            )
+        if not isinstance(params.files, list | tuple) or not params.files:
+            raise ValueError(
+                f"files must be a list of names of text files; got {params.files!r}."
+            )
+        self._params = params
+
+    @property
+    def params(self) -> InstantiableParams:
+        return self._params
+
+    @property
+    def element_spec(self) -> NestedMap:
+        """The tf.TensorSpec of each part of a batch."""
+        shape = (self._params.batch_size, self._params.length)
+        return NestedMap(
+            dict.fromkeys(_PARTS, tf.TensorSpec(shape, tf.int32)),
+            weights=tf.TensorSpec(shape, tf.float32),
+        )
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary, opened."""
+        p = self._params
+        return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
+
+    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
+        """Returns the endless batches of training from `start_step` on.
+
+        Args:
+            start_step: The steps already trained.
+
+        Raises:
+            ValueError: If `start_step` is negative, or the data or the vocabulary can't
+                be used.
+        """
+        check_start_step(start_step)
+        p = self._params
+        stream = self._Stream(p.random_seed if p.shuffle else None)
+        firsts = tf.data.Dataset.counter(start_step * p.batch_size, p.batch_size)
+        return self._Batches(firsts, stream, None)
+
+    def EvalBatches(self) -> tf.data.Dataset:
+        """Returns one pass over all tokens, in their order; the last rows are padding.
+
+        Raises:
+            ValueError: If the data or the vocabulary can't be used.
+        """
+        stream = self._Stream(None)
+        num_rows = stream.rows_per_epoch
+        firsts = tf.data.Dataset.range(0, num_rows, self._params.batch_size)
+        return self._Batches(firsts, stream, num_rows)
+
+    @functools.cached_property
+    def _documents(self) -> Documents:
+        p = self._params
+        files = [LineFile(data_path(name, p.data_dir)) for name in p.files]
+        return Documents(files, p.documents)
+
+    @functools.cached_property
+    def _lengths(self) -> np.ndarray:
+        """Labels of each document: its tokens, and that of the end."""
+        vocabulary, documents = self.vocabulary, self._documents
+        chunks = tf.data.Dataset.range(len(documents)).batch(_CHUNK_SIZE)
+        lengths = chunks.map(
+            lambda numbers: vocabulary.Tokenize(self._Fetch(numbers)).row_lengths() + 1,
+            tf.data.AUTOTUNE,
+        )
+        return np.concatenate(list(lengths.as_numpy_iterator()))
+
+    def _Stream(self, seed: int | None) -> TokenStream:
+        return TokenStream(self._lengths, self._params.length, seed)
+
+    def _Fetch(self, numbers: tf.Tensor) -> tf.Tensor:
+        """The texts of documents: string [n]."""
+        texts = tf.numpy_function(
+            lambda chosen: np.array(self._documents.fetch(chosen), object),
+            [numbers],
+            tf.string,
+            stateful=False,
+        )
+        return tf.ensure_shape(texts, [None])
+
+    def _Batches(
+        self, firsts: tf.data.Dataset, stream: TokenStream, end: int | None
+    ) -> tf.data.Dataset:
+        batch_size = self._params.batch_size
+
+        def make(first: tf.Tensor) -> NestedMap:
+            documents, starts, sizes = tf.numpy_function(
+                lambda place: list(stream.spans(int(place), batch_size, end)),
+                [first],
+                [tf.int64] * 3,
+                stateful=False,
+            )
+            return self._Batch(
+                tf.ensure_shape(documents, [None]),
+                tf.ensure_shape(starts, [batch_size]),
+                tf.ensure_shape(sizes, [batch_size]),
+            )
+
+        made = firsts.map(
+            tf.autograph.experimental.do_not_convert(make),
+            tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        return made.prefetch(_BATCHES_AHEAD)
+
+    def _Batch(self, *spans: tf.Tensor) -> NestedMap:
+        """Cuts each row out of its documents, laid end to end."""
+        batch, vocabulary = BatchSpans(*spans), self.vocabulary
+        length, pad_id = self._params.length, vocabulary.pad_id
+        tokens = vocabulary.Tokenize(self._Fetch(batch.documents))
+        ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
+        labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
+
+        def rows(values: tf.Tensor, padding: int) -> tf.Tensor:
+            return cut_rows(values, batch.starts, batch.sizes, length, padding)
+
+        documents = rows(labels.value_rowids(), -1)
+        has_token = documents >= 0
+        return NestedMap(
+            ids=rows(ids.flat_values, pad_id),
+            labels=rows(labels.flat_values, pad_id),
+            segment_ids=tf.where(has_token, documents - documents[:, :1] + 1, 0),
+            # What goes on from another row begins anew.
+            segment_pos=tf.minimum(rows(places_in(labels), 0), tf.range(length)),
+            weights=tf.cast(has_token, tf.float32),
+        )

@@ -1,0 +1,218 @@
+"""Translated sentences from TensorFlow Datasets.
+
+Two kinds of data sets are read:
+
+- with a text for each language, as `tfds.features.Translation`, such as
+  `wmt14_translate/de-en`: each text can be source or target;
+- with the texts `source`, `target`, `source_language` and `target_language`, so that
+  examples may be of different languages.
+
+Shapes: K sentences of N.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.input.prepared_dataset import (
+    find_builder,
+    open_split,
+    prepared_builder,
+)
+from lingvo_pipe.input.text.sentence_pairs import PairSource, SentencePairs
+
+_CHUNK_SIZE = 1024
+
+
+class TfdsPairs:
+    """A data set of TensorFlow Datasets, prepared on disk.
+
+    Args:
+        params: The params.
+
+    Raises:
+        ValueError: If the data set is unknown or of another kind, or `pairs` can't be.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params of the data set."""
+        p = InstantiableParams(cls)
+        p.Define("dataset", None, "Name, such as wmt14_translate/de-en.")
+        p.Define("split", "train", "Split to read, such as test or train[:90%].")
+        p.Define(
+            "pairs",
+            None,
+            "Pairs of languages to read, such as [('de', 'en')], from German to "
+            "English; None: all, where texts can be either in both directions.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        _check_params(params)
+        self._params = params
+
+    def Languages(self, data_dir: str | None) -> list[str] | None:
+        """Returns the languages if each example has a text in all, or else None.
+
+        Args:
+            data_dir: As of PairDataset.
+
+        Raises:
+            ValueError: If the data set is unknown or of another kind.
+        """
+        features = find_builder(self._params.dataset, data_dir).info.features
+        if isinstance(features, tfds.features.Translation):
+            return sorted(features)
+        found = dict(features.items()) if hasattr(features, "items") else {}
+        if all(isinstance(found.get(n), tfds.features.Text) for n in _FIELDS):
+            return None
+        raise ValueError(
+            "dataset must hold translations: a text for each language, or the texts "
+            f"{', '.join(_FIELDS)}; {self._params.dataset} has "
+            f"{', '.join(sorted(found)) or features}. Choose another data set."
+        )
+
+    def Open(self, data_dir: str | None) -> PairSource:
+        """As of PairDataset."""
+        p = self._params
+        languages = self.Languages(data_dir)
+        records = _Records(prepared_builder(p.dataset, data_dir), p.split)
+        if languages is None:
+            return _Rows(records, p.pairs)
+        _check_known(p.pairs or [], languages, p.dataset)
+        pairs = p.pairs or list(itertools.permutations(languages, 2))
+        return _Translations(records, pairs)
+
+
+_FIELDS = SentencePairs._fields
+
+
+class _Records:
+    """The examples of a split, as they are stored."""
+
+    def __init__(self, builder: Any, split: str) -> None:
+        self.name = f"{builder.info.full_name}, split {split!r}"
+        self._stored: Any = open_split(
+            builder,
+            split,
+            deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES,
+        )
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def texts(self, numbers: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Returns for each name the texts of some examples, [names, K] of bytes."""
+        found = []
+        for stored in self._stored.__getitems__(numbers.tolist()):
+            features = tf.train.Example.FromString(stored).features.feature
+            found.append([features[name].bytes_list.value[0] for name in names])
+        return np.array(found, object).T
+
+
+class _Translations:
+    """Each example once for each pair; as of PairSource."""
+
+    def __init__(self, records: _Records, pairs: Sequence[tuple[str, str]]) -> None:
+        self._records, self._pairs = records, pairs
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self._records) * len(self._pairs)
+
+    def Fetch(self, numbers: np.ndarray) -> SentencePairs:
+        fetched = SentencePairs(*(np.empty(len(numbers), object) for _ in _FIELDS))
+        places, examples = np.divmod(numbers, len(self._records))
+        for place in np.unique(places):
+            chosen, pair = places == place, self._pairs[place]
+            texts = self._records.texts(examples[chosen], pair)
+            fetched.source[chosen], fetched.target[chosen] = texts
+            fetched.source_language[chosen] = pair[0].encode()
+            fetched.target_language[chosen] = pair[1].encode()
+        return fetched
+
+    def Where(self, number: int) -> str:
+        return f"example {number % len(self._records)} of {self._records.name}"
+
+
+class _Rows:
+    """The examples of some pairs; as of PairSource."""
+
+    def __init__(
+        self, records: _Records, pairs: Sequence[tuple[str, str]] | None
+    ) -> None:
+        self._records = records
+        self._chosen = np.arange(len(records))
+        if pairs is not None:
+            self._chosen = self._of_pairs(pairs)
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self._chosen)
+
+    def Fetch(self, numbers: np.ndarray) -> SentencePairs:
+        return SentencePairs(*self._records.texts(self._chosen[numbers], _FIELDS))
+
+    def Where(self, number: int) -> str:
+        return f"example {self._chosen[number]} of {self._records.name}"
+
+    def _of_pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Returns the examples of the pairs; reads the languages of all."""
+        found = []
+        for first in range(0, len(self._records), _CHUNK_SIZE):
+            numbers = self._chosen[first : first + _CHUNK_SIZE]
+            sources, targets = self._records.texts(numbers, _FIELDS[2:])
+            found += [
+                (source.decode(), target.decode())
+                for source, target in zip(sources, targets, strict=True)
+            ]
+        languages = sorted({language for pair in set(found) for language in pair})
+        _check_known(pairs, languages, self._records.name)
+        missing = [pair for pair in map(tuple, pairs) if pair not in set(found)]
+        if missing:
+            raise ValueError(
+                f"pairs must be among those of {self._records.name}, of which "
+                f"{missing} are not. Leave them out."
+            )
+        wanted = set(map(tuple, pairs))
+        return np.flatnonzero([pair in wanted for pair in found])
+
+
+def _check_params(p: InstantiableParams) -> None:
+    for name in ("dataset", "split"):
+        if not isinstance(p.Get(name), str) or not p.Get(name):
+            raise ValueError(
+                f"{name} must be a name; got {p.Get(name)!r}. Set it in the params of "
+                "TfdsPairs."
+            )
+    if p.pairs is not None and not (p.pairs and all(map(_is_pair, p.pairs))):
+        raise ValueError(
+            "pairs must be pairs of different languages, such as [('de', 'en')], or "
+            f"None; got {p.pairs!r}. Set them in the params of TfdsPairs."
+        )
+
+
+def _is_pair(value: Any) -> bool:
+    is_two = isinstance(value, list | tuple) and len(value) == 2
+    return is_two and all(isinstance(x, str) for x in value) and value[0] != value[1]
+
+
+def _check_known(
+    pairs: Sequence[tuple[str, str]], languages: Sequence[str], dataset: str
+) -> None:
+    for language in itertools.chain.from_iterable(pairs):
+        if language not in languages:
+            raise ValueError(
+                f"pairs must be of the languages of {dataset}, "
+                f"{', '.join(languages)}; got {language!r}."
+                f"{did_you_mean(language, languages)} Change pairs."
+            )

@@ -1,0 +1,150 @@
+"""Rows of tokens, several sentences in each.
+
+    ids          a b c </s> d e </s> .
+    segment_ids  1 1 1 1    2 2 2    0
+    segment_pos  0 1 2 3    0 1 2    0
+
+Shapes: n sentences of N tokens in all, in B rows of T tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+
+
+class MarkIds(Protocol):
+    """What a row needs of a vocabulary: the tokens that stand for no text."""
+
+    @property
+    def pad_id(self) -> int:
+        """Behind a row's last sentence."""
+
+    @property
+    def bos_id(self) -> int:
+        """In front of a sentence."""
+
+    @property
+    def eos_id(self) -> int:
+        """Behind a sentence."""
+
+
+def source_rows(
+    tokens: tf.RaggedTensor,
+    languages: tf.Tensor | None,
+    row_sizes: tf.Tensor,
+    length: int,
+    vocabulary: MarkIds,
+) -> NestedMap:
+    """Returns the stream of what is to be translated, as of models' `streams`.
+
+    Args:
+        tokens: int32 [n, (tokens)].
+        languages: int32 [n], a token for each sentence to begin with; None: none.
+        row_sizes: int32 [B], how many sentences are in each row.
+        length: T.
+        vocabulary: The vocabulary.
+
+    Returns:
+        `ids`, `segment_ids` and `segment_pos`, int32 [B, T].
+    """
+    parts = [tokens, column(tokens, vocabulary.eos_id)]
+    if languages is not None:
+        parts.insert(0, tf.RaggedTensor.from_tensor(languages[:, tf.newaxis]))
+    source = tf.concat(parts, 1)
+    rows = _Rows(source.row_lengths(), row_sizes, length)
+    return rows.stream(source, vocabulary.pad_id)
+
+
+def target_rows(
+    tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: MarkIds
+) -> NestedMap:
+    """Returns the stream of translations, and what is to be predicted of it.
+
+    Args:
+        tokens: As of `source_rows`.
+        row_sizes: Likewise.
+        length: T.
+        vocabulary: The vocabulary.
+
+    Returns:
+        As of `source_rows`, the `ids` being one token behind; `labels`, int32 [B, T];
+        `weights`, float32 [B, T], 1 for a token and 0 for padding.
+    """
+    read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
+    labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
+    rows = _Rows(read.row_lengths(), row_sizes, length)
+    stream = rows.stream(read, vocabulary.pad_id)
+    return NestedMap(
+        stream,
+        labels=rows.dense(labels.flat_values, vocabulary.pad_id),
+        weights=tf.cast(stream.segment_ids > 0, tf.float32),
+    )
+
+
+def column(tokens: tf.RaggedTensor, token: int) -> tf.RaggedTensor:
+    """Returns one token for each sentence: int32 [n, 1]."""
+    filled = tf.fill([tokens.nrows(), 1], tf.constant(token, tf.int32))
+    return tf.RaggedTensor.from_tensor(filled)
+
+
+def places_in(sentences: tf.RaggedTensor) -> tf.Tensor:
+    """Returns each token's place in its sentence, from 0: int64 [N]."""
+    begins = tf.repeat(sentences.row_starts(), sentences.row_lengths())
+    return tf.range(tf.size(begins, tf.int64)) - begins
+
+
+def cut_rows(
+    values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
+) -> tf.Tensor:
+    """Returns consecutive values as rows: int32 [B, T].
+
+    Args:
+        values: Integers [N].
+        starts: int64 [B], where in them each row starts.
+        sizes: int64 [B], how many each row has.
+        length: T.
+        padding: What fills a row up.
+    """
+    columns = tf.range(length, dtype=tf.int64)
+    is_there = columns < sizes[:, tf.newaxis]
+    places = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)
+    return tf.where(is_there, tf.cast(tf.gather(values, places), tf.int32), padding)
+
+
+class _Rows:
+    """Where sentences stand.
+
+    Args:
+        lengths: int64 [n], tokens of each sentence.
+        row_sizes: int32 [B], how many sentences are in each row.
+        length: T.
+    """
+
+    def __init__(self, lengths: tf.Tensor, row_sizes: tf.Tensor, length: int) -> None:
+        num_rows = row_sizes.shape[0]
+        self._lengths, self._row_sizes, self._length = lengths, row_sizes, length
+        self._row_of = tf.repeat(tf.range(num_rows), row_sizes)
+        self._sizes = tf.math.unsorted_segment_sum(lengths, self._row_of, num_rows)
+        self._starts = tf.cumsum(self._sizes, exclusive=True)
+        # Else what is too long would be cut off without a word.
+        tf.debugging.assert_less_equal(
+            self._sizes, tf.constant(length, tf.int64), "The data have changed."
+        )
+
+    def stream(self, sentences: tf.RaggedTensor, pad_id: int) -> NestedMap:
+        """Returns `ids`, `segment_ids` and `segment_pos`, int32 [B, T]."""
+        firsts = tf.cumsum(self._row_sizes, exclusive=True)
+        numbers = tf.range(tf.size(self._row_of)) - tf.gather(firsts, self._row_of) + 1
+        return NestedMap(
+            ids=self.dense(sentences.flat_values, pad_id),
+            segment_ids=self.dense(tf.repeat(numbers, self._lengths), 0),
+            segment_pos=self.dense(places_in(sentences), 0),
+        )
+
+    def dense(self, values: tf.Tensor, padding: int) -> tf.Tensor:
+        """Returns one value for each token: int32 [B, T]."""
+        return cut_rows(values, self._starts, self._sizes, self._length, padding)

@@ -1,0 +1,81 @@
+"""Plans: the sentences of an order, packed round by round, from any step on."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.input.text import batch_plan
+from lingvo_pipe.input.text.batch_plan import BatchPlanner
+from lingvo_pipe.input.text.mixture_order import MixtureOrder
+
+NUM_SENTENCES = 100
+LENGTHS = np.random.default_rng(0).integers(1, 12, (NUM_SENTENCES, 2))
+CAPACITY = (20, 16)
+ORDER = MixtureOrder(
+    {"a-b": np.arange(0, 70), "b-a": np.arange(70, 95)}, 3.0, 5, shuffle=True
+)
+
+
+@pytest.fixture(params=[4096, 40])
+def planner(request, monkeypatch):
+    monkeypatch.setattr(batch_plan, "_WINDOW_SIZE", request.param)
+    return BatchPlanner(LENGTHS, CAPACITY, 6)
+
+
+def rows_of(plans):
+    rows = []
+    for plan in plans:
+        assert plan.sentences.dtype == np.int64
+        assert plan.row_sizes.shape == (6,)
+        assert plan.row_sizes.sum() == len(plan.sentences)
+        rows += np.split(plan.sentences, np.cumsum(plan.row_sizes)[:-1])
+    return rows
+
+
+def test_each_round_is_packed_whole_and_by_itself(planner):
+    rows = iter(rows_of(itertools.islice(planner.training(ORDER, 0), 60)))
+    for number in range(5):
+        wanted = ORDER.sentences(number)
+        found: list[list[int]] = []
+        while len(found) < len(wanted):
+            found += next(rows).tolist()
+        assert sorted(found) == sorted(wanted.tolist())
+
+
+def test_rows_have_room_for_their_sentences(planner):
+    for row in rows_of(itertools.islice(planner.training(ORDER, 0), 60)):
+        assert np.all(LENGTHS[row].sum(0) <= CAPACITY)
+
+
+@pytest.mark.parametrize("start_step", [0, 1, 3, 4, 17, 29])
+def test_training_goes_on_at_any_step(planner, start_step):
+    whole = list(itertools.islice(planner.training(ORDER, 0), 30))
+    rest = list(itertools.islice(planner.training(ORDER, start_step), 30 - start_step))
+    for one, other in zip(whole[start_step:], rest, strict=True):
+        np.testing.assert_array_equal(one.sentences, other.sentences)
+        np.testing.assert_array_equal(one.row_sizes, other.row_sizes)
+
+
+def test_one_pass_has_every_sentence_once_and_ends_in_empty_rows(planner):
+    sentences = np.arange(NUM_SENTENCES)[::-3]
+    plans = list(planner.one_pass(sentences))
+    rows = rows_of(plans)
+    assert sorted(np.concatenate(rows)) == sorted(sentences)
+    sizes = np.concatenate([plan.row_sizes for plan in plans])
+    empty = np.flatnonzero(sizes == 0)
+    assert len(empty) < 6
+    np.testing.assert_array_equal(
+        empty, np.arange(len(sizes))[len(sizes) - len(empty) :]
+    )
+
+
+def test_without_packing_each_sentence_has_a_row(planner):
+    alone = BatchPlanner(LENGTHS, None, 6)
+    sentences = np.arange(20)
+    first, *_, last = alone.one_pass(sentences)
+    np.testing.assert_array_equal(first.sentences, np.arange(6))
+    np.testing.assert_array_equal(last.row_sizes, [1, 1, 0, 0, 0, 0])
+    plans = itertools.islice(alone.training(ORDER, 0), 16)
+    found = np.concatenate([plan.sentences for plan in plans])[:95]
+    np.testing.assert_array_equal(found, ORDER.sentences(0))

@@ -1,0 +1,36 @@
+"""Documents: lines, or all lines up to a blank one."""
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.input.text.documents import BLANK_LINES, LINES, Documents
+from lingvo_pipe.input.text.line_file import LineFile
+
+
+def documents(tmp_path, separated_by, *texts):
+    files = []
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+        files.append(LineFile(str(tmp_path / f"{number}.txt")))
+    return Documents(files, separated_by)
+
+
+@pytest.mark.parametrize(
+    ("separated_by", "wanted"),
+    [
+        (LINES, ["a", "b", "c", " d", "e", "f"]),
+        (BLANK_LINES, ["a\nb", "c", " d\ne", "f"]),
+    ],
+)
+def test_files_follow_one_another(tmp_path, separated_by, wanted):
+    found = documents(tmp_path, separated_by, "a\nb\n\n \nc\n", "\n d\ne\n\nf")
+    assert len(found) == len(wanted)
+    texts = found.fetch(np.arange(len(found)))
+    assert [text.decode() for text in texts] == wanted
+    assert found.fetch(np.array([2, 0])) == [wanted[2].encode(), wanted[0].encode()]
+
+
+@pytest.mark.parametrize("separated_by", [LINES, BLANK_LINES])
+def test_blank_files_are_refused(tmp_path, separated_by):
+    with pytest.raises(ValueError, match="not blank; .*0.txt, .*1.txt have none"):
+        documents(tmp_path, separated_by, "\n\n", " ")

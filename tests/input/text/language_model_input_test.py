@@ -1,0 +1,175 @@
+"""Batches of running text: every token once an epoch, the same from any step on."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.input.input_generator import InputGenerator
+from lingvo_pipe.nested_map import NestedMap
+from tests.input.text.small_texts import (
+    SIZES,
+    language_model_input,
+    pairs_of,
+    write_texts,
+)
+
+DOCUMENTS = [pair[0] for pair in pairs_of("aa", "bb")] + [
+    pair[0] for pair in pairs_of("bb", "aa")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+def take(batches, number=-1):
+    return [NestedMap(batch).Transform(np.asarray) for batch in batches.take(number)]
+
+
+def assert_same(batches, others):
+    assert len(batches) == len(others) > 0
+    for batch, other in zip(batches, others, strict=True):
+        assert batch.Keys() == other.Keys()
+        for one, another in zip(batch.Flatten(), other.Flatten(), strict=True):
+            np.testing.assert_array_equal(one, another)
+
+
+def documents_of(given):
+    """Each document's tokens and that of the end."""
+    eos_id = given.vocabulary.eos_id
+    return [[*x, eos_id] for x in given.vocabulary.Tokenize(DOCUMENTS).to_list()]
+
+
+def rows_of(batches, name):
+    return [
+        row[weights > 0]
+        for batch in batches
+        for row, weights in zip(batch[name], batch.weights, strict=True)
+    ]
+
+
+def test_evaluation_has_every_token_in_order(folder):
+    given = language_model_input(folder)
+    batches = take(given.EvalBatches())
+    labels = np.concatenate(rows_of(batches, "labels"))
+    np.testing.assert_array_equal(labels, np.concatenate(documents_of(given)))
+    read = [[given.vocabulary.bos_id, *x[:-1]] for x in documents_of(given)]
+    ids = np.concatenate(rows_of(batches, "ids"))
+    np.testing.assert_array_equal(ids, np.concatenate(read))
+    weights = np.concatenate([batch.weights for batch in batches]).ravel()
+    assert not np.diff(weights).max() > 0  # Padding is at the end alone.
+
+
+def test_segments_are_the_documents_of_a_row(folder):
+    given = language_model_input(folder)
+    batches = take(given.EvalBatches())
+    documents = documents_of(given)
+    numbers = np.repeat(np.arange(len(documents)), [len(x) for x in documents])
+    begun = 0
+    for segment_ids, places in zip(
+        rows_of(batches, "segment_ids"), rows_of(batches, "segment_pos"), strict=True
+    ):
+        own = numbers[begun : begun + len(segment_ids)]
+        begun += len(segment_ids)
+        if len(own):
+            np.testing.assert_array_equal(segment_ids, own - own[0] + 1)
+        for segment in set(segment_ids.tolist()):
+            found = places[segment_ids == segment]
+            np.testing.assert_array_equal(found, np.arange(len(found)))
+    for batch in batches:
+        for part in ("ids", "labels", "segment_ids", "segment_pos"):
+            assert not batch[part][batch.weights == 0].any()
+
+
+def test_training_has_every_token_once_an_epoch(folder):
+    given = language_model_input(folder, batch_size=1, length=20)
+    num_rows = -(-sum(map(len, documents_of(given))) // 20)
+    batches = take(given.TrainBatches(), 2 * num_rows)
+    wanted = np.sort(np.concatenate(documents_of(given)))
+    orders = []
+    for epoch in (batches[:num_rows], batches[num_rows:]):
+        labels = np.concatenate(rows_of(epoch, "labels"))
+        np.testing.assert_array_equal(np.sort(labels), wanted)
+        orders.append(tuple(labels))
+    assert orders[0] != orders[1]
+
+
+def test_unshuffled_training_begins_like_evaluation(folder):
+    given = language_model_input(folder, shuffle=False)
+    assert_same(take(given.TrainBatches(), 3), take(given.EvalBatches(), 3))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("start_step", [0, 1, 9, 22])
+def test_training_resumes_exactly(folder, start_step, shuffle):
+    whole = take(language_model_input(folder, shuffle=shuffle).TrainBatches(), 24)
+    resumed = language_model_input(folder, shuffle=shuffle).TrainBatches(start_step)
+    assert_same(take(resumed, 24 - start_step), whole[start_step:])
+
+
+def test_a_far_step_costs_no_more_than_the_first(folder):
+    given = language_model_input(folder)
+    assert len(take(given.TrainBatches(10**9), 2)) == 2
+
+
+def test_batches_never_change(folder):
+    # Other bytes here would break every run that is resumed.
+    batches = take(language_model_input(folder).TrainBatches(30), 4)
+    parts = [np.ascontiguousarray(part) for b in batches for part in b.Flatten()]
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+    assert digest[:16] == "521c708e3f0a71e2"
+
+
+def test_paragraphs_may_be_documents(folder):
+    lines = "first line\nsecond line\n\nanother\n"
+    (folder / "paragraphs").write_text(lines)
+    given = language_model_input(folder, files=["paragraphs"], documents="blank_lines")
+    ends = [
+        (batch.labels == given.vocabulary.eos_id).sum()
+        for batch in take(given.EvalBatches())
+    ]
+    assert sum(ends) == 2
+
+
+def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
+    said = language_model_input(tmp_path).element_spec
+    given: InputGenerator = language_model_input(folder)
+    assert given.params.batch_size == 4
+    assert given.TrainBatches().element_spec == given.EvalBatches().element_spec == said
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"vocab_size": 64_000}, "got 64,000, and .*small.vocab has 120. Set both"),
+        ({"files": ["aa-bb.ab"]}, "Did you mean .*'aa-bb.aa'"),
+    ],
+)
+def test_what_is_not_there_is_told(folder, values, message):
+    with pytest.raises(ValueError, match=message):
+        language_model_input(folder, **values).EvalBatches()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"length": 0}, "length must be a positive int; got 0. Set them in the params"),
+        ({"documents": "files"}, "documents must be lines or blank_lines; got 'files'"),
+        ({"files": []}, "files must be a list of names of text files; got"),
+        ({"files": "aa"}, "files must be a list of names of text files; got 'aa'"),
+    ],
+)
+def test_params_out_of_range_are_told(folder, values, message):
+    with pytest.raises(ValueError, match=message):
+        language_model_input(folder, **values)
+
+
+def test_steps_are_not_negative(folder):
+    with pytest.raises(ValueError, match="start_step must not be negative; got -1"):
+        language_model_input(folder).TrainBatches(-1)
+
+
+def test_the_example_has_two_files():
+    assert len(DOCUMENTS) == SIZES["aa", "bb"] + SIZES["bb", "aa"]

@@ -1,0 +1,79 @@
+"""Batches of translations as NumPy arrays, and as the texts they are of."""
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+
+
+def take(batches, number=-1):
+    return [NestedMap(batch).Transform(np.asarray) for batch in batches.take(number)]
+
+
+def assert_same(batches, others):
+    assert len(batches) == len(others) > 0
+    for batch, other in zip(batches, others, strict=True):
+        assert batch.Keys() == other.Keys()
+        for one, another in zip(batch.Flatten(), other.Flatten(), strict=True):
+            np.testing.assert_array_equal(one, another)
+
+
+def segments(stream, name="ids"):
+    """Row by row the tokens of each segment; segments are whole and in order."""
+    rows = []
+    for ids, numbers, places in zip(
+        stream[name], stream.segment_ids, stream.segment_pos, strict=True
+    ):
+        used = np.flatnonzero(numbers)
+        np.testing.assert_array_equal(used, np.arange(len(used)))
+        assert not ids[len(used) :].any()
+        assert not places[len(used) :].any()
+        counts = np.bincount(numbers[used])[1:]
+        np.testing.assert_array_equal(
+            numbers[used], np.repeat(np.arange(len(counts)) + 1, counts)
+        )
+        np.testing.assert_array_equal(
+            places[used], np.concatenate([np.arange(0), *map(np.arange, counts)])
+        )
+        rows.append(
+            [x.tolist() for x in np.split(ids[used], np.cumsum(counts)[:-1])]
+            if counts.size
+            else []
+        )
+    return rows
+
+
+def detokenized(given, sentences):
+    ids = tf.ragged.constant(sentences, tf.int32).to_tensor(given.vocabulary.pad_id)
+    return [text.decode() for text in given.vocabulary.Detokenize(ids).numpy()]
+
+
+def texts_of(given, batch):
+    """The (source, target, language asked for) that a batch's tokens are of."""
+    vocabulary = given.vocabulary
+    pairs = [
+        pair
+        for row in zip(
+            segments(batch.source), segments(batch.target, "labels"), strict=True
+        )
+        for pair in zip(*row, strict=True)
+    ]
+    for source, target in pairs:
+        assert [sum(x == vocabulary.eos_id for x in y) for y in (source, target)] == [
+            1,
+            1,
+        ]
+        assert source[-1] == target[-1] == vocabulary.eos_id
+    sources = detokenized(given, [source[1:] for source, _ in pairs])
+    targets = detokenized(given, [target for _, target in pairs])
+    first = vocabulary.LanguageIds(vocabulary.languages)[0]
+    languages = [vocabulary.languages[source[0] - first] for source, _ in pairs]
+    return list(zip(sources, targets, languages, strict=True))
+
+
+def asked_for(examples):
+    return sorted((source, target, to) for source, target, _, to in examples)
+
+
+def all_texts(given, batches):
+    return [text for batch in batches for text in texts_of(given, batch)]

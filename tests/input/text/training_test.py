@@ -1,0 +1,88 @@
+"""Transformers on batches of text: packing changes nothing, runs resume exactly."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.training_loop import train
+from tests.input.text.small_texts import (
+    LANGUAGES,
+    VOCAB_SIZE,
+    language_model_input,
+    sentences,
+    translation_input,
+    write_texts,
+)
+from tests.models.transformer.small_models import language_model_task, translation_task
+
+KINDS = {
+    "translation": (translation_task, translation_input),
+    "language model": (language_model_task, language_model_input),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_texts(tmp_path)
+
+
+def means(task, given):
+    """Each metric's mean over an epoch."""
+    totals: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for batch in given.EvalBatches():
+        with ForwardContext(do_eval=True):
+            metrics = task.ComputeMetrics(task.Values(), batch)
+        for name, (mean, weight) in metrics.items():
+            weights[name] = weights.get(name, 0.0) + float(weight)
+            totals[name] = totals.get(name, 0.0) + float(mean) * float(weight)
+    return {name: total / weights[name] for name, total in totals.items()}, weights
+
+
+def test_packed_sentences_have_the_losses_of_sentences_alone(folder):
+    task = translation_task(num_tokens=VOCAB_SIZE).Instantiate()
+    (packed, weights), (alone, others) = (
+        means(task, translation_input(folder, packing=packing))
+        for packing in (True, False)
+    )
+    assert weights == others
+    for name in packed:
+        np.testing.assert_allclose(packed[name], alone[name], rtol=1e-5)
+
+
+def run(folder, kind, logdir, steps, **values):
+    tf.random.set_seed(0)
+    make_task, make_input = KINDS[kind]
+    p = make_task(num_tokens=VOCAB_SIZE)
+    p.train.Set(learning_rate=0.05, optimizer=OptimizerParams("Adam"), max_steps=steps)
+    p.train.save_interval_steps = 2
+    given = make_input(folder, **values)
+    task = p.Instantiate()
+    directory = RunDirectory(folder / logdir, "small")
+    metrics = train(task, given, given, directory, p.ToText(), lambda _: None)
+    return metrics, [v.numpy() for v in task.VariablePaths().values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_run_ends_in_the_same_bytes(folder, kind):
+    whole, variables = run(folder, kind, "whole", 5)
+    run(folder, kind, "parts", 3)
+    resumed, others = run(folder, kind, "parts", 5)
+    assert whole == resumed
+    for one, other in zip(variables, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_is_refused_under_another_vocabulary(folder):
+    run(folder, "language model", "run", 2)
+    texts = [text for name in LANGUAGES for text in sentences(name, 90)]
+    other = train_vocabulary(texts, VOCAB_SIZE, LANGUAGES, character_coverage=1.0)
+    (folder / "other.vocab").write_bytes(other)
+    values = {"vocab_file": "other.vocab"}
+    with pytest.raises(ValueError, match="must keep its vocabulary; .*other.vocab"):
+        run(folder, "language model", "run", 4, **values)
+    run(folder, "language model", "new", 2, **values)

@@ -1,0 +1,328 @@
+"""Batches of translations: no sentence lost, each whole, the same from any step on."""
+
+import collections
+import hashlib
+import math
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.input_generator import InputGenerator
+from lingvo_pipe.input.text.sentence_pairs import SentencePairs
+from lingvo_pipe.input.text.text_file_pairs import ParallelFiles
+from lingvo_pipe.input.text.translation_input import TranslationInput
+from tests.input.text.read_batches import (
+    all_texts,
+    asked_for,
+    assert_same,
+    segments,
+    take,
+)
+from tests.input.text.small_texts import (
+    SIZES,
+    VOCAB_SIZE,
+    files_of,
+    pairs_of,
+    translation_input,
+    write_texts,
+)
+
+EVERY = [
+    (*sentences, *languages)
+    for languages in SIZES
+    for sentences in pairs_of(*languages)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+# ---- What is in a batch.
+
+
+def test_an_epoch_has_every_sentence_once_and_whole(folder):
+    given = translation_input(folder)
+    assert sorted(all_texts(given, take(given.EvalBatches()))) == asked_for(EVERY)
+
+
+def test_packed_or_not_the_sentences_are_the_same(folder):
+    packed, alone = (translation_input(folder, packing=p) for p in (True, False))
+    batches = [take(given.EvalBatches()) for given in (packed, alone)]
+    assert len(batches[0]) < len(batches[1]) / 2
+    texts = [sorted(all_texts(packed, found)) for found in batches]
+    assert texts[0] == texts[1]
+    totals = [sum(b.target.weights.sum() for b in found) for found in batches]
+    assert totals[0] == totals[1]
+    for batch in batches[1]:
+        assert max(map(len, segments(batch.source))) == 1
+
+
+def test_decoders_read_one_token_behind(folder):
+    given = translation_input(folder)
+    for batch in take(given.EvalBatches()):
+        rows = zip(
+            segments(batch.target), segments(batch.target, "labels"), strict=True
+        )
+        for read, labels in rows:
+            for one, other in zip(read, labels, strict=True):
+                assert one == [given.vocabulary.bos_id, *other[:-1]]
+        is_token = batch.target.segment_ids > 0
+        np.testing.assert_array_equal(batch.target.weights, is_token)
+        assert not batch.target.labels[~is_token].any()
+
+
+def test_source_and_target_have_the_same_segments(folder):
+    for batch in take(translation_input(folder).EvalBatches()):
+        for source, target in zip(
+            batch.source.segment_ids, batch.target.segment_ids, strict=True
+        ):
+            assert set(source) - {0} == set(target) - {0}
+
+
+def test_languages_may_be_left_unsaid(folder):
+    plain = translation_input(folder, language_tokens=False, vocab_file="small.vocab")
+    tokens = [
+        s for b in take(plain.EvalBatches()) for row in segments(b.source) for s in row
+    ]
+    tagged = translation_input(folder)
+    others = [
+        s for b in take(tagged.EvalBatches()) for row in segments(b.source) for s in row
+    ]
+    assert sorted(tokens) == sorted(sentence[1:] for sentence in others)
+
+
+def test_rows_are_filled(folder):
+    given = translation_input(folder, data=[files_of("aa", "bb")])
+    batches = take(given.TrainBatches(), 30)
+    for name, least in (("source", 0.8), ("target", 0.8)):
+        filled = np.mean([batch[name].segment_ids > 0 for batch in batches])
+        assert filled > least
+
+
+def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
+    said = translation_input(tmp_path).element_spec
+    given: InputGenerator = translation_input(folder)
+    assert given.params.batch_size == 4
+    assert given.TrainBatches().element_spec == given.EvalBatches().element_spec == said
+
+
+# ---- Training.
+
+
+def test_training_reads_rounds_of_every_sentence(folder):
+    given = translation_input(folder, temperature=1)
+    texts = iter(all_texts(given, take(given.TrainBatches(), 40)))
+    for _ in range(2):
+        assert sorted(next(texts) for _ in EVERY) == asked_for(EVERY)
+
+
+@pytest.mark.parametrize("temperature", [5.0, math.inf])
+def test_the_temperature_gives_pairs_their_shares(folder, temperature):
+    given = translation_input(folder, temperature=temperature)
+    texts = all_texts(given, take(given.TrainBatches(), 100))[: 5 * len(EVERY)]
+    pair_of = {(source, target): pair for source, target, *pair in EVERY}
+    counts = collections.Counter(tuple(pair_of[text[:2]]) for text in texts)
+    weights = {pair: size ** (1 / temperature) for pair, size in SIZES.items()}
+    for pair, weight in weights.items():
+        share = len(texts) * weight / sum(weights.values())
+        assert abs(counts[pair] - share) < 1
+    # Within a pair no sentence is read twice more often than another.
+    again = collections.Counter(texts)
+    for pair in SIZES:
+        times = [
+            again[source, target, to]
+            for source, target, *of, to in EVERY
+            if (*of, to) == pair
+        ]
+        assert max(times) - min(times) <= 1
+
+
+@pytest.mark.parametrize("values", [{}, {"shuffle": False}, {"packing": False}])
+@pytest.mark.parametrize("start_step", [0, 1, 7, 13, 29])
+def test_training_resumes_exactly(folder, start_step, values):
+    whole = take(translation_input(folder, **values).TrainBatches(), 30)
+    resumed = translation_input(folder, **values).TrainBatches(start_step)
+    assert_same(take(resumed, 30 - start_step), whole[start_step:])
+
+
+def test_seeds_choose_the_order(folder):
+    last = 2**64 - 1
+    batches = [
+        take(translation_input(folder, random_seed=seed).TrainBatches(), 1)[0]
+        for seed in (0, 1, last)
+    ]
+    assert len({batch.source.ids.tobytes() for batch in batches}) == 3
+
+
+def test_batches_never_change(folder):
+    # Other bytes here would break every run that is resumed.
+    batches = take(translation_input(folder).TrainBatches(5), 4)
+    parts = [np.ascontiguousarray(part) for b in batches for part in b.Flatten()]
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+    assert digest[:16] == "90c6ad32a9768a81"
+
+
+# ---- Evaluation and decoding.
+
+
+def test_evaluation_is_the_same_each_time_and_ends_in_padding(folder):
+    given = translation_input(folder)
+    batches = take(given.EvalBatches())
+    assert_same(batches, take(given.EvalBatches()))
+    weights = np.concatenate([batch.target.weights for batch in batches])
+    empty = np.flatnonzero(~weights.any(1))
+    assert empty.tolist() == list(range(len(weights) - len(empty), len(weights)))
+    assert len(empty) < 4
+
+
+def test_decoding_yields_texts_in_order_a_sentence_a_row(folder):
+    given = translation_input(folder)
+    batches = take(given.DecodeBatches())
+    names = ("source_text", "target_text", "source_language", "target_language")
+    found = [
+        tuple(batch[name][row].decode() for name in names)
+        for batch in batches
+        for row in range(4)
+        if batch.weight[row]
+    ]
+    assert found == EVERY
+    sources = [row for batch in batches for row in segments(batch.source)]
+    tokens = given.vocabulary.Tokenize(tf.constant([row[0] for row in EVERY])).to_list()
+    languages = given.vocabulary.LanguageIds([row[3] for row in EVERY])
+    for row, language, wanted in zip(sources, languages, tokens, strict=False):
+        assert row == [[language, *wanted, given.vocabulary.eos_id]]
+    last = batches[-1]
+    assert last.weight.tolist() == [1, 0, 0, 0]
+    assert (
+        last.source_text[1:].tolist() == last.target_language[1:].tolist() == [b""] * 3
+    )
+    assert not last.source.segment_ids[1:].any()
+
+
+def test_decoding_leaves_out_long_sources_alone(folder, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(
+        logging, "warning", lambda text, *args: lines.append(text % args)
+    )
+    given = translation_input(folder, source_length=64, target_length=8)
+    assert sum(batch.weight.sum() for batch in take(given.DecodeBatches())) == len(
+        EVERY
+    )
+    assert not lines
+    given = translation_input(folder, source_length=16, target_length=8)
+    number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
+    assert 0 < number < len(EVERY)
+    assert "too long" in lines[0]
+
+
+# ---- What can't be.
+
+
+def test_long_sentences_are_counted_and_left_out(folder, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(
+        logging, "warning", lambda text, *args: lines.append(text % args)
+    )
+    given = translation_input(folder, source_length=16, target_length=14)
+    texts = all_texts(given, take(given.EvalBatches()))
+    given.TrainBatches()
+    (line,) = lines
+    left = len(EVERY) - len(texts)
+    counts = [int(found) for found in re.findall(r"(\d+) too long", line)]
+    assert sum(counts) == left > 0
+    assert set(texts) < set(asked_for(EVERY))
+
+
+def test_long_sentences_may_be_an_error(folder):
+    given = translation_input(
+        folder, source_length=16, target_length=14, allow_left_out=False
+    )
+    with pytest.raises(ValueError, match="too long .* The first is line .* of .*aa-bb"):
+        given.TrainBatches()
+
+
+def test_a_language_without_a_token_is_told(folder):
+    data = [files_of("aa", "bb").Set(target_language="bbb")]
+    with pytest.raises(ValueError, match="<2bbb>, for 'bbb'. Did you mean 'bb'"):
+        translation_input(folder, data=data).TrainBatches()
+    given = translation_input(folder, data=data, language_tokens=False)
+    assert len(take(given.TrainBatches(), 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"vocab_size": 64_000}, "got 64,000, and .*small.vocab has 120. Set both"),
+        ({"vocab_file": "smal.vocab"}, "Did you mean 'small.vocab'"),
+        ({"data": [files_of("aa", "bb").Set(source_file="aa-b.aa")]}, "Did you mean"),
+    ],
+)
+def test_what_is_not_there_is_told(folder, values, message):
+    with pytest.raises(ValueError, match=message):
+        translation_input(folder, **values).EvalBatches()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a positive int; got 0. Set them in"),
+        ({"source_length": None}, "source_length must be a positive int; got None"),
+        ({"vocab_size": True}, "vocab_size must be a positive int; got True"),
+        ({"vocab_file": None}, "vocab_file must be a file's name; got None"),
+        ({"random_seed": 2**64}, "random_seed must be an int from 0 to 2"),
+        ({"temperature": 0.5}, "temperature must be at least 1"),
+        ({"data": []}, r"data must be a list of params .* got \[\]. Set it in"),
+        ({"data": ["a.de"]}, "data must be a list of params of data sets"),
+        ({"data": [ParallelFiles.Params()]}, "source_language and .* must be names"),
+    ],
+)
+def test_params_out_of_range_are_told(folder, values, message):
+    with pytest.raises(ValueError, match=message):
+        translation_input(folder, **values)
+
+
+def test_steps_are_not_negative(folder):
+    with pytest.raises(ValueError, match="start_step must not be negative; got -1"):
+        translation_input(folder).TrainBatches(-1)
+
+
+# ---- Data sets of one's own.
+
+
+class Greetings:
+    """One's own data set: what PairDataset and PairSource name, and no more."""
+
+    num_sentences = 2
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        return InstantiableParams(cls)
+
+    def __init__(self, params: InstantiableParams) -> None:
+        del params
+
+    def Open(self, data_dir):
+        return self
+
+    def Fetch(self, numbers):
+        rows = np.array(
+            [[b"ab", b"fg", b"aa", b"bb"], [b"fg", b"ab", b"bb", b"aa"]], object
+        )
+        return SentencePairs(*rows[numbers].T)
+
+    def Where(self, number):
+        return f"greeting {number}"
+
+
+def test_a_data_set_of_ones_own_will_do(folder):
+    p = TranslationInput.Params().Set(data=[Greetings.Params()], data_dir=str(folder))
+    p.Set(vocab_file="small.vocab", vocab_size=VOCAB_SIZE, batch_size=1)
+    given = p.Set(source_length=20, target_length=20).Instantiate()
+    found = all_texts(given, take(given.EvalBatches()))
+    assert sorted(found) == [("ab", "fg", "bb"), ("fg", "ab", "aa")]

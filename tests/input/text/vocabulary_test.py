@@ -1,0 +1,91 @@
+"""The vocabulary: texts and back, tokens of languages, files that are none."""
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
+from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from tests.input.text.small_texts import (
+    LANGUAGES,
+    VOCAB_SIZE,
+    sentences,
+    vocabulary_file,
+)
+
+TEXTS = [text for language in LANGUAGES for text in sentences(language, 30)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "small.vocab"
+    path.write_bytes(vocabulary_file())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(path):
+    return Vocabulary(path)
+
+
+def test_ids_are_those_that_were_asked_for(vocabulary):
+    ids = [vocabulary.pad_id, vocabulary.unk_id, vocabulary.bos_id, vocabulary.eos_id]
+    assert ids == [0, 1, 2, 3]
+    assert vocabulary.size == VOCAB_SIZE
+    assert vocabulary.languages == LANGUAGES
+    assert vocabulary.LanguageIds(["cc", "aa", "cc"]) == [6, 4, 6]
+
+
+def test_the_graph_tokenizes_as_sentencepiece_does(vocabulary, path):
+    processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    tokenize = tf.function(vocabulary.Tokenize)
+    texts = [*TEXTS, "", "  ", "qqq 9"]
+    assert tokenize(tf.constant(texts)).to_list() == processor.encode(texts)
+
+
+def test_texts_come_back(vocabulary):
+    tokens = vocabulary.Tokenize(tf.constant(TEXTS))
+    end = tf.fill([tokens.nrows(), 1], vocabulary.eos_id)
+    rest = tf.random.stateless_uniform(end.shape, (0, 1), 0, VOCAB_SIZE, tf.int32)
+    ids = tf.concat([tokens, end, rest, end], 1).to_tensor(vocabulary.pad_id)
+    texts = tf.function(vocabulary.Detokenize)(ids)
+    assert [text.decode() for text in texts.numpy()] == TEXTS
+    begun = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=vocabulary.bos_id)
+    np.testing.assert_array_equal(vocabulary.Detokenize(begun), texts)
+
+
+def test_a_fingerprint_is_that_of_the_file(vocabulary, path, tmp_path):
+    assert Vocabulary(path).fingerprint == vocabulary.fingerprint
+    assert len(vocabulary.fingerprint) == 16
+    other = tmp_path / "other.vocab"
+    other.write_bytes(train_vocabulary(TEXTS, VOCAB_SIZE - 1, LANGUAGES))
+    assert Vocabulary(str(other)).fingerprint != vocabulary.fingerprint
+
+
+def test_a_language_without_a_token_is_told(vocabulary):
+    with pytest.raises(
+        ValueError, match="<2bbb>, for 'bbb'. Did you mean 'bb'.*aa, bb,"
+    ):
+        vocabulary.LanguageIds(["aa", "bbb"])
+
+
+def test_another_size_is_told(path):
+    assert open_vocabulary(path, None, VOCAB_SIZE).size == VOCAB_SIZE
+    with pytest.raises(ValueError, match="got 32,000, and .*small.vocab has 120. Set"):
+        open_vocabulary(path, None, 32_000)
+
+
+def test_a_file_that_is_no_vocabulary_is_told(tmp_path):
+    (tmp_path / "x").write_bytes(b"no vocabulary")
+    with pytest.raises(ValueError, match="file of SentencePiece; .*x is none. .*makes"):
+        Vocabulary(str(tmp_path / "x"))
+
+
+def test_a_vocabulary_without_padding_is_told(tmp_path):
+    prefix = str(tmp_path / "plain")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_prefix=prefix, vocab_size=80, minloglevel=2
+    )
+    with pytest.raises(ValueError, match="pad, unk, bos, eos; .* has none for pad. "):
+        Vocabulary(f"{prefix}.model")

@@ -1,0 +1,90 @@
+"""Making vocabularies: the same one each time, or an error that says why not."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+import lingvo_pipe
+from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from tests.input.text.small_texts import LANGUAGES, sentences, vocabulary_file
+
+ROOT = Path(lingvo_pipe.__file__).parents[1]
+TEXTS = sentences("aa", 200)
+
+_PRINT_CHECKSUM = """
+import hashlib
+from tests.input.text.small_texts import vocabulary_file
+print(hashlib.sha256(vocabulary_file()).hexdigest())
+"""
+
+
+def load(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def test_the_same_texts_give_the_same_bytes():
+    assert train_vocabulary(TEXTS, 60) == train_vocabulary(iter(TEXTS), 60)
+    assert train_vocabulary(TEXTS, 60) != train_vocabulary(TEXTS[:150], 60)
+
+
+def test_another_process_with_one_processor_makes_the_same_bytes():
+    command = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    printed = subprocess.run(
+        [sys.executable, "-B", "-c", command + _PRINT_CHECKSUM],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert printed.strip() == hashlib.sha256(vocabulary_file()).hexdigest()
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_it_has_the_size_and_the_languages_asked_for(model_type):
+    made = load(train_vocabulary(TEXTS, 50, LANGUAGES, model_type))
+    assert made.get_piece_size() == 50
+    tokens = [made.id_to_piece(n) for n in range(7)]
+    assert tokens == ["<pad>", "<unk>", "<s>", "</s>", "<2aa>", "<2bb>", "<2cc>"]
+
+
+def test_texts_may_stay_as_they_are():
+    texts = [f"{text}\u00a0½ ﬁ" for text in TEXTS]
+    kept = load(train_vocabulary(texts, 50, normalization="identity"))
+    assert kept.decode(kept.encode(texts[0])) == texts[0]
+    changed = load(train_vocabulary(texts, 50))
+    assert changed.decode(changed.encode(texts[0])) != texts[0]
+
+
+def test_digits_may_be_apart():
+    texts = [f"{text} 1234" for text in TEXTS]
+    for split in (False, True):
+        made = load(train_vocabulary(texts, 50, split_digits=split))
+        assert ("4" in made.encode("1234", out_type=str)) == split
+
+
+def test_rare_characters_may_be_left_out():
+    texts = [*TEXTS, "語"]
+    every = load(train_vocabulary(texts, 60, character_coverage=1.0))
+    most = load(train_vocabulary(texts, 60, character_coverage=0.99))
+    assert every.unk_id() not in every.encode("語")
+    assert most.unk_id() in most.encode("語")
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [
+        (TEXTS, 100_000, r"of 100,000 tokens, 3 of them .* Vocabulary size too high"),
+        (TEXTS, 8, "Vocabulary size is smaller than required"),
+        ([], 50, "can't be made of these texts"),
+        (["x" * 2_000_000], 50, "at most 1,048,576 bytes; text 1 has 2,000,000. Break"),
+    ],
+)
+def test_what_can_not_be_made_is_told(texts, size, message):
+    with pytest.raises(ValueError, match=message):
+        train_vocabulary(texts, size, LANGUAGES)

@@ -1,0 +1,117 @@
+"""The command that makes vocabularies: of files, of data sets, or a line on why not."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.input.text.vocabulary import Vocabulary
+from tools.train_vocab import _chunks, main
+
+NAMES = ("source", "target", "source_language", "target_language")
+
+
+def sentences(number):
+    draw = random.Random(0)
+    return [
+        " ".join(draw.choices(["ab", "cd", "ef", "gh", "ij"], k=5))
+        for _ in range(number)
+    ]
+
+
+class SmallRows(tfds.core.GeneratorBasedBuilder):
+    """`small_rows`: translations into two languages."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {name: tfds.features.Text() for name in NAMES}
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        texts = sentences(60)
+        for n, (one, other) in enumerate(zip(texts[:30], texts[30:], strict=True)):
+            row = (one, other, "xx", ("yy", "zz")[n % 2])
+            yield n, dict(zip(NAMES, row, strict=True))
+
+
+class SmallTexts(tfds.core.GeneratorBasedBuilder):
+    """`small_texts`: a text in each of two languages."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = tfds.features.Translation(languages=["xx", "yy"])
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for n, text in enumerate(sentences(40)):
+            yield n, {"xx": text, "yy": text[::-1]}
+
+
+def run(folder, *arguments, size=40):
+    main([f"--output={folder}/made.vocab", f"--vocab_size={size}", *arguments])
+    return Vocabulary(f"{folder}/made.vocab")
+
+
+def test_it_is_made_of_files(tmp_path, capsys):
+    (tmp_path / "a").write_text("\n".join(sentences(50)) + "\n\n")
+    (tmp_path / "b").write_text("kl mn\n" * 20)
+    made = run(tmp_path, "--languages=de,en", f"{tmp_path}/a", f"{tmp_path}/b", size=30)
+    assert (made.size, made.languages) == (30, ["de", "en"])
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/made.vocab has 30 tokens, made of 70 texts; languages:" in said
+    assert made.fingerprint in said
+    again = run(
+        tmp_path, "--languages=de,en", "--data_dir", str(tmp_path), "a", "b", size=30
+    )
+    assert again.fingerprint == made.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "languages", "number"),
+    [("small_rows", ["yy", "zz"], 60), ("small_texts", ["xx", "yy"], 80)],
+)
+def test_it_is_made_of_a_data_set(tmp_path, capsys, name, languages, number):
+    builder = tfds.builder(name, data_dir=str(tmp_path))
+    builder.download_and_prepare(file_format="array_record")
+    made = run(tmp_path, f"--dataset={name}", f"--data_dir={tmp_path}", size=30)
+    assert made.languages == languages
+    # Each text once.
+    assert f"made of {number} texts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("number", "most"), [(10, 3), (10, 99), (5000, 4000), (1, 1)])
+def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
+    chosen = np.concatenate(_chunks(number, most))
+    assert len(chosen) == min(number, most)
+    assert chosen[0] == 0
+    steps = np.diff(chosen)
+    assert not len(steps) or steps.max() - steps.min() <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "made of files, or of a data set; got files "),
+        (["a", "--dataset=small_rows"], "Give one of them"),
+        (["nothing.de"], "there is no file"),
+        (["--dataset=smal_rows"], "Did you mean .*'small_rows'"),
+        (["a", "--vocab_size=9999"], "can't be made of these texts. .*too high"),
+        (["a", "--output=/no/such/folder/x"], "--output must be a file in a folder"),
+    ],
+)
+def test_what_can_not_be_made_is_one_line(tmp_path, arguments, message):
+    (tmp_path / "a").write_text("\n".join(sentences(50)))
+    with pytest.raises(SystemExit, match=f"^error: .*{message}.*$"):
+        run(tmp_path, f"--data_dir={tmp_path}", *arguments)
+    assert not (tmp_path / "made.vocab").exists()
