@@ -12,7 +12,8 @@ import tensorflow_datasets as tfds
 class EmbeddedBuilder(tfds.core.GeneratorBasedBuilder):
     """Builds a data set of which nothing is downloaded.
 
-    It is prepared where it is first needed, in a moment and without a word.
+    It is prepared where it is first needed, in a minute at most, and TensorFlow
+    Datasets says nothing of it.
     """
 
     def download_and_prepare(self, **kwargs: Any) -> None:

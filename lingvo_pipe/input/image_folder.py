@@ -115,6 +115,10 @@ class ImageFolderSplit:
         path, label = record
         return tf.io.read_file(path), label
 
+    def Name(self, index: int) -> str:
+        """Returns the path."""
+        return self._paths[index].numpy().decode()
+
 
 def _list(folder: str) -> list[str]:
     """Returns the names in a folder in order, less those that begin with a dot."""

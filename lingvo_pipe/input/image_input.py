@@ -6,17 +6,22 @@ Shapes: B examples in a batch, N in the data set, images of H x W pixels in C ch
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.image_dataset import find_dataset
+from lingvo_pipe.input.image_faults import FaultsNamed, consecutive
 from lingvo_pipe.input.image_input_checks import (
     check_labels,
     check_params,
     common_shape,
 )
 from lingvo_pipe.input.image_pipeline import (
+    CHUNK_SIZE,
     in_batches,
     one_pass,
     read_examples,
@@ -43,7 +48,8 @@ class ImageClassificationInput:
     more than a few batches are in memory.
 
     The data set is opened when it is first read from: what is known of it without that,
-    such as `element_spec`, can be had without the data.
+    such as `element_spec`, can be had without the data. An image that can't be read is
+    named when its batch is to come.
 
     Args:
         params: The params.
@@ -175,7 +181,13 @@ class ImageClassificationInput:
             )
         seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
         draws = training_draws(seed, start, num_examples)
-        return self._Batches(draws, self._train_chain)
+
+        def examples(number: int) -> np.ndarray:
+            first = start + number * p.batch_size
+            last = first + p.batch_size + CHUNK_SIZE
+            return stream_indices(seed, first, last, num_examples)
+
+        return self._NamingFaults(self._Batches(draws, self._train_chain), examples)
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over the split, in its order.
@@ -185,11 +197,14 @@ class ImageClassificationInput:
         Raises:
             ValueError: If the data can't be read.
         """
-        num_draws = self.num_batches * self._params.batch_size
-        batches = self._Batches(
-            one_pass(self.num_examples, num_draws), self._eval_chain
+        size, num_examples = self._params.batch_size, self.num_examples
+        draws = one_pass(num_examples, self.num_batches * size)
+        batches = self._Batches(draws, self._eval_chain).apply(
+            tf.data.experimental.assert_cardinality(self.num_batches)
         )
-        return batches.apply(tf.data.experimental.assert_cardinality(self.num_batches))
+        return self._NamingFaults(
+            batches, lambda number: consecutive(number * size, size, num_examples)
+        )
 
     @functools.cached_property
     def _source(self) -> ImageSource:
@@ -217,3 +232,8 @@ class ImageClassificationInput:
         )
         examples = read_examples(self._source, draws, reader, p.num_parallel_calls)
         return in_batches(examples, p.batch_size)
+
+    def _NamingFaults(
+        self, batches: tf.data.Dataset, examples: Callable[[int], np.ndarray]
+    ) -> tf.data.Dataset:
+        return FaultsNamed(batches, self._source, self._dataset.format, examples)

@@ -59,6 +59,13 @@ class ImageSource(Protocol):
             (string [] or pixels [H, W, C], int32 []).
         """
 
+    def Name(self, index: int) -> str:
+        """Returns where an example lies, for errors: a file, or a place in a data set.
+
+        Args:
+            index: From 0 to N - 1.
+        """
+
 
 class ImageDataset(Protocol):
     """A data set that is known, but need not be there yet."""

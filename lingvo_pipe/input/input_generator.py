@@ -1,7 +1,8 @@
 """What training and evaluation ask of an input.
 
 Any class that has these four works as the input of a model, `Train` and `Test` giving
-its params. It needs no base class.
+its params. It needs no base class. If it has `class_names` too, a list in the order of
+the labels, evaluations of images show them.
 """
 
 from __future__ import annotations

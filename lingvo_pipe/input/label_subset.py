@@ -52,6 +52,9 @@ class LabelSubset:
         image, label = self._source.Read(record)
         return image, tf.gather(self._new, label)
 
+    def Name(self, index: int) -> str:
+        return self._source.Name(int(self._places[index]))
+
 
 def _all_labels(source: ImageSource) -> np.ndarray:
     """Returns the label of every example, int32 [N]."""

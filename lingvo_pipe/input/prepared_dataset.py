@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.input import optdigits  # noqa: F401  Registers the embedded data set.
+from lingvo_pipe.input import optdigits  # noqa: F401  Registers an embedded data set.
+from lingvo_pipe.input.cldr import cldr_sentences  # noqa: F401  Another.
 from lingvo_pipe.input.embedded_builder import EmbeddedBuilder
 
 

@@ -71,6 +71,7 @@ class TfdsSplit:
             split,
             deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES,
         )
+        self._name = f"of split {split!r} of {builder.name} in {builder.data_dir}"
         features = builder.info.features
         wanted = tfds.features.FeaturesDict(
             {name: features[name] for name in ("image", "label")}
@@ -94,6 +95,9 @@ class TfdsSplit:
     def Read(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = self._deserialize(record)
         return example["image"], tf.cast(example["label"], tf.int32)
+
+    def Name(self, index: int) -> str:
+        return f"example {index} {self._name}"
 
     def FirstLabel(self) -> int:
         """Returns the label of the first example; below 0 if the split has none."""

@@ -14,6 +14,8 @@ from lingvo_pipe.layers import random_streams
 from lingvo_pipe.layers.tied_variables import created_or_tied
 from lingvo_pipe.layers.weight_init import initial_value
 
+_MAX_SHOWN = 80
+
 
 def WeightParams(
     shape: Sequence[int],
@@ -52,13 +54,17 @@ def create_variable(
         path: of the variable; together with the seed it decides on the first value.
 
     Raises:
-        ValueError: if the shape or the rule of the first value is none.
+        ValueError: if this is no declaration, or the shape or the rule of the first
+            value is none.
     """
+    _check_declaration(weight, path)
+    rule = weight.init if weight.init is not None else layer_params.params_init
+    _check_rule(rule, path)
     check_shape(weight.shape, path)
     shape, dtype = list(weight.shape), weight.dtype or layer_params.dtype
     first_value = functools.partial(
         initial_value,
-        weight.init if weight.init is not None else layer_params.params_init,
+        rule,
         shape,
         dtype,
         random_streams.seed_pair(layer_params.random_seed, path),
@@ -74,6 +80,27 @@ def create_variable(
             dtype=dtype,
         ),
     )
+
+
+def _check_declaration(weight: Any, path: str) -> None:
+    if not isinstance(weight, Params) or "shape" not in weight:
+        raise ValueError(
+            f"CreateVariable must be given WeightParams; {path} was to be created from "
+            f"{_shown(weight)}. Write WeightParams(shape=[...])."
+        )
+
+
+def _check_rule(rule: Any, path: str) -> None:
+    if not isinstance(rule, Params) or "method" not in rule:
+        raise ValueError(
+            "params_init, and the init of WeightParams, must be one of WeightInit's "
+            f"rules; that of {path} is {_shown(rule)}. Write WeightInit.Xavier(), for "
+            "instance."
+        )
+
+
+def _shown(value: Any) -> str:
+    return f"a {type(value).__name__}, {str(value)[:_MAX_SHOWN]}"
 
 
 def check_shape(shape: Sequence[Any], where: str) -> None:

@@ -5,6 +5,8 @@ Shapes: B examples, H height, W width, C channels, N classes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -12,14 +14,17 @@ from lingvo_pipe.layers.softmax_cross_entropy import (
     check_label_smoothing,
     softmax_cross_entropy,
 )
+from lingvo_pipe.models.classification_pictures import ClassificationPictures
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.eval_pictures import EvalPictures
 
 
 class ImageClassifier(BaseTask):
     """Trains a pipeline from images to logits `[B, N]` with cross entropy.
 
-    Batches have `image` `[B, H, W, C]`, `label` `[B]` and `weight` `[B]`.
+    Batches have `image` `[B, H, W, C]`, `label` `[B]` and `weight` `[B]`. An input that
+    has `class_names` gives the classes in pictures their names.
     """
 
     @classmethod
@@ -48,6 +53,10 @@ class ImageClassifier(BaseTask):
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
         """Labels and weights."""
         return NestedMap(label=input_batch.label, weight=input_batch.weight)
+
+    def MakePictures(self, input_generator: Any) -> EvalPictures:
+        """Some of the images, and a matrix of the classes that are confused."""
+        return ClassificationPictures(getattr(input_generator, "class_names", ()))
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """`loss` and `accuracy`; labels are smoothed in training only."""

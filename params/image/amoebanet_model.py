@@ -28,6 +28,7 @@ class AmoebaNetModel(SingleTaskModelParams):
     NUM_TRAIN_EXAMPLES: int
     NUM_CLASSES: int
     IMAGE_SIZE: int
+    NUM_IMAGE_CHANNELS = 3
 
     GENOTYPE: str
     NUM_CELLS = 18
@@ -41,7 +42,7 @@ class AmoebaNetModel(SingleTaskModelParams):
     NORM_DECAY: float
     NORM_EPSILON: float
 
-    SPLITS = 1
+    NUM_STAGES = 1
     NUM_MICRO_BATCHES = 1
     BATCH_SIZE: int
     NUM_EPOCHS: int
@@ -61,9 +62,10 @@ class AmoebaNetModel(SingleTaskModelParams):
             feed_targets=True,
             params_init=_FIRST_VALUES.Copy(),
         )
+        cells = self._Cells()
         p.pipeline.Set(
-            cell_tpl=self._Cells(),
-            splits=self.SPLITS,
+            cell_tpl=cells,
+            splits=self._Splits(cells),
             num_micro_batches=self.NUM_MICRO_BATCHES,
         )
         p.train.max_steps = self._Steps(self.NUM_EPOCHS)
@@ -86,6 +88,11 @@ class AmoebaNetModel(SingleTaskModelParams):
         """Sets optimizer, learning rate and what else there is of them."""
         raise NotImplementedError(f"{type(self).__name__}._SetLearner")
 
+    def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
+        """How the cells are cut into NUM_STAGES stages, as `splits` says it."""
+        del cells
+        return self.NUM_STAGES
+
     def _Steps(self, num_epochs: float) -> int:
         """How many training steps so many epochs are."""
         return round(num_epochs * self.NUM_TRAIN_EXAMPLES / self.BATCH_SIZE)
@@ -95,7 +102,7 @@ class AmoebaNetModel(SingleTaskModelParams):
             keep_prob=self.KEEP_PATH, num_steps=self._Steps(self.NUM_EPOCHS)
         )
         auxiliary = SideClassifierLayer.Params().Set(
-            classifier=AuxiliaryHeadLayer.Params(),
+            classifier=self._AuxiliaryHead(),
             loss_weight=self.AUXILIARY_WEIGHT,
             label_smoothing=self.LABEL_SMOOTHING,
         )
@@ -104,6 +111,7 @@ class AmoebaNetModel(SingleTaskModelParams):
             num_cells=self.NUM_CELLS,
             num_filters=self.NUM_FILTERS,
             num_classes=self.NUM_CLASSES,
+            num_image_channels=self.NUM_IMAGE_CHANNELS,
             small_images=self.SMALL_IMAGES,
             keep_prob=self.KEEP_FEATURES,
             norm_tpl=BatchNormLayer.Params().Set(
@@ -113,3 +121,7 @@ class AmoebaNetModel(SingleTaskModelParams):
             auxiliary_tpl=auxiliary,
             image_shape=[self.IMAGE_SIZE, self.IMAGE_SIZE],
         )
+
+    def _AuxiliaryHead(self) -> InstantiableParams:
+        """The auxiliary head, but for the sizes that follow from the network."""
+        return AuxiliaryHeadLayer.Params()

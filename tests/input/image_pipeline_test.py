@@ -35,6 +35,9 @@ class Numbers:
     def Read(self, record):
         return record, tf.cast(record, tf.int32)
 
+    def Name(self, index):
+        return f"example {index}"
+
 
 def flat(draws, number):
     parts: tuple[list, ...] = ([], [], [])

@@ -20,6 +20,9 @@ class Labelled:
     def Read(self, record):
         return record, tf.gather(self._labels, record)
 
+    def Name(self, index):
+        return f"example {index}"
+
 
 LABELS = np.random.default_rng(0).integers(0, 6, 100).tolist()
 

@@ -71,6 +71,21 @@ def test_the_parent_of_a_badly_named_child_is_told() -> None:
             r"at least 1; root/v has shape \[2, 0\]",
         ),
         (
+            lambda layer: layer.CreateVariable("v", [8, 8]),
+            r"given WeightParams; root/v was to be .* from a list, \[8, 8\]. Write",
+        ),
+        (
+            lambda layer: layer.CreateVariable("v", WeightInit.Xavier()),
+            r"given WeightParams; root/v was to be created from a Params",
+        ),
+        (
+            lambda layer: layer.CreateVariable(
+                "v",
+                WeightParams([8], init=0.5),  # type: ignore[arg-type]
+            ),
+            r"one of WeightInit's rules; that of root/v is a float, 0.5. Write",
+        ),
+        (
             lambda layer: layer.RegisterAccumulator("v", [None]),
             r"at least 1; root/v has shape \[None\]",
         ),
@@ -220,6 +235,11 @@ def test_state_keeps_its_own_dtype() -> None:
     theta = built(build, fprop_dtype=tf.bfloat16).theta
     dtypes = theta.Transform(lambda value: value.dtype)
     assert dtypes == NestedMap(count=tf.int64, mean=tf.float32, w=tf.bfloat16)
+
+
+def test_an_init_that_is_no_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="rules; that of x/w is a str, foo. Write"):
+        leaf(name="x", params_init="foo").Instantiate()
 
 
 def test_seed_and_init_are_inherited_unless_said() -> None:

@@ -70,15 +70,24 @@ def test_as_many_are_kept_as_should_be(keep_prob: float) -> None:
 def test_more_are_dropped_deep_in_the_model_and_late(
     depth: float, step: int, share: float
 ) -> None:
-    layer = _layer(depth=depth, num_steps=200)
-    y = _run(layer, tf.ones([NUM_EXAMPLES, 1]), step=step).numpy()[:, 0]
+    layer, x = _layer(num_steps=200), tf.ones([NUM_EXAMPLES, 1])
+    with ForwardContext(step=step, first_example=0):
+        y = layer(x, tf.constant(depth, tf.float64)).numpy()[:, 0]
     _assert_share(y != 0.0, share)
     np.testing.assert_allclose(y[y != 0.0], 1.0 / share, rtol=1e-6)
 
 
 def test_without_steps_the_first_is_as_the_last() -> None:
     for step in (0, 1, 1000):
-        _assert_share(_kept(_layer(depth=0.5), step=step), 0.8)
+        _assert_share(_kept(_layer(), step=step), 0.6)
+
+
+def test_without_a_depth_a_layer_is_the_last() -> None:
+    layer, x = _layer(num_steps=200), tf.ones([64, 1])
+    with ForwardContext(step=150, first_example=0):
+        last = layer(x, tf.constant(1.0, tf.float64))
+        np.testing.assert_array_equal(layer(x), last)
+        assert np.any(layer(x, tf.constant(0.1, tf.float64)) != last)
 
 
 def test_which_are_dropped_depends_on_the_example_alone() -> None:
@@ -140,11 +149,10 @@ def test_training_without_a_step_is_refused() -> None:
         _layer()(tf.ones([2, 3]))
 
 
-@pytest.mark.parametrize("name", ["keep_prob", "depth"])
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.1, float("nan")])
-def test_shares_are_shares(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"{name} must lie in \(0, 1\]; drop has"):
-        _layer(**{name: value})
+def test_shares_are_shares(value: float) -> None:
+    with pytest.raises(ValueError, match=r"keep_prob must lie in \(0, 1\]; drop has"):
+        _layer(keep_prob=value)
 
 
 def test_steps_are_positive() -> None:

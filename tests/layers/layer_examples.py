@@ -143,7 +143,7 @@ EXAMPLES: dict[str, Example] = {
         DropPathLayer.Params().Set(keep_prob=0.5), [(4, 5, 3)], [(4, 5, 3)]
     ),
     "drop_path_scheduled": Example(
-        DropPathLayer.Params().Set(keep_prob=0.3, depth=0.8, num_steps=4),
+        DropPathLayer.Params().Set(keep_prob=0.3, num_steps=4),
         [IMAGE],
         [IMAGE],
     ),
@@ -206,14 +206,18 @@ EXAMPLES: dict[str, Example] = {
         [(4, 5, 6)],
     ),
     "stem": Example(
-        StemLayer.Params().Set(num_filters=4), [(4, 7, 7, 3)], [(4, 3, 3, 4), None]
+        StemLayer.Params().Set(num_filters=4),
+        [(4, 7, 7, 3)],
+        [(4, 3, 3, 4), None, None],
     ),
     "small_stem": Example(
-        StemLayer.Params().Set(num_filters=4, stride=1), [IMAGE], [(4, 5, 6, 4), None]
+        StemLayer.Params().Set(num_filters=4, stride=1),
+        [IMAGE],
+        [(4, 5, 6, 4), None, None],
     ),
     "head": Example(
         HeadLayer.Params().Set(num_in=6, num_classes=3),
-        [(4, 3, 3, 6), (4, 3, 3, 5)],
+        [(4, 3, 3, 6), (4, 3, 3, 5), None],
         [(4, 3)],
     ),
     "auxiliary_head": Example(
@@ -230,28 +234,28 @@ EXAMPLES: dict[str, Example] = {
     ),
     "normal_cell": Example(
         _cell(num_in_before=5, before_is_larger=True),
-        [(4, 4, 4, 6), (4, 8, 8, 5)],
-        [(4, 4, 4, 16), (4, 4, 4, 6)],
+        [(4, 4, 4, 6), (4, 8, 8, 5), None],
+        [(4, 4, 4, 16), (4, 4, 4, 6), None],
     ),
     "reduction_cell": Example(
         _cell(num_in_before=5, reduction=True),
-        [(4, 4, 4, 6), (4, 4, 4, 5)],
-        [(4, 2, 2, 12), (4, 4, 4, 6)],
+        [(4, 4, 4, 6), (4, 4, 4, 5), None],
+        [(4, 2, 2, 12), (4, 4, 4, 6), None],
     ),
     "first_cell": Example(
         _cell(reduction=True),
-        [(4, 4, 4, 6), None],
-        [(4, 2, 2, 12), (4, 4, 4, 6)],
+        [(4, 4, 4, 6), None, None],
+        [(4, 2, 2, 12), (4, 4, 4, 6), None],
     ),
     "first_cell_of_a": Example(
-        _cell(genotype="A", drop_path_tpl=DropPathLayer.Params().Set(keep_prob=0.9)),
-        [(4, 4, 4, 6), None],
-        [(4, 4, 4, 16), (4, 4, 4, 6)],
+        _cell(genotype="A"),
+        [(4, 4, 4, 6), None, None],
+        [(4, 4, 4, 16), (4, 4, 4, 6), None],
     ),
     "reduction_cell_of_c": Example(
         _cell(genotype="C", num_in_before=4, reduction=True),
-        [(4, 5, 5, 6), (4, 5, 5, 4), (4, 3), (4,)],
-        [(4, 3, 3, 24), (4, 5, 5, 6), (4, 3), (4,)],
+        [(4, 5, 5, 6), (4, 5, 5, 4), None, (4, 3), (4,)],
+        [(4, 3, 3, 24), (4, 5, 5, 6), None, (4, 3), (4,)],
     ),
 }
 

@@ -1,5 +1,9 @@
 """One cell of AmoebaNet, as its genotype says.
 
+Drop-path grows with a cell's depth, its number over that of all cells. The number is
+counted along the network instead of being a param, for then cells at all depths are
+alike, and a pipeline traces them once.
+
 Shapes: images are `[B, H, W, C]`; F filters.
 """
 
@@ -14,8 +18,9 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
-from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
+from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype, Edge
 from lingvo_pipe.models.amoebanet.operations import (
+    IDENTITY,
     Channels,
     conv_bn,
     operation,
@@ -23,9 +28,11 @@ from lingvo_pipe.models.amoebanet.operations import (
 )
 from lingvo_pipe.nested_map import NestedMap
 
+_SIDES = ("left", "right")
+
 
 class AmoebaCell(BaseLayer):
-    """(last output, the one before) -> (new output, last output).
+    """(last output, the one before, number of cells) -> the same after this cell.
 
     Further inputs, such as labels for a layer behind, are handed on as they are.
     """
@@ -46,20 +53,33 @@ class AmoebaCell(BaseLayer):
         )
         p.Define("before_is_larger", False, "Whether its image is twice as large.")
         p.Define("norm_tpl", BatchNormLayer.Params(), "Of the batch norms.")
-        p.Define("drop_path_tpl", None, "Of the DropPathLayers; None: nothing drops.")
+        p.Define(
+            "drop_path_tpl",
+            None,
+            "Of the DropPathLayers, behind every operation but `none`; None: nothing "
+            "drops.",
+        )
+        p.Define("num_cells", None, "Of the network, if anything drops.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
         self._cell = cell_genotype(p)
+        if p.drop_path_tpl is not None and not (p.num_cells and p.num_cells > 0):
+            raise ValueError(
+                "num_cells must be the network's number of cells where there is a "
+                f"drop_path_tpl; {self.path} has {p.num_cells}."
+            )
         self.CreateChild("project", _project(p))
         fit = _fit(p)
         if fit is not None:
             self.CreateChild("fit", fit)
-        for i, (left, right) in enumerate(_operations(p)):
-            self.CreateChild(f"left_{i + 2}", left)
-            self.CreateChild(f"right_{i + 2}", right)
+        for i, pair in enumerate(self._cell.pairs, 2):
+            for side, edge in zip(_SIDES, pair, strict=True):
+                self.CreateChild(f"{side}_{i}", _operation(p, edge))
+                if _drops(p, edge):
+                    self.CreateChild(f"drop_{side}_{i}", p.drop_path_tpl)
         for state, matched in _matched(p).items():
             self.CreateChild(f"match_{state}", matched)
 
@@ -68,50 +88,74 @@ class AmoebaCell(BaseLayer):
         theta: NestedMap,
         last: tf.Tensor,
         before: tf.Tensor | None,
+        num_before: tf.Tensor | None,
         *handed_on: Any,
     ) -> tuple:
-        """`[B, H, W, C]`, `[B, H', W', C']` -> `[B, H'', W'', C'']`, `[B, H, W, C]`."""
+        """`[B, H, W, C]`, `[B, H', W', C']` -> `[B, H'', W'', C'']`, `[B, H, W, C]`.
+
+        Args:
+            theta: the weights.
+            last: the last output.
+            before: the one before; None: there is none.
+            num_before: `[B]` integers, all equal: how many cells came before; None
+                where nothing drops. It comes out with one more.
+            *handed_on: anything.
+        """
+        num = None if num_before is None else num_before + 1
 
         def run(name: str, x: tf.Tensor) -> tf.Tensor:
             return self.children[name].FProp(theta[name], x)
+
+        def operate(name: str, x: tf.Tensor) -> tf.Tensor:
+            y, drop = run(name, x), f"drop_{name}"
+            if drop not in self.children or self.do_eval:
+                return y
+            return self.children[drop].FProp(theta[drop], y, self._depth(num))
 
         fitted = last if before is None else before
         if before is not None and "fit" in self.children:
             fitted = run("fit", before)
         states = [run("project", last), fitted]
-        for i, (left, right) in enumerate(self._cell.pairs):
+        for i, (left, right) in enumerate(self._cell.pairs, 2):
             states.append(
-                run(f"left_{i + 2}", states[left.state])
-                + run(f"right_{i + 2}", states[right.state])
+                operate(f"left_{i}", states[left.state])
+                + operate(f"right_{i}", states[right.state])
             )
         output = [
             run(f"match_{i}", states[i]) if f"match_{i}" in self.children else states[i]
             for i in self._cell.concat
         ]
-        return tf.concat(output, -1), last, *handed_on
+        return tf.concat(output, -1), last, num, *handed_on
+
+    def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
+        """The cell's number over that of all, [] float64."""
+        if num is None:
+            raise ValueError(
+                "Drop-path is trained with the number of cells that came before, the "
+                f"third input; {self.path} got none. Set counts_cells of the stem."
+            )
+        return tf.cast(num[0], tf.float64) / self.params.num_cells
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """All operations and the sums of pairs."""
+        """All operations, what drops, and the sums of pairs."""
         cell, fit = cell_genotype(p), _fit(p)
-        last, before, *handed_on = shapes
+        last, before, num_before, *handed_on = shapes
         metas = [_cost(_project(p), last)]
         states = [metas[0].out_shapes[0], last if before is None else before]
         if before is not None and fit is not None:
             metas.append(_cost(fit, before))
             states[1] = metas[1].out_shapes[0]
-        for pair, edges in zip(_operations(p), cell.pairs, strict=True):
-            metas += [
-                _cost(part, states[edge.state])
-                for part, edge in zip(pair, edges, strict=True)
-            ]
+        for pair in cell.pairs:
+            metas += [_cost(_operation(p, edge), states[edge.state]) for edge in pair]
             states.append(metas[-1].out_shapes[0])
+            metas += [_cost(p.drop_path_tpl, states[-1]) for e in pair if _drops(p, e)]
             metas.append(elementwise_cost(states[-1]))
         for state, matched in _matched(p).items():
             metas.append(_cost(matched, states[state]))
         return NestedMap(
             flops=sum(meta.flops for meta in metas),
-            out_shapes=((*states[-1][:3], num_out(p)), last, *handed_on),
+            out_shapes=((*states[-1][:3], num_out(p)), last, num_before, *handed_on),
         )
 
 
@@ -149,21 +193,17 @@ def _widths(p: InstantiableParams) -> list[int]:
     return [p.num_filters, fitted, *[p.num_filters] * len(cell_genotype(p).pairs)]
 
 
-def _operations(p: InstantiableParams) -> list[list[InstantiableParams]]:
-    """The two operations of each pair."""
-    widths = _widths(p)
-    return [
-        [
-            operation(
-                edge.op,
-                _channels(p, widths[edge.state]),
-                stride=2 if p.reduction and edge.state < 2 else 1,
-                drop_path_tpl=p.drop_path_tpl,
-            )
-            for edge in pair
-        ]
-        for pair in cell_genotype(p).pairs
-    ]
+def _operation(p: InstantiableParams, edge: Edge) -> InstantiableParams:
+    return operation(
+        edge.op,
+        _channels(p, _widths(p)[edge.state]),
+        stride=2 if p.reduction and edge.state < 2 else 1,
+    )
+
+
+def _drops(p: InstantiableParams, edge: Edge) -> bool:
+    """Whether drop-path is behind an operation."""
+    return p.drop_path_tpl is not None and edge.op != IDENTITY
 
 
 def _fit(p: InstantiableParams) -> InstantiableParams | None:

@@ -25,9 +25,10 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
 class StemLayer(BaseLayer):
-    """3x3 convolution and batch norm, no ReLU: image -> (features, None).
+    """3x3 convolution and batch norm, no ReLU: image -> (features, None, 0 or None).
 
-    Further inputs are handed on as they are.
+    None: no output came before; 0: nor a cell. Further inputs are handed on as they
+    are.
     """
 
     @classmethod
@@ -38,6 +39,11 @@ class StemLayer(BaseLayer):
         p.Define("num_filters", 32, "Channels of the features.")
         p.Define("stride", 2, "2 pads VALID, as for ImageNet; 1 pads SAME.")
         p.Define("norm_tpl", BatchNormLayer.Params(), "Of the batch norm.")
+        p.Define(
+            "counts_cells",
+            False,
+            "Whether the number of cells is counted from here on, for drop-path.",
+        )
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -47,17 +53,22 @@ class StemLayer(BaseLayer):
         self.CreateChild("norm", norm)
 
     def FProp(self, theta: NestedMap, image: tf.Tensor, *handed_on: Any) -> tuple:
-        """`[B, H, W, C]` -> `[B, H', W', C']`, None: no output came before."""
+        """`[B, H, W, C]` -> `[B, H', W', C']`, None, `[B]` zeros or None."""
         features = self.conv.FProp(theta.conv, image)
-        return self.norm.FProp(theta.norm, features), None, *handed_on
+        num_cells = None
+        if self.params.counts_cells:
+            # A number for each example, for all that is handed on is cut by examples.
+            num_cells = tf.zeros(image.shape[:1], tf.int64)
+        return self.norm.FProp(theta.norm, features), None, num_cells, *handed_on
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Convolution and batch norm."""
         image, *handed_on = shapes
         meta = cost_of_sequence(_stem_parts(p), image)
+        num_cells = image[:1] if p.counts_cells else None
         return NestedMap(
-            flops=meta.flops, out_shapes=(*meta.out_shapes, None, *handed_on)
+            flops=meta.flops, out_shapes=(*meta.out_shapes, None, num_cells, *handed_on)
         )
 
 
@@ -80,8 +91,8 @@ class HeadLayer(BaseLayer):
         self.CreateChild("dropout", dropout)
         self.CreateChild("dense", dense)
 
-    def FProp(self, theta: NestedMap, last: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-        """`[B, H, W, C]` and the output before, not used -> `[B, N]`."""
+    def FProp(self, theta: NestedMap, last: tf.Tensor, *unused: Any) -> tf.Tensor:
+        """`[B, H, W, C]`, and what else a cell hands on -> `[B, N]`."""
         features = self.pool.FProp(theta.pool, tf.nn.relu(last))
         features = self.dropout.FProp(theta.dropout, features)
         return self.dense.FProp(theta.dense, features)
@@ -89,7 +100,7 @@ class HeadLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """The ReLU and the layers."""
-        last, _ = shapes
+        last = shapes[0]
         meta = cost_of_sequence(_head_parts(p), last)
         meta.flops += elementwise_cost(last).flops
         return meta

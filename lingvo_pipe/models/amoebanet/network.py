@@ -5,8 +5,9 @@ r"""AmoebaNet's macro-structure: a list of layers for a PipeliningLayer.
         [after cell 2L/3 - 1 an auxiliary head]
     head
 
-Each layer hands on two outputs, its own and the one before. With an auxiliary head the
-inputs are image, label and weight, and the latter two are handed on up to that head.
+Each layer hands on two outputs, its own and the one before; and, for drop-path, how
+many cells there were. With an auxiliary head the inputs are image, label and weight,
+and the latter two are handed on up to that head.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def amoebanet(
             and no reduction cells follow it.
         keep_prob: of the dropout before the logits.
         norm_tpl: params of the batch norms; None: their defaults.
-        drop_path_tpl: params of the DropPathLayers but for their depth, the share of
-            all cells up to and including theirs; None: nothing is dropped.
+        drop_path_tpl: params of the DropPathLayers, whose depth is the share of all
+            cells up to and including theirs; None: nothing is dropped.
         auxiliary_tpl: params of a SideClassifierLayer with an AuxiliaryHeadLayer, but
             for their sizes; None: no auxiliary head.
         image_shape: H and W of the input, which an auxiliary head depends on.
@@ -92,8 +93,9 @@ def _drop_paths(
     layers: Sequence[InstantiableParams], drop_path_tpl: InstantiableParams
 ) -> None:
     cells = [p for p in layers if p.cls is AmoebaCell]
-    for i, cell in enumerate(cells, 1):
-        cell.drop_path_tpl = drop_path_tpl.Copy().Set(depth=i / len(cells))
+    for cell in cells:
+        cell.Set(drop_path_tpl=drop_path_tpl.Copy(), num_cells=len(cells))
+    layers[0].counts_cells = True
 
 
 class _Chain:
@@ -150,8 +152,8 @@ class _Chain:
                 "depends on the size of the images. State image_shape, [H, W]."
             )
         image = (1, *image_shape, self._num_image_channels)
-        last, _ = cost_of_sequence(self.layers, image).out_shapes
-        head = tpl.Copy().Set(name="auxiliary_head", num_outputs=2)
+        last = cost_of_sequence(self.layers, image).out_shapes[0]
+        head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
         head.classifier.Set(
             num_in=self._channels,
             image_shape=list(last[1:3]),

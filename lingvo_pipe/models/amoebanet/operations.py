@@ -1,8 +1,7 @@
 """AmoebaNet's operations, by name.
 
 No convolution has a bias and each is followed by batch normalisation; what comes before
-is a ReLU. Pools have neither. Every operation but `none` is dropped by drop-path, if
-there is any.
+is a ReLU. Pools have neither.
 
 Shapes: images are `[B, H, W, I]`; F filters of the cell.
 """
@@ -20,7 +19,7 @@ from lingvo_pipe.layers.pooling import PoolingLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 
 _BOTTLENECK = 4  # the windowed convolutions of 1x7_7x1 and 3x3 see F / 4 channels
-_IDENTITY = "none"
+IDENTITY = "none"
 
 Size = tuple[int, int]  # rows, columns
 Layers = list[InstantiableParams]
@@ -40,19 +39,13 @@ class Channels(NamedTuple):
     norm_tpl: InstantiableParams
 
 
-def operation(
-    name: str,
-    channels: Channels,
-    stride: int,
-    drop_path_tpl: InstantiableParams | None = None,
-) -> InstantiableParams:
+def operation(name: str, channels: Channels, stride: int) -> InstantiableParams:
     """Params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
 
     Args:
         name: as in a genotype.
         channels: what goes in and comes out.
         stride: 1 or 2, in both directions.
-        drop_path_tpl: params of the DropPathLayer at the end of all but `none`.
 
     Raises:
         ValueError: if there is no operation of that name.
@@ -62,10 +55,7 @@ def operation(
             f"A genotype's operation must be one of {sorted(_OPERATIONS)}; "
             f"got {name!r}.{did_you_mean(name, _OPERATIONS)}"
         )
-    layers = _OPERATIONS[name](channels, stride)
-    if drop_path_tpl is not None and name != _IDENTITY:
-        layers.append(drop_path_tpl.Copy())
-    return _sequence(layers)
+    return _sequence(_OPERATIONS[name](channels, stride))
 
 
 def relu_conv_bn(channels: Channels) -> InstantiableParams:
@@ -178,7 +168,7 @@ def _pool(pooling_type: str, window: int) -> Callable[[Channels, int], Layers]:
 
 
 _OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
-    _IDENTITY: _none,
+    IDENTITY: _none,
     "1x1": _conv_1x1,
     "3x3": _conv_3x3,
     "1x7_7x1": _conv_1x7_7x1,

@@ -1,0 +1,72 @@
+"""The model to begin with: it has all that large AmoebaNets have."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import pytest
+
+import model_registry
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.models.amoebanet.cell import AmoebaCell
+from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.train_step import TrainStep
+
+DIGITS = "image.digits.AmoebaNetDigits"
+
+
+def _params(name: str = DIGITS) -> Any:
+    return model_registry.GetParams(name, "Train")
+
+
+def test_it_has_auxiliary_head_drop_path_batch_norm_and_averages() -> None:
+    task = _params().task
+    cells = task.pipeline.cell_tpl
+    assert task.feed_targets
+    assert [p.name for p in cells if p.cls is SideClassifierLayer] == ["auxiliary_head"]
+    dropping = [p for p in cells if p.cls is AmoebaCell]
+    assert len(dropping) == 5
+    for p in dropping:
+        assert p.norm_tpl.cls is BatchNormLayer
+        assert p.drop_path_tpl.keep_prob < 1.0
+        assert p.drop_path_tpl.num_steps == task.train.max_steps
+    assert task.train.ema_decay > 0.9
+    assert task.train.ema_decay_moving_vars
+
+
+@functools.cache
+def _trained(num_stages: int) -> dict[str, bytes]:
+    """All that two steps leave, when as much is dropped as ever is."""
+    params = _params()
+    params.task.pipeline.splits = num_stages
+    step = TrainStep(params.task.Instantiate())
+    last = params.task.train.max_steps
+    step.global_step.assign(last)
+    for batch in itertools.islice(params.input.Instantiate().TrainBatches(last), 2):
+        metrics = step(batch)
+        assert float(metrics.auxiliary_loss[0]) > 0.0
+    return {path: v.numpy().tobytes() for path, v in step.State().items()}
+
+
+@pytest.mark.parametrize("num_stages", [2, 4])
+def test_any_number_of_stages_leaves_the_same_bytes(num_stages: int) -> None:
+    want, found = _trained(1), _trained(num_stages)
+    assert found.keys() == want.keys()
+    assert [path for path in want if found[path] != want[path]] == []
+    for kind in ("/gamma/ema", "/moving_mean/ema", "/auxiliary_head/", "learner/"):
+        assert any(kind in path for path in want)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("AmoebaNetDigits0To4", range(5)), ("AmoebaNetDigits5To9", range(5, 10))],
+)
+def test_each_half_has_its_own_digits(name: str, labels: range) -> None:
+    cls: Any = model_registry.GetClass(f"image.digits.{name}")
+    data = _params(f"image.digits.{name}").input.Instantiate()
+    assert data.class_names == [str(label) for label in labels]
+    assert data.num_classes == cls.NUM_CLASSES
+    assert data.num_examples == cls.NUM_TRAIN_EXAMPLES

@@ -1,0 +1,84 @@
+"""Published models are cut into stages of even cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import model_registry
+from lingvo_pipe.layers.model_size import layer_sizes
+from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+
+# Stages, and what speed-up the costliest of them allows.
+SEVERAL_STAGES = {
+    "AmoebaNetB557M": (4, 3.82),
+    "AmoebaNetD_18_256": (8, 6.73),
+    "AmoebaNetD_18_544": (2, 1.97),
+    "AmoebaNetD_36_544": (4, 3.81),
+    "AmoebaNetD_72_512": (8, 7.42),
+}
+ONE_STAGE = [
+    "AmoebaNetA_18_190",
+    "AmoebaNetC_18_228",
+    "AmoebaNetD_18_208",
+    "AmoebaNetD_18_416",
+]
+
+
+def _pipeline(name: str) -> Any:
+    return model_registry.GetParams(f"image.imagenet.{name}", "Train").task.pipeline
+
+
+def _speed_up(work: Sequence[int], ends: Sequence[int]) -> float:
+    """The whole over the costliest stage."""
+    stages = [sum(work[start:end]) for start, end in itertools.pairwise([0, *ends])]
+    return sum(work) / max(stages)
+
+
+def _even_numbers(num_layers: int, num_stages: int) -> list[int]:
+    return balanced_ends([1] * num_layers, num_stages)
+
+
+@pytest.mark.parametrize("name", SEVERAL_STAGES)
+def test_no_stage_costs_much_more_than_others(name: str) -> None:
+    pipeline, (num_stages, bound) = _pipeline(name), SEVERAL_STAGES[name]
+    assert len(pipeline.splits) == num_stages
+    cls: Any = model_registry.GetClass(f"image.imagenet.{name}")
+    size = cls.IMAGE_SIZE
+    work = cell_costs(pipeline.cell_tpl, (4, size, size, 3), (4,), (4,)).flops
+    assert _speed_up(work, pipeline.splits) == pytest.approx(bound, abs=0.01)
+    even = _even_numbers(len(work), num_stages)
+    assert _speed_up(work, even) <= _speed_up(work, pipeline.splits)
+
+
+@pytest.mark.parametrize("name", ONE_STAGE)
+def test_one_stage_becomes_as_many_as_there_are_devices(name: str) -> None:
+    """A list of ends would be at odds with --devices=2."""
+    assert _pipeline(name).splits == 1
+
+
+def test_the_measured_speed_is_within_reach() -> None:
+    """GPipe's table 2, AmoebaNet-D (18, 256), M = 32: 8 stages are 2.88 times 2."""
+    pipeline = _pipeline("AmoebaNetD_18_256")
+    image = tf.TensorSpec([1, 224, 224, 3])
+    target = tf.TensorSpec([1], tf.int32), tf.TensorSpec([1])
+    sizes = layer_sizes(pipeline.cell_tpl, image, *target)
+    work = [size.multiply_adds for size in sizes]
+    two = _speed_up(work, balanced_ends(work, 2)) * _busy(2)
+
+    def gain(ends: Sequence[int]) -> float:
+        return _speed_up(work, ends) * _busy(8) / two
+
+    measured = 3.48 / 1.21
+    assert gain(pipeline.splits) == pytest.approx(measured, rel=0.01)
+    assert gain(_even_numbers(len(work), 8)) < 0.87 * measured
+
+
+def _busy(num_stages: int, num_micro_batches: int = 32) -> float:
+    """The share of the time that is no bubble."""
+    return num_micro_batches / (num_micro_batches + num_stages - 1)
