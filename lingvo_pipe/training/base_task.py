@@ -14,6 +14,7 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.eval_pictures import EvalPictures
 from lingvo_pipe.training.exponential_moving_average import define_averaging_params
 from lingvo_pipe.training.frozen_variables import define_freezing_params, without_frozen
 from lingvo_pipe.training.init_from_checkpoint import define_initialization_params
@@ -57,6 +58,14 @@ class BaseTask(BaseLayer):
             NestedMap(name=(mean, weight)) of scalars, one of them called `loss`.
         """
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
+
+    def MakePictures(self, input_generator: Any) -> EvalPictures | None:
+        """What is to be drawn of an evaluation, anew for each; None: nothing.
+
+        Args:
+            input_generator: whose batches it will be of.
+        """
+        return None
 
     def ComputePredictions(self, theta: NestedMap, input_batch: NestedMap) -> Any:
         """The last layer's outputs for a batch, `[B, ...]`."""
@@ -170,5 +179,11 @@ def _eval_params() -> Params:
         "interval_steps",
         None,
         "Steps from evaluation to evaluation while training; None: only at the end.",
+    )
+    p.Define(
+        "pictures",
+        True,
+        "Whether evaluations draw what the task offers, for TensorBoard. If it does, "
+        "each batch runs forward once more.",
     )
     return p

@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.exponential_moving_average import average_name
 from lingvo_pipe.training.init_report import own_values_text, used_text
-from lingvo_pipe.training.init_rules import resolve_rules
+from lingvo_pipe.training.init_rules import resolve_rules, with_checkpoint
 from lingvo_pipe.training.init_source import InitSource, check_source, open_source
 
 
@@ -25,6 +25,12 @@ def define_initialization_params(p: Params) -> None:
         "{checkpoint or directory of a run: ([(regular expression, format)], [regular "
         "expression])}: first values of the variables that match one of the first list "
         "and none of the second come from the variables that the formats name.",
+    )
+    p.Define(
+        "init_from_checkpoint_override",
+        "",
+        "Stands for the checkpoint of the rules, which must be the only one. Empty: "
+        "what they name.",
     )
     p.Define(
         "init_from_checkpoint_ema",
@@ -45,11 +51,13 @@ def init_from_checkpoint(
             and what of the checkpoints is not used.
 
     Raises:
-        ValueError: as of `resolve_rules`, `open_source` and `check_source`. No variable
-            is changed then.
+        ValueError: as of `resolve_rules`, `with_checkpoint`, `open_source` and
+            `check_source`. No variable is changed then.
     """
-    rules = resolve_rules(p.init_from_checkpoint_rules, list(variables))
-    sources = [open_source(each, log) for each in rules]
+    rules = p.init_from_checkpoint_rules
+    if p.init_from_checkpoint_override:
+        rules = with_checkpoint(rules, p.init_from_checkpoint_override)
+    sources = [open_source(each, log) for each in resolve_rules(rules, list(variables))]
     for source in sources:
         check_source(source, variables)
     for source in sources:

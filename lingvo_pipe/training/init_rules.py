@@ -23,6 +23,7 @@ from lingvo_pipe.training.variable_patterns import (
 )
 
 _PARAM = "init_from_checkpoint_rules"
+_OVERRIDE = "init_from_checkpoint_override"
 
 
 class InitRules(NamedTuple):
@@ -62,6 +63,27 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
             f"come from more, such as {several[0]}. Leave them out of all but one."
         )
     return resolved
+
+
+def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
+    """Rules with another checkpoint in place of the only one that they name.
+
+    Args:
+        rules: as of `resolve_rules`.
+        checkpoint: the other.
+
+    Raises:
+        ValueError: if they name none, or several.
+    """
+    if not isinstance(rules, dict):
+        raise _malformed(rules)
+    if len(rules) != 1:
+        raise ValueError(
+            f"{_OVERRIDE} stands for the one checkpoint of {_PARAM}; got "
+            f"{checkpoint!r} for {len(rules)}, {list(rules)}. Name it in the rules."
+        )
+    (what,) = rules.values()
+    return {checkpoint: what}
 
 
 def _resolve(checkpoint: Any, value: Any, paths: Sequence[str]) -> InitRules:

@@ -133,5 +133,6 @@ def _read(
     there = "holds no checkpoints" if path.is_dir() else "does not exist"
     raise ValueError(
         f"{_PARAM} must name checkpoints, such as RUN/checkpoints/ckpt-00000600, or "
-        f"the directories of runs, which stand for their newest; {path} {there}."
+        f"the directories of runs, which stand for their newest; {path} {there}. "
+        "task.train.init_from_checkpoint_override names another for all that they say."
     )

@@ -15,7 +15,8 @@ import keras
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.training.learning_rate import Floor, LinearWarmup
+from lingvo_pipe.training.adafactor import Adafactor
+from lingvo_pipe.training.learning_rate import Floor, InverseSquareRoot, LinearWarmup
 from lingvo_pipe.training.rmsprop import RMSpropFromOnes
 
 # What the names of an optimizer's own variables begin with.
@@ -41,8 +42,9 @@ def _named(name: str, kind: str, arguments: dict[str, Any]) -> Params:
 def OptimizerParams(name: str, **arguments: Any) -> Params:
     """Names an optimizer of `keras.optimizers`, or RMSpropFromOnes, and its arguments.
 
-    The learning rate, clipping by the global norm and moving averages of weights are
-    not among them: they are the learner's.
+    Adafactor is ours, see `adafactor`, with Keras's arguments. The learning rate,
+    clipping by the global norm and moving averages of weights are not among the
+    arguments: they are the learner's.
     """
     return _named(name, "optimizer", arguments)
 
@@ -50,9 +52,9 @@ def OptimizerParams(name: str, **arguments: Any) -> Params:
 def ScheduleParams(name: str, **arguments: Any) -> Params:
     """Names a schedule and its arguments.
 
-    It is one of `keras.optimizers.schedules`, or LinearWarmup or Floor, whose argument
-    `schedule` is ScheduleParams too. The initial learning rate is not among the
-    arguments: it is the learner's learning_rate.
+    It is one of `keras.optimizers.schedules`, or InverseSquareRoot, or LinearWarmup or
+    Floor, whose argument `schedule` is ScheduleParams too. The initial learning rate is
+    not among the arguments: it is the learner's learning_rate.
     """
     return _named(name, "schedule", arguments)
 
@@ -75,7 +77,7 @@ def make_optimizer(
     if schedule is not None:
         rate = _make_schedule(schedule, learning_rate)
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
-    classes["RMSpropFromOnes"] = RMSpropFromOnes
+    classes |= {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
     # Keras numbers the names that it chooses itself, within each process.
     given = {"name": LEARNER_NAME, "learning_rate": rate}
     return _make(classes, p, given)
@@ -85,7 +87,8 @@ def _make_schedule(p: Any, initial_learning_rate: float) -> Any:
     """Makes a schedule, and those among its arguments."""
     module = keras.optimizers.schedules
     classes = _classes(module, module.LearningRateSchedule)
-    classes |= {"Floor": Floor, "LinearWarmup": LinearWarmup}
+    ours = (Floor, InverseSquareRoot, LinearWarmup)
+    classes |= {each.__name__: each for each in ours}
     given: dict[str, Any] = {"initial_learning_rate": initial_learning_rate}
     inner = _checked(p).arguments.get("schedule")
     if inner is None:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules that wrap others: linear warm-up, and a floor.
+"""Learning-rate schedules that Keras lacks: a warm-up and a floor around others, 1/√t.
 
 AmoebaNet's rate (tf/tpu, amoeba_net) is all three: exponential decay, which counts from
 the first step, a warm-up in its place until it ends, and a floor under both:
@@ -16,6 +16,15 @@ the first step, a warm-up in its place until it ends, and a floor under both:
                 staircase=True,
             ),
         ),
+    )
+
+The Transformer's rate (1706.03762, section 5.3) rises linearly for w steps, to
+(D·w)^-0.5, and falls with 1/√t from there. With that as the learning rate it is
+
+    ScheduleParams(
+        "LinearWarmup",
+        warmup_steps=w,
+        schedule=ScheduleParams("InverseSquareRoot", constant_steps=w),
     )
 """
 
@@ -75,6 +84,46 @@ class LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
             "initial_learning_rate": self._rate,
             "warmup_steps": self._warmup_steps,
             "schedule": self._schedule,
+        }
+
+
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """initial_learning_rate·√(c / max(t, c)) for t = 1, 2, ..., c being constant_steps.
+
+    GShard's translations (2006.16668) are trained by Adafactor with 1/√max(t, 10⁴): an
+    initial rate of 0.01 and 10⁴ constant steps.
+    """
+
+    def __init__(self, initial_learning_rate: float, constant_steps: float):
+        """Initialises the schedule.
+
+        Args:
+            initial_learning_rate: of the first steps.
+            constant_steps: how many of them; positive.
+
+        Raises:
+            ValueError: if constant_steps is not positive.
+        """
+        if not _is_number(constant_steps) or not 0 < constant_steps < math.inf:
+            raise ValueError(
+                "constant_steps must be positive, for the rate is the initial one "
+                f"times √(constant_steps / t); got {constant_steps!r}. 1 lets it fall "
+                "from the first step."
+            )
+        self._rate = initial_learning_rate
+        self._constant_steps = constant_steps
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The rate of a step, [] float32; the first step is 0."""
+        steps = tf.cast(self._constant_steps, tf.float32)
+        number = tf.cast(step, tf.float32) + 1.0
+        return self._rate * tf.sqrt(steps / tf.maximum(number, steps))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {
+            "initial_learning_rate": self._rate,
+            "constant_steps": self._constant_steps,
         }
 
 

@@ -1,4 +1,4 @@
-"""Metrics as lines of JSON and as events for TensorBoard, which gets pages besides.
+"""Metrics as lines of JSON and as events for TensorBoard, which gets pictures besides.
 
 `metrics.jsonl` holds one object a line, such as
 
@@ -104,13 +104,28 @@ class MetricsLog:
             picture: A PNG.
             text: Shown as it is, in columns.
         """
-        width, height = struct.unpack(">II", picture[16:24])  # Where a PNG has them.
-        image = tf.constant([str(width).encode(), str(height).encode(), picture])
         verbatim = tf.constant(textwrap.indent(text, "    "))  # Markdown for that.
+        with self._writer(split).as_default(step=step):
+            tf.summary.write(f"{name}/text", verbatim, metadata=_TEXT)
+        self.write_pictures(step, split, {f"{name}/picture": picture})
+
+    def write_pictures(
+        self, step: int, split: str, pictures: Mapping[str, bytes]
+    ) -> None:
+        """Writes pictures, to be seen in TensorBoard only.
+
+        Args:
+            step: The steps trained so far.
+            split: As for `write`.
+            pictures: PNGs by what they show.
+        """
         writer = self._writer(split)
         with writer.as_default(step=step):
-            tf.summary.write(f"{name}/picture", image, metadata=_IMAGE)
-            tf.summary.write(f"{name}/text", verbatim, metadata=_TEXT)
+            for name, picture in pictures.items():
+                # Where a PNG has them.
+                width, height = struct.unpack(">II", picture[16:24])
+                image = [str(width).encode(), str(height).encode(), picture]
+                tf.summary.write(name, tf.constant(image), metadata=_IMAGE)
         writer.flush()
 
     def close(self) -> None:

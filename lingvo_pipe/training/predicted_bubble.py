@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present
-from lingvo_pipe.pipeline.micro_batches import cut_batch
+from lingvo_pipe.pipeline.micro_batches import MicroBatches, cut_batch
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
@@ -22,11 +22,13 @@ class PredictedBubble(NamedTuple):
     """Work counted in flops, that of the loss left out.
 
     Attributes:
+        cell_flops: for each cell, of a forward pass in training, for one example.
         shares: for each stage, its part of the work; the layers before are stage 0's.
         bubble_fraction: the part of the devices' time in which they would idle if all
             that took time were flops.
     """
 
+    cell_flops: list[float]
     shares: list[float]
     bubble_fraction: float
 
@@ -47,10 +49,12 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     """
     pipeline = task.pipeline
     num_micro_batches = pipeline.schedule.num_micro_batches
+    inputs = tuple(task.PipelineInputs(batch))
+    cut = _cut(pipeline, inputs)
     costs = pipeline_costs(
         [layer.params for layer in pipeline.before],
         [cell.params for cell in pipeline.cells],
-        *_input_shapes(task, batch),
+        *map_present(lambda x: tuple(x.shape[1:]), cut.split(inputs)),
     )
     stages = [
         _stage_costs(pipeline, stage, costs.cells.flops)
@@ -61,6 +65,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     work[0] += before
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
     return PredictedBubble(
+        cell_flops=[flops / cut.num_rows for flops in costs.cells.flops],
         shares=[part / sum(work) if sum(work) else 0.0 for part in work],
         bubble_fraction=_bubble_fraction(step, before * (1 + _BACKWARD_PER_FORWARD)),
     )
@@ -74,14 +79,11 @@ def _bubble_fraction(step: Timeline, alone: float) -> float:
     return idle / total if total else 0.0
 
 
-def _input_shapes(task: BaseTask, batch: NestedMap) -> Any:
-    """Of the pipeline's inputs, for a micro-batch."""
-    pipeline, p = task.pipeline, task.pipeline.params
-    inputs = tuple(task.PipelineInputs(batch))
-    cut = cut_batch(
+def _cut(pipeline: PipeliningLayer, inputs: tuple) -> MicroBatches:
+    p = pipeline.params
+    return cut_batch(
         inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
     )
-    return map_present(lambda x: tuple(x.shape[1:]), cut.split(inputs))
 
 
 def _stage_costs(pipeline: PipeliningLayer, stage: int, flops: list[int]) -> StageCosts:

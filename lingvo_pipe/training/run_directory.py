@@ -1,9 +1,11 @@
 """The directory of one training run.
 
     params.txt      the model's name and its params
+    vocabulary.txt  the fingerprint of its vocabulary, if it has one
     metrics.jsonl   metrics (see metrics_log)
     checkpoints/    checkpoints (see checkpoints)
     profile/        profiles of steps (see step_profile), if asked for
+    decoder/        translations and their scores (see decoder_report), if asked for
     <split>/        the same metrics as events for TensorBoard
 
 `params.txt` marks a directory as ours: it is the first file written, and a directory
@@ -37,6 +39,7 @@ class RunDirectory:
         self.params_path = self.path / "params.txt"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
+        self.decoder_path = self.path / "decoder"
         self._model_name = model_name
         self._create()
         self._check_owner()

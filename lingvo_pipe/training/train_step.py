@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.exponential_moving_average import make_averages
+from lingvo_pipe.training.finite import all_finite
 from lingvo_pipe.training.learner import Learner
 
 _LEARNING_RATE = "learning_rate"
@@ -24,6 +27,7 @@ class TrainStep:
         task.CheckAllInPipeline()
         self._task = task
         p, trained = task.params.train, task.TrainedVariables()
+        self._trained = trained
         self._learner = Learner(p, trained)
         self._averages = make_averages(p, trained, task.VariablePaths())
         with tf.device("/CPU:0"):
@@ -47,14 +51,18 @@ class TrainStep:
 
         Raises:
             tf.errors.OpError: if an operation fails; it names the layer.
+            FloatingPointError: if the loss or a gradient is not finite, which changes
+                nothing; it names the layer.
         """
         try:
-            metrics, self._times = self._function(input_batch)
+            metrics, self._times, is_finite = self._function(input_batch)
         except tf.errors.OpError as error:
             if may_be_diagnosed(error):
-                with ForwardContext(step=self.global_step.read_value()):
-                    self._task.Diagnose(self._task.Values(), input_batch)
+                with contextlib.suppress(FloatingPointError):
+                    self._diagnose(input_batch)
             raise
+        if not is_finite:
+            raise self._not_finite(float(metrics.loss[0]), input_batch)
         return metrics
 
     def Times(self) -> list[np.ndarray]:
@@ -85,21 +93,53 @@ class TrainStep:
             **(self._averages.State() if self._averages is not None else {}),
         }
 
-    def _run(self, input_batch: NestedMap) -> tuple[NestedMap, list[tf.Tensor]]:
+    def _run(
+        self, input_batch: NestedMap
+    ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
         task = self._task
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
             result = task.ComputeGradients(task.Values(), input_batch)
         _check_metric_names(result.metrics)
-        self._learner.Apply(_by_path(task, result.gradients))
-        task.PostTrainingStepUpdate(result.accumulated)
-        num_steps = self.global_step.assign_add(1)
-        if self._averages is not None:
-            self._averages.Update(num_steps.read_value())
+        gradients = _by_path(task, result.gradients)
+        is_finite = all_finite(result.metrics.loss[0], gradients, self._trained)
+
+        def update() -> tf.Tensor:
+            return self._update(gradients, result.accumulated)
+
+        tf.cond(is_finite, update, self.global_step.read_value)
         metrics = NestedMap(
             result.metrics, **{_LEARNING_RATE: (learning_rate, tf.constant(1.0))}
         )
-        return metrics, result.times
+        return metrics, result.times, is_finite
+
+    def _update(
+        self, gradients: dict[str, tf.Tensor], accumulated: NestedMap
+    ) -> tf.Tensor:
+        """Changes all that a step changes; returns the number of steps."""
+        self._learner.Apply(gradients)
+        self._task.PostTrainingStepUpdate(accumulated)
+        num_steps = self.global_step.assign_add(1).read_value()
+        if self._averages is not None:
+            self._averages.Update(num_steps)
+        return num_steps
+
+    def _diagnose(self, input_batch: NestedMap) -> None:
+        with ForwardContext(step=self.global_step.read_value()):
+            self._task.Diagnose(self._task.Values(), input_batch)
+
+    def _not_finite(self, loss: float, input_batch: NestedMap) -> FloatingPointError:
+        """The error of a step that was not made."""
+        what = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
+        found = ""
+        try:
+            self._diagnose(input_batch)
+        except FloatingPointError as error:
+            found = f": {error}"
+        return FloatingPointError(
+            "The loss and its gradients must stay finite; in step "
+            f"{int(self.global_step) + 1} {what}{found}."
+        )
 
 
 def _check_metric_names(metrics: NestedMap) -> None:

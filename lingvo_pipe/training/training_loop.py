@@ -19,6 +19,7 @@ from lingvo_pipe.training.init_from_checkpoint import init_from_checkpoint
 from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.progress import Progress
 from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.run_vocabulary import check_vocabulary, keep_vocabulary
 from lingvo_pipe.training.step_profiler import StepProfiler, check_profile_step
 from lingvo_pipe.training.train_step import TrainStep
 
@@ -54,9 +55,10 @@ def train(
 
     Raises:
         ValueError: if the params can't be used, the batches don't fit the model or end
-            too soon, or the checkpoint lies beyond max_steps.
-        FloatingPointError: if the loss, or a variable to be saved, is not finite; the
-            last checkpoint stays.
+            too soon, or the checkpoint lies beyond max_steps or is that of another
+            vocabulary.
+        FloatingPointError: if the loss, a gradient or a variable to be saved is not
+            finite; the last checkpoint stays.
     """
     p = task.params.train
     _check_numbers(task)
@@ -74,7 +76,10 @@ def train(
             f"{directory.path}; got {p.max_steps}. Raise --max_steps or use another "
             "--logdir."
         )
-    takes_first_values = restored is None and bool(p.init_from_checkpoint_rules)
+    is_told = bool(p.init_from_checkpoint_rules or p.init_from_checkpoint_override)
+    if restored is not None:
+        check_vocabulary(directory.path, train_input)
+    takes_first_values = restored is None and is_told
     if takes_first_values:
         init_from_checkpoint(p, task.VariablePaths(), log)
         step.StartAveraging()
@@ -83,6 +88,7 @@ def train(
     step.Trace(batches.element_spec)
     evaluation.Trace(test_input.EvalBatches().element_spec)
     directory.write_params(params_text)
+    keep_vocabulary(directory.path, train_input)
     log(_describe(task))
     if takes_first_values:
         # Killed from here on, the run needs the other run's checkpoint no more.
@@ -95,10 +101,14 @@ def train(
     with MetricsLog(directory.path, resume_step=start) as metrics_log:
 
         def evaluate(at_step: int) -> dict[str, float]:
-            metrics = evaluation(test_input.EvalBatches())
+            draws = task.params.eval.pictures
+            pictures = task.MakePictures(test_input) if draws else None
+            metrics = evaluation(test_input.EvalBatches(), pictures)
             # A run that had ended before says the same again.
             if _last_line(directory) != {"step": at_step, "split": "test", **metrics}:
                 metrics_log.write(at_step, "test", metrics)
+                if pictures is not None:
+                    metrics_log.write_pictures(at_step, "test", pictures.Draw())
             log(f"step {at_step}: test {_text(metrics)}")
             return metrics
 
@@ -135,8 +145,7 @@ def _run_steps(
     p, eval_interval = task_params.train, task_params.eval.interval_steps
     with progress:
         for n, batch in batches:
-            metrics = _means(step(batch))
-            _check_finite_loss(n, metrics["loss"])
+            metrics = _means(_trained(step, batch))
             if profiler:
                 profiler.after_step(n, step.Times)
             is_last = n == p.max_steps
@@ -196,11 +205,12 @@ _NOT_FINITE = (
 )
 
 
-def _check_finite_loss(step: int, loss: float) -> None:
-    if not math.isfinite(loss):
-        raise FloatingPointError(
-            f"The loss must stay finite; at step {step} it is {loss}. {_NOT_FINITE}"
-        )
+def _trained(step: TrainStep, batch: NestedMap) -> NestedMap:
+    """Trains on a batch; says more of a step that can't be made."""
+    try:
+        return step(batch)
+    except FloatingPointError as error:
+        raise FloatingPointError(f"{error} {_NOT_FINITE}") from error
 
 
 def _check_finite_state(step: int, state: Mapping[str, tf.Variable]) -> None:

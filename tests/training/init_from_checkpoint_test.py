@@ -47,10 +47,14 @@ def saved(tmp_path):
     return tmp_path / "run"
 
 
-def initialise(variables, rules, ema=True):
+def initialise(variables, rules, ema=True, override=""):
     p = Params()
     define_initialization_params(p)
-    p.Set(init_from_checkpoint_rules=rules, init_from_checkpoint_ema=ema)
+    p.Set(
+        init_from_checkpoint_rules=rules,
+        init_from_checkpoint_override=override,
+        init_from_checkpoint_ema=ema,
+    )
     said: list[str] = []
     init_from_checkpoint(p, variables, said.append)
     return "\n".join(said).splitlines()
@@ -81,6 +85,17 @@ def test_moving_averages_are_taken_where_there_are_any(saved, ema, want):
     initialise(variables, {str(saved): (EVERY, [".*softmax"])}, ema)
     assert value_of(variables, "task/stem/w") == want
     assert value_of(variables, "task/norm/moving_mean") == 2
+
+
+def test_where_the_checkpoint_is_may_be_said_beside_the_rules(saved):
+    variables = model()
+    rules = {"some run": (EVERY, [".*softmax"])}
+    with pytest.raises(ValueError, match="some run does not .*override names another"):
+        initialise(variables, rules)
+    initialise(variables, rules, override=str(saved))
+    assert [value_of(variables, path) for path in variables] == [10, 2, 0]
+    with pytest.raises(ValueError, match="override stands for the one .* for 0"):
+        initialise(variables, {}, override=str(saved))
 
 
 def test_names_may_differ(saved):
@@ -151,7 +166,7 @@ def test_faults_are_told_whole_and_change_nothing(saved):
 @pytest.mark.parametrize("name", ["empty", "missing", "missing/ckpt-00000007"])
 def test_what_is_no_checkpoint_is_refused(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="(holds no checkpoints|does not exist).$"):
+    with pytest.raises(ValueError, match="(holds no checkpoints|does not exist)[.] "):
         initialise(model(), {str(tmp_path / name): (EVERY, [])})
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.training.init_rules import resolve_rules
+from lingvo_pipe.training.init_rules import resolve_rules, with_checkpoint
 
 PATHS = ["task/stem/w", "task/cells_0/w", "task/cells_1/w", "task/softmax/w"]
 EVERY = [("(.*)", "%s")]
@@ -71,3 +71,22 @@ def test_checkpoints_share_a_model():
 def test_what_can_not_be_meant_is_refused(rules, message):
     with pytest.raises(ValueError, match=message):
         resolve_rules(rules, PATHS)
+
+
+def test_another_checkpoint_in_place_of_the_only_one():
+    rules: Any = {"a": (EVERY, [".*softmax"])}
+    assert with_checkpoint(rules, "b") == {"b": rules["a"]}
+    assert list(rules) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({}, r"for 0, \[\]. Name it in the rules"),
+        ({"a": (EVERY, []), "b": ([], [])}, r"one checkpoint .* for 2, \['a', 'b'\]"),
+        ([], r"must be {checkpoint: .* got \[\]"),
+    ],
+)
+def test_in_place_of_another_number_it_is_refused(rules, message):
+    with pytest.raises(ValueError, match=message):
+        with_checkpoint(rules, "c")

@@ -1,4 +1,4 @@
-"""Warm-up and floor, alone and around Keras's schedules."""
+"""Warm-up, floor and inverse square root, alone and around other schedules."""
 
 import math
 
@@ -13,7 +13,7 @@ from lingvo_pipe.training.keras_optimizer import (
     ScheduleParams,
     make_optimizer,
 )
-from lingvo_pipe.training.learning_rate import Floor, LinearWarmup
+from lingvo_pipe.training.learning_rate import Floor, InverseSquareRoot, LinearWarmup
 
 RATE = 0.015
 
@@ -60,6 +60,35 @@ def test_the_floor_is_a_fraction_of_the_initial_rate():
     assert rates(Floor(0.8, 0.25), 2) == pytest.approx([0.8, 0.8])
 
 
+def test_the_inverse_square_root_begins_after_the_constant_steps():
+    got = rates(InverseSquareRoot(0.8, 4), 16)
+    assert got == pytest.approx([0.8 * min(1, (4 / t) ** 0.5) for t in range(1, 17)])
+    assert got[:4] == [np.float32(0.8)] * 4
+    assert got[15] == pytest.approx(0.4)
+
+
+def test_gshards_rate():
+    """1/√max(t, 10⁴), the learning rate of 1.0 with which it was published."""
+    schedule = InverseSquareRoot(0.01, 10_000)
+    for step in (0, 9_999, 10_000, 1_000_000):
+        got = float(schedule(tf.constant(step, tf.int64)))
+        assert got == pytest.approx(max(step + 1, 10_000) ** -0.5, rel=1e-6)
+
+
+def test_the_transformers_rate():
+    """D^-0.5·min(t^-0.5, t·w^-1.5), but for the warm-up being a step behind."""
+    dim, warmup = 16, 5
+    after = ScheduleParams("InverseSquareRoot", constant_steps=warmup)
+    p = ScheduleParams("LinearWarmup", warmup_steps=warmup, schedule=after)
+    optimizer = make_optimizer(OptimizerParams("SGD"), (dim * warmup) ** -0.5, p)
+    optimizer.build([tf.Variable(0.0)])
+    for step in range(12):
+        t = step if step < warmup else step + 1
+        want = 0.0 if t == 0 else dim**-0.5 * min(t**-0.5, t * warmup**-1.5)
+        assert float(optimizer.learning_rate) == pytest.approx(want, rel=1e-6)
+        optimizer.apply([tf.constant(0.0)])
+
+
 @pytest.mark.parametrize("is_staircase", [True, False])
 def test_amoebanets_rate_by_composition(is_staircase):
     params = amoebanet_schedule(5, is_staircase)
@@ -89,6 +118,12 @@ def test_nested_schedules_survive_their_text():
 def test_warm_up_takes_steps(value):
     with pytest.raises(ValueError, match="warmup_steps must be positive; got"):
         LinearWarmup(0.1, value)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, True, "3"])
+def test_the_inverse_square_root_takes_steps(value):
+    with pytest.raises(ValueError, match="constant_steps must be positive.* got"):
+        InverseSquareRoot(0.1, value)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, None])

@@ -27,7 +27,7 @@ COSTS = Costs(
     ),
     overhead=1 / 1024,
 )
-SLOW = Costs.equal(2, 10.0, 20.0)
+SLOW = Costs((StageCosts(10.0, 20.0),) * 2)
 SCHEDULES = {
     "gpipe": gpipe(2, 4),
     "recomputed": recomputed(one_f_one_b(2, 4), "always"),
@@ -47,7 +47,7 @@ def _times(timeline: Timeline, clock: float = 0.0) -> list[np.ndarray]:
 
 def _profile(step: int = 7) -> StepProfile:
     predicted = simulate(gpipe(2, 4), COSTS)
-    measured = simulate(gpipe(2, 4), Costs.equal(2, 1 / 16, 1 / 16))
+    measured = simulate(gpipe(2, 4), Costs((StageCosts(1 / 16, 1 / 16),) * 2))
     return StepProfile(step, predicted, measured, ["A note."])
 
 
@@ -115,7 +115,8 @@ def test_the_text_holds_notes_and_table() -> None:
 
 
 def test_the_line_holds_what_matters_most() -> None:
-    even, uneven = Costs.equal(2, 1 / 16, 1 / 16), Costs.equal(2, 1 / 8, 1 / 4)
+    even = Costs((StageCosts(1 / 16, 1 / 16),) * 2)
+    uneven = Costs((StageCosts(1 / 8, 1 / 4),) * 2)
     predicted, measured = (simulate(gpipe(2, 4), costs) for costs in (uneven, even))
     assert StepProfile(7, predicted, measured).line() == (
         "step 7: 625.0 ms in the pipeline, predicted 1875.0 ms; "

@@ -145,3 +145,57 @@ def test_an_evaluation_in_which_nothing_counts_is_refused() -> None:
     assert evaluation([_batch()]).keys() == {"loss", "extra"}
     with pytest.raises(ValueError, match=r"total weight of \['extra', 'loss'\] is 0"):
         evaluation([_batch(weight=0.0)])
+
+
+def _state(step: TrainStep) -> dict[str, bytes]:
+    return {name: v.numpy().tobytes() for name, v in step.State().items()}
+
+
+def _spoilt(example: int, value: float) -> NestedMap:
+    batch = toy_batch(7)
+    batch.image[example] = value
+    return batch
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 4])
+def test_a_step_that_is_not_finite_changes_nothing(num_stages: int) -> None:
+    """With weight decay, clipping, RMSProp, moving averages and batch norm."""
+    step = TrainStep(published_params(num_stages=num_stages).Instantiate())
+    step(toy_batch(0))
+    before = _state(step)
+    told = (
+        r"in step 2 the loss is nan: at first the input\[0\] of the mini-batch has nan"
+    )
+    with pytest.raises(FloatingPointError, match=told):
+        step(_spoilt(3, np.nan))
+    assert _state(step) == before
+    step(toy_batch(1))
+    assert int(step.global_step) == 2
+    want = TrainStep(published_params(num_stages=num_stages).Instantiate())
+    for seed in range(2):
+        want(toy_batch(seed))
+    assert _state(step) == _state(want)
+
+
+class SteepTask(MeanTask):
+    """Has a finite loss, whose slope is infinite where an output is 0."""
+
+    def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
+        mean = tf.reduce_mean(tf.sqrt(tf.abs(predictions)))
+        return NestedMap(loss=(mean, tf.reduce_sum(targets.weight)))
+
+
+def test_gradients_that_are_not_finite_are_told() -> None:
+    task = _task(SteepTask)
+    step = TrainStep(task)
+    step(_batch())
+    batch = NestedMap(_batch(), x=tf.zeros([4, 2]))
+    told = (
+        r"in step 2 a gradient is not: at first the gradient of input 0 of the loss "
+        r"\(stage 0\), micro-batch 0, has (inf|nan) in 4 of 4\.$"
+    )
+    task.vars.pipeline.cells[0].b.assign([0.0])
+    before = _state(step)
+    with pytest.raises(FloatingPointError, match=told):
+        step(batch)
+    assert _state(step) == before

@@ -29,7 +29,9 @@ def saved_steps(logdir):
 
 def test_a_loss_that_is_not_finite_ends_training(tmp_path):
     data = Input(batch(0), batch(1), batch(2, scale=np.nan))
-    with pytest.raises(FloatingPointError, match="at step 3 it is nan.*learning_rate"):
+    with pytest.raises(
+        FloatingPointError, match="step 3 the loss is nan.*learning_rate"
+    ):
         run(make_task(), data, tmp_path)
     assert saved_steps(tmp_path) == [1, 2]
     # With data that can be learned from, the same directory goes on.
@@ -195,6 +197,12 @@ def test_a_source_that_does_not_fit_is_told_before_anything_is_written(
     ):
         run(p.Instantiate(), DATA, tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_source_without_rules_is_refused(tmp_path, source):
+    task = published_task(init_from_checkpoint_override=str(source))
+    with pytest.raises(ValueError, match="override stands for the one checkpoint"):
+        run(task, DATA, tmp_path / "new")
 
 
 def test_the_frozen_are_counted_apart(tmp_path):

@@ -93,7 +93,7 @@ class TransformerLayer(BaseLayer):
 
         Returns:
             NestedMap of `own`, keys and values of the steps, and of `memory`: keys,
-            values and segment_ids. All have a row for each example.
+            values and segment_ids. The one has B rows, the other as many as `state`.
         """
         p = self.params
         attention = self.self_attention.body
@@ -101,7 +101,9 @@ class TransformerLayer(BaseLayer):
         if p.memory is not None:
             memory, part = state[p.memory], self.memory_attention.body
             keys_values = part.KeysValues(theta.memory_attention.body, memory.hidden)
-            states.memory = NestedMap(keys_values, segment_ids=memory.segment_ids)
+            # Here, so that a loop need not fetch them in each step.
+            segment_ids = tf.identity(memory.segment_ids)
+            states.memory = NestedMap(keys_values, segment_ids=segment_ids)
         return states
 
     def ExtendStep(
@@ -115,8 +117,9 @@ class TransformerLayer(BaseLayer):
 
         Args:
             theta: weights.
-            state: of the stream alone, hidden states `[B, 1, D]`.
-            states: as of `InitStates` or of the step before.
+            state: of the stream alone, hidden states `[B, 1, D]`, B being static.
+            states: as of `InitStates` or of the step before. The memory's rows may be
+                fewer than B, each for equally many consecutive rows of the stream.
             time_step: [] int32, from 0.
 
         Returns:
@@ -132,8 +135,14 @@ class TransformerLayer(BaseLayer):
 
         def attend_to_memory(x: tf.Tensor) -> tf.Tensor:
             layer, weights = self.memory_attention.body, theta.memory_attention.body
-            mask = same_segment(stream.segment_ids, states.memory.segment_ids)
-            return layer.Attend(weights, x, states.memory, mask)
+            num_rows = states.memory.segment_ids.shape[0]
+            # The rows of one row of the memory ask side by side, as if in one sentence.
+            shape = [num_rows, x.shape[0] // num_rows]
+            segment_ids = tf.reshape(stream.segment_ids, shape)
+            mask = same_segment(segment_ids, states.memory.segment_ids)
+            queries = tf.reshape(x, [*shape, p.model_dim])
+            found = layer.Attend(weights, queries, states.memory, mask)
+            return tf.reshape(found, x.shape)
 
         x = self.self_attention.Around(
             theta.self_attention, stream.hidden, attend_to_itself

@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.softmax_cross_entropy import check_label_smoothing
+from lingvo_pipe.models.decoding.hypotheses import Hypotheses
+from lingvo_pipe.models.transformer.beam_decode import beam_decode, decoding_params
+from lingvo_pipe.models.transformer.placed_cell import placed_cells
 from lingvo_pipe.models.transformer.streams import as_stream
 from lingvo_pipe.models.transformer.token_loss import token_metrics
 from lingvo_pipe.nested_map import NestedMap
@@ -25,11 +28,12 @@ class TranslationTask(BaseTask):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: label smoothing."""
+        """Params: label smoothing, and how to translate."""
         p = super().Params()
         p.Define(
             "label_smoothing", 0.1, "Share of the target spread over the vocabulary."
         )
+        p.Define("decode", decoding_params(), "How to translate.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -57,4 +61,30 @@ class TranslationTask(BaseTask):
             targets.labels,
             targets.weights,
             0.0 if self.do_eval else self.params.label_smoothing,
+        )
+
+    def Decode(
+        self,
+        theta: NestedMap,
+        input_batch: NestedMap,
+        first_ids: tf.Tensor,
+        eos_id: int,
+    ) -> Hypotheses:
+        """Translates by beam search; see `beam_decode`.
+
+        Args:
+            theta: values in the structure of `vars`.
+            input_batch: has a `source`, `[B, S]`, one sentence in each row.
+            first_ids: `[B]` int32, what the decoder reads first.
+            eos_id: the token that ends a sentence.
+
+        Returns:
+            The best translations of each sentence.
+        """
+        return beam_decode(
+            self.params.decode,
+            placed_cells(self.pipeline, theta.pipeline),
+            as_stream(input_batch.source),
+            first_ids,
+            eos_id,
         )

@@ -78,7 +78,7 @@ def test_a_cell_is_the_sum_its_genotype_says(
     earlier = None
     if channels is not None:
         earlier = _image(10 if before == "larger" else 5, channels, 3)
-    output, handed_on, label = _run(cell, last, earlier, "label")
+    output, handed_on, _, label = _run(cell, last, earlier, None, "label")
 
     def op(name: str, x: tf.Tensor) -> tf.Tensor:
         return _run_child(cell, name, x)
@@ -120,7 +120,7 @@ def test_the_normal_cell_of_d_is_the_drawing() -> None:
     s4 = op("left_4", s0) + op("right_4", s0)
     s5 = tf.nn.max_pool2d(s2, 3, 1, "SAME") + s2
     s6 = tf.nn.avg_pool2d(s1, 3, 1, "SAME") + op("right_6", s5)
-    output, _ = _run(cell, last, s1)
+    output, *_ = _run(cell, last, s1, None)
     np.testing.assert_array_equal(output, tf.concat([s0, s3, s4, s6], -1))
 
 
@@ -157,6 +157,17 @@ def test_only_what_comes_in_is_halved(genotype: str, kind: str) -> None:
             assert output.shape[1:] == ([3, 3, 8] if halves else [6, 6, 8])
 
 
+def _dropping(genotype: str, kind: str, num_cells: int = 4) -> Any:
+    drop_path = DropPathLayer.Params().Set(keep_prob=0.5)
+    return _cell(
+        genotype,
+        kind,
+        num_in_before=10,
+        drop_path_tpl=drop_path,
+        num_cells=num_cells,
+    )
+
+
 def _drop_path_layers(cell: Any) -> list[str]:
     return [d.path for d in cell.Descendants() if isinstance(d, DropPathLayer)]
 
@@ -165,11 +176,82 @@ def _drop_path_layers(cell: Any) -> list[str]:
 def test_every_operation_but_none_has_a_drop_path_of_its_own(
     genotype: str, kind: str
 ) -> None:
-    drop_path = DropPathLayer.Params().Set(keep_prob=0.5)
-    cell = _cell(genotype, kind, num_in_before=10, drop_path_tpl=drop_path)
-    edges = [e for pair in _genotype(genotype, kind).pairs for e in pair]
-    assert len(_drop_path_layers(cell)) == sum(e.op != "none" for e in edges)
+    pairs = _genotype(genotype, kind).pairs
+    assert _drop_path_layers(_dropping(genotype, kind)) == [
+        f"cell/drop_{side}_{i}"
+        for i, pair in enumerate(pairs, 2)
+        for side, edge in zip(("left", "right"), pair, strict=True)
+        if edge.op != "none"
+    ]
     assert not _drop_path_layers(_cell(genotype, kind, num_in_before=10))
+
+
+@every_cell
+def test_each_operation_is_dropped_as_its_drop_path_drops(
+    genotype: str, kind: str
+) -> None:
+    """The sums, from what the cell holds; at the depth that its number gives."""
+    cell, last, before = _dropping(genotype, kind), _image(4, 6, 1), _image(4, 10, 3)
+    training: dict[str, Any] = {"do_eval": False, "step": 5, "first_example": 0}
+    num_before = tf.constant([2, 2], tf.int64)
+    output, _, num, label = _run(cell, last, before, num_before, "label", **training)
+    np.testing.assert_array_equal(num, [3, 3])
+    assert label == "label"
+    with ForwardContext(**training):
+
+        def run(name: str, x: tf.Tensor, *more: tf.Tensor) -> tf.Tensor:
+            return cell.children[name].FProp(cell.theta[name], x, *more)
+
+        def operate(name: str, edge: Any) -> tf.Tensor:
+            y = run(name, states[edge.state])
+            if edge.op == "none":
+                return y
+            return run(f"drop_{name}", y, tf.constant(3 / 4, tf.float64))
+
+        states = [run("project", last), run("fit", before)]
+        for i, (left, right) in enumerate(_genotype(genotype, kind).pairs, 2):
+            states.append(operate(f"left_{i}", left) + operate(f"right_{i}", right))
+        matched = [
+            run(f"match_{i}", states[i]) if f"match_{i}" in cell.children else states[i]
+            for i in _genotype(genotype, kind).concat
+        ]
+    np.testing.assert_array_equal(output, tf.concat(matched, -1))
+
+
+def test_evaluation_drops_nothing_and_needs_no_number() -> None:
+    """Nor does a cell without drop-path, which hands on none."""
+    cells = _dropping("D", "normal"), _cell("D", "normal", num_in_before=10)
+    one, other = (_run(c, _image(4, 6, 1), _image(4, 10, 3), None) for c in cells)
+    np.testing.assert_array_equal(one[0], other[0])
+    assert one[2] is other[2] is None
+
+
+def test_dropping_costs_what_its_layers_do() -> None:
+    shapes = (2, 4, 4, 6), (2, 4, 4, 10)
+    p, plain = _dropping("D", "normal").params, _cell("D", "normal", num_in_before=10)
+    dropping = AmoebaCell.FPropMeta(p, *shapes, (2,), (2, 3))
+    meta = AmoebaCell.FPropMeta(plain.params, *shapes, None, (2, 3))
+    of_one = DropPathLayer.FPropMeta(p.drop_path_tpl, (2, 4, 4, 8)).flops
+    num_dropped = len(_drop_path_layers(_dropping("D", "normal")))
+    assert dropping.flops - meta.flops == num_dropped * of_one > 0
+    assert dropping.out_shapes == ((2, 4, 4, 32), (2, 4, 4, 6), (2,), (2, 3))
+    assert meta.out_shapes == ((2, 4, 4, 32), (2, 4, 4, 6), None, (2, 3))
+
+
+def test_dropping_needs_numbers_of_cells() -> None:
+    with pytest.raises(ValueError, match="num_cells must be .*; cell has None"):
+        _cell("D", "normal", drop_path_tpl=DropPathLayer.Params())
+    cell = _dropping("D", "normal")
+    with pytest.raises(ValueError, match="cell got none. Set counts_cells of the stem"):
+        _run(
+            cell,
+            _image(4, 6, 1),
+            _image(4, 10, 3),
+            None,
+            do_eval=False,
+            step=0,
+            first_example=0,
+        )
 
 
 def _reduction(num_filters: int, activation: str = "RELU") -> Any:

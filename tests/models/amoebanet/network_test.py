@@ -75,16 +75,39 @@ def test_the_auxiliary_head_is_as_large_as_published(
     )
 
 
-def test_drop_path_grows_with_depth() -> None:
-    tpl = DropPathLayer.Params().Set(keep_prob=0.7, num_steps=100)
-    for small_images, num_others in ((False, 4), (True, 2)):
-        layers = amoebanet("A", 6, 8, 10, small_images=small_images, drop_path_tpl=tpl)
-        depths = [p.drop_path_tpl.depth for p in layers if p.cls is AmoebaCell]
-        num_cells = 6 + num_others
-        assert depths == [(i + 1) / num_cells for i in range(num_cells)]
-        kept = {p.drop_path_tpl.keep_prob for p in layers if p.cls is AmoebaCell}
-        assert kept == {0.7}
-    assert tpl.depth == 1.0
+@pytest.mark.parametrize(("small_images", "num_others"), [(False, 4), (True, 2)])
+def test_drop_path_grows_with_depth(
+    monkeypatch: pytest.MonkeyPatch, small_images: bool, num_others: int
+) -> None:
+    """From cell to cell, in equal steps up to 1."""
+    found: dict[str, float] = {}
+
+    def note(layer: Any, theta: Any, x: tf.Tensor, depth: tf.Tensor) -> tf.Tensor:
+        del theta
+        cell = layer.parent.params.name
+        assert found.setdefault(cell, float(depth)) == float(depth)
+        return x
+
+    monkeypatch.setattr(DropPathLayer, "FProp", note)
+    params = amoebanet(
+        "A", 6, 8, 10, small_images=small_images, drop_path_tpl=DropPathLayer.Params()
+    )
+    net = SequentialLayer.Params().Set(name="net", sub=params).Instantiate()
+    with ForwardContext(step=0, first_example=0):
+        net.FProp(net.theta, tf.ones([2, 33, 33, 3]))
+    names = [p.name for p in params if p.cls is AmoebaCell]
+    num_cells = 6 + num_others
+    depths = [(i + 1) / num_cells for i in range(num_cells)]
+    assert found == dict(zip(names, depths, strict=True))
+
+
+def test_cells_at_all_depths_are_alike() -> None:
+    """From the third cell after a reduction on, before which inputs differ."""
+    params = amoebanet("A", 18, 8, 10, drop_path_tpl=DropPathLayer.Params())
+    cells = [p.Copy().Set(name="") for p in params if p.name.startswith("cell_")]
+    for group in (cells[:6], cells[6:12], cells[12:]):
+        assert group[2:] == group[2:3] * 4
+        assert group[0] != group[1] != group[2]
 
 
 @pytest.mark.parametrize("genotype", ["A", "B", "C", "D"])
@@ -105,7 +128,7 @@ def test_shapes_fit_from_image_to_logits(
             shapes = p.cls.FPropMeta(p, *shapes).out_shapes
             found = tuple(None if x is None else tuple(x.shape) for x in outputs)
             assert found == shapes
-            assert len(found) == (1 if p.name == "head" else 2)
+            assert len(found) == (1 if p.name == "head" else 3)
     assert shapes == ((2, 7),)
     assert bool(tf.reduce_all(tf.math.is_finite(outputs[0])))
 
@@ -133,7 +156,7 @@ def test_labels_cross_up_to_the_auxiliary_head() -> None:
         num_outputs[p.name] = len(shapes)
         assert meta.flops > 0
     place = list(num_outputs).index("auxiliary_head")
-    assert list(num_outputs.values()) == [4] * place + [2] * 3 + [1]
+    assert list(num_outputs.values()) == [5] * place + [3] * 3 + [1]
 
 
 @pytest.mark.parametrize(

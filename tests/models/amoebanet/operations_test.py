@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.drop_path import DropPathLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES
 from lingvo_pipe.models.amoebanet.operations import Channels, operation
@@ -24,11 +23,9 @@ NUM_FILTERS = 9  # Not a multiple of 4: a fourth is rounded down.
 CHANNELS = [(NUM_FILTERS, NUM_FILTERS), (5, NUM_FILTERS), (3, 3), (5, 2)]
 
 
-def _operation(
-    name: str, num_in: int, num_filters: int, stride: int, **kwargs: Any
-) -> Any:
+def _operation(name: str, num_in: int, num_filters: int, stride: int) -> Any:
     norm = BatchNormLayer.Params().Set(epsilon=EPSILON)
-    p = operation(name, Channels(num_in, num_filters, norm), stride, **kwargs)
+    p = operation(name, Channels(num_in, num_filters, norm), stride)
     return p.Set(name="op").Instantiate()
 
 
@@ -168,17 +165,6 @@ def test_its_parameters_are_those_of_the_formula(name: str, count: Any) -> None:
     trained = [v for v in layer.VariablePaths().values() if v.trainable]
     found = sum(int(np.prod(v.shape)) for v in trained)
     assert found == count(NUM_FILTERS, NUM_FILTERS // 4)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_drop_path_is_last_of_all_but_none(name: str) -> None:
-    drop_path = DropPathLayer.Params().Set(keep_prob=0.5)
-    for num_in in (NUM_FILTERS, 5):
-        layer = _operation(name, num_in, NUM_FILTERS, 1, drop_path_tpl=drop_path)
-        found = [isinstance(sub, DropPathLayer) for sub in layer.sub]
-        assert found == [False] * (len(found) - (name != "none")) + [True] * (
-            name != "none"
-        )
 
 
 def test_unknown_operations_are_refused() -> None:

@@ -10,10 +10,12 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.models.transformer.incremental import (
+    choose_rows,
     extend_step,
     init_states,
     run_source,
 )
+from lingvo_pipe.models.transformer.placed_cell import placed_cells
 from lingvo_pipe.models.transformer.streams import as_stream
 from lingvo_pipe.nested_map import NestedMap
 from tests.models.transformer.small_models import (
@@ -30,13 +32,12 @@ NUM_STEPS, ROOM = 5, 7
 SOURCES, TARGETS = sentences([3, 5, 8]), sentences([NUM_STEPS] * 3, seed=2)
 
 
-def stepped(cells: Any, thetas: Any, state: NestedMap, ids: tf.Tensor) -> tf.Tensor:
+def stepped(cells: Any, state: NestedMap, ids: tf.Tensor) -> tf.Tensor:
     """Logits of all steps, the states checked on the way."""
     step = tf.function(
-        lambda ids, states, t: extend_step(cells, thetas, ids, states, t),
-        autograph=False,
+        lambda ids, states, t: extend_step(cells, ids, states, t), autograph=False
     )
-    states = init_states(cells, thetas, state, ids.shape[0], ROOM)
+    states = init_states(cells, state, ids.shape[0], ROOM)
     kinds = tf.nest.map_structure(lambda s: (s.shape, s.dtype), states)
     found = []
     for t in range(NUM_STEPS):
@@ -54,11 +55,11 @@ def test_a_translation(norm_first: bool, dtype: tf.DType, tolerance: float) -> N
     p = translation_task(tied=True, layer_tpl=small_layer(norm_first=norm_first))
     task = p.Set(dtype=dtype).Instantiate()
     batch = translation_batch(alone(SOURCES), alone(TARGETS), 8, NUM_STEPS)
-    cells, thetas = task.pipeline.cells, task.theta.pipeline.cells
+    cells = placed_cells(task.pipeline, task.vars.pipeline)
     with ForwardContext(do_eval=True):
         want = task.ComputePredictions(task.theta, batch)
-        source = run_source(cells, thetas, as_stream(batch.source))
-        got = stepped(cells, thetas, source, batch.target.ids)
+        source = run_source(cells, as_stream(batch.source))
+        got = stepped(cells, source, batch.target.ids)
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
@@ -67,25 +68,33 @@ def test_a_text() -> None:
     batch = predicted(alone(TARGETS), NUM_STEPS).Transform(tf.constant)
     with ForwardContext(do_eval=True):
         want = task.ComputePredictions(task.theta, batch)
-        got = stepped(
-            task.pipeline.cells, task.theta.pipeline.cells, NestedMap(), batch.ids
-        )
+        cells = placed_cells(task.pipeline, task.vars.pipeline)
+        got = stepped(cells, NestedMap(), batch.ids)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
 def test_hypotheses_are_rows() -> None:
-    """Rows of the states that are gathered go on as those they were gathered from."""
+    """Chosen rows go on as those that they were chosen from."""
     task = translation_task().Instantiate()
-    cells, thetas = task.pipeline.cells, task.theta.pipeline.cells
+    cells = placed_cells(task.pipeline, task.vars.pipeline)
     batch = translation_batch(alone(SOURCES), alone(TARGETS), 8, NUM_STEPS)
-    chosen, second = [2, 2, 0], batch.target.ids[:, 1]
+    # Two hypotheses of each of three sentences.
+    twice = [0, 0, 1, 1, 2, 2]
+    chosen = [1, 0, 3, 3, 5, 4]
+    first = tf.constant([2, 3, 4, 5, 6, 7])
+    second = tf.constant([7, 6, 5, 4, 3, 2])
     with ForwardContext(do_eval=True):
-        source = run_source(cells, thetas, as_stream(batch.source))
-        states = init_states(cells, thetas, source, 3, ROOM)
-        first = batch.target.ids[:, 0]
-        _, states = extend_step(cells, thetas, first, states, tf.constant(0))
-        want, _ = extend_step(cells, thetas, second, states, tf.constant(1))
-        gathered = tf.nest.map_structure(lambda s: tf.gather(s, chosen), states)
-        ids = tf.gather(second, chosen)
-        got, _ = extend_step(cells, thetas, ids, gathered, tf.constant(1))
-    np.testing.assert_allclose(got, tf.gather(want, chosen), rtol=1e-5, atol=1e-6)
+        source = run_source(cells, as_stream(batch.source))
+        states = init_states(cells, source, 6, ROOM)
+        _, states = extend_step(cells, first, states, tf.constant(0))
+        states = choose_rows(cells, states, tf.constant(chosen))
+        got, _ = extend_step(cells, second, states, tf.constant(1))
+
+        sources = batch.source.Transform(lambda x: tf.gather(x, twice))
+        source = run_source(cells, as_stream(sources))
+        states = init_states(cells, source, 6, ROOM)
+        ids = tf.gather(first, chosen)
+        _, states = extend_step(cells, ids, states, tf.constant(0))
+        want, _ = extend_step(cells, second, states, tf.constant(1))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert states[-2].memory.key.shape[0] == 6

@@ -1,0 +1,1 @@
+"""Decoding: from a model's scores for the next token to whole sequences."""

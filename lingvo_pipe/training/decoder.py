@@ -1,0 +1,120 @@
+"""Decoding: the sentences of a data set, translated batch by batch.
+
+Shapes: B sentences in a batch, N hypotheses of each, T tokens at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.decoder_protocols import DecodingTask, Vocabulary
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation that a model has made, and how well it liked it."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A sentence and its translations.
+
+    Attributes:
+        source: the sentence.
+        reference: the data's translation.
+        hypotheses: the model's, the best first.
+        source_language: the language of the sentence.
+        target_language: that of the translations.
+    """
+
+    source: str
+    reference: str
+    hypotheses: tuple[Hypothesis, ...]
+    source_language: str
+    target_language: str
+
+
+class Decoder:
+    """Translates with a task's present variables."""
+
+    def __init__(self, task: BaseTask, vocabulary: Vocabulary):
+        """Initialises the decoder.
+
+        Args:
+            task: the task, a DecodingTask.
+            vocabulary: of its targets.
+
+        Raises:
+            ValueError: if the task decodes nothing.
+        """
+        if not isinstance(task, DecodingTask):
+            raise ValueError(
+                f"A task that decodes has a method Decode; {type(task).__name__} has "
+                "none. Translate with a TranslationTask, or give it one."
+            )
+        self._task: BaseTask = task
+        self._decode = task.Decode
+        self._vocabulary = vocabulary
+        self._function = tf.function(self._run, autograph=False)
+
+    def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
+        """Yields the translation of each sentence, in order; padding is left out.
+
+        Args:
+            batches: as of `DecodeInput.DecodeBatches`.
+
+        Raises:
+            FloatingPointError: if a sentence's best score is no finite number.
+        """
+        for batch in batches:
+            texts, scores, lengths = (x.numpy() for x in self._function(batch))
+            for row in np.flatnonzero(batch.weight):
+                _check_score(scores[row, 0], _text(batch.source_text[row]))
+                yield Translation(
+                    source=_text(batch.source_text[row]),
+                    reference=_text(batch.target_text[row]),
+                    hypotheses=tuple(
+                        Hypothesis(text.decode(), float(score))
+                        for text, score, length in zip(
+                            texts[row], scores[row], lengths[row], strict=True
+                        )
+                        if length
+                    ),
+                    source_language=_text(batch.source_language[row]),
+                    target_language=_text(batch.target_language[row]),
+                )
+
+    def _run(self, input_batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """A batch's texts, scores and lengths, `[B, N]` each."""
+        vocabulary = self._vocabulary
+        first_ids = tf.fill(input_batch.weight.shape, vocabulary.bos_id)
+        with ForwardContext(do_eval=True):
+            found = self._decode(
+                self._task.Values(), input_batch, first_ids, vocabulary.eos_id
+            )
+        with tf.device("/CPU:0"):
+            rows = tf.reshape(found.ids, [-1, found.ids.shape[-1]])
+            texts = tf.reshape(vocabulary.Detokenize(rows), found.lengths.shape)
+        return texts, found.scores, found.lengths
+
+
+def _text(value: tf.Tensor) -> str:
+    return value.numpy().decode()
+
+
+def _check_score(score: float, source: str) -> None:
+    if not np.isfinite(score):
+        raise FloatingPointError(
+            f"Scores of translations must be finite; that of {source[:60]!r} is "
+            f"{score}. Are the checkpoint's weights? Decode with an earlier one."
+        )

@@ -1,0 +1,53 @@
+"""What goes into a task's pipeline, told to its params where they must know it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.optional_nest import map_present
+from lingvo_pipe.pipeline.micro_batches import cut_batch
+from lingvo_pipe.pipeline.stage_ends import needs_inputs
+
+
+def tell_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
+    """Sets the pipeline's `input_shapes` and `input_dtypes`, if its splits need them.
+
+    Args:
+        task_params: params of a BaseTask. What they state already stays.
+        input_generator: has an `element_spec`.
+
+    Raises:
+        ValueError: if batches can't be cut into micro-batches.
+    """
+    p = task_params.pipeline
+    if p.input_shapes is not None or not needs_inputs(p):
+        return
+    one_stage = task_params.Copy()
+    one_stage.pipeline.Set(
+        splits=1,
+        stages_per_device=1,
+        schedule="gpipe",
+        devices=None,
+        cell_costs=None,
+        memory_limit=None,
+    )
+    with tf.Graph().as_default():
+        task = one_stage.Instantiate()
+        batch = tf.nest.map_structure(
+            lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape),
+            input_generator.element_spec,
+        )
+        inputs = tuple(task.PipelineInputs(batch))
+        cut = cut_batch(
+            inputs,
+            p.num_micro_batches,
+            p.micro_batch_size,
+            p.batch_dim,
+            task.pipeline.path,
+        )
+        stacked = list(cut.split(inputs))
+    p.input_shapes = map_present(lambda x: tuple(x.shape[1:]), stacked)
+    p.input_dtypes = map_present(lambda x: x.dtype, stacked)

@@ -1,0 +1,232 @@
+"""Translations by beam search are those of the whole model, wherever its stages are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.models.decoding.hypotheses import Hypotheses
+from lingvo_pipe.models.transformer.translation_task import TranslationTask
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from tests.models.transformer.small_models import (
+    NUM_TOKENS,
+    alone,
+    packed,
+    sentences,
+    small_layer,
+    translation_task,
+)
+
+EOS = 1
+SOURCES = sentences([3, 5, 8, 1, 0])
+EMPTY = 4
+FIRST = [2, 3, 2, 4, 2]
+LENGTHS = {"max_length_ratio": 0.5, "max_extra_length": 3}
+MAX_LENGTHS = [4, 5, 7, 3]
+
+
+def task_of(
+    num_stages: Any = 1, dtype: tf.DType = tf.float64, **params: Any
+) -> TranslationTask:
+    """Weights that are not small, so that translations differ."""
+    layer = small_layer()
+    p = translation_task(tied=True, layer_tpl=layer).Set(dtype=dtype)
+    p.pipeline.splits = num_stages
+    p.decode.Set(**LENGTHS).Set(**params)
+    task = p.Instantiate()
+    draw = np.random.default_rng(4)
+    for variable in task.VariablePaths().values():
+        variable.assign(draw.normal(size=variable.shape) * 0.7)
+    return task
+
+
+def decode(
+    task: TranslationTask, rows: Any, num_tokens: int = 8, first: Any = None
+) -> Hypotheses:
+    """Translates some of the sources."""
+    source = packed(alone([SOURCES[row] for row in rows]), num_tokens)
+    batch = NestedMap(source=source.Transform(tf.constant))
+    first_ids = tf.constant(first or [FIRST[row] for row in rows])
+
+    @tf.function(autograph=False)
+    def run(batch: NestedMap) -> Hypotheses:
+        with ForwardContext(do_eval=True):
+            return task.Decode(task.Values(), batch, first_ids, EOS)
+
+    return Hypotheses(*(value.numpy() for value in run(batch)))
+
+
+class WholeModel:
+    """The model's log probabilities, all of the target being run each time."""
+
+    def __init__(self, task: TranslationTask, row: int):
+        self._task = task
+        self._row = row
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def of(self, prefixes: list[list[int]]) -> None:
+        """Computes those behind prefixes of one length."""
+        read = [[FIRST[self._row], *prefix] for prefix in prefixes]
+        num_tokens = len(read[0])
+        sources = packed(alone([SOURCES[self._row]] * len(read)), 8)
+        batch = NestedMap(source=sources, target=packed(alone(read), num_tokens))
+        with ForwardContext(do_eval=True):
+            batch = batch.Transform(tf.constant)
+            logits = self._task.ComputePredictions(self._task.theta, batch)
+        for prefix, each in zip(prefixes, tf.nn.log_softmax(logits), strict=True):
+            self._known[tuple(prefix)] = each[-1].numpy()
+
+    def search(self, width: int, alpha: float) -> list[tuple[list[int], float]]:
+        """Beam search by lists, to the greatest length."""
+        max_length, ended = MAX_LENGTHS[self._row], []
+        live: list[tuple[list[int], float]] = [([], 0.0)]
+        for t in range(1, max_length + 1):
+            self.of([ids for ids, _ in live])
+            extended = [
+                ([*ids, v], log_prob + float(self._known[tuple(ids)][v]))
+                for ids, log_prob in live
+                for v in ([EOS] if t == max_length else range(NUM_TOKENS))
+            ]
+            best = sorted(extended, key=lambda e: -e[1])[:width]
+            live = [e for e in best if e[0][-1] != EOS]
+            penalty = ((5 + t) / 6) ** alpha
+            ended += [(ids, x / penalty) for ids, x in best if ids[-1] == EOS]
+            if not live:
+                break
+        return sorted(ended, key=lambda e: -e[1])[:width]
+
+
+@pytest.mark.parametrize(("width", "alpha"), [(1, 0.6), (3, 0.0), (4, 1.0)])
+def test_it_is_the_search_with_the_whole_model(width: int, alpha: float) -> None:
+    task = task_of(width=width, num_hypotheses=width, length_penalty=alpha)
+    found = decode(task, range(4))
+    for row in range(4):
+        want = WholeModel(task, row).search(width, alpha)
+        for i, (ids, score) in enumerate(want):
+            assert found.ids[row, i, : found.lengths[row, i]].tolist() == ids
+            np.testing.assert_allclose(found.scores[row, i], score, rtol=1e-9)
+    assert len({tuple(ids) for ids in found.ids[:, 0].tolist()}) == 4
+
+
+def test_scores_are_those_of_the_whole_model_in_float32() -> None:
+    task = task_of(dtype=tf.float32, width=3, num_hypotheses=3)
+    found = decode(task, range(4))
+    for row in range(4):
+        model = WholeModel(task, row)
+        for ids, length, log_prob in zip(
+            found.ids[row], found.lengths[row], found.log_probs[row], strict=True
+        ):
+            prefix, want = ids[:length].tolist(), 0.0
+            for t, token in enumerate(prefix):
+                model.of([prefix[:t]])
+                want += model._known[tuple(prefix[:t])][token]
+            np.testing.assert_allclose(log_prob, want, atol=1e-5)
+
+
+def test_a_batch_is_its_sentences_one_by_one() -> None:
+    """Whatever the padding."""
+    task = task_of(width=3, num_hypotheses=2)
+    together = decode(task, range(4))
+    for row in range(4):
+        alone_found = decode(task, [row], num_tokens=12)
+        num_tokens = together.ids.shape[-1]
+        np.testing.assert_array_equal(
+            alone_found.ids[0, :, :num_tokens], together.ids[row]
+        )
+        np.testing.assert_array_equal(alone_found.lengths[0], together.lengths[row])
+        np.testing.assert_allclose(
+            alone_found.scores[0], together.scores[row], rtol=1e-9
+        )
+
+
+def test_rows_without_a_sentence_change_nothing() -> None:
+    """As at the end of a data set."""
+    task = task_of(width=2)
+    found, padded = decode(task, [0, 1]), decode(task, [0, EMPTY, 1])
+    np.testing.assert_array_equal(padded.ids[[0, 2]], found.ids)
+    assert np.all(np.isfinite(padded.scores))
+    assert padded.lengths[1, 0] <= 3
+
+
+def test_the_first_token_says_what_to_translate_to() -> None:
+    task = task_of()
+    one, other = decode(task, [1], first=[2]), decode(task, [1], first=[3])
+    assert one.scores.tolist() != other.scores.tolist()
+
+
+def test_bytes_do_not_depend_on_the_stages() -> None:
+    params = {"dtype": tf.float32, "width": 4, "num_hypotheses": 4}
+    want = decode(task_of(1, **params), range(4))
+    for num_stages in (2, 4, [1, 2, 3, 4, 5, 6, 7]):
+        got = decode(task_of(num_stages, **params), range(4))
+        for ours, theirs in zip(got, want, strict=True):
+            assert ours.tobytes() == theirs.tobytes()
+
+
+def test_what_is_kept_of_tokens_stays_on_its_device() -> None:
+    """The loop hands every key and value on from the device where its layer is."""
+    task = task_of([1, 2, 3, 4, 5, 6, 7])
+    batch = NestedMap(source=packed(alone(SOURCES), 8).Transform(tf.constant))
+
+    @tf.function(autograph=False)
+    def run() -> Any:
+        with ForwardContext(do_eval=True):
+            return task.Decode(task.Values(), batch, tf.constant(FIRST), EOS)
+
+    library = run.get_concrete_function().graph.as_graph_def().library.function
+    functions = {function.signature.name: function for function in library}
+    loops = [n for f in library for n in f.node_def if "While" in n.op]
+    body = functions[loops[0].attr["body"].func.name]
+    arguments = [argument.name for argument in body.signature.input_arg]
+    devices = {node.name: node.device for node in body.node_def}
+    assert len(loops) == 1
+
+    # Keys and values of the two layers, of past tokens and of the source.
+    handed_on = {
+        body.ret[argument.name].split(":")[0]: argument.name
+        for argument, shape in zip(
+            body.signature.output_arg,
+            loops[0].attr["output_shapes"].list.shape,
+            strict=True,
+        )
+        if len(shape.dim) == 4
+    }
+    changed = sorted(devices[name] for name in handed_on if name not in arguments)
+    first, second = task.pipeline.devices[4:6]
+    assert changed == [first, first, second, second]
+    assert sum(name in arguments for name in handed_on) >= 4
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"max_extra_length": 0}, "max_extra_length an integer of at least 1, .* 0"),
+        ({"max_extra_length": 1.5}, "got 0.5 and 1.5"),
+        ({"max_length_ratio": -1.0}, "max_length_ratio must be at least 0"),
+        ({"max_length_ratio": float("inf")}, "got inf and 3"),
+        ({"width": 0}, "width, .* must be an integer of at least 1"),
+    ],
+)
+def test_params_out_of_range_are_refused(params: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decode(task_of(**params), [0])
+
+
+def test_layers_that_see_later_tokens_are_refused() -> None:
+    p = translation_task().Set(dtype=tf.float64)
+    p.pipeline.cell_tpl[4].causal = False
+    with pytest.raises(ValueError, match="must be causal .*decoder_0 sees later"):
+        decode(p.Instantiate(), [0])
+
+
+def test_layers_of_other_kinds_are_refused() -> None:
+    p = translation_task()
+    p.pipeline.cell_tpl[1] = DropoutLayer.Params().Set(name="other")
+    with pytest.raises(ValueError, match="/other is a DropoutLayer"):
+        decode(p.Instantiate(), [0])

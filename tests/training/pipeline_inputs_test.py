@@ -1,0 +1,71 @@
+"""The shapes that a pipeline is told are those of its micro-batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.pipeline_inputs import tell_inputs
+
+DEVICES = ["cpu:0", "cpu:1"]
+
+
+class Input:
+    element_spec = NestedMap(
+        image=tf.TensorSpec([10, 6], tf.float64),
+        label=tf.TensorSpec([10], tf.int32),
+        weight=tf.TensorSpec([10], tf.float32),
+    )
+
+
+def task_params(**pipeline: Any) -> InstantiableParams:
+    p = ImageClassifier.Params().Set(name="task")
+    cells = [FCLayer.Params().Set(input_dim=6, output_dim=6) for _ in range(3)]
+    p.pipeline.Set(cell_tpl=cells, devices=DEVICES, splits="auto", num_micro_batches=4)
+    p.pipeline.Set(**pipeline)
+    return p
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        {},
+        {"cell_costs": "measured"},
+        {"cell_costs": [1, 2, 3], "memory_limit": 10**6},
+        {"splits": [1, 3], "memory_limit": 1e6},
+    ],
+    ids=str,
+)
+def test_micro_batches_are_rounded_up(pipeline: dict[str, Any]) -> None:
+    p = task_params(**pipeline)
+    tell_inputs(p, Input())
+    assert p.pipeline.input_shapes == [(3, 6)]
+    assert p.pipeline.input_dtypes == [tf.float64]
+    assert len(p.Copy().Instantiate().pipeline.ends) == 2
+    again = ImageClassifier.Params()
+    again.FromText(p.ToText())
+    assert again == p
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [{"cell_costs": [1, 2, 3]}, {"splits": 2}, {"input_shapes": [(5, 6)]}],
+    ids=str,
+)
+def test_what_is_not_needed_or_stated_stays(pipeline: dict[str, Any]) -> None:
+    p = task_params(**pipeline)
+    before = p.Copy()
+    tell_inputs(p, Input())
+    assert p == before
+
+
+def test_batches_that_can_not_be_cut_are_refused() -> None:
+    with pytest.raises(ValueError, match="10 examples for 11 micro-batches"):
+        tell_inputs(task_params(num_micro_batches=11), Input())

@@ -1,0 +1,89 @@
+"""A model gets what it was trained to, and the averages where there are some."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.training.checkpoints import Checkpointer
+from lingvo_pipe.training.restored_weights import restore_weights
+from lingvo_pipe.training.train_step import TrainStep
+from tests.training.toy_run import Input, batch, published_params, run
+
+DATA = Input(*map(batch, range(3)))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps with averages."""
+    logdir = tmp_path_factory.mktemp("source")
+    run(published_params().Instantiate(), DATA, logdir)
+    return logdir / "checkpoints"
+
+
+def weights(
+    directory: Path, checkpoint: str | None = None, num_stages: int = 4
+) -> tuple[int, dict[str, np.ndarray]]:
+    variables = published_params(num_stages=num_stages).Instantiate().VariablePaths()
+    step = restore_weights(variables, directory, checkpoint, lambda _: None)
+    return step, {path: variable.numpy() for path, variable in variables.items()}
+
+
+def test_the_newest_averages(source: Path) -> None:
+    step, got = weights(source)
+    trained = TrainStep(published_params().Instantiate())
+    assert Checkpointer(source, trained.State()).restore() == step == 3
+    state = trained.State()
+    for path, value in got.items():
+        np.testing.assert_array_equal(value, state[f"{path}/ema"])
+        assert not np.array_equal(value, state[path])
+
+
+def test_one_that_is_named(source: Path) -> None:
+    step, got = weights(source, "ckpt-00000002")
+    assert step == 2
+    newest = weights(source, "ckpt-00000003")[1]
+    assert all(not np.array_equal(value, newest[path]) for path, value in got.items())
+
+
+def test_without_averages_the_weights(tmp_path: Path) -> None:
+    p = published_params()
+    p.train.Set(ema_decay=0.0, ema_decay_moving_vars=None)
+    task = p.Instantiate()
+    run(task, DATA, tmp_path)
+    _, got = weights(tmp_path / "checkpoints")
+    for path, variable in task.VariablePaths().items():
+        np.testing.assert_array_equal(got[path], variable)
+
+
+def damaged(source: Path, folder: Path) -> Path:
+    copy = Path(shutil.copytree(source, folder / "checkpoints"))
+    (data,) = copy.glob("ckpt-00000003.data-*")
+    data.write_bytes(data.read_bytes()[:-9])
+    return copy
+
+
+def test_a_damaged_one_is_passed_over_or_refused(source: Path, tmp_path: Path) -> None:
+    copy = damaged(source, tmp_path)
+    assert weights(copy)[0] == 2
+    with pytest.raises(ValueError, match="must be readable; .*00000003 is damaged"):
+        weights(copy, "ckpt-00000003")
+
+
+def test_what_is_not_there_is_told(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no 'ckpt-3'.* Did you mean 'ckpt-0000000"):
+        weights(source, "ckpt-3")
+    with pytest.raises(ValueError, match="holds no checkpoints. Train first"):
+        weights(tmp_path)
+
+
+def test_another_models_is_refused(source: Path) -> None:
+    task = published_params(num_classes=3).Instantiate()
+    before = {path: v.numpy() for path, v in task.VariablePaths().items()}
+    with pytest.raises(ValueError, match=r"out/w, here float32 \[5, 3\], there .*5, 2"):
+        restore_weights(task.VariablePaths(), source, None, lambda _: None)
+    for path, variable in task.VariablePaths().items():
+        np.testing.assert_array_equal(variable, before[path])
