@@ -1,4 +1,4 @@
-"""What the trainer does: finds a model, places it on devices, trains or shows it."""
+"""What the trainer does: finds a model, places it on devices, trains or uses it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.pipeline.splitting.partition import is_auto
-from lingvo_pipe.training.inspect_model import describe, pipeline_input_shapes
+from lingvo_pipe.training.decoder_run import check_decode_input, decode, open_run
+from lingvo_pipe.training.inspect_model import describe
+from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.training_loop import train
@@ -80,7 +81,9 @@ def inspect_model(request: ModelRequest) -> str:
     """Describes layers, shapes, parameters and stages of a model."""
     model = request.params("Train")
     note = _place(model, request)
-    description = describe(model.task, model.input.Instantiate())
+    data = model.input.Instantiate()
+    tell_inputs(model.task, data)
+    description = describe(model.task, data)
     return f"{note}\n\n{description}" if note else description
 
 
@@ -92,8 +95,12 @@ def train_model(
     note = _place(model, request)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
-    task = model.task.Instantiate()
+    # What is wrong here is told before the model is built, which may take minutes.
+    train_input.TrainBatches()
+    test_input.EvalBatches()
     directory = RunDirectory(os.path.expanduser(logdir), request.name)
+    tell_inputs(model.task, train_input)
+    task = model.task.Instantiate()
     with lost_workers_named():
         train(
             task,
@@ -106,16 +113,34 @@ def train_model(
         )
 
 
+def decode_data_set(
+    request: ModelRequest, logdir: str, split: str, checkpoint: str | None = None
+) -> None:
+    """Translates a data set of a model with weights that it was trained to.
+
+    Args:
+        request: the model.
+        logdir: of the run that trained it.
+        split: the data set, such as `Test`.
+        checkpoint: the name of one of the run's; None: the newest.
+    """
+    model = request.params(split)
+    note = _place(model, request)
+    data = model.input.Instantiate()
+    # What is wrong here is told before the model is built, which may take minutes.
+    sentences = check_decode_input(data)
+    directory = open_run(os.path.expanduser(logdir), request.name)
+    tell_inputs(model.task, data)
+    task = model.task.Instantiate()
+    with lost_workers_named():
+        decode(task, sentences, directory, split.lower(), checkpoint, _log_after(note))
+
+
 def _place(model: Params, request: ModelRequest) -> str:
     """Makes the devices ready and gives one to each stage; returns a note for users."""
     pipeline = model.task.pipeline
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(placement.devices, request.workers)
-    is_priced = pipeline.cell_costs is not None or pipeline.input_shapes is not None
-    if is_auto(pipeline.splits) and not is_priced:
-        pipeline.input_shapes = pipeline_input_shapes(
-            model.task, model.input.Instantiate()
-        )
     return placement.note
 
 

@@ -16,7 +16,9 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
+from lingvo_pipe.error_text import error_text
 from lingvo_pipe.fault_line import fault_line
+from lingvo_pipe.kept_traceback import keep_traceback
 from lingvo_pipe.pipeline.devices.cluster_spec import checked_task, parse_cluster_spec
 from lingvo_pipe.pipeline.devices.device_names import parse_devices
 from lingvo_pipe.quiet_startup import quiet_startup
@@ -56,8 +58,18 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "job",
     "trainer",
-    ["trainer", "worker"],
-    "trainer: do what --mode says. worker: lend this machine's devices to a trainer.",
+    ["trainer", "decoder", "worker"],
+    "trainer: do what --mode says. decoder: translate with what was trained in "
+    "--logdir; see LOGDIR/decoder. worker: lend this machine's devices to the others.",
+)
+flags.DEFINE_string(
+    "split", "Test", "The data set to translate, with --job=decoder: Test, Dev, ..."
+)
+flags.DEFINE_string(
+    "checkpoint",
+    None,
+    "The checkpoint to translate with, with --job=decoder, such as ckpt-00000600; the "
+    "newest by default.",
 )
 flags.DEFINE_string(
     "cluster_spec",
@@ -77,6 +89,14 @@ flags.DEFINE_list(
     "model_imports", [], "Packages of your own to import, for the models they register."
 )
 flags.DEFINE_bool("list_models", False, "Print the names of all models.")
+flags.DEFINE_bool("traceback", False, "Show the whole traceback of an error.")
+
+
+# Flags of one job alone.
+_TRAINING_FLAGS = ("mode", "max_steps", "profile_step")
+_DECODING_FLAGS = ("split", "checkpoint")
+
+_GOES_ON = "goes on from the last checkpoint"
 
 
 def run() -> None:
@@ -93,9 +113,9 @@ def run() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Does what the flags say; a fault of the user's is one line on standard error."""
+    """Does what the flags say; an error is told in a line on standard error."""
     logging.set_verbosity(logging.WARNING)
-    with _faults_as_lines():
+    with _errors_as_lines():
         _check_flags(argv)
         spec = FLAGS.cluster_spec
         workers = [] if spec is None else parse_cluster_spec(spec)
@@ -120,7 +140,9 @@ def main(argv: Sequence[str]) -> None:
             devices=devices,
             workers=workers,
         )
-        if FLAGS.mode == "inspect_model":
+        if FLAGS.job == "decoder":
+            jobs.decode_data_set(model, FLAGS.logdir, FLAGS.split, FLAGS.checkpoint)
+        elif FLAGS.mode == "inspect_model":
             print(jobs.inspect_model(model))
         else:
             jobs.train_model(model, FLAGS.logdir, FLAGS.profile_step)
@@ -146,11 +168,14 @@ def _check_flags(argv: Sequence[str]) -> None:
         return
     if FLAGS.task is not None:
         raise ValueError("--task says which worker this is; it needs --job=worker.")
+    _check_flags_of_jobs()
+    is_decoder = FLAGS.job == "decoder"
     needed = ["model", "logdir"] if FLAGS.mode == "train" else ["model"]
     missing = [f"--{name}" for name in needed if not FLAGS[name].value]
     if missing:
+        asked = "--job=decoder" if is_decoder else f"--mode={FLAGS.mode}"
         raise ValueError(
-            f"--mode={FLAGS.mode} needs {' and '.join(missing)}. For example: "
+            f"{asked} needs {' and '.join(missing)}. For example: "
             "--model=image.digits.AmoebaNetDigits --logdir=/tmp/digits. --list_models "
             "prints all models, --help shows all flags."
         )
@@ -158,6 +183,19 @@ def _check_flags(argv: Sequence[str]) -> None:
         raise ValueError(
             "--profile_step needs --mode=train, which has steps; got "
             f"--mode={FLAGS.mode}. Leave one of them out."
+        )
+
+
+def _check_flags_of_jobs() -> None:
+    """Raises ValueError for a flag that is another job's."""
+    is_decoder = FLAGS.job == "decoder"
+    others = _TRAINING_FLAGS if is_decoder else _DECODING_FLAGS
+    given = [f"--{name}" for name in others if FLAGS[name].present]
+    if given:
+        verb = "trains nothing" if is_decoder else "decodes nothing"
+        raise ValueError(
+            f"--job={FLAGS.job} {verb}, so it takes no {' and no '.join(given)}. Leave "
+            "it out, or choose another --job."
         )
 
 
@@ -176,24 +214,29 @@ def _check_worker_flags() -> None:
 
 
 @contextlib.contextmanager
-def _faults_as_lines() -> Iterator[None]:
+def _errors_as_lines() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(
-            "\nInterrupted. The same command goes on from the last checkpoint.",
-            file=sys.stderr,
-        )
+        then = "begins anew" if FLAGS.job == "decoder" else _GOES_ON
+        print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        line = fault_line(error)
-        if line is None:
+        if FLAGS.traceback:
             raise
-        _exit_with(line)
+        where_more = "" if fault_line(error) else f"\n{_where_more(error)}"
+        _exit_with(f"{error_text(error)}{where_more}")
 
 
-def _exit_with(line: str) -> NoReturn:
-    print(f"error: {line}", file=sys.stderr)
+def _where_more(error: Exception) -> str:
+    """Where the traceback of an error is that may not be the user's fault."""
+    logdir = os.path.expanduser(FLAGS.logdir or "")
+    path = keep_traceback(error, logdir, FLAGS.model) if logdir else None
+    return f"The traceback is in {path}." if path else "--traceback shows more."
+
+
+def _exit_with(text: str) -> NoReturn:
+    print(f"error: {text}", file=sys.stderr)
     sys.exit(1)
 
 

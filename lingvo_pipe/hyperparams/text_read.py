@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lingvo_pipe.hyperparams.entries import (
     Entry,
@@ -15,7 +17,8 @@ from lingvo_pipe.hyperparams.navigate import Undo, assign, resolve
 from lingvo_pipe.hyperparams.params import Params
 from lingvo_pipe.hyperparams.path import parse_path
 from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.hyperparams.value_read import KINDS, read_value
+from lingvo_pipe.hyperparams.value_read import KINDS, infer_value, read_value
+from lingvo_pipe.hyperparams.value_write import kind_of
 
 
 def read_entries(
@@ -43,5 +46,17 @@ def _read_entry(params: Params, entry: Entry, kind: str) -> Undo:
         value = read_value(entry.text, old, kind)
     except ValueError as error:
         end = "" if str(error).endswith((".", "?")) else "."
-        raise ValueError(f"Cannot read {entry.path!r}: {error}{end}") from error
+        hint = "" if kind else _other_kind(entry)
+        raise ValueError(f"Cannot read {entry.path!r}: {error}{end}{hint}") from error
     return assign(params, steps, value)
+
+
+def _other_kind(entry: Entry) -> str:
+    """How to write an entry whose value is to become of the kind that it looks like."""
+    is_word = entry.text.isidentifier()
+    if not is_word and not entry.text.startswith(("[", "(", "{")):
+        return ""
+    with contextlib.suppress(ValueError):
+        kind = kind_of(infer_value(entry.text))
+        return f" If it may be a {kind} too, write '{replace(entry, kind=kind)}'."
+    return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,35 @@ def test_an_enum_by_override_needs_its_class() -> None:
 
 
 # ---- Entries.
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "kind"),
+    [
+        (1, "[2, 5]", "list"),
+        (1, "(2, 5)", "tuple"),
+        (1.5, "{a: 1}", "dict"),
+        (1, "auto", "str"),
+        ([1], "auto", "str"),
+    ],
+)
+def test_a_value_of_another_kind_is_told_how_to_be_written(
+    default: Any, text: str, kind: str
+) -> None:
+    p = one_param(default)
+    with pytest.raises(ValueError, match="may be a .* too, write ") as caught:
+        p.FromText(f"x : {text}")
+    assert str(caught.value).endswith(f"write 'x ({kind}) : {text}'.")
+    (entry,) = re.findall("write '(.*)'", str(caught.value))
+    p.FromText(entry)
+    assert type(p.x).__name__ == kind
+
+
+@pytest.mark.parametrize("text", ["x : 1.5.2", "x (int) : [2]", "x : [2"])
+def test_what_looks_like_nothing_else_is_not_told_more(text: str) -> None:
+    with pytest.raises(ValueError, match="Cannot read 'x'") as caught:
+        one_param(1).FromText(text)
+    assert "write" not in str(caught.value)
 
 
 def test_blanks_comments_and_separators() -> None:

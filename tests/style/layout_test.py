@@ -31,9 +31,11 @@ PURE_MODULES = [
     "lingvo_pipe/pipeline/loops/dataflow.py",
     "lingvo_pipe/pipeline/schedules/*.py",
     "lingvo_pipe/pipeline/simulation/*.py",
+    "lingvo_pipe/pipeline/splitting/allowed_stages.py",
     "lingvo_pipe/pipeline/splitting/balance.py",
     "lingvo_pipe/pipeline/splitting/exact_amounts.py",
     "lingvo_pipe/pipeline/splitting/partition.py",
+    "lingvo_pipe/pipeline/stage_memory.py",
     "lingvo_pipe/training/step_profile.py",
     "model_registry/*.py",
 ]

@@ -91,7 +91,7 @@ MISTAKES = [
     Mistake(
         "absent_gpu", [DIGITS, "--devices=gpu:0"], "no gpu:0. Ask for.*CPU devices"
     ),
-    Mistake("empty_stages", [DIGITS, "--devices=99"], "layers, 7; got 99.*use fewer"),
+    Mistake("empty_stages", [DIGITS, "--devices=99"], "layers, 8; got 99.*use fewer"),
     Mistake(
         "other_devices",
         [DIGITS, "--devices=2", _flag("task.pipeline.devices : ['cpu:0']")],
@@ -99,8 +99,8 @@ MISTAKES = [
     ),
     Mistake(
         "other_stages",
-        [DIGITS, "--devices=3", _flag("task.pipeline.splits (list) : [2, 7]")],
-        "makes 3 stages, .* list 2, .2, 7.. Leave --devices out",
+        [DIGITS, "--devices=3", _flag("task.pipeline.splits (list) : [2, 8]")],
+        "makes 3 stages, .* list 2, .2, 8.. Leave --devices out",
     ),
     _override("no_cells", "task.pipeline.cell_tpl (int) : 3", "cell_tpl must be a li"),
     _override("unused_costs", "task.pipeline.cell_costs : [1]", "for each cell, fin"),
@@ -118,6 +118,11 @@ MISTAKES = [
         "several",
         "task.trian.max_steps : 3; input.batch_sise : 3; task.train.max_steps : abc",
         "(?s)3 faults; nothing was.*'train'.*'batch_size'.*got 'abc'",
+    ),
+    Mistake(
+        "no_data",
+        ["--model=image.imagenet.AmoebaNetB557M", "--data_dir=nowhere"],
+        "imagenet2012 must be prepared before .*input.prepare --dataset=imagenet2012",
     ),
     _override("empty_batch", "input.batch_size : 0", "batch_size must be a pos.*got 0"),
     _override("small_batch", "input.batch_size : 3", "3 examples for 4 micro-batches"),
@@ -194,7 +199,10 @@ def test_an_error_in_a_model_is_shown_where_it_is(tmp_path: Path) -> None:
     )
     output, errors = trainer.communicate()
     assert trainer.returncode == 1
-    assert 'broken.py", line 1' in errors
-    assert errors.endswith("ModuleNotFoundError: No module named 'no_such_package'\n")
+    first, place, line, more = errors.splitlines()
+    assert first == "error: ModuleNotFoundError: No module named 'no_such_package'"
+    assert place.endswith('/mine/broken.py", line 1, in <module>')
+    assert line == "    import no_such_package"
+    assert more == "--traceback shows more."
     assert output == ""
     assert not (tmp_path / "run").exists()

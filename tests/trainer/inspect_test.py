@@ -36,7 +36,7 @@ def test_names_layers_in_order(lines: list[str]) -> None:
     named = [line.split()[:3] for line in lines if re.match(r"\d", line)]
     assert [name for _, name, _ in named] == [p.name for p in cells.cell_tpl]
     assert [cls for _, _, cls in named] == [p.cls.__name__ for p in cells.cell_tpl]
-    assert [stage for stage, _, _ in named] == list("0001122")
+    assert [stage for stage, _, _ in named] == list("00011122")
 
 
 def test_counts_add_up(lines: list[str]) -> None:

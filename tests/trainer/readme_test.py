@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.trainer.command_line import CommandLine, saved_variables
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-(TOY,) = re.findall(r"`(my_models/\w+\.py)`:\n\n```python\n(.*?)```", README, re.DOTALL)
+(TOY,) = re.findall(r"`(my_models/toy\.py)`:\n\n```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = re.findall(r"^    .*(?:trainer|//:trainer --) (--.*)$", README, re.MULTILINE)
 
 
@@ -35,7 +36,7 @@ def toy(
 
 
 def test_there_are_commands() -> None:
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 7
 
 
 def test_the_model_of_ones_own_learns(
@@ -83,10 +84,11 @@ def test_every_flag_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_every_param_and_model_that_is_named_exists() -> None:
-    (override,) = re.findall(r"--model_params_override='(.*?)'", README)
+    overrides = set(re.findall(r"--model_params_override='(.*?)'", README))
     models = set(re.findall(r"--model=(\S+)", README)) - {"my_models.toy.Toy"}
+    assert overrides
     assert models
-    for model in models:
+    for model, override in itertools.product(models, overrides):
         params = model_registry.GetParams(model, "Train")
         before = params.Copy()
         params.FromText(override, separator=";")

@@ -1,0 +1,116 @@
+"""An error in a user's model is told in a line, with the user's lines of code."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.command_line import CommandLine
+
+HERE = Path(__file__).parent
+
+# Name of the run -> its flags but for --logdir.
+RUNS = {
+    "operation": ["--model=mine.broken_models.Operation"],
+    "python": ["--model=mine.broken_models.Python"],
+    "list": ["--model=mine.broken_models.List"],
+    "logarithm": ["--model=mine.broken_models.Logarithm"],
+    "task": ["--model=mine.broken_models.Task"],
+    "inspect": ["--model=mine.broken_models.Python", "--mode=inspect_model"],
+    "traceback": ["--model=mine.broken_models.Python", "--traceback"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "mine").mkdir()
+    shutil.copy(HERE / "broken_models.py", folder / "mine")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, tuple[int, list[str], list[str]]]:
+    """Of each run the exit code and the lines of standard output and error."""
+    command_lines = [[*flags, f"--logdir={name}"] for name, flags in RUNS.items()]
+    program = CommandLine(folder).start(str(HERE / "many_command_lines.py"))
+    output, errors = program.communicate(json.dumps(command_lines))
+    assert program.returncode == 0, errors
+    return {
+        name: (code, said.splitlines(), wrong.splitlines())
+        for name, (code, said, wrong) in zip(RUNS, json.loads(output), strict=True)
+    }
+
+
+def _is_at(folder: Path, line: str, function: str) -> bool:
+    file = folder / "mine" / "broken_models.py"
+    pattern = rf'  File "{re.escape(str(file))}", line \d+, in {function}'
+    return re.fullmatch(pattern, line) is not None
+
+
+def test_an_operation_that_fails(folder: Path, told: dict) -> None:
+    code, _, lines = told["operation"]
+    assert code == 1
+    assert len(lines) == 4
+    assert lines[0].startswith(
+        "error: InvalidArgumentError: In the forward pass of task/pipeline/cells_1 "
+        "(stage 0), micro-batch 0: assertion failed: [far too large] "
+    )
+    assert lines[0].endswith(
+        "(operation cells_1/assert_less/Assert/AssertGuard/Assert)"
+    )
+    assert _is_at(folder, lines[1], "FProp")
+    assert "tf.debugging.assert_less(tf.reduce_max(x)" in lines[2]
+    assert lines[3] == "The traceback is in operation/traceback.txt."
+    text = (folder / "operation" / "traceback.txt").read_text()
+    assert "lingvo_pipe/pipeline/diagnosis.py" in text
+
+
+def test_an_error_in_fprop(folder: Path, told: dict) -> None:
+    for name in ("python", "inspect"):
+        code, output, lines = told[name]
+        assert (code, output) == (1, [])
+        assert len(lines) == 6
+        assert "Dimensions must be equal, but are 1 and 7" in lines[0]
+        assert _is_at(folder, lines[1], "FProp")
+        assert lines[2] == "    return _multiplied(x)"
+        assert _is_at(folder, lines[3], "_multiplied")
+        assert lines[5] == "--traceback shows more."
+    first = told["python"][2][0]
+    where = "FProp of the PythonLayer at task/pipeline/cells_1 (stage 0), given float32"
+    assert first.startswith(f"error: ValueError: {where} (4, 1): ")
+
+
+def test_a_mistake_that_a_check_finds(folder: Path, told: dict) -> None:
+    """Its text says all, and the line of the user's that made it is shown."""
+    code, _, lines = told["list"]
+    assert code == 1
+    assert lines[0].startswith("error: CreateVariable must be given WeightParams; ")
+    assert _is_at(folder, lines[1], "__init__")
+    assert lines[2:] == ['    self.CreateVariable("w", shape)']
+    code, _, lines = told["task"]
+    assert code == 1
+    assert re.match("error: .*no 'pipline'. Did you mean 'pipeline'", lines[0])
+    assert _is_at(folder, lines[1], "Task")
+    assert len(lines) == 3
+
+
+def test_a_loss_that_is_no_number(told: dict) -> None:
+    code, _, (line,) = told["logarithm"]
+    assert code == 1
+    assert re.match(
+        r"error: The loss .* must stay finite; in step 1 the loss is nan: at first the "
+        r"output of task/pipeline/cells_1 \(stage 0\), micro-batch 0, has nan in 4 of "
+        r"4\. The last checkpoint is kept; .*learning_rate",
+        line,
+    )
+
+
+def test_the_whole_traceback_is_shown_if_asked_for(told: dict) -> None:
+    _, _, lines = told["traceback"]
+    assert lines[0] == "Traceback (most recent call last):"
+    assert len(lines) > 50

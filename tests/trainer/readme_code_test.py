@@ -1,0 +1,82 @@
+"""README's layer and its pipeline without the trainer do what it says of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.trainer.command_line import CommandLine
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+# Batches that four micro-batches do not divide, and what the means must be by hand.
+CHECK_LAYER = """
+import numpy as np
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+
+def loss_fn(outputs, targets):
+    return NestedMap(loss=(tf.reduce_mean(outputs**2), 1.0))
+
+devices = initialize_devices(2)
+centering = CenteringLayer.Params().Set(dim=3)
+p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=[centering] * 2)
+layer = p.Set(splits=2, devices=devices, num_micro_batches=4).Instantiate()
+x = np.random.default_rng(1).normal(size=[10, 3]).astype("float32")
+target = tf.zeros([10])
+first, second = layer.vars.cells
+first.w.assign([2.0, 3.0, 4.0])
+for _ in range(2):
+    before = first.mean.numpy(), second.mean.numpy()
+    result = layer.ComputeGradients(layer.theta, [x], target, loss_fn)
+    layer.PostTrainingStepUpdate(result.accumulated)
+    inner = (x - before[0]) * [2.0, 3.0, 4.0]
+    for variable, old, given in zip((first.mean, second.mean), before, (x, inner)):
+        want = old + 0.1 * (given.mean(axis=0) - old)
+        np.testing.assert_allclose(variable, want, rtol=1e-5, atol=1e-6)
+outputs = layer(x)
+meta = CenteringLayer.FPropMeta(centering, tuple(x.shape))
+assert meta.out_shapes == (tuple(outputs.shape),)
+assert meta.flops == 2 * 10 * 3
+"""
+
+# The gradients are the plain layers', by both ways, and training lowers the loss.
+CHECK_PIPELINE = """
+import numpy as np
+
+def plain_loss():
+    outputs = x
+    for cell in layer.cells:
+        outputs = cell(outputs)
+    return tf.reduce_mean(tf.square(outputs - y))
+
+assert layer.num_stages == 2
+with tf.GradientTape() as tape:
+    now = plain_loss()
+want = tape.gradient(now, tf.nest.flatten(layer.vars))
+assert float(now) < float(first_loss)
+np.testing.assert_allclose(loss, now, rtol=1e-5)
+again = layer.ComputeGradients(layer.theta, [x], y, squared_error)
+for found in (gradients, tf.nest.flatten(again.gradients)):
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+"""
+
+
+def _run(folder: Path, code: str) -> None:
+    program = CommandLine(folder).start("-c", code)
+    _, errors = program.communicate()
+    assert program.returncode == 0, errors
+
+
+def test_the_layer_of_ones_own_keeps_the_mean_of_all_examples(tmp_path: Path) -> None:
+    pattern = r"`my_models/centering\.py`:\n\n```python\n(.*?)```"
+    (code,) = re.findall(pattern, README, re.DOTALL)
+    _run(tmp_path, code + CHECK_LAYER)
+
+
+def test_a_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
+    chapter = README.split("## Without the trainer\n")[1].split("\n## ")[0]
+    train, tape = re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
+    _run(tmp_path, train + "first_loss = loss\n" + tape + CHECK_PIPELINE)
