@@ -206,6 +206,7 @@ def test_outputs_keep_their_structure(function: Callable) -> None:
         (lambda x: tf.boolean_mask(x, x[:, 0] > 0), r"returned float32 \(None, 6\)"),
         (lambda x: tf.RaggedTensor.from_tensor(x), "returned a RaggedTensor"),
         (lambda x: tf.sparse.from_dense(x), "returned a SparseTensor"),
+        (lambda x: None, "returned None"),
     ],
 )
 def test_what_can_not_cross_is_refused_for_every_number_of_stages(
@@ -222,7 +223,7 @@ def test_what_can_not_cross_is_refused_for_every_number_of_stages(
     [
         (lambda x: (x, x), TypeError, r"float32 \(2, 6\), float32 \(2, 6\): FCLayer"),
         (lambda x: x[:, :5], ValueError, r"last dimension.*pipe/cells_2"),
-        (lambda x: None, AttributeError, "given nothing"),
+        (lambda x: (None,), AttributeError, "given nothing"),
     ],
 )
 def test_an_error_names_the_layer_though_it_shares_its_function(

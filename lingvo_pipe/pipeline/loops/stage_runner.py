@@ -1,7 +1,7 @@
 r"""A stage at its place in the pipeline: receives, runs, keeps and sends.
 
     values in     ->  forward   ->  values out        what is kept goes through the
-    gradients out <-  backward  <-  gradients in      stashes INPUTS and RESIDUALS
+    gradients out <-  backward  <-  gradients in      stashes of `Kept`
 
 Inputs of the mini-batch need no message: a stage that uses one finds it in the batch.
 """
