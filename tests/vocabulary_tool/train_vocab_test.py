@@ -72,7 +72,7 @@ def test_it_is_made_of_files(tmp_path, capsys):
     assert f"{tmp_path}/made.vocab has 25 tokens, made of 70 texts; languages:" in said
     assert made.fingerprint in said
     again = run(
-        tmp_path, "--languages=de,en", "--data_dir", str(tmp_path), "a", "b", size=20
+        tmp_path, "--languages=de,en", "--data_dir", str(tmp_path), "a", "b", size=25
     )
     assert again.fingerprint == made.fingerprint
 
