@@ -157,7 +157,7 @@ def test_a_new_loss_function_in_each_call_is_warned_of(
         for _ in range(10):
             layer.ComputeMetrics(layer.theta, [x], targets, lambda x, t: loss_fn(x, t))
     assert len(said) == 1
-    assert said[0].startswith("pipe was built for 8 combinations")
+    assert said[0].startswith("pipe was built for 8 different calls")
 
 
 def test_graphs_run_as_they_are_wherever_devices_came_from() -> None:

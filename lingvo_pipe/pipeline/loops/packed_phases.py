@@ -19,6 +19,7 @@ from lingvo_pipe.pipeline.loops.packing import Packing
 from lingvo_pipe.pipeline.loops.stash import PackedStash
 from lingvo_pipe.pipeline.loops.totals import add_to_totals, total_specs, zero_totals
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
+from lingvo_pipe.pipeline.tracing.trace import effects
 
 Specs = Sequence[tf.TensorSpec]
 
@@ -205,9 +206,10 @@ def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
 
 
 def _out_of_line(function: Callable, *specs: Specs) -> Function:
-    """A function that is one node where it is called; none if it has no results."""
+    """A function that is one node where it is called; none if it would do nothing."""
     traced = tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
     )
     concrete = traced.get_concrete_function(*itertools.chain(*specs))
-    return lambda *flat: list(concrete(*flat)) if concrete.outputs else []
+    does_nothing = not concrete.outputs and not effects(concrete.graph)
+    return lambda *flat: [] if does_nothing else list(concrete(*flat))

@@ -114,7 +114,7 @@ class Trace:
             outputs = map_present(tf.convert_to_tensor, result.outputs)
             self.result = result._replace(outputs=outputs)
         graph = tf.compat.v1.get_default_graph()
-        self.must_run = _must_run(graph)
+        self.must_run = effects(graph)
         self.made = _distinct(present(self.result.outputs), self.args)
         # Before the gradients, which use inputs too.
         self.uses = [bool(x.consumers()) for x in self.args]
@@ -167,7 +167,7 @@ def _distinct(tensors: Sequence[tf.Tensor], known: Sequence[tf.Tensor]) -> list[
     return list(found.values())
 
 
-def _must_run(graph: Any) -> list[tf.Operation]:
+def effects(graph: Any) -> list[tf.Operation]:
     """Operations, such as assertions, that are there to run rather than to be used."""
     return [
         op
