@@ -105,7 +105,9 @@ class TrainStep:
         is_finite = all_finite(result.metrics.loss[0], gradients, self._trained)
 
         def update() -> tf.Tensor:
-            return self._update(gradients, result.accumulated)
+            # Of this branch's graph, all of them: Keras takes no others beside those.
+            here = {path: _identity(x) for path, x in gradients.items()}
+            return self._update(here, result.accumulated)
 
         tf.cond(is_finite, update, self.global_step.read_value)
         metrics = NestedMap(
@@ -140,6 +142,11 @@ class TrainStep:
             "The loss and its gradients must stay finite; in step "
             f"{int(self.global_step) + 1} {what}{found}."
         )
+
+
+def _identity(x: tf.Tensor) -> tf.Tensor:
+    with tf.device(x.device):
+        return tf.identity(x)
 
 
 def _check_metric_names(metrics: NestedMap) -> None:
