@@ -14,6 +14,7 @@ from lingvo_pipe import trainer
 from lingvo_pipe.input import prepare
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.trainer.command_line import CommandLine, saved_variables
+from tools import train_vocab
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -72,15 +73,26 @@ def test_the_console_script_is_the_trainer() -> None:
 
 
 def test_every_flag_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    (preparing,) = re.findall(r"^.*-m lingvo_pipe.input.prepare (.*)$", README, re.M)
-    with pytest.raises(SystemExit):
-        prepare.main(["--help"])
-    known = capsys.readouterr().out
-    assert all(flag in known for flag in re.findall(r"--\w+", preparing))
-    named = set(re.findall(r"--(\w+)=?", README.replace(preparing, "")))
-    assert {"model", "logdir", "devices"} <= named
-    ours = flags.FLAGS.flags_by_module_dict()[trainer.__name__]
-    assert named <= {flag.name for flag in ours}
+    others = {
+        r"-m lingvo_pipe\.input\.prepare": prepare.main,
+        "//tools:train_vocab --": train_vocab.main,
+    }
+    ours = README
+    for name, main in others.items():
+        (command,) = re.findall(
+            rf"^    .*{name} ((?:.*\\\n)*.*)$", README, re.MULTILINE
+        )
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        known = capsys.readouterr().out
+        named = re.findall(r"--\w+", command)
+        assert named
+        assert [flag for flag in named if flag not in known] == []
+        ours = ours.replace(command, "")
+    trainers = {f.name for f in flags.FLAGS.flags_by_module_dict()[trainer.__name__]}
+    rest = set(re.findall(r"--(\w+)=?", ours))
+    assert {"model", "logdir", "devices"} <= rest
+    assert rest - trainers == set()
 
 
 def test_every_param_and_model_that_is_named_exists() -> None:
