@@ -169,7 +169,6 @@ class BeforeFunction:
                     gradients,
                     functions.zero_gradients(),
                 )
-                totals = functions.unpack_gradients(*totals)
                 found.append(layer_gradients(call, layer.vars, totals, None))
         inputs = [gradients.get(value) for value in self._assembly.inputs]
         return found[::-1], inputs

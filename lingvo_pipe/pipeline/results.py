@@ -46,7 +46,8 @@ def results_of(
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
         if plan.loss_fn is not None:
-            divisor = _divisor(assembly, metrics.loss[1], arguments.batch_size)
+            weight = _divisor(assembly, metrics.loss[1], arguments.batch_size)
+            divisor = tf.cast(weight, tf.float64)
     outputs = input_gradients = None
     if plan.loss_fn is None and not plan.trains:
         outputs = pack_present(assembly.outputs, raw.outputs)
@@ -66,21 +67,23 @@ def results_of(
 
 
 def layer_gradients(
-    call: StageCall, theta: Any, totals: Sequence[tf.Tensor], divisor: Any
+    call: StageCall, theta: Any, packed: Sequence[tf.Tensor], divisor: Any
 ) -> Any:
     """A layer's gradients in theta's structure; None for what is not trained.
 
     Args:
         call: of the layer.
         theta: any structure like the layer's weights.
-        totals: of the gradients of those that are trained.
-        divisor: of the totals; None: 1.
+        packed: totals of the gradients of those that are trained.
+        divisor: of the totals, `[]` float64; None: 1.
     """
-    phases, remaining = call.functions.phases, iter(totals)
-    flat = [
-        finish_total(next(remaining), divisor, spec.dtype) if has else None
-        for spec, has in zip(phases.weights, phases.has_gradient, strict=True)
-    ]
+    functions = call.functions
+    if divisor is None:
+        found = functions.undivided_gradients(*packed)
+    else:
+        found = functions.final_gradients(*packed, divisor)
+    remaining = iter(found)
+    flat = [next(remaining) if has else None for has in functions.phases.has_gradient]
     return tf.nest.pack_sequence_as(theta, flat)
 
 

@@ -99,6 +99,7 @@ def _train_step(
     """The traced step: updates the weights and returns NestedMap(loss, times)."""
 
     def run(batch: tf.Tensor) -> NestedMap:
+        rate = tf.constant(LEARNING_RATE)
         theta = tf.nest.map_structure(_read, layer.vars)
         with ForwardContext(step=tf.constant(0, tf.int64)):
             result = layer.ComputeGradients(theta, [batch], None, _loss)
@@ -108,7 +109,9 @@ def _train_step(
             strict=True,
         ):
             with tf.device(variable.device):
-                variable.assign_sub(LEARNING_RATE * gradient)
+                tf.raw_ops.ResourceApplyGradientDescent(
+                    var=variable.handle, alpha=rate, delta=gradient
+                )
         return NestedMap(loss=result.metrics.loss[0], times=result.times)
 
     return tf.function(run, autograph=False).get_concrete_function(batch)
@@ -116,7 +119,7 @@ def _train_step(
 
 def _read(variable: tf.Variable) -> tf.Tensor:
     with tf.device(variable.device):
-        return variable.read_value()
+        return variable.value()
 
 
 def _loss(outputs: tf.Tensor, targets: None) -> NestedMap:

@@ -121,6 +121,18 @@ def loop_device(device: str) -> str:
     return (name.host if must_compile(device) else name).full
 
 
+def identities_in_place(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The tensors once more, each on the device where it is; a node for each device."""
+    found = list(tensors)
+    for device in dict.fromkeys(x.device for x in tensors):
+        places = [i for i, x in enumerate(tensors) if x.device == device]
+        with tf.device(device):
+            copies = tf.raw_ops.IdentityN(input=[tensors[i] for i in places])
+        for i, copy in zip(places, copies, strict=True):
+            found[i] = copy
+    return found
+
+
 def identity_in_place(x: tf.Tensor) -> tf.Tensor:
     """The tensor once more, on the device where it is."""
     with tf.device(x.device):

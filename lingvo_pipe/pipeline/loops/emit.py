@@ -108,8 +108,8 @@ class Emitter:
 
         Returns:
             NestedMap:
-                gradients: for each stage, for each call, totals as of `totals`; empty
-                    lists if the schedule has no backward.
+                gradients: for each stage, for each call, packed totals; empty lists if
+                    the schedule has no backward.
                 sums: for each stage, for each call, totals of its sums.
                 outputs: the values that are kept, stacked by micro-batch.
                 input_gradients: dict by value, stacked by micro-batch.
@@ -125,7 +125,7 @@ class Emitter:
         found = NestedMap(gradients=[], sums=[], input_gradients={}, times=times)
         for k, runner in enumerate(self._runners):
             with tf.device(self._devices[k]):
-                found.gradients.append(runner.final_gradients(states[k]))
+                found.gradients.append(runner.packed_gradients(states[k]))
                 found.sums.append(runner.final_sums(states[k]))
                 found.input_gradients.update(runner.stacked_input_gradients(states[k]))
         with tf.device(self._devices[-1]):

@@ -17,13 +17,19 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.packing import Packing
 from lingvo_pipe.pipeline.loops.stash import PackedStash
-from lingvo_pipe.pipeline.loops.totals import add_to_totals, total_specs, zero_totals
+from lingvo_pipe.pipeline.loops.totals import (
+    add_to_totals,
+    finish_total,
+    total_specs,
+    zero_totals,
+)
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
 from lingvo_pipe.pipeline.tracing.trace import effects
 
 Specs = Sequence[tf.TensorSpec]
 
 _SLOT = tf.TensorSpec([], tf.int32)
+_DIVISOR = tf.TensorSpec([], tf.float64)
 
 
 class PackedPhases:
@@ -42,7 +48,8 @@ class PackedPhases:
     def __init__(self, phases: Phases):
         self.phases = phases
         learned = zip(phases.weights, phases.has_gradient, strict=True)
-        self.totals = total_specs([spec for spec, has in learned if has])
+        self._learned = [spec for spec, has in learned if has]
+        self.totals = total_specs(self._learned)
         self.weights = Packing(phases.weights)
         self.sums = Packing(phases.sums)
         self.gradients = Packing(self.totals)
@@ -101,6 +108,23 @@ class PackedPhases:
     def unpack_gradients(self) -> Function:
         """`packed totals -> totals`."""
         return _out_of_line(lambda *x: self.gradients.unpack(x), self.gradients.handles)
+
+    @functools.cached_property
+    def final_gradients(self) -> Function:
+        """`(packed totals, divisor) -> gradients`, in the weights' dtypes."""
+
+        def final(*flat: tf.Tensor) -> list[tf.Tensor]:
+            *packed, divisor = flat
+            return self._finished(packed, divisor)
+
+        return _out_of_line(final, self.gradients.handles, [_DIVISOR])
+
+    @functools.cached_property
+    def undivided_gradients(self) -> Function:
+        """`packed totals -> gradients`, in the weights' dtypes."""
+        return _out_of_line(
+            lambda *packed: self._finished(packed, None), self.gradients.handles
+        )
 
     @functools.cached_property
     def forward(self) -> Function:
@@ -180,6 +204,15 @@ class PackedPhases:
             return made + stash.put(handles, slot[0], kept) if keeps else made
 
         return self._out_of_line(forward, *more)
+
+    def _finished(
+        self, packed: Sequence[tf.Tensor], divisor: tf.Tensor | None
+    ) -> list[tf.Tensor]:
+        totals = self.gradients.unpack(packed)
+        return [
+            finish_total(total, divisor, spec.dtype)
+            for total, spec in zip(totals, self._learned, strict=True)
+        ]
 
     def _added(
         self, totals: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]

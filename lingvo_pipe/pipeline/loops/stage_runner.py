@@ -135,11 +135,9 @@ class StageRunner:
         calls = zip(self._stage.calls, packs, strict=True)
         return [call.functions.unpack_sums(*pack) for call, pack in calls]
 
-    def final_gradients(self, state: NestedMap) -> list[list[tf.Tensor]]:
-        """For each call the totals of its weights' gradients."""
-        packs = self._stage.gradients.unpack(state.gradients)
-        calls = zip(self._stage.calls, packs, strict=True)
-        return [call.functions.unpack_gradients(*pack) for call, pack in calls]
+    def packed_gradients(self, state: NestedMap) -> list[list[tf.Tensor]]:
+        """For each call the totals of its weights' gradients, packed."""
+        return self._stage.gradients.unpack(state.gradients)
 
     def run(
         self,

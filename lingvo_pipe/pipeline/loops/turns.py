@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.devices.stage_devices import identity_in_place
+from lingvo_pipe.pipeline.devices.stage_devices import identities_in_place
 
 _LOCK_DEVICE = "/CPU:0"
 
@@ -42,4 +42,4 @@ def take_turns(
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([finished]):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
     with tf.control_dependencies([released]):
-        return [identity_in_place(result) for result in results]
+        return identities_in_place(results)
