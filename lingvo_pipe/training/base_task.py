@@ -14,6 +14,7 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.best_evaluation import define_best_params
 from lingvo_pipe.training.eval_pictures import EvalPictures
 from lingvo_pipe.training.exponential_moving_average import define_averaging_params
 from lingvo_pipe.training.frozen_variables import define_freezing_params, without_frozen
@@ -157,7 +158,7 @@ class BaseTask(BaseLayer):
 
 def _read(variable: tf.Variable) -> tf.Tensor:
     with tf.device(variable.device):
-        return variable.read_value()
+        return variable.value()
 
 
 def _train_params() -> Params:
@@ -180,6 +181,7 @@ def _eval_params() -> Params:
         None,
         "Steps from evaluation to evaluation while training; None: only at the end.",
     )
+    define_best_params(p)
     p.Define(
         "pictures",
         True,

@@ -58,10 +58,28 @@ class Checkpointer:
         self._log = log
         self._unreadable: set[int] = set()
 
-    def save(self, step: int) -> None:
+    def snapshot(self) -> dict[str, tf.Tensor]:
+        """The variables' present values, in this process's memory."""
+        with tf.device(_local_cpu()):
+            return {
+                name: tf.identity(variable.value())
+                for name, variable in self._variables.items()
+            }
+
+    def save(
+        self,
+        step: int,
+        values: Mapping[str, tf.Tensor] | None = None,
+        pinned: int | None = None,
+    ) -> None:
         """Saves the variables as the state after `step` steps.
 
         A step that is already saved is left as it is.
+
+        Args:
+            step: The number of steps.
+            values: The variables' values after these, of `snapshot`; None: now.
+            pinned: A step whose checkpoint stays, besides the newest ones.
 
         Raises:
             ValueError: If a later step is already saved.
@@ -76,9 +94,10 @@ class Checkpointer:
         if saved and step == saved[-1]:
             return
         self._delete_remains()
-        self._write(step)
+        self._write(step, self.snapshot() if values is None else values)
         for old in self.saved_steps()[: -self._keep]:
-            self._delete(old)
+            if old != pinned:
+                self._delete(old)
         self._write_state()
 
     def restore(self) -> int | None:
@@ -107,9 +126,12 @@ class Checkpointer:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
         return steps_in(self._directory)
 
-    def _write(self, step: int) -> None:
+    def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
         self._scratch.mkdir(parents=True)
-        self._checkpoint.write(str(self._scratch / stem_of(step)), self._options)
+        with tf.device(_local_cpu()):
+            variables = {name: tf.Variable(value) for name, value in values.items()}
+        stem = str(self._scratch / stem_of(step))
+        tf.train.Checkpoint(variables=variables).write(stem, self._options)
         # The index sorts after the data, which it must not precede.
         for path in sorted(self._scratch.iterdir()):
             sync(path)

@@ -28,12 +28,19 @@ class Evaluation:
         """
         self._task = task
         self._values = values or task.Values
+        self._names: list[str] = []
         self._function = tf.function(self._run, autograph=False)
         self._predictions = tf.function(self._predict, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
         """As of TrainStep."""
-        self._function.get_concrete_function(batch_spec)
+        traced = self._function.get_concrete_function(batch_spec)
+        self._names = sorted(traced.structured_outputs)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The metrics' names, known once it is traced."""
+        return self._names
 
     def __call__(
         self, batches: Iterable[NestedMap], pictures: EvalPictures | None = None

@@ -3,6 +3,8 @@
     params.txt      the model's name and its params
     vocabulary.txt  the fingerprint of its vocabulary, if it has one
     metrics.jsonl   metrics (see metrics_log)
+    best.json       the best evaluation (see best_evaluation), if one is looked for
+    lock            who trains it, or was the last to (see run_lock)
     checkpoints/    checkpoints (see checkpoints)
     profile/        profiles of steps (see step_profile), if asked for
     decoder/        translations and their scores (see decoder_report), if asked for
@@ -14,38 +16,60 @@ that holds other files but lacks it is refused.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from pathlib import Path
 
 from lingvo_pipe.training.atomic_file import scratch_path, write_atomically
+from lingvo_pipe.training.run_lock import LOCK_NAME, RunLock
 
 _HEADER = re.compile(r"# model: (\S+)\n")
 
 
 class RunDirectory:
-    """A directory that belongs to one model, created where it is missing.
+    """A directory that belongs to one model.
+
+    One that is missing is made when its params are written, so that a run which can't
+    begin leaves nothing.
 
     Args:
         logdir: The directory, as given on the command line.
         model_name: The name under which the model is registered.
 
     Raises:
-        ValueError: If the directory cannot be written, or holds something else.
+        ValueError: If the directory cannot be written or made, or holds something
+            else.
     """
 
     def __init__(self, logdir: str | Path, model_name: str) -> None:
         self.path = Path(logdir)
         self.params_path = self.path / "params.txt"
+        self.best_path = self.path / "best.json"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
         self.decoder_path = self.path / "decoder"
         self._model_name = model_name
-        self._create()
+        self._lock = RunLock(self.path)
+        self._check_writable()
         self._check_owner()
+
+    def lock(self) -> None:
+        """Takes the directory, which is made if need be, for this process alone.
+
+        Raises:
+            ValueError: if another process has it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+
+    def unlock(self) -> None:
+        """Gives it back, if this process has it."""
+        self._lock.release()
 
     def write_params(self, params_text: str) -> None:
         """Writes the params of the model, in place of earlier ones."""
+        self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(
             self.params_path, f"# model: {self._model_name}\n{params_text}"
         )
@@ -56,10 +80,13 @@ class RunDirectory:
             return None
         return _HEADER.sub("", self._text(), count=1)
 
-    def _create(self) -> None:
+    def _check_writable(self) -> None:
+        """Tries the directory, or the one in which it is to be made."""
+        there = self.path
+        while not os.path.lexists(there):
+            there = there.parent
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.path):
+            with tempfile.TemporaryFile(dir=there):
                 pass
         except OSError as error:
             raise ValueError(
@@ -68,8 +95,11 @@ class RunDirectory:
             ) from error
 
     def _check_owner(self) -> None:
+        if not self.path.exists():
+            return
         if not self.params_path.exists():
-            if set(self.path.iterdir()) - {scratch_path(self.params_path)}:
+            ours = {scratch_path(self.params_path), self.path / LOCK_NAME}
+            if set(self.path.iterdir()) - ours:
                 raise ValueError(
                     "logdir must be empty, new or the directory of an earlier run; "
                     f"got {self.path}, which holds files but no params.txt. Choose "

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 import tqdm
 
-from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.device_names import short_name
+from lingvo_pipe.training.background_saver import BackgroundSaver
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
+from lingvo_pipe.training.finite import NotFinite
 from lingvo_pipe.training.init_from_checkpoint import init_from_checkpoint
-from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
+from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.progress import Progress
 from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.run_evaluations import RunEvaluations
 from lingvo_pipe.training.run_vocabulary import check_vocabulary, keep_vocabulary
 from lingvo_pipe.training.step_profiler import StepProfiler, check_profile_step
+from lingvo_pipe.training.stop_requests import StopRequests
 from lingvo_pipe.training.train_step import TrainStep
 
 
@@ -33,7 +36,7 @@ def train(
     log: Callable[[str], None] = tqdm.tqdm.write,
     profile_step: int | None = None,
 ) -> dict[str, float]:
-    """Trains a task to its `max_steps` and evaluates it.
+    """Trains a task to its `max_steps`, or until asked to stop, and evaluates it.
 
     Goes on from the newest checkpoint in `directory` that can be read. Each step is a
     function of the state in the checkpoint and of the step's number, so that a run that
@@ -51,113 +54,162 @@ def train(
         profile_step: the step to profile, if any; see `StepProfiler`.
 
     Returns:
-        The last evaluation's metrics.
+        The last evaluation's metrics; none if the run was asked to stop before it.
 
     Raises:
         ValueError: if the params can't be used, the batches don't fit the model or end
-            too soon, or the checkpoint lies beyond max_steps or is that of another
-            vocabulary.
+            too soon, the checkpoint lies beyond max_steps or is that of another
+            vocabulary, or another process trains in the directory.
         FloatingPointError: if the loss, a gradient or a variable to be saved is not
             finite; the last checkpoint stays.
     """
-    p = task.params.train
     _check_numbers(task)
     if profile_step is not None:
-        check_profile_step(profile_step, p.max_steps)
-    step = TrainStep(task)
-    checkpointer = Checkpointer(
-        directory.checkpoints_path, step.State(), p.keep_checkpoints, log
-    )
-    restored = checkpointer.restore()
-    start = restored or 0
-    if start > p.max_steps:
-        raise ValueError(
-            f"max_steps must not lie before the newest checkpoint, of step {start} in "
-            f"{directory.path}; got {p.max_steps}. Raise --max_steps or use another "
-            "--logdir."
-        )
-    is_told = bool(p.init_from_checkpoint_rules or p.init_from_checkpoint_override)
-    if restored is not None:
-        check_vocabulary(directory.path, train_input)
-    takes_first_values = restored is None and is_told
-    if takes_first_values:
-        init_from_checkpoint(p, task.VariablePaths(), log)
-        step.StartAveraging()
-    evaluation = Evaluation(task, step.EvalValues)
-    batches = train_input.TrainBatches(start)
-    step.Trace(batches.element_spec)
-    evaluation.Trace(test_input.EvalBatches().element_spec)
-    directory.write_params(params_text)
-    keep_vocabulary(directory.path, train_input)
-    log(_describe(task))
-    if takes_first_values:
-        # Killed from here on, the run needs the other run's checkpoint no more.
-        checkpointer.save(0)
-    if restored is not None:
-        finished = (
-            ", the last: raise --max_steps to go on" if start == p.max_steps else ""
-        )
-        log(f"Resumed from step {start}{finished}.")
-    with MetricsLog(directory.path, resume_step=start) as metrics_log:
+        check_profile_step(profile_step, task.params.train.max_steps)
+    try:
+        if directory.read_params() is not None:
+            directory.lock()  # Before reading what another trainer may be writing.
+        run = _Run(task, train_input, test_input, directory, log)
+        directory.lock()
+        run.begin(params_text)
+        return run.go_on(test_input, profile_step)
+    finally:
+        directory.unlock()
 
-        def evaluate(at_step: int) -> dict[str, float]:
-            draws = task.params.eval.pictures
-            pictures = task.MakePictures(test_input) if draws else None
-            metrics = evaluation(test_input.EvalBatches(), pictures)
-            # A run that had ended before says the same again.
-            if _last_line(directory) != {"step": at_step, "split": "test", **metrics}:
-                metrics_log.write(at_step, "test", metrics)
-                if pictures is not None:
-                    metrics_log.write_pictures(at_step, "test", pictures.Draw())
-            log(f"step {at_step}: test {_text(metrics)}")
+
+class _Run:
+    """One training run from the state that its directory holds.
+
+    Creating it restores the state and traces all functions; it writes nothing yet.
+    """
+
+    def __init__(
+        self,
+        task: BaseTask,
+        train_input: Any,
+        test_input: Any,
+        directory: RunDirectory,
+        log: Callable[[str], None],
+    ):
+        p = task.params.train
+        self._task, self._train_input = task, train_input
+        self._directory, self._log = directory, log
+        self._step = TrainStep(task)
+        state = self._step.State()
+        self._not_finite = NotFinite(state)
+        self._checkpointer = Checkpointer(
+            directory.checkpoints_path, state, p.keep_checkpoints, log
+        )
+        self._restored = self._checkpointer.restore()
+        self._start = self._restored or 0
+        self._max_steps = p.max_steps
+        self._check_restored()
+        is_told = bool(p.init_from_checkpoint_rules or p.init_from_checkpoint_override)
+        self._takes_first_values = self._restored is None and is_told
+        if self._takes_first_values:
+            init_from_checkpoint(p, task.VariablePaths(), log)
+            self._step.StartAveraging()
+        self._evaluation = Evaluation(task, self._step.EvalValues)
+        self._batches = train_input.TrainBatches(self._start)
+        self._step.Trace(self._batches.element_spec)
+        self._evaluation.Trace(test_input.EvalBatches().element_spec)
+
+    def begin(self, params_text: str) -> None:
+        """Writes what the directory must hold before the first step."""
+        self._directory.write_params(params_text)
+        keep_vocabulary(self._directory.path, self._train_input)
+        self._log(_describe(self._task))
+        if self._takes_first_values:
+            # Killed from here on, the run needs the other run's checkpoint no more.
+            self._checkpointer.save(0)
+        if self._restored is not None:
+            is_last = self._start == self._max_steps
+            finished = ", the last: raise --max_steps to go on" if is_last else ""
+            self._log(f"Resumed from step {self._start}{finished}.")
+
+    def go_on(self, test_input: Any, profile_step: int | None) -> dict[str, float]:
+        """Trains and evaluates; returns as `train`."""
+        with (
+            MetricsLog(self._directory.path, resume_step=self._start) as metrics_log,
+            BackgroundSaver(self._checkpointer) as saver,
+            StopRequests() as stops,
+        ):
+            evaluations = RunEvaluations(
+                self._task,
+                self._evaluation,
+                test_input,
+                self._directory,
+                metrics_log,
+                self._log,
+                is_stopping=lambda: stops.asked_by is not None,
+            )
+            profiler = None
+            if profile_step is not None:
+                profiler = StepProfiler(
+                    self._task.pipeline,
+                    profile_step,
+                    self._start,
+                    self._directory,
+                    metrics_log,
+                    self._log,
+                )
+            last = self._steps(metrics_log, saver, stops, evaluations, profiler)
+            if evaluations.best.is_over:
+                self._log(f"Stopped after step {last}: {evaluations.best.reason}")
+            metrics = {} if stops.asked_by else evaluations.evaluate(last)
+            if stops.asked_by:
+                self._log(
+                    f"Stopped by {stops.asked_by} after step {last}, which is saved. "
+                    "The same command goes on from there."
+                )
             return metrics
 
-        profiler = None
-        if profile_step is not None:
-            profiler = StepProfiler(
-                task.pipeline, profile_step, start, directory, metrics_log, log
+    def _steps(
+        self,
+        metrics_log: MetricsLog,
+        saver: BackgroundSaver,
+        stops: StopRequests,
+        evaluations: RunEvaluations,
+        profiler: StepProfiler | None,
+    ) -> int:
+        """Trains, saves and evaluates on the way; returns the last step's number."""
+        p, n, best = self._task.params.train, self._start, evaluations.best
+        if n < self._max_steps and evaluations.is_missing(n):
+            evaluations.evaluate(n)
+        batches = iter(self._batches)
+        examples = self._train_input.params.batch_size
+        with Progress(self._max_steps, examples, n) as progress:
+            while n < self._max_steps and not (stops.asked_by or best.is_over):
+                batch = next(batches, None)
+                if batch is None:
+                    saver.save(n, best.step)
+                    raise _ended(n, self._max_steps)
+                metrics = _means(_trained(self._step, batch))
+                n += 1
+                if profiler:
+                    profiler.after_step(n, self._step.Times)
+                is_last = n == self._max_steps
+                if is_last or n % p.report_interval_steps == 0:
+                    progress.report(n, metrics["loss"])
+                    metrics_log.write(n, "train", metrics)
+                if evaluations.is_due(n) and not is_last and not stops.asked_by:
+                    evaluations.evaluate(n)
+                # Last, so that whatever a checkpoint's step has reported is on file.
+                is_end = is_last or stops.asked_by or best.is_over or best.step == n
+                if is_end or n % p.save_interval_steps == 0:
+                    _check_finite_state(n, self._not_finite)
+                    saver.save(n, best.step)
+        return n
+
+    def _check_restored(self) -> None:
+        if self._start > self._max_steps:
+            raise ValueError(
+                "max_steps must not lie before the newest checkpoint, of step "
+                f"{self._start} in {self._directory.path}; got {self._max_steps}. "
+                "Raise --max_steps or use another --logdir."
             )
-        _run_steps(
-            task.params,
-            step,
-            zip(range(start + 1, p.max_steps + 1), batches, strict=False),
-            Progress(p.max_steps, train_input.params.batch_size, start),
-            metrics_log,
-            checkpointer,
-            evaluate,
-            profiler,
-        )
-        _check_all_trained(step, p.max_steps)
-        return evaluate(p.max_steps)
-
-
-def _run_steps(
-    task_params: Params,
-    step: TrainStep,
-    batches: Iterable[tuple[int, NestedMap]],
-    progress: Progress,
-    metrics_log: MetricsLog,
-    checkpointer: Checkpointer,
-    evaluate: Callable[[int], Any],
-    profiler: StepProfiler | None,
-) -> None:
-    """Trains on batches that come with the number of the step they make."""
-    p, eval_interval = task_params.train, task_params.eval.interval_steps
-    with progress:
-        for n, batch in batches:
-            metrics = _means(_trained(step, batch))
-            if profiler:
-                profiler.after_step(n, step.Times)
-            is_last = n == p.max_steps
-            if is_last or n % p.report_interval_steps == 0:
-                progress.report(n, metrics["loss"])
-                metrics_log.write(n, "train", metrics)
-            if eval_interval and n % eval_interval == 0 and not is_last:
-                evaluate(n)
-            # Last, so that whatever a checkpoint's step has reported is on file.
-            if is_last or n % p.save_interval_steps == 0:
-                _check_finite_state(n, step.State())
-                checkpointer.save(n)
+        if self._restored is not None:
+            check_vocabulary(self._directory.path, self._train_input)
 
 
 def _describe(task: BaseTask) -> str:
@@ -177,26 +229,15 @@ def _num_parameters(variables: Iterable[tf.Variable]) -> int:
     return sum(math.prod(variable.shape) for variable in variables)
 
 
-def _last_line(directory: RunDirectory) -> dict[str, Any]:
-    lines = read_metrics(directory.path)
-    return lines[-1] if lines else {}
-
-
 def _means(metrics: NestedMap) -> dict[str, float]:
     return {name: float(mean) for name, (mean, _) in metrics.items()}
 
 
-def _text(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-
-
-def _check_all_trained(step: TrainStep, max_steps: int) -> None:
-    trained = int(step.global_step)
-    if trained < max_steps:
-        raise ValueError(
-            f"TrainBatches must give a batch for each of {max_steps} steps; it ended "
-            f"after step {trained}. Repeat the data, or lower --max_steps."
-        )
+def _ended(step: int, max_steps: int) -> ValueError:
+    return ValueError(
+        f"TrainBatches must give a batch for each of {max_steps} steps; it ended after "
+        f"step {step}, which is saved. Repeat the data, or lower --max_steps."
+    )
 
 
 _NOT_FINITE = (
@@ -213,13 +254,9 @@ def _trained(step: TrainStep, batch: NestedMap) -> NestedMap:
         raise FloatingPointError(f"{error} {_NOT_FINITE}") from error
 
 
-def _check_finite_state(step: int, state: Mapping[str, tf.Variable]) -> None:
+def _check_finite_state(step: int, not_finite: NotFinite) -> None:
     """Keeps checkpoints that can't be gone on from out of the directory."""
-    wrong = [
-        name
-        for name, variable in state.items()
-        if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable))
-    ]
+    wrong = not_finite.names()
     if wrong:
         raise FloatingPointError(
             f"Variables must stay finite; after step {step} {len(wrong)} are not, the "

@@ -10,6 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import lingvo_pipe
+from lingvo_pipe.training.run_lock import LOCK_NAME
 
 DIGITS = "--model=image.digits.AmoebaNetDigits"
 
@@ -72,9 +73,12 @@ def saved_variables(logdir: Path, step: int) -> dict[str, bytes]:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """All files below a folder with their bytes, and directories; not the data sets."""
+    """All files below a folder with their bytes, and directories.
+
+    Data sets are left out, and who holds or held the lock of a run.
+    """
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
-        if "data_sets" not in path.parts
+        if "data_sets" not in path.parts and path.name != LOCK_NAME
     }

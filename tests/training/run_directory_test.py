@@ -18,6 +18,17 @@ def test_params_survive(tmp_path):
     assert [path.name for path in again.path.iterdir()] == ["params.txt"]
 
 
+@pytest.mark.parametrize("logdir", ["new", "new/below", "."])
+def test_it_is_made_with_its_params(tmp_path, monkeypatch, logdir):
+    """So a run that can't begin leaves nothing; relative paths are those from here."""
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory(logdir, "image.digits.X")
+    assert run.read_params() is None
+    assert not list(tmp_path.iterdir())
+    run.write_params(PARAMS)
+    assert RunDirectory(tmp_path / logdir, "image.digits.X").read_params() == PARAMS
+
+
 def test_a_run_killed_before_its_params_were_complete_can_start_again(tmp_path):
     (tmp_path / ".params.txt.incomplete").write_text("# mod")
     run = RunDirectory(tmp_path, "image.digits.X")
@@ -30,7 +41,7 @@ def a_file(tmp_path):
     (tmp_path / "run").write_text("")
 
 
-def below_a_file(tmp_path):
+def a_dangling_link(tmp_path):
     (tmp_path / "run").symlink_to(tmp_path / "file" / "below")
     (tmp_path / "file").write_text("")
 
@@ -52,8 +63,8 @@ def another_programs(tmp_path):
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (a_file, r"can be written; got .*run \(File exists\). Choose another --logdir"),
-        (below_a_file, "can be written; got .*run .* Choose another --logdir"),
+        (a_file, r"can be written; got .*run \(Not a directory\). Choose another"),
+        (a_dangling_link, "can be written; got .*run .* Choose another --logdir"),
         (somebody_elses, "holds files but no params.txt. Choose another --logdir"),
         (another_models, "must hold runs of image.digits.X; .*--model=image.digits.Y"),
         (another_programs, "must begin with a line '# model: NAME'; got .*params.txt"),
@@ -68,8 +79,8 @@ def test_other_paths_are_refused_untouched(tmp_path, prepare, message):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_unwritable_directory_is_refused():
-    with pytest.raises(
-        ValueError, match="directory that can be written; got /proc/run"
-    ):
-        RunDirectory("/proc/run", "image.digits.X")
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for logdir in ("/proc/run", "/proc/runs/run", str(tmp_path / "file" / "run")):
+        with pytest.raises(ValueError, match=f"that can be written; got {logdir} "):
+            RunDirectory(logdir, "image.digits.X")

@@ -1,0 +1,118 @@
+"""Saving beside training keeps the state of the step that was asked for."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.background_saver import BackgroundSaver
+from lingvo_pipe.training.checkpoints import Checkpointer
+
+
+@pytest.fixture
+def variables() -> dict[str, tf.Variable]:
+    return {"a/w": tf.Variable(tf.ones([50, 20])), "a/b": tf.Variable([1.0, 1.0])}
+
+
+class Gate:
+    """Holds a checkpointer's writing up until it is opened."""
+
+    def __init__(self, checkpointer: Checkpointer, monkeypatch: pytest.MonkeyPatch):
+        self.opened = threading.Event()
+        write = checkpointer._write
+
+        def held_up(*args: object) -> None:
+            assert self.opened.wait(60)
+            write(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(checkpointer, "_write", held_up)
+
+
+def test_updates_meanwhile_are_not_saved(
+    tmp_path: Path,
+    variables: dict[str, tf.Variable],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpointer = Checkpointer(tmp_path, variables)
+    gate = Gate(checkpointer, monkeypatch)
+    with BackgroundSaver(checkpointer) as saver:
+        saver.save(3)
+        for variable in variables.values():  # As optimizers do.
+            variable.assign_sub(tf.ones(variable.shape))
+            variable.assign(variable * 2.0 + 7.0)
+            tf.raw_ops.ResourceApplyGradientDescent(
+                var=variable.handle, alpha=1.0, delta=tf.ones(variable.shape)
+            )
+        variables["a/w"].scatter_nd_update([[0, 0]], [100.0])
+        assert checkpointer.saved_steps() == []
+        gate.opened.set()
+    assert Checkpointer(tmp_path, variables).restore() == 3
+    for variable in variables.values():
+        assert (variable.numpy() == 1.0).all()
+
+
+def test_states_are_saved_one_after_the_other(
+    tmp_path: Path, variables: dict[str, tf.Variable]
+) -> None:
+    checkpointer = Checkpointer(tmp_path, variables)
+    with BackgroundSaver(checkpointer) as saver:
+        for step in range(1, 4):
+            variables["a/b"].assign([step, step])
+            saver.save(step)
+    assert checkpointer.saved_steps() == [1, 2, 3]
+    assert Checkpointer(tmp_path, variables).restore() == 3
+    assert variables["a/b"].numpy().tolist() == [3.0, 3.0]
+
+
+def test_what_goes_wrong_is_told_by_the_next(
+    tmp_path: Path, variables: dict[str, tf.Variable]
+) -> None:
+    saver = BackgroundSaver(Checkpointer(tmp_path, variables))
+    saver.save(5)
+    saver.save(4)
+    with pytest.raises(ValueError, match="got 4. Restore first"):
+        saver.save(6)
+    saver.close()
+
+
+def test_what_goes_wrong_is_told_at_the_end(
+    tmp_path: Path, variables: dict[str, tf.Variable]
+) -> None:
+    (tmp_path / "run").mkdir()
+    saver = BackgroundSaver(Checkpointer(tmp_path / "run", variables))
+    saver.save(5)
+    saver.save(4)
+    with pytest.raises(ValueError, match="got 4. Restore first"):
+        saver.close()
+
+
+def test_a_failure_of_training_comes_first_and_loses_nothing(
+    tmp_path: Path,
+    variables: dict[str, tf.Variable],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpointer = Checkpointer(tmp_path, variables)
+    gate = Gate(checkpointer, monkeypatch)
+
+    def fail_while_saving() -> None:
+        with BackgroundSaver(checkpointer) as saver:
+            saver.save(1)
+            threading.Timer(0.2, gate.opened.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail_while_saving()
+    assert checkpointer.saved_steps() == [1]
+
+
+def test_the_pinned_checkpoint_stays(
+    tmp_path: Path, variables: dict[str, tf.Variable]
+) -> None:
+    checkpointer = Checkpointer(tmp_path, variables, keep=2)
+    with BackgroundSaver(checkpointer) as saver:
+        for step in range(1, 9):
+            saver.save(step, pinned=2 if step < 4 else 4)
+    assert checkpointer.saved_steps() == [4, 7, 8]

@@ -1,0 +1,125 @@
+"""The best evaluation is the first of the best values, and waiting for more ends."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.best_evaluation import (
+    BestEvaluation,
+    define_best_params,
+    read_best_step,
+)
+
+
+def params(**values: Any) -> Params:
+    p = Params()
+    p.Define("interval_steps", 10, "")
+    define_best_params(p)
+    return p.Set(**values)
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_it_is_the_first_of_the_best_values(sign: str) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        values = random.integers(4, size=8) / 2
+        best = BestEvaluation(params(best_metric=f"{sign}score"))
+        found = [best.add(n, {"score": value}) for n, value in enumerate(values)]
+        signed = -values if sign else values
+        assert best.step == int(np.argmax(signed))
+        improved = [signed[n] > max([*signed[:n], -math.inf]) for n in range(8)]
+        assert found == improved
+
+
+def test_waiting_ends_after_as_many_as_were_asked_for() -> None:
+    best = BestEvaluation(params(best_metric="-loss", patience=2))
+    over = []
+    for step, loss in enumerate([3.0, 4.0, 2.0, 2.0, 5.0]):
+        best.add(step, {"loss": loss})
+        over.append(best.is_over)
+    assert over == [False, False, False, False, True]
+    assert best.reason == (
+        "2 evaluations in a row were no better, by -loss, than that of step 2."
+    )
+
+
+def test_a_step_that_is_evaluated_again_is_no_worse() -> None:
+    best = BestEvaluation(params(best_metric="-loss", patience=1))
+    assert best.add(10, {"loss": 1.0})
+    assert not best.add(10, {"loss": 1.0})
+    assert not best.is_over
+
+
+def test_what_is_no_number_is_never_the_best() -> None:
+    best = BestEvaluation(params(best_metric="-loss"))
+    assert not best.add(1, {"loss": math.nan})
+    assert not best.add(2, {})
+    assert best.add(3, {"loss": 7.0})
+    assert best.step == 3
+
+
+def test_what_was_logged_counts() -> None:
+    best = BestEvaluation(params(best_metric="accuracy", patience=2))
+    best.add_all(
+        [
+            {"step": 5, "split": "test", "accuracy": 0.5},
+            {"step": 6, "split": "train", "accuracy": 0.9},
+            {"step": 10, "split": "test", "accuracy": 0.4},
+        ]
+    )
+    assert best.step == 5
+    assert not best.is_over
+    best.add(15, {"accuracy": 0.5})
+    assert best.is_over
+
+
+@pytest.mark.parametrize("metric", ["-loss", "loss"])
+def test_it_is_written(tmp_path: Path, metric: str) -> None:
+    assert read_best_step(tmp_path / "best.json") is None
+    best = BestEvaluation(params(best_metric=metric))
+    best.add(20, {"loss": 0.25})
+    best.write(tmp_path / "best.json")
+    assert read_best_step(tmp_path / "best.json") == 20
+    assert (tmp_path / "best.json").read_text() == '{"step": 20, "loss": 0.25}\n'
+
+
+def test_without_a_metric_nothing_is_the_best() -> None:
+    best = BestEvaluation(params())
+    assert not best.add(1, {"loss": 1.0})
+    assert best.step is None
+    assert not best.is_over
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"best_metric": 3}, "must be a metric's name.* got 3"),
+        ({"best_metric": "-"}, "must be a metric's name.* got '-'"),
+        ({"patience": 2}, "patience, which is 2, needs a metric"),
+        ({"best_metric": "loss", "patience": 0}, "at least 1; got 0"),
+        ({"best_metric": "loss", "patience": True}, "at least 1; got True"),
+        (
+            {"best_metric": "loss", "patience": 2, "interval_steps": None},
+            "needs evaluations while training. Set task.eval.interval_steps",
+        ),
+    ],
+)
+def test_what_can_not_be_used_is_told(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BestEvaluation(params(**values))
+
+
+def test_a_metric_that_is_not_there_is_told_with_near_names() -> None:
+    best = BestEvaluation(params(best_metric="-acuracy"))
+    with pytest.raises(
+        ValueError, match="no 'acuracy'. Did you mean 'accuracy'.* loss"
+    ):
+        best.check_metrics(["loss", "accuracy"])
+    best = BestEvaluation(params(best_metric="-loss"))
+    best.check_metrics(["loss", "accuracy"])

@@ -1,0 +1,135 @@
+"""Runs that are stopped, by a signal or for want of improvement, and go on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.best_evaluation import read_best_step
+from lingvo_pipe.training.checkpoints import Checkpointer
+from lingvo_pipe.training.evaluation import Evaluation
+from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.training_loop import train
+from tests.training.toy_run import Input, batch, make_task, run
+
+STEPS = 6
+
+
+def steps_with_checkpoints(logdir: Path) -> list[int]:
+    return Checkpointer(logdir / "checkpoints", {}).saved_steps()
+
+
+def variables(logdir: Path) -> dict[str, bytes]:
+    reader = tf.train.load_checkpoint(str(logdir / "checkpoints" / f"ckpt-{STEPS:08d}"))
+    names = (n for n in reader.get_variable_to_shape_map() if n.startswith("variables"))
+    return {name: reader.get_tensor(name).tobytes() for name in names}
+
+
+def data() -> Input:
+    return Input(*map(batch, range(STEPS)))
+
+
+def task(eval_params: dict[str, Any] | None = None, **train_params: Any) -> Any:
+    p = make_task(max_steps=STEPS, **train_params).params.Copy()
+    p.eval.Set(interval_steps=2, **(eval_params or {}))
+    return p.Instantiate()
+
+
+def signal_after(
+    monkeypatch: pytest.MonkeyPatch, place: type, number: int
+) -> Callable[[], None]:
+    """Sends SIGTERM in the call with this number, from 1; returns what undoes it."""
+    calls = iter(range(1, 1000))
+    original = place.__call__  # type: ignore[operator]
+
+    def sending(self: Any, *args: Any) -> Any:
+        if next(calls) == number:
+            signal.raise_signal(signal.SIGTERM)
+        return original(self, *args)
+
+    monkeypatch.setattr(place, "__call__", sending)
+    return monkeypatch.undo
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "stopped_at"),
+    [(TrainStep, 1, 1), (TrainStep, 4, 4), (Evaluation, 1, 2), (Evaluation, 3, 6)],
+)
+def test_a_stopped_run_is_saved_and_ends_as_one_that_was_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: type,
+    number: int,
+    stopped_at: int,
+) -> None:
+    run(task(save_interval_steps=5), data(), tmp_path / "whole")
+    undo = signal_after(monkeypatch, place, number)
+    said: list[str] = []
+    assert run(task(save_interval_steps=5), data(), tmp_path / "run", said.append) == {}
+    undo()
+    assert said[-1] == (
+        f"Stopped by SIGTERM after step {stopped_at}, which is saved. The same command "
+        "goes on from there."
+    )
+    assert steps_with_checkpoints(tmp_path / "run")[-1] == stopped_at
+    run(task(save_interval_steps=5), data(), tmp_path / "run")
+    assert variables(tmp_path / "run") == variables(tmp_path / "whole")
+    files = [tmp_path / name / "metrics.jsonl" for name in ("run", "whole")]
+    assert files[0].read_text() == files[1].read_text()
+
+
+def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
+    wanted = {"best_metric": "-loss"}
+    # A learning rate with which the loss grows.
+    growing = {"learning_rate": 3.0, "keep_checkpoints": 1, "save_interval_steps": 3}
+    run(task(wanted, **growing), data(), tmp_path)
+    tests = {
+        r["step"]: r["loss"] for r in read_metrics(tmp_path) if r["split"] == "test"
+    }
+    best = min(tests, key=tests.__getitem__)
+    assert best < STEPS
+    assert read_best_step(tmp_path / "best.json") == best
+    assert steps_with_checkpoints(tmp_path) == [best, STEPS]
+
+
+def test_training_stops_when_nothing_gets_better(tmp_path: Path) -> None:
+    wanted = {"best_metric": "-loss", "patience": 1}
+    growing = {"learning_rate": 3.0, "save_interval_steps": 5}
+    said: list[str] = []
+    metrics = run(task(wanted, **growing), data(), tmp_path, said.append)
+    records = read_metrics(tmp_path)
+    tests = [r for r in records if r["split"] == "test"]
+    assert tests[-1]["step"] < STEPS
+    assert tests[-1]["loss"] >= tests[-2]["loss"]
+    assert {**tests[-1], **metrics} == tests[-1]
+    assert any("1 evaluations in a row were no better" in line for line in said)
+    # The same command again has nothing to do, and says so.
+    again = run(task(wanted, **growing), data(), tmp_path, said.append)
+    assert again == metrics
+    assert read_metrics(tmp_path) == records
+
+
+def test_a_metric_that_is_not_there_is_told_before_the_first_step(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ValueError, match=r"no 'f1'.* There are accuracy, loss"):
+        run(task({"best_metric": "f1"}), data(), tmp_path)
+    assert steps_with_checkpoints(tmp_path) == []
+
+
+def test_a_second_trainer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    run(task(), data(), tmp_path)
+    before = (tmp_path / "params.txt").read_text()
+    first = RunDirectory(tmp_path, "toy.Toy")
+    first.lock()
+    with pytest.raises(ValueError, match="one trainer at a time"):
+        train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other\n")
+    assert (tmp_path / "params.txt").read_text() == before
+    first.unlock()
