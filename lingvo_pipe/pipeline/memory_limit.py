@@ -49,6 +49,7 @@ class MemoryLimit:
         self._needs = StageNeeds(self._memory, schedule)
         homes = schedule.device_of_stage()
         self._shared = [list(homes.values()).count(homes[s]) for s in sorted(homes)]
+        self._is_on_first = [homes[s] == homes[0] for s in sorted(homes)]
 
     def farthest(self) -> Farthest:
         """How far each stage may reach.
@@ -89,7 +90,7 @@ class MemoryLimit:
     def _device_bytes(self, stage: int, start: int, end: int) -> int:
         """What a device would need if all its stages were like this one."""
         alone = self._needs(stage, start, self._stop(end))
-        before = 0 if stage else self._cells.before_bytes
+        before = self._cells.before_bytes if self._is_on_first[stage] else 0
         return alone * self._shared[stage] + before
 
     def _stop(self, end: int) -> int:
@@ -117,7 +118,8 @@ class MemoryLimit:
             f"memory_limit of {self._where}: no split into {num_stages} stages keeps "
             f"within {self._limit_text} bytes a device. The least that would do is "
             f"{least:,}, with splits={ends}: "
-            f"{self._stage_text(largest, *stages[largest][1])}. "
+            f"{self._stage_text(largest, *stages[largest][1])}"
+            f"{self._share_text(largest)}. "
             + (f"Too large by themselves: {alone}. " if alone else "")
             + _ADVICE
         )
@@ -136,6 +138,13 @@ class MemoryLimit:
         return f"stage {stage}, cells {start}{last}: " + ", ".join(
             f"{what} {number:,}" for what, number in parts.items()
         )
+
+    def _share_text(self, stage: int) -> str:
+        """What else counts, where several stages share the device of this one."""
+        num_shared = self._shared[stage]
+        if num_shared == 1:
+            return ""
+        return f"; all but layers before {num_shared} times, for as many stages there"
 
     @property
     def _limit_text(self) -> str:

@@ -149,9 +149,12 @@ class MicroBatches:
         ]
 
     def _example_rows(self) -> list[int]:
-        """For each example its first row."""
-        rows = self._row_examples()
-        return [rows.index(example) for example in range(self.batch_size)]
+        """For each example its row, among those of all micro-batches."""
+        return [
+            m * self.num_rows + row
+            for m, size in enumerate(self.num_examples)
+            for row in range(size)
+        ]
 
 
 def cut_batch(
@@ -171,10 +174,12 @@ def cut_batch(
         where: the layer's path, for errors.
 
     Raises:
-        ValueError: if B is unknown or not the same everywhere, there are fewer examples
-            than micro-batches, or `wanted_rows` is not b.
+        ValueError: if no tensor has a dimension `batch_dim`, B is not the same
+            everywhere, it or another size is unknown, there are fewer examples than
+            micro-batches, or `wanted_rows` is not b.
     """
     found = present(tensors)
+    _check_batch_dim(tensors, batch_dim, where)
     sizes = {
         x.shape[row_dim(x.shape.rank, batch_dim)] if x.shape.rank else None
         for x in found
@@ -186,6 +191,12 @@ def cut_batch(
             f"examples in dimension {batch_dim}; {where} was given "
             f"{specs_text(tensors) or 'none'}. Batch with drop_remainder=True, or set "
             "the static shape."
+        )
+    if not all(x.shape.is_fully_defined() for x in found):
+        raise ValueError(
+            "Inputs and targets of a pipeline must have static shapes, in all their "
+            f"dimensions; {where} was given {specs_text(tensors)}. Pad to a static "
+            "shape, or state it by tf.ensure_shape."
         )
     if batch_size < num_micro_batches:
         raise ValueError(
@@ -202,6 +213,17 @@ def cut_batch(
             "three."
         )
     return cut
+
+
+def _check_batch_dim(tensors: Any, batch_dim: int, where: str) -> None:
+    """Raises ValueError if all tensors have fewer dimensions than it says."""
+    ranks = [x.shape.rank for x in present(tensors)]
+    if ranks and all(rank and rank <= batch_dim for rank in ranks):
+        raise ValueError(
+            "batch_dim must be a dimension of some input or target; that of "
+            f"{where} is {batch_dim}, and it was given {specs_text(tensors)}. Set it "
+            "to the dimension of the examples, counted from 0."
+        )
 
 
 def _move(x: tf.Tensor, source: int, target: int) -> tf.Tensor:

@@ -61,5 +61,5 @@ def value_bytes(
 
 
 def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """What tensors of these specs take."""
+    """What tensors of these specs take; those whose size a run decides, nothing."""
     return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)

@@ -28,11 +28,12 @@ from lingvo_pipe.pipeline.pipelining_params import (
     define_pipelining_params,
     make_layout,
 )
-from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
+from lingvo_pipe.pipeline.pipelining_rules import check_not_nested, faults_of
 from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.runs import Runs
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.theta_check import check_theta
 from lingvo_pipe.pipeline.tied_gradients import sum_tied
 from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
@@ -105,7 +106,17 @@ class PipeliningLayer(BaseLayer):
         return self._runs.cache.functions
 
     def stage_of_cell(self, index: int) -> int:
-        """The stage that a cell belongs to."""
+        """The stage that a cell belongs to.
+
+        Raises:
+            ValueError: if there is no such cell.
+        """
+        num_cells = self._layout.ends[-1]
+        if not 0 <= index < num_cells:
+            raise ValueError(
+                f"{self.path} has {num_cells} cells; there is no cell {index}. Count "
+                "them from 0."
+            )
         return next(stage for stage, end in enumerate(self._layout.ends) if index < end)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
@@ -146,8 +157,9 @@ class PipeliningLayer(BaseLayer):
             targets: what the loss needs beside the outputs, `[B, ...]` each.
             loss_fn: run on the last device for each micro-batch:
                 `(outputs, targets) -> NestedMap(name=(mean, weight))`, pure and of
-                scalars. Pass the same function each time: for each, the pipeline is
-                built anew.
+                scalars. A mean over nothing, of weight 0, must be a number too: a
+                micro-batch may have no example that counts. Pass the same function
+                each time: for each, the pipeline is built anew.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
@@ -213,7 +225,8 @@ class PipeliningLayer(BaseLayer):
 
         Counted are weights, the totals of their gradients, what is kept of
         micro-batches at the worst moment, and what the layers before keep of the
-        mini-batch; not what an operation needs while it runs.
+        mini-batch; not what an operation needs while it runs, nor tensors within a
+        layer whose size only a run decides, such as what tf.boolean_mask makes.
 
         Args:
             inputs: as of `ComputeGradients`.
@@ -222,8 +235,9 @@ class PipeliningLayer(BaseLayer):
             schedule: likewise.
         """
         schedule = self._checked(schedule)
-        before = self._run_before(self.theta, inputs, trains=True)
-        _, arguments = self._arguments(self.vars, before.outputs, targets)
+        theta = self.vars  # In the dtypes in which a training step is given them.
+        before = self._run_before(theta, inputs, trains=True)
+        _, arguments = self._arguments(theta, before.outputs, targets)
         peaks = self._runs.peak_bytes(schedule, arguments, loss_fn, bool(self.before))
         peaks[schedule.device_of_stage()[0]] += before.num_bytes
         return peaks
@@ -265,14 +279,14 @@ class PipeliningLayer(BaseLayer):
         self, theta: NestedMap, inputs: Sequence[Any], trains: bool = False
     ) -> BeforeRun:
         """Runs the layers before the cells."""
-        self._check_theta(theta)
+        check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):
             raise ValueError(
                 "inputs must be a list of the first cell's positional inputs; "
                 f"{self.path} was given a {type(inputs).__name__}. Put it in a list."
             )
         args = as_tensors(tuple(inputs), self.path)
-        return self._before.run(theta.before, args, trains)
+        return self._before.run(theta["before"], args, trains)
 
     def _arguments(
         self, theta: NestedMap, inputs: Sequence[Any], targets: Any = None
@@ -288,7 +302,7 @@ class PipeliningLayer(BaseLayer):
         first = 0 if context.first_example is None else context.first_example
         num_examples = tf.constant(cut.num_examples) if cut.is_ragged else None
         return cut, NestedMap(
-            thetas=tf.nest.map_structure(tf.convert_to_tensor, theta.cells),
+            thetas=tf.nest.map_structure(tf.convert_to_tensor, theta["cells"]),
             step=None if context.step is None else tf.convert_to_tensor(context.step),
             first_examples=tf.cast(first, tf.int64) + cut.first_examples,
             num_examples=num_examples,
@@ -302,7 +316,13 @@ class PipeliningLayer(BaseLayer):
         """The schedule, or if it is None the layer's own."""
         if schedule is None:
             return self._layout.schedule
-        check(schedule)
+        if not isinstance(schedule, Schedule):
+            raise ValueError(
+                f"schedule must be a Schedule, or None for that of {self.path}; got "
+                f"{schedule!r}. For one by its name see make_schedule."
+            )
+        with faults_of("schedule", self.path):
+            check(schedule)
         own = self._layout.schedule
         if not schedule.has_backward:
             raise ValueError(
@@ -318,31 +338,6 @@ class PipeliningLayer(BaseLayer):
                 f"number of micro-batches; {self.path} has {own.num_micro_batches} "
                 f"micro-batches and devices {own.device_of_stage()} by stage, the "
                 f"schedule {schedule.num_micro_batches} and "
-                f"{schedule.device_of_stage()}."
+                f"{schedule.device_of_stage()}. Make it of the layer's sizes."
             )
         return schedule
-
-    def _check_theta(self, theta: NestedMap) -> None:
-        try:
-            tf.nest.assert_same_structure(theta, self.vars)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                "theta must have the structure of vars: "
-                f"{tf.nest.map_structure(_shape_and_dtype, self.vars)}; {self.path} "
-                f"was given {tf.nest.map_structure(_shape_and_dtype, theta)}."
-            ) from error
-        flat = tf.nest.flatten(self.vars), tf.nest.flatten(theta)
-        wrong = [
-            f"{variable.name} has {tuple(variable.shape)}, not {tuple(x.shape)}"
-            for variable, x in zip(*flat, strict=True)
-            if variable.shape != x.shape
-        ]
-        if wrong:
-            raise ValueError(
-                "theta must have the shapes of vars; of "
-                f"{self.path} {'; '.join(wrong)}."
-            )
-
-
-def _shape_and_dtype(x: Any) -> Any:
-    return None if x is None else (tuple(x.shape), x.dtype.name)

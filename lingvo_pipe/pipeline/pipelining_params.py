@@ -53,7 +53,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "keeps of micro-batches, as PeakBytes counts them; the loss counts as keeping "
         "what it is given. splits=auto keeps within, each of several stages on a "
         "device within its share; other splits are checked. Not counted are the "
-        "optimizer's slots, nor what an operation needs while it runs.",
+        "optimizer's slots, what an operation needs while it runs, and tensors within "
+        "a layer whose size only a run decides.",
     )
     p.Define(
         "input_shapes",

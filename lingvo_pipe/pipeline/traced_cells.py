@@ -194,11 +194,27 @@ def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
         if shape is None:
             return None
         if isinstance(shape, Mapping):
-            of_key = dtype if isinstance(dtype, Mapping) else {}
+            of_key = _dtypes_of(shape, dtype)
             return NestedMap({k: spec(v, of_key.get(k)) for k, v in shape.items()})
         return _with_rows(p, tf.TensorSpec(shape, dtype or default), lambda n: n * rows)
 
     return tuple(map(spec, map(as_shape, p.input_shapes), dtypes))
+
+
+def _dtypes_of(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
+    """The dtypes of a map of inputs, those that have one of their own.
+
+    Raises:
+        ValueError: if they are no map, or of inputs that are none.
+    """
+    is_known = isinstance(dtypes, Mapping) and set(dtypes) <= set(shapes)
+    if dtypes is not None and not is_known:
+        raise ValueError(
+            "The dtypes of a map of shapes must be None, or a map of which each key is "
+            f"one of {sorted(shapes)}; got {dtypes!r}. Write {{'words': 'int32'}}, for "
+            "instance."
+        )
+    return dtypes or {}
 
 
 def _micro_batch(p: InstantiableParams, specs: Any) -> Any:

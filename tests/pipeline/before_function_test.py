@@ -108,6 +108,21 @@ def test_memory_of_the_layers_before_is_on_the_first_device() -> None:
     assert peaks[1][1] == peaks[0][1]
 
 
+def test_memory_is_that_of_the_weights_that_are_trained() -> None:
+    """Once it was of those in fprop_dtype, for which the layers were traced anew."""
+    weights, kept = DIM * DIM + DIM, 2 * 8 * DIM
+    layer = pipeline(
+        [dense()], 1, 4, before_tpl=[dense()], dtype=tf.float32, fprop_dtype=tf.bfloat16
+    )
+    (x,), targets = make_batch(8)
+    batch = [tf.cast(x, tf.bfloat16)], targets
+    gradients(layer, batch)
+    with ForwardContext(step=tf.constant(3, tf.int64)):
+        layer.PeakBytes(*batch, loss_fn)
+    (function,) = layer._before._functions.built
+    assert function.num_bytes == 4 * 2 * weights + 2 * kept
+
+
 def _gradient_arrays(model: str, **params: Any) -> list[np.ndarray]:
     found = gradients(pipeline_of(model, **params), MODELS[model][2](8)).gradients
     return [g.numpy() for g in present(found)]

@@ -89,6 +89,16 @@ class CarryLayer(BaseLayer):
         return tf.matmul(x, theta.w), carried
 
 
+def _scale_gradient(x: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Its second input has a share in nothing but the gradient of the first."""
+
+    @tf.custom_gradient
+    def hand_on(x: tf.Tensor) -> Any:
+        return tf.identity(x), lambda gradient: gradient * factor
+
+    return hand_on(x)
+
+
 def _functions(*functions: Callable) -> list[InstantiableParams]:
     """A dense layer, the functions and another dense layer, a cell each."""
     middle = [FunctionLayer.Params().Set(function=f) for f in functions]
@@ -134,6 +144,9 @@ CELLS: dict[str, list[InstantiableParams]] = {
         ),
         FCLayer.Params().Set(input_dim=6, output_dim=3),
     ],
+    "an input of a gradient alone": _functions(
+        lambda x: (x, tf.stop_gradient(tf.sin(x))), _scale_gradient
+    ),
     "no gradient": _functions(tf.stop_gradient),
     "cells without weights": _functions(tf.tanh, tf.identity, tf.tanh),
     "control flow": [ControlFlowLayer.Params(), *_functions(tf.identity)],

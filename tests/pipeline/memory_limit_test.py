@@ -129,12 +129,40 @@ def test_several_stages_of_a_device_keep_within_together() -> None:
     way = {"schedule": "interleaved", "stages_per_device": 2, "num_devices": 2}
     with pytest.raises(ValueError, match="no split into 4 stages") as error:
         limited(1, **way)
-    found = re.search("least that would do is ([0-9,]+)", str(error.value))
-    assert found
-    least = int(found[1].replace(",", ""))
+    least = least_that_would_do(str(error.value))
+    assert sum_of_parts(str(error.value)) * 2 == least
     for limit in (least, least + 1000):
         assert max(peak_bytes(limited(limit, **way))) <= limit
     assert limited(10**9, **way).ends == limited(None, **way).ends
+
+
+def test_all_stages_of_the_first_device_leave_room_for_the_layers_before() -> None:
+    """Once the first stage alone did, and its device exceeded the limit."""
+    before = [FCLayer.Params().Set(input_dim=100, output_dim=WIDTHS[0])]
+    way = {"schedule": "interleaved", "stages_per_device": 2, "num_devices": 2}
+    way.update(before_tpl=before, input_shapes=[(ROWS, 100)])
+    with pytest.raises(ValueError, match="no split into 4 stages") as error:
+        limited(1, **way)
+    least = least_that_would_do(str(error.value))
+    for limit in range(least, least + 3000, 500):
+        layer = limited(limit, **way)
+        inputs = [tf.ones([ROWS * M, 100])]
+        assert max(layer.PeakBytes(inputs, NestedMap(), squares)) <= limit
+
+
+def sum_of_parts(error: str) -> int:
+    """Of what makes up the need of the stage that an error names."""
+    parts = "weights", "totals of their gradients", "kept of micro-batches"
+    found = re.search(", ".join(f"{part} ([0-9,]+)" for part in parts), error)
+    assert found
+    return sum(int(part.replace(",", "")) for part in found.groups())
+
+
+def least_that_would_do(error: str) -> int:
+    """The limit that an error names, which says that no split keeps within one."""
+    found = re.search("least that would do is ([0-9,]+)", error)
+    assert found
+    return int(found[1].replace(",", ""))
 
 
 def test_cells_that_are_too_large_by_themselves_are_named() -> None:

@@ -72,6 +72,7 @@ def test_rows_are_the_mini_batch_over_m() -> None:
             r"b\[0\] float32",
         ),
         ([tf.TensorSpec([])], None, "same, known number of examples"),
+        ([tf.TensorSpec([4, None])], None, r"static shapes.* \(4, None\)"),
         ([tf.TensorSpec([1, 1])], None, "given 1 examples for 2 micro-batches"),
         ([tf.TensorSpec([0, 1])], None, "given 0 examples for 2 micro-batches"),
         ([tf.TensorSpec([4])], 3, "pipe has 3 and 2, and was given 4 examples"),
@@ -82,3 +83,11 @@ def test_what_can_not_be_cut_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         cut_batch(batch, 2, wanted, 0, "pipe")
+
+
+def test_the_examples_are_in_a_dimension_that_is_there() -> None:
+    """Once the last stood in for it, whatever that was."""
+    inputs = [tf.TensorSpec([8, 3]), None, {"label": tf.TensorSpec([8])}]
+    words = r"of pipe is 2, and it was given float32 \(8, 3\), label float32 \(8,\)"
+    with pytest.raises(ValueError, match=words):
+        cut_batch(inputs, 2, None, 2, "pipe")

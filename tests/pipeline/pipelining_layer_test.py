@@ -37,6 +37,9 @@ def test_weights_lie_on_the_device_of_their_stage() -> None:
         for variable in cell.VariablePaths().values():
             assert variable.device == layer.devices[stage]
     assert len(set(layer.devices)) == layer.num_stages == 3
+    for i in (-1, 6):
+        with pytest.raises(ValueError, match=f"pipe has 6 cells; there is no cell {i}"):
+            layer.stage_of_cell(i)
 
 
 def test_what_is_not_trained_has_no_gradient() -> None:
@@ -175,7 +178,7 @@ def test_a_gradient_through_metrics_is_refused() -> None:
         ({"splits": 2, "devices": "cpu:0,cpu:1"}, "devices must be None, or a list"),
         ({"splits": 7}, "between 1 and the number of layers, 6; got 7"),
         ({"splits": [2, 2, 6]}, r"in \[2, 2, 6\] stage 1 is empty"),
-        ({"splits": 3, "devices": ["/device:CPU:0"]}, "3 stages and 1 devices"),
+        ({"splits": 3, "devices": ["/device:CPU:0"]}, "need 3, and 1 are named"),
     ],
 )
 def test_impossible_params_are_refused(params: dict[str, Any], words: str) -> None:
@@ -203,8 +206,11 @@ def test_a_schedule_for_other_stages_is_refused() -> None:
     with pytest.raises(ValueError, match="the layer's stages on their devices"):
         gradients(layer, batch, schedule=gpipe(2, 4))
     cut_off = Schedule(3, 4, tuple(column[:-1] for column in gpipe(3, 4).columns))
-    with pytest.raises(ValueError, match="This schedule can't be run"):
+    with pytest.raises(ValueError, match="schedule of pipe: .* can't be run"):
         gradients(layer, batch, schedule=cut_off)
+    name: Any = "1f1b"
+    with pytest.raises(ValueError, match="that of pipe; got '1f1b'"):
+        gradients(layer, batch, schedule=name)
 
 
 def test_gradients_may_be_taken_in_evaluation() -> None:

@@ -135,6 +135,13 @@ WRONG: dict[str, list[Wrong]] = {
         *_each_auto(3, "int32", {}, [3], ["int33"], [["int32"]], [True]),
         _auto(["int32"], "of input_shapes"),
         _auto(["int32"] * 2, "of input_shapes", input_shapes=[(2, DIM)]),
+        *(
+            _auto([dtypes], words, input_shapes=[{"x": (2, DIM)}], memory_limit=1e9)
+            for dtypes, words in (
+                ("int32", r"one of \['x'\]; got 'int32'"),
+                ({"y": "int32"}, r"one of \['x'\]; got {'y': 'int32'}"),
+            )
+        ),
     ],
     "memory_limit": [
         *_each(0, -1, True, NAN, INF, "1", [1]),
@@ -181,7 +188,7 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong(["cpu:0", "cpu:0"], "stand twice", {"splits": 2}),
         Wrong(["cpus:0"], "Did you mean cpu:0"),
         Wrong(["cpu:99"], "are not"),
-        Wrong(DEVICES, "1 stages and 2 devices"),
+        Wrong(DEVICES, "need 1, and 2 are named"),
     ],
 }
 

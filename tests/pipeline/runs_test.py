@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe import tree
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
@@ -101,15 +102,16 @@ def test_no_weight_or_gradient_leaves_its_device(train: bool) -> None:
     assert passed - {""} == wanted
 
 
-def test_arrays_numbers_and_variables_do_for_tensors() -> None:
+def test_arrays_numbers_variables_and_plain_dicts_do_for_tensors() -> None:
     layer, ([x, _], targets) = _layer(), state_batch(8)
     want = gradients(layer, ([x], targets), step=3)
     arrays = targets.Transform(lambda t: t.numpy())
-    with ForwardContext(step=3):
-        got = layer.ComputeGradients(layer.vars, (x.numpy(),), arrays, loss_fn)
-    del got.times
-    for a, b in zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True):
-        np.testing.assert_array_equal(a, b)
+    for theta in (layer.vars, tree.convert_dicts(layer.vars, dict)):
+        with ForwardContext(step=3):
+            got = layer.ComputeGradients(theta, (x.numpy(),), arrays, loss_fn)
+        del got.times
+        for a, b in zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,8 @@ def test_theta_of_other_shapes_is_refused() -> None:
     layer, batch = _pipeline(), _batch()
     theta = layer.theta
     theta.cells[1].b = tf.zeros([1])
-    with pytest.raises(ValueError, match=r"pipe/cells_1/b.* has \(6,\), not \(1,\)"):
+    words = r"to pipe cells\[1\]\.b has \(1,\), not \(6,\)"
+    with pytest.raises(ValueError, match=words):
         layer.ComputeGradients(theta, *batch, loss_fn)
 
 

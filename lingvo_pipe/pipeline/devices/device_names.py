@@ -88,7 +88,9 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
     names = [name for name in found if name is not None]
     twice = sorted({name.short for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"Each device takes one stage; {twice} stand twice. {_HELP}")
+        raise ValueError(
+            f"Each device may stand only once; {twice} stand twice. {_HELP}"
+        )
     return names
 
 

@@ -69,13 +69,13 @@ def initialize_devices(
     return [name.full for name in names]
 
 
-def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
+def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     """Full names of the devices that stages run on.
 
     Args:
-        names: one for each stage, as in `cpu:0` or full; None: the first of this
-            process's GPUs, or of its CPU devices if it has no GPU.
-        num_stages: K.
+        names: of the devices, as in `cpu:0` or full; None: the first of this process's
+            GPUs, or of its CPU devices if it has no GPU.
+        num_devices: K, how many the stages need.
 
     Raises:
         ValueError: if there are not K of them, or some are not present.
@@ -83,19 +83,20 @@ def stage_devices(names: Sequence[str] | None, num_stages: int) -> list[str]:
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         local = [name for name in _present(kind) if name.worker is None]
-        if len(local) < num_stages:
+        if len(local) < num_devices:
             raise ValueError(
-                f"Each stage needs a device of its own; there are {num_stages} stages "
-                f"and {len(local)} {kind} devices. Call initialize_devices"
-                f"({num_stages}) first, or use fewer stages."
+                "Each stage needs a device, or each stages_per_device of them; they "
+                f"need {num_devices}, and there are {len(local)} {kind} devices. Call "
+                f"initialize_devices({num_devices}) first, or use fewer stages."
             )
-        return [name.full for name in local[:num_stages]]
+        return [name.full for name in local[:num_devices]]
     if not isinstance(names, (list, tuple)):
         raise ValueError(f"devices must be a list of names; got {names!r}.")
-    if len(names) != num_stages:
+    if len(names) != num_devices:
         raise ValueError(
-            f"Each stage needs a device of its own; there are {num_stages} stages and "
-            f"{len(names)} devices: {list(names)}. Change splits or devices."
+            "Each stage needs a device, or each stages_per_device of them; they need "
+            f"{num_devices}, and {len(names)} are named: {list(names)}. Change splits, "
+            "stages_per_device or devices."
         )
     full = [name.full for name in device_names(names)]
     _check_present(full)

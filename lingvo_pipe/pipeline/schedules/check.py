@@ -30,7 +30,7 @@ def check(schedule: Schedule) -> None:
 
 
 def _misplaced(schedule: Schedule) -> list[str]:
-    homes: dict[int, int] = {}
+    homes = _homes(schedule)
     faults = []
     for device, op in schedule.ops():
         if not 0 <= op.stage < schedule.num_stages:
@@ -39,12 +39,21 @@ def _misplaced(schedule: Schedule) -> list[str]:
         elif not 0 <= op.micro_batch < schedule.num_micro_batches:
             limit = f"micro-batches are 0..{schedule.num_micro_batches - 1}"
             faults.append(f"device {device} has the {op}, but {limit}")
-        elif homes.setdefault(op.stage, device) != device:
+        elif homes[op.stage] != device:
             faults.append(
                 f"device {device} has the {op}, but stage {op.stage} belongs to "
                 f"device {homes[op.stage]}"
             )
     return faults
+
+
+def _homes(schedule: Schedule) -> dict[int, int]:
+    """The device of each stage: the first of those that have most of its operations."""
+    counts = Counter((op.stage, device) for device, op in schedule.ops())
+    homes: dict[int, int] = {}
+    for (stage, device), _ in counts.most_common():
+        homes.setdefault(stage, device)
+    return homes
 
 
 def _miscounted(schedule: Schedule) -> list[str]:

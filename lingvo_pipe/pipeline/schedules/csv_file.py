@@ -90,7 +90,7 @@ def _read_line(line: str, where: str, faults: list[str]) -> tuple[Op, ...]:
 
 
 def _explain(text: str) -> str:
-    kinds = ", ".join(f"{kind.value} ({kind.name.lower()})" for kind in Kind)
+    kinds = ", ".join(f"{kind.value} ({kind.label})" for kind in Kind)
     if _CELL.fullmatch(text):
         return f"{text!r} begins with {text[0]!r}, but the kinds are {kinds}"
     return (

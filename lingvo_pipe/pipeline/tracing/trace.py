@@ -61,6 +61,7 @@ class Trace:
         args: flat inputs; None left out.
         result: what the body returned.
         must_run: operations of the forward pass that nothing consumes.
+        uses: of `args`, whether anything is computed from them.
         made: the distinct outputs that are not inputs handed on.
         output_gradients: of `made`, placeholders; None for what has no gradient.
         weight_gradients: of `weights`; None for what is not trained or not connected.
@@ -116,8 +117,6 @@ class Trace:
         graph = tf.compat.v1.get_default_graph()
         self.must_run = effects(graph)
         self.made = _distinct(present(self.result.outputs), self.args)
-        # Before the gradients, which use inputs too.
-        self.uses = [bool(x.consumers()) for x in self.args]
         self.output_gradients = [
             tf.compat.v1.placeholder(y.dtype, y.shape) if is_differentiable(y) else None
             for y in self.made
@@ -129,6 +128,8 @@ class Trace:
             found.update(self._gradients(tape, learned + sources, surroundings))
         self.weight_gradients = [found.get(x.ref()) for x in self.weights]
         self.input_gradients = [found.get(x.ref()) for x in self.args]
+        # By the gradients too: those of a custom_gradient may need more inputs.
+        self.uses = [bool(x.consumers()) for x in self.args]
 
     def _gradients(
         self, tape: tf.GradientTape, sources: list[tf.Tensor], told: Surroundings

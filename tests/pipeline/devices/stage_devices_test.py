@@ -56,9 +56,9 @@ def test_devices_can_not_be_changed_once_tensorflow_runs() -> None:
 
 
 def test_each_stage_needs_a_device() -> None:
-    with pytest.raises(ValueError, match="99 stages"):
+    with pytest.raises(ValueError, match="need 99, and there are"):
         stage_devices(None, 99)
-    with pytest.raises(ValueError, match="2 stages and 1 devices"):
+    with pytest.raises(ValueError, match="need 2, and 1 are named"):
         stage_devices(["/device:CPU:0"], 2)
     assert len(set(stage_devices(None, 4))) == 4
 

@@ -7,6 +7,7 @@ from collections import deque
 import pytest
 
 from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
@@ -18,6 +19,19 @@ def test_a_misplaced_operation_is_named() -> None:
     schedule = Schedule(2, 1, ((Op(F, 0, 0), Op(B, 0, 0), Op(B, 0, 1)), (Op(F, 0, 1),)))
     with pytest.raises(ValueError, match="device 1 .* stage 1 belongs to device 0"):
         check(schedule)
+
+
+def test_a_stage_belongs_where_most_of_it_is() -> None:
+    """Once it was where it came up first, and all the others were misplaced."""
+    first, second = gpipe(2, 4).columns
+    slipped = Op(F, 1, 1)
+    rest = tuple(op for op in second if op != slipped)
+    with pytest.raises(ValueError, match="can't be run") as error:
+        check(Schedule(2, 4, ((slipped, *first), rest)))
+    assert str(error.value).endswith(
+        "device 0 has the forward of micro-batch 1 on stage 1, but stage 1 belongs to "
+        "device 1."
+    )
 
 
 @pytest.mark.parametrize(

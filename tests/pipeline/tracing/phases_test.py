@@ -37,6 +37,16 @@ def _gradient_made_forward(x: tf.Tensor) -> Any:
     return tf.sin(x), lambda gradient: slope
 
 
+def _scaled_backward(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
+    """Its gradient needs an input, and weights, that the forward pass does not."""
+
+    @tf.custom_gradient
+    def hand_on(y: tf.Tensor) -> Any:
+        return tf.identity(y), lambda gradient: gradient * x[1] @ w[1]
+
+    return hand_on(x[0] @ w[0])
+
+
 def _loop(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
     return tf.while_loop(
         lambda i, h: i < 3, lambda i, h: (i + 1, tf.tanh(tf.matmul(h, w[0]))), [0, x[0]]
@@ -86,6 +96,7 @@ BODIES: dict[str, Body] = {
     "branch": _branch,
     "assertion": _checked,
     "custom gradient": lambda w, x: _straight_through(x[0] @ w[0]) * x[1],
+    "gradient of another input": _scaled_backward,
     "gradient made forward": lambda w, x: _gradient_made_forward(x[0]) @ w[0],
     "a part stopped": lambda w, x: tf.stop_gradient(x[0] @ w[0]) * x[1],
     "lookup": lambda w, x: tf.gather(w[0], tf.argmax(x[0], 1)) * x[1],
