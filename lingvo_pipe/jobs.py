@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,13 +12,20 @@ import tqdm
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.text_diff import diff_texts
 from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.training.decoder_run import check_decode_input, decode, open_run
+from lingvo_pipe.training.decoder_run import check_decode_input, decode
+from lingvo_pipe.training.evaler_run import evaluate_run
 from lingvo_pipe.training.inspect_model import describe
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
 from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.run_vocabulary import (
+    check_num_tokens,
+    check_one_vocabulary,
+)
+from lingvo_pipe.training.run_weights import open_run
 from lingvo_pipe.training.training_loop import train
 
 # Has TensorFlow look for GPUs now, while what it says about those it misses is hidden.
@@ -87,10 +95,52 @@ def inspect_model(request: ModelRequest) -> str:
     return f"{note}\n\n{description}" if note else description
 
 
+def inspect_params(request: ModelRequest) -> str:
+    """All params of a model, and those of the input of each other data set."""
+    parts = [request.params("Train").ToText()]
+    for dataset in model_registry.GetDatasets(model_registry.GetClass(request.name)):
+        if dataset != "Train":
+            only_input = Params()
+            only_input.Define("input", request.params(dataset).input, "")
+            parts.append(f"# {dataset}\n{only_input.ToText()}")
+    return "\n".join(parts).rstrip("\n")
+
+
+def diff_params(request: ModelRequest, other: str | None, logdir: str | None) -> str:
+    """What differs between a model, `>`, and another one or that of a run, `<`.
+
+    Args:
+        request: the model.
+        other: the other one's name, with the same changes by the user; None: it is that
+            of `logdir`.
+        logdir: of a run of the model; None: it is `other`.
+    """
+    ours = request.params("Train")
+    if other is not None:
+        theirs = dataclasses.replace(request, name=other).params("Train")
+        found = ours.TextDiff(theirs)
+    else:
+        directory = open_run(os.path.expanduser(logdir or ""), request.name)
+        _place(ours, request)
+        tell_inputs(ours.task, ours.input.Instantiate())
+        found = diff_texts(ours.ToText(), directory.read_params() or "")
+    return found.rstrip("\n") or "Nothing differs."
+
+
 def train_model(
-    request: ModelRequest, logdir: str, profile_step: int | None = None
+    request: ModelRequest,
+    logdir: str,
+    profile_step: int | None = None,
+    allowed_changes: Sequence[str] = (),
 ) -> None:
-    """Trains a model to its last step, or goes on with it, and evaluates it."""
+    """Trains a model to its last step, or goes on with it, and evaluates it.
+
+    Args:
+        request: the model.
+        logdir: of the run.
+        profile_step: see `train`.
+        allowed_changes: likewise.
+    """
     model, test_model = request.params("Train"), request.params("Test")
     note = _place(model, request)
     train_input = model.input.Instantiate()
@@ -98,6 +148,9 @@ def train_model(
     # What is wrong here is told before the model is built, which may take minutes.
     train_input.TrainBatches()
     test_input.EvalBatches()
+    check_one_vocabulary(train_input, test_input)
+    pipeline = model.task.pipeline
+    check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
     directory = RunDirectory(os.path.expanduser(logdir), request.name)
     tell_inputs(model.task, train_input)
     task = model.task.Instantiate()
@@ -110,30 +163,75 @@ def train_model(
             model.ToText(),
             log=_log_after(note),
             profile_step=profile_step,
+            allowed_changes=allowed_changes,
         )
 
 
-def decode_data_set(
-    request: ModelRequest, logdir: str, split: str, checkpoint: str | None = None
-) -> None:
-    """Translates a data set of a model with weights that it was trained to.
+@dataclass(frozen=True)
+class RunUse:
+    """What is done with weights that a run has trained, or is training.
 
-    Args:
-        request: the model.
-        logdir: of the run that trained it.
-        split: the data set, such as `Test`.
-        checkpoint: the name of one of the run's; None: the newest.
+    Attributes:
+        logdir: of the run.
+        split: the data set it is done with, such as `Test`.
+        checkpoint: the name of one of the run's, or `best`; None: the newest.
+        follow_seconds: see `weights_in_turn`.
     """
-    model = request.params(split)
+
+    logdir: str
+    split: str
+    checkpoint: str | None = None
+    follow_seconds: float | None = None
+
+    def open(self, model_name: str) -> RunDirectory:
+        """The run's directory."""
+        logdir = os.path.expanduser(self.logdir)
+        return open_run(logdir, model_name, self.follow_seconds)
+
+
+def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
+    """Evaluates a model on a data set with weights that it was trained to."""
+    model = request.params(use.split)
+    note = _place(model, request)
+    data = model.input.Instantiate()
+    data.EvalBatches()
+    directory = use.open(request.name)
+    tell_inputs(model.task, data)
+    task = model.task.Instantiate()
+    log = _log_after(note)
+    with lost_workers_named():
+        evaluate_run(
+            task,
+            data,
+            directory,
+            use.split.lower(),
+            use.checkpoint,
+            use.follow_seconds,
+            log,
+        )
+
+
+def decode_data_set(request: ModelRequest, use: RunUse) -> None:
+    """Translates a data set of a model with weights that it was trained to."""
+    model = request.params(use.split)
     note = _place(model, request)
     data = model.input.Instantiate()
     # What is wrong here is told before the model is built, which may take minutes.
     sentences = check_decode_input(data)
-    directory = open_run(os.path.expanduser(logdir), request.name)
+    directory = use.open(request.name)
     tell_inputs(model.task, data)
     task = model.task.Instantiate()
+    log = _log_after(note)
     with lost_workers_named():
-        decode(task, sentences, directory, split.lower(), checkpoint, _log_after(note))
+        decode(
+            task,
+            sentences,
+            directory,
+            use.split.lower(),
+            use.checkpoint,
+            use.follow_seconds,
+            log,
+        )
 
 
 def _place(model: Params, request: ModelRequest) -> str:

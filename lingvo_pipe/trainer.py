@@ -30,8 +30,13 @@ flags.DEFINE_string("logdir", None, "Directory of the run; resumed if it has beg
 flags.DEFINE_enum(
     "mode",
     "train",
-    ["train", "inspect_model"],
-    "train: train and evaluate. inspect_model: print layers, shapes and stages.",
+    ["train", "inspect_model", "inspect_params", "diff_params"],
+    "train: train and evaluate. inspect_model: print layers, shapes and stages. "
+    "inspect_params: print all params. diff_params: print those that differ from "
+    "--other_model's, or from those of the run in --logdir.",
+)
+flags.DEFINE_string(
+    "other_model", None, "Name of the model to compare with, with --mode=diff_params."
 )
 flags.DEFINE_integer(
     "max_steps",
@@ -46,6 +51,13 @@ flags.DEFINE_integer(
     "schedule's simulation says it should have. At least 3; see LOGDIR/profile.",
     lower_bound=1,
 )
+flags.DEFINE_list(
+    "allow_params_change",
+    [],
+    "Params that may differ from those that the run in --logdir was begun with, and "
+    "all below them: task.train.learning_rate,task.train.optimizer. Where a model "
+    "runs, and how long, may always change.",
+)
 flags.DEFINE_string(
     "devices",
     None,
@@ -58,18 +70,28 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "job",
     "trainer",
-    ["trainer", "decoder", "worker"],
-    "trainer: do what --mode says. decoder: translate with what was trained in "
-    "--logdir; see LOGDIR/decoder. worker: lend this machine's devices to the others.",
+    ["trainer", "evaler", "decoder", "worker"],
+    "trainer: do what --mode says. evaler: evaluate what was trained in --logdir; see "
+    "LOGDIR/evaler. decoder: translate with it; see LOGDIR/decoder. worker: lend this "
+    "machine's devices to the others.",
 )
 flags.DEFINE_string(
-    "split", "Test", "The data set to translate, with --job=decoder: Test, Dev, ..."
+    "split",
+    "Test",
+    "The data set of --job=evaler and --job=decoder: Train, Test, Dev, ...",
 )
 flags.DEFINE_string(
     "checkpoint",
     None,
-    "The checkpoint to translate with, with --job=decoder, such as ckpt-00000600; the "
-    "newest by default.",
+    "The checkpoint of --job=evaler and --job=decoder, such as ckpt-00000600, or best: "
+    "that of the best evaluation, see task.eval.best_metric. The newest by default.",
+)
+flags.DEFINE_float(
+    "follow_seconds",
+    None,
+    "With --job=evaler and --job=decoder: go on with each new checkpoint of a running "
+    "trainer, until its last step, or until none has come for so many seconds.",
+    lower_bound=0,
 )
 flags.DEFINE_string(
     "cluster_spec",
@@ -93,8 +115,15 @@ flags.DEFINE_bool("traceback", False, "Show the whole traceback of an error.")
 
 
 # Flags of one job alone.
-_TRAINING_FLAGS = ("mode", "max_steps", "profile_step")
-_DECODING_FLAGS = ("split", "checkpoint")
+_TRAINING_FLAGS = (
+    "mode",
+    "max_steps",
+    "profile_step",
+    "allow_params_change",
+    "other_model",
+)
+_USING_FLAGS = ("split", "checkpoint", "follow_seconds")
+_USING_JOBS = ("evaler", "decoder")
 
 _GOES_ON = "goes on from the last checkpoint"
 
@@ -140,12 +169,22 @@ def main(argv: Sequence[str]) -> None:
             devices=devices,
             workers=workers,
         )
-        if FLAGS.job == "decoder":
-            jobs.decode_data_set(model, FLAGS.logdir, FLAGS.split, FLAGS.checkpoint)
+        if FLAGS.job in _USING_JOBS:
+            use = jobs.RunUse(
+                FLAGS.logdir, FLAGS.split, FLAGS.checkpoint, FLAGS.follow_seconds
+            )
+            is_evaler = FLAGS.job == "evaler"
+            (jobs.evaluate_data_set if is_evaler else jobs.decode_data_set)(model, use)
         elif FLAGS.mode == "inspect_model":
             print(jobs.inspect_model(model))
+        elif FLAGS.mode == "inspect_params":
+            print(jobs.inspect_params(model))
+        elif FLAGS.mode == "diff_params":
+            print(jobs.diff_params(model, FLAGS.other_model, FLAGS.logdir))
         else:
-            jobs.train_model(model, FLAGS.logdir, FLAGS.profile_step)
+            jobs.train_model(
+                model, FLAGS.logdir, FLAGS.profile_step, FLAGS.allow_params_change
+            )
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -169,33 +208,57 @@ def _check_flags(argv: Sequence[str]) -> None:
     if FLAGS.task is not None:
         raise ValueError("--task says which worker this is; it needs --job=worker.")
     _check_flags_of_jobs()
-    is_decoder = FLAGS.job == "decoder"
     needed = ["model", "logdir"] if FLAGS.mode == "train" else ["model"]
     missing = [f"--{name}" for name in needed if not FLAGS[name].value]
     if missing:
-        asked = "--job=decoder" if is_decoder else f"--mode={FLAGS.mode}"
+        is_using = FLAGS.job in _USING_JOBS
+        asked = f"--job={FLAGS.job}" if is_using else f"--mode={FLAGS.mode}"
         raise ValueError(
             f"{asked} needs {' and '.join(missing)}. For example: "
             "--model=image.digits.AmoebaNetDigits --logdir=/tmp/digits. --list_models "
             "prints all models, --help shows all flags."
         )
-    if FLAGS.profile_step is not None and FLAGS.mode != "train":
+    _check_flags_of_modes()
+
+
+def _check_flags_of_modes() -> None:
+    """Raises ValueError for a flag that is another mode's, or that one needs."""
+    is_diff = FLAGS.mode == "diff_params"
+    of_mode = {
+        "profile_step": FLAGS.mode == "train",
+        "allow_params_change": FLAGS.mode == "train",
+        "other_model": is_diff,
+    }
+    wrong = [f"--{name}" for name, is_its in of_mode.items() if not is_its]
+    wrong = [name for name in wrong if FLAGS[name[2:]].present]
+    if wrong:
         raise ValueError(
-            "--profile_step needs --mode=train, which has steps; got "
-            f"--mode={FLAGS.mode}. Leave one of them out."
+            f"--mode={FLAGS.mode} takes no {' and no '.join(wrong)}. Leave it out, or "
+            "choose another --mode."
+        )
+    if is_diff and (FLAGS.other_model is None) == (FLAGS.logdir is None):
+        raise ValueError(
+            "--mode=diff_params compares --model with --other_model, or with the run "
+            f"in --logdir; got {FLAGS.other_model} and {FLAGS.logdir}. Give one of "
+            "them."
         )
 
 
 def _check_flags_of_jobs() -> None:
     """Raises ValueError for a flag that is another job's."""
-    is_decoder = FLAGS.job == "decoder"
-    others = _TRAINING_FLAGS if is_decoder else _DECODING_FLAGS
+    is_using = FLAGS.job in _USING_JOBS
+    others = _TRAINING_FLAGS if is_using else _USING_FLAGS
     given = [f"--{name}" for name in others if FLAGS[name].present]
     if given:
-        verb = "trains nothing" if is_decoder else "decodes nothing"
+        what = "trains nothing" if is_using else "only trains"
         raise ValueError(
-            f"--job={FLAGS.job} {verb}, so it takes no {' and no '.join(given)}. Leave "
+            f"--job={FLAGS.job} {what}, so it takes no {' and no '.join(given)}. Leave "
             "it out, or choose another --job."
+        )
+    if FLAGS.checkpoint is not None and FLAGS.follow_seconds is not None:
+        raise ValueError(
+            "--follow_seconds takes each newest checkpoint, so it takes no "
+            f"--checkpoint={FLAGS.checkpoint}. Leave one of them out."
         )
 
 
@@ -218,7 +281,7 @@ def _errors_as_lines() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        then = "begins anew" if FLAGS.job == "decoder" else _GOES_ON
+        then = "begins anew" if FLAGS.job in _USING_JOBS else _GOES_ON
         print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
         sys.exit(130)
     except Exception as error:

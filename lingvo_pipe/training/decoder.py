@@ -35,6 +35,7 @@ class Translation:
         hypotheses: the model's, the best first.
         source_language: the language of the sentence.
         target_language: that of the translations.
+        place: of the sentence in the data.
     """
 
     source: str
@@ -42,6 +43,7 @@ class Translation:
     hypotheses: tuple[Hypothesis, ...]
     source_language: str
     target_language: str
+    place: int
 
 
 class Decoder:
@@ -68,7 +70,7 @@ class Decoder:
         self._function = tf.function(self._run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields the translation of each sentence, in order; padding is left out.
+        """Yields the translations batch by batch; padding is left out.
 
         Args:
             batches: as of `DecodeInput.DecodeBatches`.
@@ -92,6 +94,7 @@ class Decoder:
                     ),
                     source_language=_text(batch.source_language[row]),
                     target_language=_text(batch.target_language[row]),
+                    place=int(batch.place[row]),
                 )
 
     def _run(self, input_batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

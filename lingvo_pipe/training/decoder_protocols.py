@@ -75,9 +75,11 @@ class DecodeInput(Protocol):
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns batches that hold each sentence once, in the same order each time.
 
-        A batch is a NestedMap of static shapes, with what the task reads and
+        The order is free: sentences of one length, side by side, are soonest done. A
+        batch is a NestedMap of static shapes, with what the task reads and
 
         - source_text, target_text: string [B], the sentence and its translation;
         - source_language, target_language: string [B];
+        - place: int64 [B], by which translations are put in the data's order;
         - weight: float32 [B], 1 for a sentence, and 0 for padding.
         """

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import tqdm
 
 from lingvo_pipe.training.base_task import BaseTask
-from lingvo_pipe.training.decoder import Decoder
+from lingvo_pipe.training.decoder import Decoder, Translation
 from lingvo_pipe.training.decoder_protocols import DecodeInput
 from lingvo_pipe.training.decoder_report import write_report
-from lingvo_pipe.training.restored_weights import restore_weights
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.run_weights import weights_in_turn
 
 
 def check_decode_input(input_generator: Any) -> DecodeInput:
@@ -33,36 +32,26 @@ def check_decode_input(input_generator: Any) -> DecodeInput:
     return input_generator
 
 
-def open_run(logdir: str | Path, model_name: str) -> RunDirectory:
-    """Returns the directory of a run that has begun.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    if not (Path(logdir) / "params.txt").is_file():
-        raise ValueError(
-            f"logdir must be the directory of a run that has been trained; {logdir} is "
-            "none. Train first, with the same --logdir."
-        )
-    return RunDirectory(logdir, model_name)
-
-
 def decode(
     task: BaseTask,
     data: DecodeInput,
     directory: RunDirectory,
     split: str,
     checkpoint: str | None = None,
+    follow_seconds: float | None = None,
     log: Callable[[str], None] = tqdm.tqdm.write,
 ) -> None:
     """Translates a data set and writes translations and scores; see `decoder_report`.
+
+    It does so with one checkpoint or, following a trainer, with one after another.
 
     Args:
         task: the task, just instantiated.
         data: what to translate.
         directory: of the run that trained the task.
         split: the name of the data.
-        checkpoint: see `restore_weights`.
+        checkpoint: see `weights_in_turn`.
+        follow_seconds: likewise.
         log: takes a line of text for the user, while a bar may be shown.
 
     Raises:
@@ -71,16 +60,19 @@ def decode(
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)
-    step = restore_weights(
-        task.VariablePaths(), directory.checkpoints_path, checkpoint, log
-    )
-    log(f"Decoding {split} with the checkpoint of step {step}.")
+    for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
+        log(f"Decoding {split} with the checkpoint of step {step}.")
+        translations = _translations(decoder, data, split)
+        log(write_report(directory.decoder_path, step, split, translations))
+
+
+def _translations(decoder: Decoder, data: DecodeInput, split: str) -> list[Translation]:
     sentences = tqdm.tqdm(
         decoder(data.DecodeBatches()), unit=" sentences", disable=None, leave=False
     )
-    translations = list(sentences)
+    translations = sorted(sentences, key=lambda each: each.place)
     if not translations:
         raise ValueError(
             f"There must be sentences to translate; {split} has none. Check the input."
         )
-    log(write_report(directory.decoder_path, step, split, translations))
+    return translations

@@ -7,6 +7,7 @@
     lock            who trains it, or was the last to (see run_lock)
     checkpoints/    checkpoints (see checkpoints)
     profile/        profiles of steps (see step_profile), if asked for
+    evaler/         metrics of evaluations by other processes (see evaler_run)
     decoder/        translations and their scores (see decoder_report), if asked for
     <split>/        the same metrics as events for TensorBoard
 
@@ -21,6 +22,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from lingvo_pipe.hyperparams.text_diff import entries_by_path
 from lingvo_pipe.training.atomic_file import scratch_path, write_atomically
 from lingvo_pipe.training.run_lock import LOCK_NAME, RunLock
 
@@ -48,6 +50,7 @@ class RunDirectory:
         self.best_path = self.path / "best.json"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
+        self.evaler_path = self.path / "evaler"
         self.decoder_path = self.path / "decoder"
         self._model_name = model_name
         self._lock = RunLock(self.path)
@@ -79,6 +82,13 @@ class RunDirectory:
         if not self.params_path.exists():
             return None
         return _HEADER.sub("", self._text(), count=1)
+
+    def last_step(self) -> int | None:
+        """The step at which the run ends, or None in a new directory."""
+        text = self.read_params()
+        if text is None:
+            return None
+        return int(entries_by_path(text)["task.train.max_steps"].text)
 
     def _check_writable(self) -> None:
         """Tries the directory, or the one in which it is to be made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,8 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.training.background_saver import BackgroundSaver
 from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.changed_params import check_changes
+from lingvo_pipe.training.checkpoint_files import steps_in
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.finite import NotFinite
@@ -35,6 +37,7 @@ def train(
     params_text: str,
     log: Callable[[str], None] = tqdm.tqdm.write,
     profile_step: int | None = None,
+    allowed_changes: Sequence[str] = (),
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until asked to stop, and evaluates it.
 
@@ -52,6 +55,8 @@ def train(
         params_text: all params of the run, to be kept there.
         log: takes a line of text for the user, while a bar may be shown.
         profile_step: the step to profile, if any; see `StepProfiler`.
+        allowed_changes: paths of params that may differ from those of the run so far;
+            see `check_changes`.
 
     Returns:
         The last evaluation's metrics; none if the run was asked to stop before it.
@@ -67,8 +72,11 @@ def train(
     if profile_step is not None:
         check_profile_step(profile_step, task.params.train.max_steps)
     try:
-        if directory.read_params() is not None:
+        before = directory.read_params()
+        if before is not None:
             directory.lock()  # Before reading what another trainer may be writing.
+            if steps_in(directory.checkpoints_path):
+                check_changes(before, params_text, allowed_changes)
         run = _Run(task, train_input, test_input, directory, log)
         directory.lock()
         run.begin(params_text)

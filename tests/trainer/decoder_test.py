@@ -11,7 +11,12 @@ import pytest
 
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.trainer.command_line import DIGITS, CommandLine, snapshot
-from tests.trainer.translating_models import LANGUAGES, translated, write_data
+from tests.trainer.translating_models import (
+    LANGUAGES,
+    translated,
+    write_data,
+    write_other_vocabulary,
+)
 
 HERE = Path(__file__).resolve().parent
 MODEL = ("--model=mine.translating_models.Letters", "--data_dir=.")
@@ -25,6 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine").mkdir()
     shutil.copy(HERE / "translating_models.py", folder / "mine")
     write_data(folder)
+    write_other_vocabulary(folder / "other.model")
     CommandLine(folder).train(*MODEL, "--logdir=run")
     CommandLine(folder).train(*MODEL, "--logdir=run", "--job=decoder")
     return folder
@@ -66,6 +72,14 @@ def test_scores_are_by_language(folder: Path) -> None:
     assert logged["step"] == STEPS
 
 
+def test_another_process_evaluates_as_the_trainer_does(folder: Path) -> None:
+    CommandLine(folder).train(
+        *MODEL, "--logdir=run", "--job=evaler", "--follow_seconds=30", "--devices=1"
+    )
+    (found,) = read_metrics(folder / "run/evaler")
+    assert found == read_metrics(folder / "run")[-1]
+
+
 def decoded(folder: Path, copy: str, *flags: str) -> dict[str, bytes]:
     """What a copy of the run is translated to, and the scores."""
     shutil.copytree(folder / "run", folder / copy)
@@ -95,9 +109,18 @@ def test_another_split_and_checkpoint(folder: Path) -> None:
         (["--logdir=run", "--split=Tset"], "no 'Tset'. Did you mean 'Test'"),
         (["--logdir=run", "--checkpoint=ckpt-7"], "no 'ckpt-7' in run/checkpoints."),
         (["--logdir=run", "--max_steps=3"], "takes no --max_steps"),
+        (["--logdir=run", "--checkpoint=best"], "Set task.eval.best_metric when it"),
+        (
+            ["--logdir=run", "--checkpoint=best", "--follow_seconds=1"],
+            "takes no --checkpoint=best. Leave one",
+        ),
         (
             ["--logdir=run", "--model_params_override=task.decode.width : 0"],
             "width, the hypotheses in the beam, must be an integer of at least 1",
+        ),
+        (
+            ["--logdir=run", "--model_params_override=input.vocab_file : other.model"],
+            "(./letters.model), and vocab_file is ",
         ),
         (["--logdir=run", DIGITS], "ImageClassificationInput has not."),
     ],
@@ -116,8 +139,6 @@ def test_what_does_not_fit_is_a_line(
 
 def test_flags_of_decoding_are_no_others(folder: Path) -> None:
     job = CommandLine(folder).start_trainer(*MODEL, "--logdir=new", "--split=Test")
-    assert (
-        "--job=trainer decodes nothing, so it takes no --split"
-        in (job.communicate()[1])
-    )
+    _, errors = job.communicate()
+    assert "--job=trainer only trains, so it takes no --split" in errors
     assert not (folder / "new").exists()

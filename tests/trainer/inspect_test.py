@@ -83,3 +83,35 @@ def test_lists_models(tmp_path: Path) -> None:
     names = output.splitlines()
     assert names == sorted(names)
     assert {"image.digits.AmoebaNetDigits", "mine.one.Model"} <= set(names)
+
+
+def test_all_params_are_printed(tmp_path: Path) -> None:
+    output, _ = CommandLine(tmp_path).train(
+        DIGITS,
+        "--mode=inspect_params",
+        "--max_steps=7",
+        "--model_params_override=task.train.learning_rate : 0.5",
+    )
+    train, test = output.split("\n# Test\n")
+    name = DIGITS[len("--model=") :]
+    wanted = model_registry.GetParams(name, "Train")
+    found = wanted.Copy()
+    found.FromText(train)
+    wanted.task.train.Set(max_steps=7, learning_rate=0.5)
+    assert found == wanted
+    of_test = model_registry.GetParams(name, "Test")
+    wanted_test = of_test.Copy()
+    of_test.FromText(test)
+    assert of_test == wanted_test
+    assert all(line.startswith("input") for line in test.splitlines())
+
+
+def test_models_are_compared(tmp_path: Path) -> None:
+    other = "image.digits.AmoebaNetDigits0To4"
+    output, _ = CommandLine(tmp_path).train(
+        DIGITS, "--mode=diff_params", f"--other_model={other}"
+    )
+    ours = model_registry.GetParams(DIGITS[len("--model=") :], "Train")
+    wanted = ours.TextDiff(model_registry.GetParams(other, "Train"))
+    assert "input.labels" in wanted
+    assert sorted(output.splitlines()) == sorted(wanted.splitlines())

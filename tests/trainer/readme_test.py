@@ -37,7 +37,7 @@ def toy(
 
 
 def test_there_are_commands() -> None:
-    assert len(COMMANDS) == 7
+    assert len(COMMANDS) == 9
 
 
 def test_the_model_of_ones_own_learns(

@@ -93,3 +93,18 @@ def test_steps_that_were_trained_are_not_taken_back(folder: Path) -> None:
     assert errors.startswith("error: max_steps must not lie before the newest")
     assert f"of step {STEPS} in one; got {STEPS - 1}" in errors
     assert snapshot(folder / "one") == before
+
+
+def test_a_model_is_compared_with_a_run(folder: Path) -> None:
+    of_run = (
+        f"--max_steps={STEPS}",
+        "--devices=1",
+        "--mode=diff_params",
+        "--logdir=one",
+    )
+    same, _ = CommandLine(folder).train(DIGITS, OFTEN, *of_run)
+    assert same == "Nothing differs.\n"
+    other, _ = CommandLine(folder).train(DIGITS, *of_run)
+    assert other == (
+        "> task.train.save_interval_steps : 100\n< task.train.save_interval_steps : 5\n"
+    )

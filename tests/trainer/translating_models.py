@@ -47,6 +47,15 @@ def write_data(folder: Path) -> None:
     )
 
 
+def write_other_vocabulary(path: Path) -> None:
+    """Writes one of the same size, in which letters are other tokens."""
+    # Tokens are in the order of how frequent they are: here the last letter leads.
+    sentences = [" ".join(LETTERS[i:]) for i in range(len(LETTERS))]
+    path.write_bytes(
+        train_vocabulary(sentences, _NUM_TOKENS, list(LANGUAGES), model_type="char")
+    )
+
+
 @model_registry.RegisterSingleTaskModel
 class Letters(SingleTaskModelParams):
     """Small, and trained as the papers' are."""

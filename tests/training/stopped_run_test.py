@@ -47,7 +47,7 @@ def signal_after(
 ) -> Callable[[], None]:
     """Sends SIGTERM in the call with this number, from 1; returns what undoes it."""
     calls = iter(range(1, 1000))
-    original = place.__call__  # type: ignore[operator]
+    original = place.__call__
 
     def sending(self: Any, *args: Any) -> Any:
         if next(calls) == number:

@@ -1,0 +1,85 @@
+"""Evaluations by another process are those that the trainer would make."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.evaler_run import evaluate_run
+from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.run_weights import open_run
+from lingvo_pipe.training.training_loop import train
+from tests.training.toy_run import Input, batch, published_params
+
+STEPS = 6
+
+
+def task(**eval_params: Any) -> BaseTask:
+    p = published_params()
+    p.train.Set(max_steps=STEPS)
+    p.eval.Set(**eval_params)
+    return p.Instantiate()
+
+
+def train_toy(logdir: Path, **eval_params: Any) -> None:
+    data, test = Input(*map(batch, range(STEPS))), Input(batch(9))
+    directory = RunDirectory(logdir, "toy.Toy")
+    params = f"task.train.max_steps : {STEPS}\n"
+    train(task(**eval_params), data, test, directory, params, lambda _: None)
+
+
+def evaluate(logdir: Path, split: str = "test", **arguments: Any) -> list[Any]:
+    directory = open_run(logdir, "toy.Toy", arguments.get("follow_seconds"))
+    data = Input(batch(9)) if split == "test" else Input(batch(3))
+    evaluate_run(task(), data, directory, split, log=lambda _: None, **arguments)
+    return read_metrics(logdir / "evaler")
+
+
+def logged_tests(logdir: Path) -> list[dict[str, Any]]:
+    return [line for line in read_metrics(logdir) if line["split"] == "test"]
+
+
+def test_each_checkpoint_is_evaluated_as_the_trainer_does(tmp_path: Path) -> None:
+    """With the averages of the weights, here."""
+    train_toy(tmp_path, interval_steps=3)
+    evaluate(tmp_path, checkpoint="ckpt-00000003")
+    found = evaluate(tmp_path)
+    assert found == logged_tests(tmp_path)
+    assert [line["step"] for line in found] == [3, STEPS]
+    assert evaluate(tmp_path) == found  # It says nothing twice.
+    assert evaluate(tmp_path, "dev")[-1]["split"] == "dev"
+
+
+def test_the_best_is_found(tmp_path: Path) -> None:
+    train_toy(tmp_path, interval_steps=1, best_metric="-loss")
+    losses = {line["step"]: line["loss"] for line in logged_tests(tmp_path)}
+    (found,) = evaluate(tmp_path, checkpoint="best")
+    assert found["loss"] == min(losses.values())
+    assert losses[found["step"]] == found["loss"]
+
+
+def test_a_run_without_a_best_is_told(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    with pytest.raises(ValueError, match="looks for its best .*best_metric"):
+        evaluate(tmp_path, checkpoint="best")
+
+
+def test_a_running_trainer_is_followed_to_its_end(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(evaluate, tmp_path / "run", follow_seconds=300)
+        train_toy(tmp_path / "run", interval_steps=1)
+        found = following.result()
+    assert found[-1]["step"] == STEPS
+    wanted = logged_tests(tmp_path / "run")
+    assert all(line in wanted for line in found)
+
+
+def test_a_run_that_has_not_begun_is_told(tmp_path: Path) -> None:
+    for seconds in (None, 0.1):
+        with pytest.raises(ValueError, match="none is none. Train first"):
+            open_run(tmp_path / "none", "toy.Toy", seconds)
