@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.input.image_decoding import decode_image
-from lingvo_pipe.input.image_pipeline import CHUNK_SIZE
+from lingvo_pipe.input.image_pipeline import CHUNK_SIZE, one_pass, read_examples
 from lingvo_pipe.input.image_source import ImageFormat, ImageSource
 
 
@@ -96,6 +96,20 @@ class FaultsNamed(tf.data.Dataset):
         image, _ = self._source.Read(record)
         if self._format.is_encoded:
             decode_image(image, self._format.shape[2], None)
+
+
+def read_all(
+    source: ImageSource, image_format: ImageFormat, make: Callable[[Any], Any]
+) -> tf.data.Dataset:
+    """Returns what is made of the record of each example, in order, as FaultsNamed."""
+    num_examples = source.num_examples
+    made = read_examples(source, one_pass(num_examples), lambda _, record: make(record))
+    return FaultsNamed(
+        made,
+        source,
+        image_format,
+        lambda number: consecutive(number, 1, num_examples),
+    )
 
 
 def consecutive(first: int, size: int, num_examples: int) -> np.ndarray:

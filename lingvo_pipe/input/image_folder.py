@@ -122,10 +122,15 @@ class ImageFolderSplit:
 
 def _list(folder: str) -> list[str]:
     """Returns the names in a folder in order, less those that begin with a dot."""
+    if not tf.io.gfile.exists(folder):
+        raise ValueError(
+            f"an image folder must hold {_LAYOUT}; there is no {folder}. Put images "
+            "there, or name another dataset or data_dir."
+        )
     if not tf.io.gfile.isdir(folder):
         raise ValueError(
-            f"an image folder must hold {_LAYOUT}; {folder} is no folder. Put images "
-            "there, move it elsewhere, or name another dataset or data_dir."
+            f"an image folder must hold {_LAYOUT}; {folder} is no folder. Move it to a "
+            "folder of its class, or elsewhere."
         )
     # Remote file systems end the names of folders in a slash.
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]

@@ -17,6 +17,7 @@ from lingvo_pipe.input.image_dataset import find_dataset
 from lingvo_pipe.input.image_faults import FaultsNamed, consecutive
 from lingvo_pipe.input.image_input_checks import (
     check_labels,
+    check_num_logits,
     check_params,
     common_shape,
 )
@@ -80,6 +81,12 @@ class ImageClassificationInput:
             None,
             "Labels of the examples to read, which become 0, 1, ... in this order; "
             "None: all, as they are. The split is read once to find them.",
+        )
+        p.Define(
+            "num_logits",
+            None,
+            "How many classes the model tells apart. More are refused, before any is "
+            "met in training; None: any number is read.",
         )
         p.Define("batch_size", None, "Examples in a batch, over all micro-batches.")
         p.Define("shuffle", True, "Whether training shuffles the examples each epoch.")
@@ -211,6 +218,7 @@ class ImageClassificationInput:
         """The split, opened."""
         p = self._params
         source = self._dataset.Open(p.split)
+        check_num_logits(p, self.class_names)
         if p.pixel_max < self._dataset.format.dtype.max:
             brightest = brightest_pixel(source, self._dataset.format)
             if brightest > p.pixel_max:
@@ -220,8 +228,7 @@ class ImageClassificationInput:
                 )
         if p.labels is None:
             return source
-        check_labels(p, len(self._dataset.class_names))
-        return LabelSubset(source, p.labels)
+        return LabelSubset(source, self._dataset.format, p.labels)
 
     def _Batches(
         self, draws: tf.data.Dataset, chain: TransformChain

@@ -5,6 +5,7 @@ Shapes: images of H x W pixels in C channels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -39,6 +40,10 @@ def check_params(p: InstantiableParams) -> None:
             "labels must be a list of different ints of at least 0, or None; got "
             f"{p.labels!r}"
         )
+    if p.num_logits is not None and not _is_int(p.num_logits, 1):
+        faults.append(
+            f"num_logits must be a positive int or None; got {p.num_logits!r}"
+        )
     if faults:
         raise ValueError(
             f"{'; '.join(faults)}. Set them in the params of ImageClassificationInput."
@@ -51,6 +56,17 @@ def check_labels(p: InstantiableParams, num_classes: int) -> None:
         raise ValueError(
             f"labels must be below {num_classes}, the number of classes of "
             f"{p.dataset}; got {list(p.labels)}. Leave out the others."
+        )
+
+
+def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
+    """Raises a ValueError if there are more classes than the model tells apart."""
+    if p.num_logits is not None and len(class_names) > p.num_logits:
+        raise ValueError(
+            f"num_logits must be at least {len(class_names)}, the number of classes "
+            f"that are read of {p.dataset}, the last of them {class_names[-1]!r}; got "
+            f"{p.num_logits}, that of the model. Use a model of as many, or choose "
+            "some of the classes by labels."
         )
 
 

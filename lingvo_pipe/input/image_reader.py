@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.input.image_decoding import decode_image
-from lingvo_pipe.input.image_faults import FaultsNamed, consecutive
-from lingvo_pipe.input.image_pipeline import Draw, one_pass, read_examples
+from lingvo_pipe.input.image_faults import read_all
+from lingvo_pipe.input.image_pipeline import Draw
 from lingvo_pipe.input.image_source import ImageFormat, ImageSource
 from lingvo_pipe.input.transforms.crop_transform import keep_window
 from lingvo_pipe.input.transforms.transform_chain import ChooseWindow, TransformChain
@@ -69,17 +68,12 @@ def brightest_pixel(source: ImageSource, image_format: ImageFormat) -> float:
     Raises:
         ValueError: If an image can't be read.
     """
-    maxima = read_examples(
+    maxima = read_all(
         source,
-        one_pass(source.num_examples),
-        lambda _, record: tf.reduce_max(_read_pixels(source, image_format, record)[0]),
+        image_format,
+        lambda record: tf.reduce_max(_read_pixels(source, image_format, record)[0]),
     )
-
-    def examples(number: int) -> np.ndarray:
-        return consecutive(number, 1, source.num_examples)
-
-    named = FaultsNamed(maxima, source, image_format, examples)
-    return max(named.as_numpy_iterator())
+    return max(maxima.as_numpy_iterator())
 
 
 def _read_pixels(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.input.image_pipeline import one_pass, read_examples
-from lingvo_pipe.input.image_source import ImageSource
+from lingvo_pipe.input.image_faults import read_all
+from lingvo_pipe.input.image_source import ImageFormat, ImageSource
 
 
 class LabelSubset:
@@ -23,15 +23,18 @@ class LabelSubset:
 
     Args:
         source: Where they are.
+        image_format: What is known of the images.
         labels: The labels to keep, in their new order.
 
     Raises:
-        ValueError: If no example has such a label.
+        ValueError: If no example has such a label, or one can't be read.
     """
 
-    def __init__(self, source: ImageSource, labels: Sequence[int]) -> None:
+    def __init__(
+        self, source: ImageSource, image_format: ImageFormat, labels: Sequence[int]
+    ) -> None:
         self._source = source
-        old = _all_labels(source)
+        old = _all_labels(source, image_format)
         self._places = np.flatnonzero(np.isin(old, labels))
         if not len(self._places):
             raise ValueError(
@@ -56,11 +59,7 @@ class LabelSubset:
         return self._source.Name(int(self._places[index]))
 
 
-def _all_labels(source: ImageSource) -> np.ndarray:
+def _all_labels(source: ImageSource, image_format: ImageFormat) -> np.ndarray:
     """Returns the label of every example, int32 [N]."""
-    labels = read_examples(
-        source,
-        one_pass(source.num_examples),
-        lambda _, record: source.Read(record)[1],
-    )
+    labels = read_all(source, image_format, lambda record: source.Read(record)[1])
     return np.fromiter(labels.as_numpy_iterator(), np.int32, source.num_examples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
             f"{near or ' tfds.list_builders() lists them.'}"
         ) from error
     except (AssertionError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = _configuration_fault(name) or str(error).splitlines()[0]
         raise ValueError(
             "dataset must be NAME, NAME/CONFIG or NAME:VERSION of TensorFlow Datasets; "
             f"got {name!r}. {reason}"
@@ -140,6 +141,24 @@ def unknown_split(dataset: str, split: str, splits: Sequence[str]) -> ValueError
 def is_in_catalogue(builder: Any) -> bool:
     """Whether the data set is one that TensorFlow Datasets comes with."""
     return type(builder).__module__.startswith("tensorflow_datasets.")
+
+
+def _configuration_fault(name: str) -> str:
+    """Returns what is wrong with a name's configuration, which tfds does not tell."""
+    dataset, *parts = re.split("[/:]", name)
+    try:
+        known = list(tfds.builder_cls(dataset).builder_configs)
+    except (tfds.core.DatasetNotFoundError, ValueError):
+        return ""
+    if "/" not in name or not known or parts[0] in known:
+        return ""
+    near = did_you_mean(parts[0], known)
+    return f"{dataset} has no {parts[0]!r}.{near or f' It has {_some(known)}.'}"
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} others"
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:

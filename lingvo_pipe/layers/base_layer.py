@@ -300,6 +300,8 @@ class BaseLayer(SideOutputs, metaclass=LayerType):
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step; by default the children's.
 
+        The ForwardContext around it says which step that was, if it is known.
+
         Args:
             accumulated: the step's totals, in the structure of `accumulators`.
         """

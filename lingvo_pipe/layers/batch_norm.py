@@ -2,18 +2,21 @@
 
 Training normalises by the micro-batch's own moments; the moving averages, which
 evaluation uses, move once a step by the moments of the whole mini-batch (GPipe,
-section 2). The moments leave FProp as sums, so a forward pass that runs a second time
-changes nothing.
+section 2), at first faster than later; see `averaging_rate`. The moments leave FProp as
+sums, so a forward pass that runs a second time changes nothing.
 
 Shapes: C channels; inputs are `[..., C]` and all other dimensions are averaged over.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context
+from lingvo_pipe.layers.averaging_rate import averaging_rate
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.layers.input_shape import check_channels
@@ -32,7 +35,11 @@ class BatchNormLayer(BaseLayer):
         """Params: dimension and constants."""
         p = super().Params()
         p.Define("dim", 0, "C.")
-        p.Define("decay", 0.999, "What a step leaves of the moving averages.")
+        p.Define(
+            "decay",
+            0.999,
+            "What a step leaves of the moving averages, in the long run.",
+        )
         p.Define("epsilon", 1e-3, "Added to the variance.")
         return p
 
@@ -73,17 +80,23 @@ class BatchNormLayer(BaseLayer):
         return outputs
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
-        """Moves the averages by the mini-batch's moments."""
+        """Moves the averages by the mini-batch's moments.
+
+        Where the context does not say which step this is, by 1 - decay.
+        """
         moving = self.vars
         with tf.device(moving.moving_mean.device):
+            rate = self._rate(forward_context.current().step)
             mean = accumulated.sum / accumulated.count
             variance = accumulated.square_sum / accumulated.count - mean**2
-            self._move(moving.moving_mean, mean)
-            self._move(moving.moving_variance, tf.maximum(variance, 0.0))
+            _move(moving.moving_mean, mean, rate)
+            _move(moving.moving_variance, tf.maximum(variance, 0.0), rate)
 
-    def _move(self, average: tf.Variable, value: tf.Tensor) -> None:
-        step = tf.cast(value, average.dtype) - average
-        average.assign_add((1.0 - self.params.decay) * step)
+    def _rate(self, step: Any) -> tf.Tensor:
+        decay = self.params.decay
+        if step is None:
+            return tf.constant(1.0 - decay, tf.float64)
+        return averaging_rate(decay, step + 1)
 
     def _accumulate(
         self, num_rows: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
@@ -97,6 +110,11 @@ class BatchNormLayer(BaseLayer):
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
         """Moments, and product and sum, for each element."""
         return elementwise_cost(shapes[0], 8)
+
+
+def _move(average: tf.Variable, value: tf.Tensor, rate: tf.Tensor) -> None:
+    step = tf.cast(value, average.dtype) - average
+    average.assign_add(tf.cast(rate, average.dtype) * step)
 
 
 def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:

@@ -1,12 +1,6 @@
 """Exponential moving averages of the weights, to evaluate with.
 
-    average ← average + max(1 - decay, 9 / (10 + n)) · (weight - average)
-
-after the n-th training step. The second rate is the larger at first, so that averages
-of a short run do not hang on the initial weights. Together they are 1 - min(decay,
-(1 + n) / (10 + n)), as in `ExponentialMovingAverage(decay, num_updates=n)` of
-TensorFlow 1, with which Lingvo and AmoebaNet (tf/tpu, amoeba_net) average. An average
-starts as its weight does.
+They follow the weights at the rates of `averaging_rate`, and start as the weights do.
 """
 
 from __future__ import annotations
@@ -17,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.averaging_rate import averaging_rate
 
 
 def define_averaging_params(p: Params) -> None:
@@ -31,7 +26,8 @@ def define_averaging_params(p: Params) -> None:
         "ema_decay_moving_vars",
         None,
         "Whether what is not trained, such as batch norm's moving averages, is "
-        "averaged too. To be stated where there is any.",
+        "averaged too, for which it lags behind twice. To be stated where there is "
+        "any.",
     )
 
 
@@ -92,7 +88,7 @@ class ExponentialMovingAverage:
             decay: what a step leaves of an average, in the long run.
             variables: those to average, by path.
         """
-        self._rate = 1.0 - decay
+        self._decay = decay
         self._variables = dict(variables)
         self._averages = {
             path: _like(variable, average_name(path))
@@ -112,8 +108,7 @@ class ExponentialMovingAverage:
             num_steps: n, [] integer: how many steps were trained, the last included.
         """
         with tf.device("/CPU:0"):
-            early = 9.0 / (10.0 + tf.cast(num_steps, tf.float64))
-            rate = tf.maximum(tf.constant(self._rate, tf.float64), early)
+            rate = averaging_rate(self._decay, num_steps)
         for path, average in self._averages.items():
             with tf.device(average.device):
                 weight = tf.cast(self._variables[path].read_value(), average.dtype)

@@ -120,7 +120,8 @@ class TrainStep:
     ) -> tf.Tensor:
         """Changes all that a step changes; returns the number of steps."""
         self._learner.Apply(gradients)
-        self._task.PostTrainingStepUpdate(accumulated)
+        with ForwardContext(step=self.global_step.read_value()):
+            self._task.PostTrainingStepUpdate(accumulated)
         num_steps = self.global_step.assign_add(1).read_value()
         if self._averages is not None:
             self._averages.Update(num_steps)

@@ -77,6 +77,7 @@ class AmoebaNetModel(SingleTaskModelParams):
             dataset=self.DATASET,
             split=split,
             batch_size=self.BATCH_SIZE,
+            num_logits=self.NUM_CLASSES,
             **self._Transforms(),
         )
 

@@ -56,14 +56,15 @@ class AmoebaNetDigits(AmoebaNetModel):
         return AuxiliaryHeadLayer.Params().Set(scale=0.1, pool_window=3, pool_stride=2)
 
     def _SetLearner(self, train: Params) -> None:
+        decay = ScheduleParams("CosineDecay", decay_steps=self._Steps(self.NUM_EPOCHS))
         train.Set(
             learning_rate=0.05,
             optimizer=OptimizerParams("SGD", momentum=0.9, nesterov=True),
             lr_schedule=ScheduleParams(
-                "CosineDecay", decay_steps=self._Steps(self.NUM_EPOCHS)
+                "LinearWarmup", warmup_steps=self._Steps(2), schedule=decay
             ),
             ema_decay=0.99,
-            ema_decay_moving_vars=True,
+            ema_decay_moving_vars=False,
         )
 
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
-from lingvo_pipe.pipeline.splitting.balance import balanced_ends
-from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from params.even_stages import even_stages
 from params.image.amoebanet_model import AmoebaNetModel
 
 
@@ -43,11 +42,8 @@ class AmoebaNetImageNet(AmoebaNetModel):
         return imagenet(self.IMAGE_SIZE)
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        if self.NUM_STAGES == 1:
-            return 1
         image = (1, self.IMAGE_SIZE, self.IMAGE_SIZE, self.NUM_IMAGE_CHANNELS)
-        costs = cell_costs(cells, image, (1,), (1,))
-        return balanced_ends(costs.flops, self.NUM_STAGES, costs.handed_on)
+        return even_stages(cells, self.NUM_STAGES, image, (1,), (1,))
 
     def _SetLearner(self, train: Params) -> None:
         decay = ScheduleParams(

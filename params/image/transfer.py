@@ -23,9 +23,6 @@ from params.image.imagenet import AmoebaNetB557M
 class Transfer(AmoebaNetB557M):
     """The network on another data set; sizes are those of table 4."""
 
-    # Runs are of some thousand steps: 0.9997 would remember ImageNet to the end.
-    NORM_DECAY = 0.99
-
     def _Transforms(self) -> Recipe:
         return transfer(self.IMAGE_SIZE)
 

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.image_faults import FaultsNamed
 from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.label_subset import LabelSubset
 from lingvo_pipe.input.transforms import recipes
 from tests.input.example_images import example, jpeg, write_folder
 
@@ -184,6 +185,13 @@ def test_a_record_that_cannot_be_fetched_is_named(whole: Path, faulty: int) -> N
     data.__dict__["_source"] = FaultyFetch(source, faulty)
     for batches in (data.EvalBatches(), data.TrainBatches(2)):
         assert f" {source.Name(faulty)} has none: " in _until_error(batches)[1]
+
+
+def test_searching_for_labels_names_it_too(whole: Path) -> None:
+    data = _input("image_folder:photos", whole)
+    source = FaultyFetch(data._source, 33)
+    with pytest.raises(ValueError, match=f" {source.Name(33)} has none: "):
+        LabelSubset(source, data._dataset.format, [1])
 
 
 def test_other_errors_stay_as_they_are(whole: Path) -> None:

@@ -71,7 +71,11 @@ def test_only_few_pixels_are_asked_of_what_is_read(root):
 @pytest.mark.parametrize(
     ("files", "split", "message"),
     [
-        ([], "train", "image folder must hold SPLIT/CLASS/IMAGE.jpg.* is no folder"),
+        (
+            [],
+            "train",
+            "folder must hold SPLIT/CLASS/IMAGE.jpg.*there is no .*/images. Put",
+        ),
         (["a/b/1.jpg"], "train", "split must be a of .*; got 'train'"),
         (["train/b/1.jpg"], "tran", "got 'tran', .* Did you mean 'train'"),
         (["train/b/1.jpg"], "train[5:9]", r"got 'train\[5:9\]', which is no split or"),

@@ -27,6 +27,7 @@ SMALL, LARGE = (Resize.Params().Set(height=n, width=n) for n in (4, 16))
         ({"labels": [1, 1]}, r"labels must be .* got \[1, 1\]"),
         ({"labels": [-1]}, r"labels must be .* got \[-1\]"),
         ({"labels": 3}, r"labels must be .* got 3"),
+        ({"num_logits": 0}, "num_logits must be a positive int or None; got 0"),
         ({"dataset": None}, "dataset must be a name; got None"),
         ({"split": None}, "split must be a name; got None"),
         ({"dataset": "optdigit"}, "Did you mean 'optdigits'"),

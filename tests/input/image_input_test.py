@@ -262,7 +262,7 @@ def test_a_model_can_be_shown_without_the_data(tmp_path):
         assert data.element_spec.image == tf.TensorSpec([4, 32, 32, 3], tf.float32)
         for batches in (data.TrainBatches, data.EvalBatches):
             with pytest.raises(
-                ValueError, match="must be prepared|fgvc_aircraft is no"
+                ValueError, match="must be prepared|is no .*fgvc_aircraft"
             ):
                 batches()
     assert not list(tmp_path.iterdir())
@@ -279,6 +279,14 @@ def test_params_have_a_text(make_input):
         ({"pixel_max": 15}, "brightest pixel of optdigits, 16; got 15. Set .*=16"),
         ({"split": "tests"}, "got 'tests', .* Did you mean 'test'"),
         ({"labels": [3, 10]}, r"labels must be below 10, .* got \[3, 10\]"),
+        (
+            {"num_logits": 9},
+            "at least 10, .* of optdigits, the last of them '9'; got 9",
+        ),
+        (
+            {"num_logits": 1, "labels": [3, 2]},
+            "at least 2, .* them '2'; got 1, that of",
+        ),
         ({"split": "train[:2]", "labels": [9]}, r"none of the split has .* \[9\]"),
     ],
 )
@@ -289,6 +297,13 @@ def test_what_does_not_fit_the_data_is_refused_before_the_first_batch(
     for batches in (digits.TrainBatches, digits.EvalBatches):
         with pytest.raises(ValueError, match=message):
             batches()
+
+
+@pytest.mark.parametrize(
+    "values", [{"num_logits": 10}, {"num_logits": 11}, {"num_logits": 1, "labels": [9]}]
+)
+def test_a_model_may_tell_more_classes_apart(make_input, values):
+    assert len(take(make_input(**values).EvalBatches(), 1)) == 1
 
 
 def test_faulty_steps_and_batches_of_training_are_refused(make_input):

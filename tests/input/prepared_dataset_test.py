@@ -84,6 +84,8 @@ def test_others_are_prepared_on_command_alone(tmp_path):
         ("optdigit", "got 'optdigit'. Did you mean 'optdigits'"),
         ("cifar_10", "got 'cifar_10'. Did you mean .*'cifar10'"),
         ("optdigits:9.9.9", r"NAME:VERSION .* got 'optdigits:9.9.9'. .* only: 1.0.0."),
+        ("cldr_sentences/8_to_fr", "cldr_sentences has no '8_to_fr'. Did .*'8_to_en'"),
+        ("cldr_sentences/qqq", "It has 8_to_en, en_to_8, all_to_en, en_to_all.$"),
         ("opt digits", "NAME, NAME/CONFIG or .* got 'opt digits'. Parsing .* failed"),
         ("zzzzqqqq", r"got 'zzzzqqqq'. tfds.list_builders\(\) lists them"),
     ],

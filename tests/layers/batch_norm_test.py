@@ -39,7 +39,7 @@ def formula(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray
     return normal * [0.5, 2.0, -1.0] + [0.0, 1.0, 3.0]
 
 
-def train(layer: Any, parts: list[Any]) -> None:
+def train(layer: Any, parts: list[Any], step: Any = None) -> None:
     """One training step on micro-batches."""
     totals: dict[str, tf.Tensor] = {}
     for part in parts:
@@ -47,7 +47,8 @@ def train(layer: Any, parts: list[Any]) -> None:
             layer(part)
         for path, share in context.accumulated.items():
             totals[path] = totals.get(path, 0.0) + share
-    layer.PostTrainingStepUpdate(layer.AccumulatedTree(totals))
+    with ForwardContext(step=step):
+        layer.PostTrainingStepUpdate(layer.AccumulatedTree(totals))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -113,6 +114,21 @@ def test_averages_move_by_the_moments_of_the_whole_batch(
     tolerance = 1e-12 if dtype == tf.float64 else 1e-6
     np.testing.assert_allclose(layer.vars.moving_mean, expected_mean, tolerance)
     np.testing.assert_allclose(layer.vars.moving_variance, expected_variance, tolerance)
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9997])
+def test_averages_move_at_the_rates_of_averaged_weights(decay: float) -> None:
+    """Of a known step, so that the two fit together from the first."""
+    layer = batch_norm(decay=decay, dtype=tf.float64)
+    mean, variance = np.zeros(3), np.ones(3)
+    for step in range(12):
+        x = values([8, 3], mean=step, deviation=1 + step)
+        train(layer, [tf.constant(x)], tf.constant(step, tf.int64))
+        kept = min(decay, (2 + step) / (11 + step))
+        mean = kept * mean + (1 - kept) * moments(x)[0]
+        variance = kept * variance + (1 - kept) * moments(x)[1]
+    np.testing.assert_allclose(layer.vars.moving_mean, mean, 1e-12)
+    np.testing.assert_allclose(layer.vars.moving_variance, variance, 1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[16], [4] * 4, [1] * 16], ids=str)

@@ -25,7 +25,8 @@ def data_path(name: str, data_dir: str | None) -> str:
     folder = os.path.dirname(path) or "."
     near = ""
     if os.path.isdir(folder):
-        near = did_you_mean(os.path.basename(path), os.listdir(folder))
+        files = [entry.name for entry in os.scandir(folder) if entry.is_file()]
+        near = did_you_mean(os.path.basename(path), files)
     raise ValueError(
         f"A file of text or of a vocabulary must be there to be read; got {name!r}, "
         f"and there is no file {path}.{near} Relative names begin at data_dir, which "

@@ -13,6 +13,9 @@ from lingvo_pipe.input.text.line_file import LineFile
 
 LINES, BLANK_LINES = "lines", "blank_lines"
 
+# A document is tokenized whole for each row that it is in.
+_MOST_BYTES = 1 << 20
+
 
 class Documents:
     """The documents of some files, one file after the other.
@@ -23,7 +26,7 @@ class Documents:
             `blank_lines`: all lines up to the next blank one are.
 
     Raises:
-        ValueError: If there are no documents.
+        ValueError: If there are no documents, or one is longer than a megabyte.
     """
 
     def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:
@@ -31,6 +34,7 @@ class Documents:
         places, bounds = [], []
         for place, file in enumerate(self._files):
             found = _lines(file) if separated_by == LINES else _paragraphs(file)
+            _check_sizes(file, found)
             places.append(np.full(len(found), place))
             bounds.append(found)
         self._places, self._bounds = np.concatenate(places), np.concatenate(bounds)
@@ -55,6 +59,19 @@ class Documents:
                 self._places[numbers], self._bounds[numbers], strict=True
             )
         ]
+
+
+def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:
+    sizes = file.num_bytes(*bounds.T)
+    if sizes.max(initial=0) > _MOST_BYTES:
+        longest = int(sizes.argmax())
+        first, after = bounds[longest]
+        raise ValueError(
+            f"A document must have at most {_MOST_BYTES:,} bytes, for it is tokenized "
+            f"whole for each row that it is in; that in lines {first + 1:,} to "
+            f"{after:,} of {file.path} has {sizes[longest]:,}. Break it up, into "
+            "shorter lines or by blank lines."
+        )
 
 
 def _lines(file: LineFile) -> np.ndarray:

@@ -31,7 +31,7 @@ class LineFile:
     def __init__(self, path: str) -> None:
         self.path = path
         with open(path, "rb") as file:
-            if not file.read(1):
+            if file.read(len(_MARK) + 1) in (b"", _MARK):
                 raise ValueError(
                     f"A text file must have at least one line; {path} is empty. Name "
                     "another file."
@@ -51,6 +51,10 @@ class LineFile:
         """Returns the text of lines `first` to `after` (excluded), at least one."""
         text = self._bytes[self._starts[first] : self._ends[after - 1]]
         return text.removesuffix(b"\r")
+
+    def num_bytes(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Returns the sizes of texts as of `between`, line ends counted: int64 [K]."""
+        return self._ends[after - 1] - self._starts[first]
 
     def is_blank(self) -> np.ndarray:
         """Returns for each line whether nothing is in it but ASCII spaces: bool [N]."""

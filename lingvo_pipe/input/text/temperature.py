@@ -69,7 +69,7 @@ def quotas(
 
 
 def _weights(sizes: Sequence[int], temperature: float) -> list[Fraction]:
-    if not temperature >= 1.0:
+    if not isinstance(temperature, int | float) or not temperature >= 1.0:
         raise ValueError(
             "temperature must be at least 1, where every sentence is read as often as "
             f"every other; got {temperature!r}. 5 is usual."

@@ -61,8 +61,9 @@ class ParallelFiles:
         if len(source) != len(target):
             raise ValueError(
                 "Two files of translations must have the same number of lines; "
-                f"{source.path} has {len(source):,} and {target.path} {len(target):,}. "
-                "Find where they part, and mend it."
+                f"{source.path} has {len(source):,} and {target.path} {len(target):,}, "
+                f"so line {min(len(source), len(target)) + 1:,} of the longer has no "
+                "other beside it. Find where they part, there or before, and mend it."
             )
         _check_no_blank(source, target)
         return FilePairs((p.source_language, p.target_language), (source, target))

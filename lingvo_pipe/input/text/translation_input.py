@@ -163,17 +163,21 @@ class TranslationInput:
         Raises:
             ValueError: If the data or the vocabulary can't be used.
         """
-        planner = self._Planner(self._params.packing)
-        return self._Batches(lambda: planner.one_pass(self._fitting))
+        planner, fitting = self._Planner(self._params.packing), self._fitting
+        return self._Batches(lambda: planner.one_pass(fitting))
 
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns one pass over all sources, to be translated, a sentence a row.
+
+        The longest come first, so that those of a batch are of about one length: a
+        batch takes as long as its longest translation.
 
         A batch is a NestedMap of
 
         - source: as in other batches;
         - source_text, target_text: string [B], the sentence and its translation;
         - source_language, target_language: string [B];
+        - place: int64 [B], the sentence's number in the data, from 0;
         - weight: float32 [B], 1 for a sentence, and 0 for the padding at the end, whose
           texts are empty.
 
@@ -182,11 +186,10 @@ class TranslationInput:
         Raises:
             ValueError: If the data or the vocabulary can't be used.
         """
-        p = self._params
-        most, _ = self._MostTokens()
-        sources = self._measured.fitting((most, None), p.allow_left_out)
-        planner = self._Planner(packing=False)
-        return _planned(lambda: planner.one_pass(sources), p.batch_size, self._Decode)
+        planner, sources = self._Planner(packing=False), self._fitting_sources
+        return _planned(
+            lambda: planner.one_pass(sources), self._params.batch_size, self._Decode
+        )
 
     @functools.cached_property
     def _measured(self) -> MeasuredPairs:
@@ -201,6 +204,14 @@ class TranslationInput:
     def _fitting(self) -> np.ndarray:
         """The sentences of which source and target fit."""
         return self._measured.fitting(self._MostTokens(), self._params.allow_left_out)
+
+    @functools.cached_property
+    def _fitting_sources(self) -> np.ndarray:
+        """The sentences of which the source fits, the longest first."""
+        most, _ = self._MostTokens()
+        measured = self._measured
+        fitting = measured.fitting((most, None), self._params.allow_left_out)
+        return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
     def _MostTokens(self) -> tuple[int, int]:
         """The most tokens that source and target may have, without those added."""
@@ -238,18 +249,20 @@ class TranslationInput:
     def _Decode(self, plan: BatchPlan) -> NestedMap:
         parts = fetch(self._measured.source, plan.sentences)
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
-        texts = [
-            tf.ensure_shape(
-                tf.concat([part, tf.fill([missing], "")], 0), plan.row_sizes.shape
+
+        def padded(values: tf.Tensor) -> tf.Tensor:
+            padding = tf.zeros([missing], values.dtype)
+            return tf.ensure_shape(
+                tf.concat([values, padding], 0), plan.row_sizes.shape
             )
-            for part in parts
-        ]
+
         return NestedMap(
             source=self._Source(parts[0], plan),
-            source_text=texts[0],
-            target_text=texts[1],
-            source_language=texts[2],
-            target_language=texts[3],
+            source_text=padded(parts[0]),
+            target_text=padded(parts[1]),
+            source_language=padded(parts[2]),
+            target_language=padded(parts[3]),
+            place=padded(plan.sentences),
             weight=tf.cast(plan.row_sizes, tf.float32),
         )
 

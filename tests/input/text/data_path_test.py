@@ -33,6 +33,9 @@ def test_near_names_are_told(folder, data_dir):
         data_path("tran.de", data_dir)
 
 
-def test_a_folder_is_no_file(folder):
-    with pytest.raises(ValueError, match="there is no file .*begin at data_dir, which"):
-        data_path("", str(folder))
+@pytest.mark.parametrize("name", ["", "texts"])
+def test_a_folder_is_no_file(folder, name):
+    (folder / "texts").mkdir()
+    message = "there is no file [^?]*begin at data_dir, which"
+    with pytest.raises(ValueError, match=message):
+        data_path(name, str(folder))

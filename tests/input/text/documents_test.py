@@ -34,3 +34,15 @@ def test_files_follow_one_another(tmp_path, separated_by, wanted):
 def test_blank_files_are_refused(tmp_path, separated_by):
     with pytest.raises(ValueError, match="not blank; .*0.txt, .*1.txt have none"):
         documents(tmp_path, separated_by, "\n\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("separated_by", "text"),
+    [(LINES, "a\n\n" + "b" * 2**21), (BLANK_LINES, "a\n\n" + "b\n" * 2**20)],
+)
+def test_a_document_of_megabytes_is_refused(tmp_path, separated_by, text):
+    """Each batch would take minutes, and nobody would know why."""
+    message = "at most 1,048,576 bytes, .* in lines 3 to .* of .*0.txt has 2,097,15"
+    with pytest.raises(ValueError, match=message):
+        documents(tmp_path, separated_by, text)
+    assert len(documents(tmp_path, LINES, "b" * 2**20)) == 1

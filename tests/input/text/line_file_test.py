@@ -47,9 +47,11 @@ def test_blank_lines_are_told(tmp_path):
     np.testing.assert_array_equal(blank, [False, True, True, True, False, False])
 
 
-def test_an_empty_file_is_refused(tmp_path):
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_refused(tmp_path, content):
+    """Also one of which an editor has written no more than the mark."""
     with pytest.raises(ValueError, match="at least one line; .*file.txt is empty"):
-        lines_of(b"", tmp_path)
+        lines_of(content, tmp_path)
 
 
 @pytest.mark.parametrize("block", [1, 2, 1 << 16])

@@ -47,7 +47,8 @@ def test_a_sentences_place_is_told(source):
 
 def test_files_of_different_lengths_are_refused(tmp_path):
     write(tmp_path, ["a", "b", "c"], ["a", "b"])
-    with pytest.raises(ValueError, match="x.de has 3 and .*x.en 2. Find where"):
+    message = "x.de has 3 and .*x.en 2, so line 3 of the longer .* Find where"
+    with pytest.raises(ValueError, match=message):
         two_files().Open(str(tmp_path))
 
 

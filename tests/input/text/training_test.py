@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.training.keras_optimizer import OptimizerParams
@@ -63,7 +64,9 @@ def run(folder, kind, logdir, steps, **values):
     given = make_input(folder, **values)
     task = p.Instantiate()
     directory = RunDirectory(folder / logdir, "small")
-    metrics = train(task, given, given, directory, p.ToText(), lambda _: None)
+    model = Params()
+    model.Define("task", p, "")
+    metrics = train(task, given, given, directory, model.ToText(), lambda _: None)
     return metrics, [v.numpy() for v in task.VariablePaths().values()]
 
 

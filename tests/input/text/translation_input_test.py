@@ -181,28 +181,37 @@ def test_evaluation_is_the_same_each_time_and_ends_in_padding(folder):
     assert len(empty) < 4
 
 
-def test_decoding_yields_texts_in_order_a_sentence_a_row(folder):
+def test_decoding_yields_each_text_once_a_sentence_a_row(folder):
     given = translation_input(folder)
     batches = take(given.DecodeBatches())
     names = ("source_text", "target_text", "source_language", "target_language")
-    found = [
-        tuple(batch[name][row].decode() for name in names)
-        for batch in batches
-        for row in range(4)
-        if batch.weight[row]
-    ]
-    assert found == EVERY
-    sources = [row for batch in batches for row in segments(batch.source)]
     tokens = given.vocabulary.Tokenize(tf.constant([row[0] for row in EVERY])).to_list()
     languages = given.vocabulary.LanguageIds([row[3] for row in EVERY])
-    for row, language, wanted in zip(sources, languages, tokens, strict=False):
-        assert row == [[language, *wanted, given.vocabulary.eos_id]]
+    places = []
+    for batch in batches:
+        sources = segments(batch.source)
+        for row in np.flatnonzero(batch.weight):
+            place = batch.place[row]
+            assert tuple(batch[name][row].decode() for name in names) == EVERY[place]
+            tagged = [languages[place], *tokens[place], given.vocabulary.eos_id]
+            assert sources[row] == [tagged]
+            places.append(place)
+    assert sorted(places) == list(range(len(EVERY)))
     last = batches[-1]
     assert last.weight.tolist() == [1, 0, 0, 0]
     assert (
         last.source_text[1:].tolist() == last.target_language[1:].tolist() == [b""] * 3
     )
     assert not last.source.segment_ids[1:].any()
+
+
+def test_sentences_of_one_length_are_decoded_together(folder):
+    # In the data's order short ones would wait for the longest of their batch.
+    lengths = [
+        np.count_nonzero(batch.source.segment_ids, 1)
+        for batch in take(translation_input(folder).DecodeBatches())
+    ]
+    assert np.all(np.diff(np.concatenate(lengths)) <= 0)
 
 
 def test_decoding_leaves_out_long_sources_alone(folder, monkeypatch):
@@ -218,7 +227,9 @@ def test_decoding_leaves_out_long_sources_alone(folder, monkeypatch):
     given = translation_input(folder, source_length=16, target_length=8)
     number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
     assert 0 < number < len(EVERY)
-    assert "too long" in lines[0]
+    given.DecodeBatches()
+    (line,) = lines  # Said once, however often they are asked for.
+    assert "too long" in line
 
 
 # ---- What can't be.
@@ -243,8 +254,10 @@ def test_long_sentences_may_be_an_error(folder):
     given = translation_input(
         folder, source_length=16, target_length=14, allow_left_out=False
     )
-    with pytest.raises(ValueError, match="too long .* The first is line .* of .*aa-bb"):
-        given.TrainBatches()
+    # Before the first batch: a test set would else be refused after the training.
+    for batches in (given.TrainBatches, given.EvalBatches, given.DecodeBatches):
+        with pytest.raises(ValueError, match="too long .* The first is line .*aa-bb"):
+            batches()
 
 
 def test_a_language_without_a_token_is_told(folder):
@@ -277,6 +290,7 @@ def test_what_is_not_there_is_told(folder, values, message):
         ({"vocab_file": None}, "vocab_file must be a file's name; got None"),
         ({"random_seed": 2**64}, "random_seed must be an int from 0 to 2"),
         ({"temperature": 0.5}, "temperature must be at least 1"),
+        ({"temperature": "5"}, "temperature must be at least 1, .* got '5'"),
         ({"data": []}, r"data must be a list of params .* got \[\]. Set it in"),
         ({"data": ["a.de"]}, "data must be a list of params of data sets"),
         ({"data": [ParallelFiles.Params()]}, "source_language and .* must be names"),
