@@ -64,6 +64,14 @@ def _check(flags: argparse.Namespace, output: Path) -> None:
             "A vocabulary must be made of files, or of a data set; got files "
             f"{flags.files} and --dataset={flags.dataset}. Give one of them."
         )
+    names = flags.languages
+    if any(not n or n.split() != [n] for n in names) or len({*names}) < len(names):
+        raise ValueError(
+            "--languages must be names, each once, with commas and no spaces between "
+            f"them, such as de,en; got {','.join(names)!r}."
+        )
+    if flags.max_texts < 2:
+        raise ValueError(f"--max_texts must be at least 2; got {flags.max_texts}.")
     if output.is_dir() or not output.parent.is_dir():
         raise ValueError(
             f"--output must be a file in a folder that is there; got {output}."

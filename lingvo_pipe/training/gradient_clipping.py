@@ -1,4 +1,4 @@
-"""Clipping of gradients by their global norm.
+"""Clipping of gradients by their global norm, or each by its own.
 
     norm = √(Σ over variables of Σ g²);   g ← g · value / max(norm, value)
 
@@ -30,15 +30,41 @@ def clip_by_global_norm(
     sums = []
     for gradient, variable in pairs:
         with tf.device(variable.device):
-            wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
-            square_sum = tf.reduce_sum(tf.square(tf.cast(gradient, wide)))
-            sums.append(tf.cast(square_sum, tf.float64))
+            sums.append(_square_sum(gradient))
     with tf.device("/CPU:0"):
-        norm = tf.sqrt(tf.add_n(sums))
-        # What is subtracted is 0 for a finite norm, else NaN.
-        scale = largest / tf.maximum(norm, largest) - (norm - norm)
+        scale = _scale(tf.add_n(sums), largest)
     clipped = []
     for gradient, variable in pairs:
         with tf.device(variable.device):
             clipped.append(gradient * tf.cast(scale, gradient.dtype))
     return clipped
+
+
+def clip_by_each_norm(
+    gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], largest: float
+) -> list[tf.Tensor]:
+    """Scales each gradient whose own norm exceeds a value down to it.
+
+    Args:
+        gradients: one for each variable; one whose norm is not finite becomes NaN.
+        variables: on whose devices the gradients are.
+        largest: the largest norm that is left as it is; positive.
+    """
+    clipped = []
+    for gradient, variable in zip(gradients, variables, strict=True):
+        with tf.device(variable.device):
+            scale = _scale(_square_sum(gradient), largest)
+            clipped.append(gradient * tf.cast(scale, gradient.dtype))
+    return clipped
+
+
+def _square_sum(gradient: tf.Tensor) -> tf.Tensor:
+    """[] float64."""
+    wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
+    return tf.cast(tf.reduce_sum(tf.square(tf.cast(gradient, wide))), tf.float64)
+
+
+def _scale(square_sum: tf.Tensor, largest: float) -> tf.Tensor:
+    norm = tf.sqrt(square_sum)
+    # What is subtracted is 0 for a finite norm, else NaN.
+    return largest / tf.maximum(norm, largest) - (norm - norm)

@@ -26,6 +26,7 @@ LEARNER_NAME = "learner"
 _PARAM_FOR = {
     "learning_rate": "learning_rate",
     "global_clipnorm": "clip_gradient_norm_to_value",
+    "clipnorm": "clip_gradient_single_norm_to_value",
     "use_ema": "ema_decay",
     "ema_momentum": "ema_decay",
     "ema_overwrite_frequency": "ema_decay",
@@ -43,8 +44,8 @@ def OptimizerParams(name: str, **arguments: Any) -> Params:
     """Names an optimizer of `keras.optimizers`, or RMSpropFromOnes, and its arguments.
 
     Adafactor is ours, see `adafactor`, with Keras's arguments. The learning rate,
-    clipping by the global norm and moving averages of weights are not among the
-    arguments: they are the learner's.
+    clipping by norms and moving averages of weights are not among the arguments: they
+    are the learner's.
     """
     return _named(name, "optimizer", arguments)
 

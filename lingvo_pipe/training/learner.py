@@ -9,7 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.gradient_clipping import clip_by_global_norm
+from lingvo_pipe.training.gradient_clipping import (
+    clip_by_each_norm,
+    clip_by_global_norm,
+)
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, make_optimizer
 from lingvo_pipe.training.weight_decay import (
     add_l2_gradients,
@@ -27,6 +30,11 @@ def define_learner_params(p: Params) -> None:
         "clip_gradient_norm_to_value",
         None,
         "Largest global norm of the gradients; larger ones are scaled. None: any.",
+    )
+    p.Define(
+        "clip_gradient_single_norm_to_value",
+        None,
+        "Largest norm of each variable's gradient, in place of the global norm.",
     )
     define_weight_decay_params(p)
 
@@ -53,12 +61,8 @@ class Learner:
                 f"learning_rate must be positive; got {p.learning_rate}. Set "
                 "task.train.learning_rate."
             )
-        self._clip_norm = p.clip_gradient_norm_to_value
-        if self._clip_norm is not None and not self._clip_norm > 0:
-            raise ValueError(
-                "clip_gradient_norm_to_value must be positive; got "
-                f"{self._clip_norm}. None leaves gradients as they are."
-            )
+        _check_clipping(p)
+        self._params = p
         self._variables = dict(variables)
         self._l2_weights = l2_weights(p, list(variables))
         self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
@@ -79,10 +83,7 @@ class Learner:
         """Updates the variables from gradients by path, of those trained or more."""
         decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
         ordered = [decayed[path] for path in self._variables]
-        if self._clip_norm is not None:
-            variables = list(self._variables.values())
-            ordered = clip_by_global_norm(ordered, variables, self._clip_norm)
-        self._optimizer.apply(ordered)
+        self._optimizer.apply(self._clipped(ordered))
 
     def State(self) -> dict[str, Any]:
         """The optimizer's own variables by name, for checkpoints."""
@@ -94,3 +95,31 @@ class Learner:
             state[f"{path}+{number}" if number else path] = variable.value
             seen[path] += 1
         return state
+
+    def _clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        p, variables = self._params, list(self._variables.values())
+        for name, clip in _CLIPPINGS.items():
+            if p.Get(name) is not None:
+                gradients = clip(gradients, variables, p.Get(name))
+        return gradients
+
+
+_CLIPPINGS = {
+    "clip_gradient_norm_to_value": clip_by_global_norm,
+    "clip_gradient_single_norm_to_value": clip_by_each_norm,
+}
+
+
+def _check_clipping(p: Params) -> None:
+    given = [name for name in _CLIPPINGS if p.Get(name) is not None]
+    for name in given:
+        if not p.Get(name) > 0:
+            raise ValueError(
+                f"{name} must be positive; got {p.Get(name)}. None leaves gradients "
+                "as they are."
+            )
+    if len(given) > 1:
+        raise ValueError(
+            f"Gradients are clipped by one norm; got {' and '.join(given)}. Set one of "
+            "them to None."
+        )

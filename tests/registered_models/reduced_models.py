@@ -11,8 +11,22 @@ import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from params.image.amoebanet_model import AmoebaNetModel
+from params.lm.language_model import LanguageModel
+from params.mt.translation_model import TranslationModel
 
 NUM_CLASSES = 5
+
+_SMALL_TRANSFORMER = {
+    "NUM_LAYERS": 1,
+    "HIDDEN_DIM": 16,
+    "NUM_HEADS": 2,
+    "MODEL_DIM": 8,
+    "VOCAB_SIZE": 16,
+    "LENGTH": 6,
+    "BATCH_SIZE": 4,
+    "NUM_MICRO_BATCHES": 2,
+    "NUM_STAGES": 1,
+}
 
 
 def reduced_params(name: str, **constants: Any) -> Any:
@@ -25,6 +39,8 @@ def reduced_params(name: str, **constants: Any) -> Any:
     cls = model_registry.GetClass(name)
     if issubclass(cls, AmoebaNetModel):
         return _reduced_amoebanet(cls, constants)
+    if issubclass(cls, (LanguageModel, TranslationModel)):
+        return _reduced_transformer(cls, constants)
     return _params(cls())
 
 
@@ -52,6 +68,13 @@ def _reduced_amoebanet(cls: type[AmoebaNetModel], constants: dict[str, Any]) -> 
     return params
 
 
+def _reduced_transformer(cls: Any, constants: dict[str, Any]) -> Params:
+    params = _params(type(cls.__name__, (cls,), {**_SMALL_TRANSFORMER, **constants})())
+    params.task.pipeline.splits = 2
+    params.task.train.Set(learning_rate=0.1, lr_schedule=None)
+    return params
+
+
 def _shortened(cells: list[InstantiableParams]) -> list[InstantiableParams]:
     """The network up to its auxiliary head, and its head behind that."""
     (end,) = [i for i, p in enumerate(cells) if p.name == "auxiliary_head"]
@@ -63,11 +86,21 @@ def batches(params: Any) -> Iterator[NestedMap]:
     """Training batches of random numbers."""
     spec, step = params.input.Instantiate().element_spec, 0
     while True:
-        yield NestedMap(
-            image=tf.random.stateless_normal(spec.image.shape, [step, 1]),
-            label=tf.random.stateless_uniform(
-                spec.label.shape, [step, 2], maxval=NUM_CLASSES, dtype=tf.int32
-            ),
-            weight=tf.ones(spec.weight.shape),
-        )
+        batch = spec.FlattenItems()
+        yield spec.Pack([_drawn(name, part, step) for name, part in batch])
         step += 1
+
+
+def _drawn(name: str, spec: tf.TensorSpec, step: int) -> tf.Tensor:
+    """One of the tensors of a batch: of images, or of tokens."""
+    if name.endswith(("weight", "weights")):
+        return tf.ones(spec.shape)
+    if spec.dtype.is_floating:
+        return tf.random.stateless_normal(spec.shape, [step, 1])
+    if name.endswith("segment_ids"):
+        return tf.ones(spec.shape, spec.dtype)
+    if name.endswith("segment_pos"):
+        return tf.broadcast_to(tf.range(spec.shape[1]), spec.shape)
+    return tf.random.stateless_uniform(
+        spec.shape, [step, 2], maxval=NUM_CLASSES, dtype=spec.dtype
+    )

@@ -44,6 +44,7 @@ def test_sizes_are_those_of_the_paper(name: str) -> None:
     assert cells["head"].num_classes == num_classes
     assert cells["auxiliary_head"].classifier.num_classes == num_classes
     assert params.input.dataset == dataset
+    assert params.input.num_logits == num_classes
     assert params.task.train.max_steps == round(100 * num_examples / 128)
     spec = params.input.Instantiate().element_spec
     assert spec.image.shape == [128, 480, 480, 3]

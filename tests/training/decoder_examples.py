@@ -79,10 +79,13 @@ class WordsInput:
             source_language=["de", "zh_Hant"] * (num_rows // 2)
             + ["de"] * (num_rows % 2),
             target_language=["en"] * num_rows,
+            place=np.arange(num_rows),
             weight=np.ones(num_rows, np.float32),
         )
         data = tf.data.Dataset.from_tensor_slices(rows)
-        padding = NestedMap(dict.fromkeys(rows, ""), weight=np.float32(0))
+        padding = NestedMap(
+            dict.fromkeys(rows, ""), place=np.int64(0), weight=np.float32(0)
+        )
         padded = data.concatenate(tf.data.Dataset.from_tensors(padding))
         if num_rows % 2:
             data = padded
@@ -98,4 +101,5 @@ def translation(
         hypotheses=(Hypothesis(hypothesis, -0.25),),
         source_language=source,
         target_language=target,
+        place=0,
     )

@@ -22,7 +22,12 @@ TRANSLATIONS = [
 
 def test_a_line_a_sentence(tmp_path: Path) -> None:
     two = Translation(
-        "Quelle", "spring", (Hypothesis("a", -1.5), Hypothesis("b", -2.0)), "de", "en"
+        "Quelle",
+        "spring",
+        (Hypothesis("a", -1.5), Hypothesis("b", -2.0)),
+        "de",
+        "en",
+        place=2,
     )
     write_report(tmp_path / "decoder", 600, "test", [*TRANSLATIONS, two])
     text = (tmp_path / "decoder/test-00000600.jsonl").read_text(encoding="utf-8")

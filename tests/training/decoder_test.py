@@ -22,6 +22,7 @@ def test_each_sentence_is_translated_in_order(words: tuple[str, ...]) -> None:
     assert [each.source for each in found] == list(words)
     assert [each.hypotheses[0].text for each in found] == list(words)
     assert [each.reference for each in found] == [word.upper() for word in words]
+    assert [each.place for each in found] == list(range(len(words)))
     assert [each.source_language for each in found[:2]] == ["de", "zh_Hant"]
     assert {each.target_language for each in found} == {"en"}
 

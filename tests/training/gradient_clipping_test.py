@@ -1,25 +1,34 @@
-"""Clipping by the global norm: NumPy's, and the same bytes on whatever devices."""
+"""Clipping by norms: NumPy's, and the same bytes on whatever devices."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.gradient_clipping import clip_by_global_norm
+from lingvo_pipe.training.gradient_clipping import (
+    clip_by_each_norm,
+    clip_by_global_norm,
+)
 
 RANDOM = np.random.default_rng(0)
 VALUES = [RANDOM.normal(size=shape) for shape in ([30, 20], [7], [], [5, 1, 9])]
 NORM = np.sqrt(sum(np.sum(value**2) for value in VALUES))
 
 
-def clipped(largest, devices=(0, 1, 2, 3), dtype=tf.float64, values=VALUES):
+def clipped(
+    largest,
+    devices=(0, 1, 2, 3),
+    dtype=tf.float64,
+    values=VALUES,
+    function=clip_by_global_norm,
+):
     @tf.function(autograph=False)
     def clip():
         gradients = []
         for value, device in zip(values, devices, strict=True):
             with tf.device(f"CPU:{device}"):
                 gradients.append(tf.constant(value, dtype))
-        return clip_by_global_norm(gradients, variables, largest)
+        return function(gradients, variables, largest)
 
     variables = []
     for value, device in zip(values, devices, strict=True):
@@ -61,3 +70,26 @@ def test_where_one_is_not_finite_none_is_kept(wrong):
     values[1][3] = wrong
     for got in clipped(0.7, values=values):
         assert np.isnan(got).all()
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.float32, tf.bfloat16])
+def test_each_larger_gradient_is_scaled_to_the_norm(dtype):
+    tolerance = {8: 1e-14, 4: 1e-6, 2: 2e-2}[dtype.size]
+    norms = [float(np.linalg.norm(value)) for value in VALUES]
+    largest = 3.0
+    assert min(norms) < largest < max(norms)
+    found = clipped(largest, dtype=dtype, function=clip_by_each_norm)
+    for got, value, norm in zip(found, VALUES, norms, strict=True):
+        want = value * min(1.0, largest / norm)
+        np.testing.assert_allclose(got.astype(np.float64), want, tolerance, tolerance)
+        if norm < largest:
+            np.testing.assert_array_equal(got, value.astype(dtype.as_numpy_dtype))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_the_others_keep_their_norms_where_one_is_not_finite(wrong):
+    values = [value.copy() for value in VALUES]
+    values[1][3] = wrong
+    found = clipped(0.7, values=values, function=clip_by_each_norm)
+    assert [np.isfinite(got).all() for got in found] == [True, False, True, True]
+    assert np.isnan(found[1]).all()

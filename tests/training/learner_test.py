@@ -168,9 +168,31 @@ def test_learning_rate_is_that_of_the_next_step():
         {"learning_rate": -0.1},
         {"learning_rate": float("nan")},
         {"clip_gradient_norm_to_value": 0.0},
+        {"clip_gradient_single_norm_to_value": -1.0},
     ],
 )
 def test_rates_and_norms_are_positive(values):
     ((name, value),) = values.items()
     with pytest.raises(ValueError, match=f"{name} must be positive; got {value}"):
         Learner(learner_params(**values), make_variables())
+
+
+def test_gradients_are_clipped_each_by_itself():
+    variables = make_variables()
+    gradients = gradients_of(variables, 0)
+    want = {path: variable.numpy() for path, variable in variables.items()}
+    p = learner_params(clip_gradient_single_norm_to_value=0.5)
+    Learner(p, variables).Apply(gradients)
+    for path, variable in variables.items():
+        gradient = gradients[path].numpy()
+        assert np.linalg.norm(gradient) > 0.5
+        want[path] -= 0.1 * gradient * 0.5 / np.linalg.norm(gradient)
+        np.testing.assert_allclose(variable, want[path], rtol=1e-6)
+
+
+def test_gradients_are_clipped_by_one_norm():
+    p = learner_params(
+        clip_gradient_norm_to_value=1.0, clip_gradient_single_norm_to_value=1.0
+    )
+    with pytest.raises(ValueError, match="clipped by one norm; got clip_gradient_norm"):
+        Learner(p, make_variables())

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
@@ -138,6 +139,23 @@ def test_evaluation_is_by_the_averages() -> None:
     for path, variable in task.VariablePaths().items():
         variable.assign(state[f"{path}/ema"])
     assert plain(data) == got
+
+
+def test_early_evaluations_see_what_training_sees() -> None:
+    """Batch norm's moments are averaged over the same steps as the weights."""
+    p = published_params()
+    p.pipeline.cell_tpl[1].decay = 0.9997
+    p.pipeline.num_micro_batches = 1
+    p.train.Set(ema_decay=0.9999, ema_decay_moving_vars=False)
+    task = p.Instantiate()
+    step, data = TrainStep(task), toy_batch(1, scale=10.0)
+    evaluation = Evaluation(task, step.EvalValues)
+    for n in range(12):
+        step(data)
+        with ForwardContext(step=tf.constant(n, tf.int64)):
+            metrics = task.ComputeMetrics(step.EvalValues(), data)
+        want = float(metrics.loss[0])
+        assert n < 8 or evaluation([data])["loss"] == pytest.approx(want, rel=0.2)
 
 
 def test_an_evaluation_in_which_nothing_counts_is_refused() -> None:

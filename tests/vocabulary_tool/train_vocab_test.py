@@ -107,6 +107,10 @@ def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
         (["nothing.de"], "there is no file"),
         (["--dataset=smal_rows"], "Did you mean .*'small_rows'"),
         (["a", "--vocab_size=9999"], "can't be made of these texts. .*too high"),
+        (["a", "--languages="], "--languages must be names, .* got ''"),
+        (["a", "--languages=de, en"], "got 'de, en'"),
+        (["a", "--languages=de,en,de"], "each once, .* got 'de,en,de'"),
+        (["a", "--max_texts=0"], "--max_texts must be at least 2; got 0"),
         (["a", "--output=/no/such/folder/x"], "--output must be a file in a folder"),
     ],
 )

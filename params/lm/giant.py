@@ -1,0 +1,99 @@
+r"""Transformer-L of GPipe's table 1 (1811.06965): as many layers as fit into memory.
+
+`L1663` has 1,663 layers, 83.9 billion parameters, on 128 accelerators of 16 GB. The
+text is one's own, in `--data_dir`, its documents parted by blank lines:
+
+    giant.vocab            of 32,000 tokens, by //tools:train_vocab
+    train.txt, test.txt    to learn from, and to be tested with
+
+Stages are cut where flops are as even as can be. To run on another number of devices,
+have them cut anew:
+
+    --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
+"""
+
+from __future__ import annotations
+
+import model_registry
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.input.text.documents import BLANK_LINES
+from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from params.lm.language_model import LanguageModel
+
+_WARMUP_STEPS = 10_000
+
+
+class GiantTransformer(LanguageModel):
+    """Rows of 1,024 tokens, 32 of them a step, each a micro-batch of its own.
+
+    The learning rate is not published. RMSProp is, or follows from 12 bytes a
+    parameter: weight, gradient and mean square.
+    """
+
+    TRAIN_FILES = ("train.txt",)
+    TEST_FILES = ("test.txt",)
+    DOCUMENTS = BLANK_LINES
+    VOCAB_FILE = "giant.vocab"
+    VOCAB_SIZE = 32_000
+    LENGTH = 1024
+    BATCH_SIZE = 32
+    NUM_MICRO_BATCHES = 32
+
+    HIDDEN_DIM = 8192
+    NUM_HEADS = 32
+    MODEL_DIM = 2048
+
+    MAX_STEPS = 500_000
+
+    def _SetLearner(self, train: Params) -> None:
+        train.Set(
+            learning_rate=1e-4,
+            lr_schedule=ScheduleParams(
+                "LinearWarmup",
+                warmup_steps=_WARMUP_STEPS,
+                schedule=ScheduleParams(
+                    "InverseSquareRoot", constant_steps=_WARMUP_STEPS
+                ),
+            ),
+            optimizer=OptimizerParams("RMSprop"),
+            clip_gradient_norm_to_value=1.0,
+        )
+
+
+@model_registry.RegisterSingleTaskModel
+class L3(GiantTransformer):
+    """282.2 million parameters: what fits without a pipeline."""
+
+    NUM_LAYERS = 3
+    NUM_MICRO_BATCHES = 1
+
+
+@model_registry.RegisterSingleTaskModel
+class L13(GiantTransformer):
+    """785.8 million parameters, one stage."""
+
+    NUM_LAYERS = 13
+
+
+@model_registry.RegisterSingleTaskModel
+class L103(GiantTransformer):
+    """5.3 billion parameters, eight stages."""
+
+    NUM_LAYERS = 103
+    NUM_STAGES = 8
+
+
+@model_registry.RegisterSingleTaskModel
+class L415(GiantTransformer):
+    """21.0 billion parameters, 32 stages."""
+
+    NUM_LAYERS = 415
+    NUM_STAGES = 32
+
+
+@model_registry.RegisterSingleTaskModel
+class L1663(GiantTransformer):
+    """83.9 billion parameters, 128 stages."""
+
+    NUM_LAYERS = 1663
+    NUM_STAGES = 128

@@ -1,0 +1,62 @@
+r"""A small language model of any text, by default of English sentences made of CLDR.
+
+For a text of one's own make a vocabulary, and derive a model, in `my_models/novel.py`:
+
+    tools/bazel run //tools:train_vocab -- --output=/data/novel.vocab \
+        --vocab_size=4000 /data/novel.train.txt
+
+    @model_registry.RegisterSingleTaskModel
+    class Novel(TransformerTiny):
+        TRAIN_FILES = ["/data/novel.train.txt"]
+        TEST_FILES = ["/data/novel.test.txt"]
+        VOCAB_FILE = "/data/novel.vocab"
+        VOCAB_SIZE = 4000
+"""
+
+from __future__ import annotations
+
+import model_registry
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.input.cldr.shipped import (
+    ENGLISH_VOCABULARY,
+    TEXTS,
+    VOCABULARY_SIZES,
+    shipped_file,
+)
+from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from params.lm.language_model import LanguageModel
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerTiny(LanguageModel):
+    """Four layers in two stages."""
+
+    TRAIN_FILES = (shipped_file(TEXTS["train"]),)
+    TEST_FILES = (shipped_file(TEXTS["test"]),)
+    VOCAB_FILE = shipped_file(ENGLISH_VOCABULARY)
+    VOCAB_SIZE = VOCABULARY_SIZES[ENGLISH_VOCABULARY]
+    LENGTH = 128
+    BATCH_SIZE = 32
+
+    NUM_LAYERS = 4
+    HIDDEN_DIM = 512
+    NUM_HEADS = 2
+    MODEL_DIM = 128
+    TIED_EMBEDDINGS = True
+
+    NUM_STAGES = 2
+    NUM_MICRO_BATCHES = 4
+    MAX_STEPS = 600
+
+    def _SetLearner(self, train: Params) -> None:
+        train.Set(
+            learning_rate=3e-3,
+            lr_schedule=ScheduleParams(
+                "LinearWarmup",
+                warmup_steps=50,
+                schedule=ScheduleParams(
+                    "CosineDecay", decay_steps=self.MAX_STEPS, alpha=0.02
+                ),
+            ),
+            optimizer=OptimizerParams("Adam", beta_2=0.98),
+        )

@@ -1,0 +1,103 @@
+r"""To English from others of the languages of CLDR: small, real, embedded.
+
+What the sentences are is told in `lingvo_pipe/input/cldr/sentences.py`.
+
+    trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny
+    trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny --job=decoder
+"""
+
+from __future__ import annotations
+
+import model_registry
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.input.cldr.shipped import (
+    ALL_VOCABULARY,
+    EIGHT_VOCABULARY,
+    VOCABULARY_SIZES,
+    shipped_file,
+)
+from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
+from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from params.mt.translation_model import TranslationModel
+
+
+class CldrTransformer(TranslationModel):
+    """A Transformer with one table for source, target and softmax, in two stages."""
+
+    DATASET: str
+
+    LENGTH = 128
+    TIED_EMBEDDINGS = True
+
+    NUM_STAGES = 2
+    NUM_MICRO_BATCHES = 4
+
+    LEARNING_RATE: float
+    WARMUP_STEPS: int
+
+    def Task(self) -> InstantiableParams:
+        """The network, and how it is trained."""
+        p = super().Task()
+        p.decode.max_extra_length = 20  # A name may be longer in English.
+        p.pipeline.recompute = "never"
+        return p
+
+    def _Data(self, split: str) -> list[InstantiableParams]:
+        return [TfdsPairs.Params().Set(dataset=self.DATASET, split=split)]
+
+    def _SetLearner(self, train: Params) -> None:
+        train.Set(
+            learning_rate=self.LEARNING_RATE,
+            lr_schedule=ScheduleParams(
+                "LinearWarmup",
+                warmup_steps=self.WARMUP_STEPS,
+                schedule=ScheduleParams(
+                    "CosineDecay", decay_steps=self.MAX_STEPS, alpha=0.02
+                ),
+            ),
+            optimizer=OptimizerParams("Adam", beta_2=0.98),
+        )
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerTiny(CldrTransformer):
+    """From eight languages; the model to begin with."""
+
+    DATASET = "cldr_sentences/8_to_en"
+    VOCAB_FILE = shipped_file(EIGHT_VOCABULARY)
+    VOCAB_SIZE = VOCABULARY_SIZES[EIGHT_VOCABULARY]
+    BATCH_SIZE = 32
+
+    NUM_LAYERS = 2
+    HIDDEN_DIM = 512
+    NUM_HEADS = 2
+    MODEL_DIM = 128
+
+    LEARNING_RATE = 3e-3
+    WARMUP_STEPS = 100
+    MAX_STEPS = 1000
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerTiny102(TransformerTiny):
+    """The same from all 102 languages."""
+
+    DATASET = "cldr_sentences/all_to_en"
+    VOCAB_FILE = shipped_file(ALL_VOCABULARY)
+    VOCAB_SIZE = VOCABULARY_SIZES[ALL_VOCABULARY]
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerSmall(TransformerTiny):
+    """Twice as wide and twice as deep, for a GPU or for patience."""
+
+    BATCH_SIZE = 64
+
+    NUM_LAYERS = 4
+    HIDDEN_DIM = 1024
+    NUM_HEADS = 4
+    MODEL_DIM = 256
+
+    LEARNING_RATE = 1e-3
+    WARMUP_STEPS = 400
+    MAX_STEPS = 5000

@@ -1,0 +1,35 @@
+r"""Translation of the WMT evaluations, as TensorFlow Datasets has it.
+
+`TransformerBig` needs a vocabulary of 32,000 tokens in `--data_dir`:
+
+    tools/bazel run //tools:train_vocab -- --output=/data/wmt14_de_en.vocab \
+        --vocab_size=32000 --languages=de,en --dataset=wmt14_translate/de-en
+"""
+
+from __future__ import annotations
+
+import model_registry
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
+from params.mt.big_transformer import BigTransformer
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerBig(BigTransformer):
+    """From German to English: 375.1 million parameters.
+
+    GPipe's study of batches (1811.06965, table 5 of version 5) trained such a model on
+    260 thousand, one million and four million tokens a step; these are the first.
+    """
+
+    VOCAB_FILE = "wmt14_de_en.vocab"
+    VOCAB_SIZE = 32_000
+    BATCH_SIZE = 1024
+    NUM_MICRO_BATCHES = 32
+
+    def _Data(self, split: str) -> list[InstantiableParams]:
+        return [
+            TfdsPairs.Params().Set(
+                dataset="wmt14_translate/de-en", split=split, pairs=[("de", "en")]
+            )
+        ]

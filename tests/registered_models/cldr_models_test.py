@@ -1,0 +1,66 @@
+"""Models of the sentences that come with the project: everything fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import model_registry
+from lingvo_pipe.input.cldr.cldr_sentences import CldrSentences
+from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.sentences import draw_sentence
+
+TRANSLATING = {
+    "mt.cldr.TransformerTiny": EIGHT,
+    "mt.cldr.TransformerSmall": EIGHT,
+    "mt.cldr.TransformerTiny102": tuple(LANGUAGES),
+}
+
+
+def _params(name: str) -> Any:
+    return model_registry.GetParams(name, "Train")
+
+
+@pytest.mark.parametrize("name", TRANSLATING)
+def test_they_translate_to_english(name: str) -> None:
+    (data,) = _params(name).input.data
+    _, _, config = data.dataset.partition("/")
+    config = CldrSentences.builder_configs[config]
+    assert config.to_english
+    assert config.languages == TRANSLATING[name]
+
+
+@pytest.mark.parametrize("name", ["mt.cldr.TransformerTiny102"])
+def test_sentences_fit_into_rows(name: str) -> None:
+    """They would be left out."""
+    given = _params(name).input.Instantiate()
+    assert given.vocabulary.languages == [ENGLISH, *LANGUAGES]
+    for language in LANGUAGES:
+        drawn = [draw_sentence(language, "test", index) for index in range(8)]
+        texts = [each.text(to) for each in drawn for to in (language, ENGLISH)]
+        lengths = given.vocabulary.Tokenize(tf.constant(texts)).row_lengths()
+        assert int(tf.reduce_max(lengths)) + 2 <= given.params.source_length
+
+
+def test_the_default_text_of_the_language_model_is_read() -> None:
+    for dataset, num_lines in (("Train", 10_000), ("Test", 1_000)):
+        params = model_registry.GetParams("lm.text.TransformerTiny", dataset).input
+        given = params.Instantiate()
+        batch = next(iter(given.EvalBatches()))
+        assert batch.weights.shape == [params.batch_size, params.length]
+        assert float(tf.reduce_mean(batch.weights)) == 1.0
+        (file,) = params.files
+        with open(file, encoding="utf-8") as lines:
+            assert sum(1 for _ in lines) == num_lines
+
+
+def test_the_vocabulary_is_the_models() -> None:
+    for name in (*TRANSLATING, "lm.text.TransformerTiny"):
+        params = _params(name)
+        size = params.input.Instantiate().vocabulary.size
+        sizes = {
+            p.num_tokens for p in params.task.pipeline.cell_tpl if "num_tokens" in p
+        }
+        assert sizes == {size}
