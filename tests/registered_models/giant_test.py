@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from typing import Any
 
 import pytest
@@ -30,8 +29,7 @@ def _without_first_value(_: Any, **variable: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def emitted() -> Any:
-    """The task, the nodes of its pipeline's graph, and seconds; no GPU need exist."""
-    start = time.process_time()
+    """The task, and the nodes of its pipeline's graph; no GPU need exist."""
     params = model_registry.GetParams(NAME, "Train")
     params.task.pipeline.devices = DEVICES
     spec = params.input.Instantiate().element_spec
@@ -48,19 +46,18 @@ def emitted() -> Any:
         with ForwardContext(step=tf.constant(3, tf.int64)):
             task.ComputeGradients(task.Values(), batch)
     (function,) = task.pipeline.functions
-    nodes = function.graph.as_graph_def().node
-    return task, nodes, time.process_time() - start
+    return task, function.graph.as_graph_def().node
 
 
 def test_each_stage_has_a_loop_on_its_device(emitted: Any) -> None:
-    _, nodes, _ = emitted
+    _, nodes = emitted
     loops = [node.device for node in nodes if node.op == "While"]
     homes = [name.full for name in device_names(DEVICES)]
     assert sorted(loops) == sorted(homes)
 
 
 def test_each_variable_is_on_the_device_of_its_stage(emitted: Any) -> None:
-    task, _, _ = emitted
+    task, _ = emitted
     homes = [name.full for name in device_names(DEVICES)]
     for i, cell in enumerate(task.pipeline.cells):
         home = homes[task.pipeline.stage_of_cell(i)]
@@ -68,9 +65,8 @@ def test_each_variable_is_on_the_device_of_its_stage(emitted: Any) -> None:
 
 
 def test_depth_costs_little(emitted: Any) -> None:
-    """A quarter of what the deepest may take: five minutes and 16 GiB."""
-    _, nodes, seconds = emitted
+    """A quarter of the memory that the deepest may take, 16 GiB."""
+    _, nodes = emitted
     assert len(nodes) < 60 * 415
-    assert seconds < 75
     most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert most_kib < 4 * 2**20

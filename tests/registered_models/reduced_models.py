@@ -10,6 +10,7 @@ import tensorflow as tf
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.keras_optimizer import ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
 from params.lm.language_model import LanguageModel
 from params.mt.translation_model import TranslationModel
@@ -71,7 +72,9 @@ def _reduced_amoebanet(cls: type[AmoebaNetModel], constants: dict[str, Any]) -> 
 def _reduced_transformer(cls: Any, constants: dict[str, Any]) -> Params:
     params = _params(type(cls.__name__, (cls,), {**_SMALL_TRANSFORMER, **constants})())
     params.task.pipeline.splits = 2
-    params.task.train.Set(learning_rate=0.1, lr_schedule=None)
+    # From the first step on; a rate that changes is no variable of its own.
+    decay = ScheduleParams("ExponentialDecay", decay_steps=10, decay_rate=0.9)
+    params.task.train.Set(learning_rate=0.1, lr_schedule=decay)
     return params
 
 

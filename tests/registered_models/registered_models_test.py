@@ -36,12 +36,20 @@ def test_there_are_models() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_params_survive_their_text(name: str) -> None:
+    params = model_registry.GetParams(name, "Train")
+    again = params.Copy()
+    again.FromText(params.ToText())
+    assert again == params
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_params_of_each_data_set_survive_their_text(name: str) -> None:
-    datasets = model_registry.GetDatasets(model_registry.GetClass(name))
+    cls = model_registry.GetClass(name)
+    datasets = model_registry.GetDatasets(cls)
     assert {"Train", "Test"} <= set(datasets)
     for dataset in datasets:
-        params = model_registry.GetParams(name, dataset)
-        again = model_registry.GetParams(name, dataset)
+        params, again = (getattr(cls(), dataset)() for _ in range(2))
         again.FromText(params.ToText())
         assert again == params
 
