@@ -34,6 +34,7 @@ class LanguageModel(SingleTaskModelParams):
 
     NUM_STAGES = 1
     NUM_MICRO_BATCHES = 1
+    RECOMPUTE: str | None = None
     MAX_STEPS: int
 
     def Train(self) -> InstantiableParams:
@@ -55,6 +56,7 @@ class LanguageModel(SingleTaskModelParams):
             splits=even_stages(cells, self.NUM_STAGES, state),
             tied=tied_embeddings(cells) if self.TIED_EMBEDDINGS else {},
             num_micro_batches=self.NUM_MICRO_BATCHES,
+            recompute=self.RECOMPUTE,
         )
         p.train.max_steps = self.MAX_STEPS
         self._SetLearner(p.train)

@@ -46,6 +46,7 @@ class TransformerTiny(LanguageModel):
 
     NUM_STAGES = 2
     NUM_MICRO_BATCHES = 4
+    RECOMPUTE = "never"
     MAX_STEPS = 600
 
     def _SetLearner(self, train: Params) -> None:

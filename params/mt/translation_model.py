@@ -31,6 +31,7 @@ class TranslationModel(SingleTaskModelParams):
 
     NUM_STAGES = 1
     NUM_MICRO_BATCHES = 1
+    RECOMPUTE: str | None = None
     MAX_STEPS: int
 
     def Train(self) -> InstantiableParams:
@@ -52,6 +53,7 @@ class TranslationModel(SingleTaskModelParams):
             splits=even_stages(cells, self.NUM_STAGES, state),
             tied=tied_embeddings(cells) if self.TIED_EMBEDDINGS else {},
             num_micro_batches=self.NUM_MICRO_BATCHES,
+            recompute=self.RECOMPUTE,
         )
         p.train.max_steps = self.MAX_STEPS
         self._SetLearner(p.train)
