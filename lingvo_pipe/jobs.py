@@ -17,6 +17,7 @@ from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.training.decoder_run import check_decode_input, decode
 from lingvo_pipe.training.evaler_run import evaluate_run
+from lingvo_pipe.training.export import export_model
 from lingvo_pipe.training.inspect_model import describe
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
@@ -24,8 +25,9 @@ from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
+    check_vocabulary,
 )
-from lingvo_pipe.training.run_weights import open_run
+from lingvo_pipe.training.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.training_loop import train
 
 # Has TensorFlow look for GPUs now, while what it says about those it misses is hidden.
@@ -209,6 +211,24 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
             use.follow_seconds,
             log,
         )
+
+
+def export_trained(request: ModelRequest, use: RunUse) -> None:
+    """Writes a SavedModel of a model with weights that it was trained to."""
+    model = request.params(use.split)
+    note = _place(model, request)
+    data = model.input.Instantiate()
+    directory = use.open(request.name)
+    tell_inputs(model.task, data)
+    task = model.task.Instantiate()
+    log = _log_after(note)
+    check_vocabulary(directory.path, data)
+    for step in weights_in_turn(
+        task, directory, use.checkpoint, use.follow_seconds, log
+    ):
+        path = directory.export_path / str(step)
+        export_model(task, data.element_spec, path)
+        log(f"Exported the checkpoint of step {step} to {path}.")
 
 
 def decode_data_set(request: ModelRequest, use: RunUse) -> None:

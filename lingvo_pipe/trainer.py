@@ -70,26 +70,27 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "job",
     "trainer",
-    ["trainer", "evaler", "decoder", "worker"],
+    ["trainer", "evaler", "decoder", "exporter", "worker"],
     "trainer: do what --mode says. evaler: evaluate what was trained in --logdir; see "
-    "LOGDIR/evaler. decoder: translate with it; see LOGDIR/decoder. worker: lend this "
-    "machine's devices to the others.",
+    "LOGDIR/evaler. decoder: translate with it; see LOGDIR/decoder. exporter: make a "
+    "SavedModel of it; see LOGDIR/export. worker: lend this machine's devices to the "
+    "others.",
 )
 flags.DEFINE_string(
     "split",
     "Test",
-    "The data set of --job=evaler and --job=decoder: Train, Test, Dev, ...",
+    "The data set of --job=evaler and the like: Train, Test, Dev, ...",
 )
 flags.DEFINE_string(
     "checkpoint",
     None,
-    "The checkpoint of --job=evaler and --job=decoder, such as ckpt-00000600, or best: "
+    "The checkpoint of --job=evaler and the like, such as ckpt-00000600, or best: "
     "that of the best evaluation, see task.eval.best_metric. The newest by default.",
 )
 flags.DEFINE_float(
     "follow_seconds",
     None,
-    "With --job=evaler and --job=decoder: go on with each new checkpoint of a running "
+    "With --job=evaler and the like: go on with each new checkpoint of a running "
     "trainer, until its last step, or until none has come for so many seconds.",
     lower_bound=0,
 )
@@ -123,7 +124,7 @@ _TRAINING_FLAGS = (
     "other_model",
 )
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds")
-_USING_JOBS = ("evaler", "decoder")
+_USING_JOBS = ("evaler", "decoder", "exporter")
 
 _GOES_ON = "goes on from the last checkpoint"
 
@@ -173,8 +174,12 @@ def main(argv: Sequence[str]) -> None:
             use = jobs.RunUse(
                 FLAGS.logdir, FLAGS.split, FLAGS.checkpoint, FLAGS.follow_seconds
             )
-            is_evaler = FLAGS.job == "evaler"
-            (jobs.evaluate_data_set if is_evaler else jobs.decode_data_set)(model, use)
+            do = {
+                "evaler": jobs.evaluate_data_set,
+                "decoder": jobs.decode_data_set,
+                "exporter": jobs.export_trained,
+            }
+            do[FLAGS.job](model, use)
         elif FLAGS.mode == "inspect_model":
             print(jobs.inspect_model(model))
         elif FLAGS.mode == "inspect_params":

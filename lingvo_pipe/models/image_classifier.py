@@ -58,6 +58,15 @@ class ImageClassifier(BaseTask):
         """Some of the images, and a matrix of the classes that are confused."""
         return ClassificationPictures(getattr(input_generator, "class_names", ()))
 
+    def ServingOutputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`logits` and `probabilities` `[B, N]`, float32, and `label` `[B]`."""
+        logits = tf.cast(predictions, tf.float32)
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "label": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        }
+
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """`loss` and `accuracy`; labels are smoothed in training only."""
         return softmax_cross_entropy(

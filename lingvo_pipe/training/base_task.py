@@ -72,6 +72,17 @@ class BaseTask(BaseLayer):
         """The last layer's outputs for a batch, `[B, ...]`."""
         return self.pipeline.FProp(theta.pipeline, *self.PipelineInputs(input_batch))
 
+    def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
+        """What an exported model returns, by name.
+
+        Args:
+            predictions: the last layer's outputs.
+        """
+        flat = tf.nest.flatten(predictions)
+        if len(flat) == 1:
+            return {"predictions": flat[0]}
+        return {f"predictions_{i}": x for i, x in enumerate(flat) if x is not None}
+
     def ComputeMetrics(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
         """Metrics of a batch as NestedMap(name=(mean, weight)), without gradients."""
         return self.pipeline.ComputeMetrics(

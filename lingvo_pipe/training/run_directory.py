@@ -8,6 +8,7 @@
     checkpoints/    checkpoints (see checkpoints)
     profile/        profiles of steps (see step_profile), if asked for
     evaler/         metrics of evaluations by other processes (see evaler_run)
+    export/         SavedModels by step (see export), if asked for
     decoder/        translations and their scores (see decoder_report), if asked for
     <split>/        the same metrics as events for TensorBoard
 
@@ -51,6 +52,7 @@ class RunDirectory:
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
         self.evaler_path = self.path / "evaler"
+        self.export_path = self.path / "export"
         self.decoder_path = self.path / "decoder"
         self._model_name = model_name
         self._lock = RunLock(self.path)

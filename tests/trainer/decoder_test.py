@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.trainer.command_line import DIGITS, CommandLine, snapshot
@@ -78,6 +79,16 @@ def test_another_process_evaluates_as_the_trainer_does(folder: Path) -> None:
     )
     (found,) = read_metrics(folder / "run/evaler")
     assert found == read_metrics(folder / "run")[-1]
+
+
+def test_an_exported_model_predicts_the_next_letters(folder: Path) -> None:
+    output, _ = CommandLine(folder).train(*MODEL, "--logdir=run", "--job=exporter")
+    path = f"run/export/{STEPS}"
+    assert output.splitlines()[-1].endswith(f"of step {STEPS} to {path}.")
+    signatures = tf.saved_model.load(str(folder / path)).signatures
+    (names,) = [set(s.structured_input_signature[1]) for s in signatures.values()]
+    parts = ("ids", "segment_ids", "segment_pos")
+    assert names == {f"{s}_{part}" for s in ("source", "target") for part in parts}
 
 
 def decoded(folder: Path, copy: str, *flags: str) -> dict[str, bytes]:

@@ -29,6 +29,10 @@ class LanguageModelTask(BaseTask):
         """Labels and weights."""
         return NestedMap(labels=input_batch.labels, weights=input_batch.weights)
 
+    def ServingOutputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`logits` of each next token, `[B, T, V]`."""
+        return {"logits": predictions}
+
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """`loss`, `log_pplx`, which is the same, and `accuracy`, by token."""
         return token_metrics(predictions, targets.labels, targets.weights)

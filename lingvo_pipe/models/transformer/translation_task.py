@@ -54,6 +54,10 @@ class TranslationTask(BaseTask):
         target = input_batch.target
         return NestedMap(labels=target.labels, weights=target.weights)
 
+    def ServingOutputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`logits` of each next token, `[B, T, V]`."""
+        return {"logits": predictions}
+
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """`loss`, `log_pplx` and `accuracy` by token; smoothed in training only."""
         return token_metrics(
