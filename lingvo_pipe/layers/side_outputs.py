@@ -50,7 +50,9 @@ class SideOutputs:
         """Adds a loss to what is trained: its mean over the mini-batch's examples.
 
         It is reported as a metric, apart from the task's own loss. Layers may share a
-        name; their losses add up.
+        name; their losses add up. The weight of the task's own loss must follow from
+        the targets alone then. `ComputeGradients` trains with it; a gradient tape
+        around FProp does not see it, and is refused.
 
         Args:
             name: of the metric.

@@ -1,6 +1,6 @@
 """Variables that are another's: one weight in two places of a model.
 
-with tying({"model/softmax/w": "model/emb/w"}):
+with tying({"softmax/w": "emb/w"}, "model"):
     ...                                     # creates emb, then softmax
 model.softmax.vars.w is model.emb.vars.w
 """
@@ -20,19 +20,20 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def tying(ties: Mapping[str, str]) -> Iterator[None]:
+def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
     """Has the variables at some paths be those at others.
 
     Args:
         ties: the path of each variable that is not to exist, and of the one in its
-            place, which must be created first.
+            place, which must be created first; both below `root`.
+        root: the path of the layer that they are in.
 
     Raises:
         ValueError: if a variable was not created, or they have not the same shape,
             dtype or trainability.
     """
     before = getattr(_local, "ties", None)
-    _local.ties = _Ties(ties)
+    _local.ties = _Ties(ties, root)
     try:
         yield
         _local.ties.check_all_used()
@@ -57,12 +58,14 @@ def first_places(places: Iterable[tuple[str, tf.Variable]]) -> dict[str, tf.Vari
 
 
 class _Ties:
-    def __init__(self, ties: Mapping[str, str]):
+    def __init__(self, ties: Mapping[str, str], root: str):
         self._ties = dict(ties)
+        self._root = root
         self._created: dict[str, tf.Variable] = {}
         self._used: set[str] = set()
 
     def variable(self, path: str, create: Callable[[], tf.Variable]) -> tf.Variable:
+        path = path.removeprefix(f"{self._root}/")
         if path not in self._ties:
             self._created[path] = create()
             return self._created[path]
@@ -71,8 +74,9 @@ class _Ties:
         if owner not in self._created:
             raise ValueError(
                 "A weight can be tied to one of a layer before it; "
-                f"{path} is tied to {owner}, and so far there are "
-                f"{sorted(self._created)}.{did_you_mean(owner, self._created)}"
+                f"in {self._root}, {path} is tied to {owner}, and so far there are "
+                f"{sorted(self._created)}. Swap the two if {owner} comes later."
+                f"{did_you_mean(owner, self._created)}"
             )
         variable = self._created[owner]
         with tf.Graph().as_default():
@@ -90,8 +94,9 @@ class _Ties:
     def check_all_used(self) -> None:
         unused = sorted(set(self._ties) - self._used)
         if unused:
-            hints = "".join(did_you_mean(path, self._created) for path in unused)
+            below = [path.removeprefix(f"{self._root}/") for path in unused]
+            hints = "".join(did_you_mean(path, self._created) for path in below)
             raise ValueError(
-                f"Tied weights must exist; {unused} do not, among "
-                f"{sorted(self._created)}.{hints}"
+                f"Tied weights must exist; {unused} do not, among those of "
+                f"{self._root}: {sorted(self._created)}.{hints}"
             )

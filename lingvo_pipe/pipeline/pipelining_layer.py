@@ -57,7 +57,7 @@ class PipeliningLayer(BaseLayer):
         p = self.params
         layout = make_layout(p, self.path)
         self._layout = layout
-        with tying({f"{self.path}/{k}": f"{self.path}/{v}" for k, v in p.tied.items()}):
+        with tying(p.tied, self.path):
             first = layout.devices[0]
             self.CreateChildren("before", p.before_tpl, [first] * len(p.before_tpl))
             self.CreateChildren(
@@ -157,7 +157,8 @@ class PipeliningLayer(BaseLayer):
             targets: what the loss needs beside the outputs, `[B, ...]` each.
             loss_fn: run on the last device for each micro-batch:
                 `(outputs, targets) -> NestedMap(name=(mean, weight))`, pure and of
-                scalars. A mean over nothing, of weight 0, must be a number too: a
+                scalars. Where cells add losses, the weight of 'loss' must follow from
+                the targets. A mean over nothing, of weight 0, must be a number too: a
                 micro-batch may have no example that counts. Pass the same function
                 each time: for each, the pipeline is built anew.
 
@@ -190,7 +191,8 @@ class PipeliningLayer(BaseLayer):
             NestedMap:
                 metrics: as from `ComputeMetrics`.
                 gradients: of the mini-batch's mean loss, in the structure of `theta`,
-                    each on its weight's device; None for what is not trained.
+                    each on its weight's device; None for what is not trained, and in
+                    the second place of a tied weight.
                 accumulated: totals in the structure of `accumulators`; None in an
                     evaluation, which has none.
                 times: for each device when its operations ran; see `DeviceLoop.emit`.

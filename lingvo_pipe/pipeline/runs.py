@@ -7,6 +7,7 @@ training    forward and backward, with the loss; likewise
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -16,8 +17,10 @@ from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.devices.stage_devices import run_graphs_as_they_are
+from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.pipeline.function_cache import FunctionCache
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
+from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.plan import Plan, by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
@@ -89,10 +92,10 @@ class Runs:
     ) -> list[int]:
         """See `PipeliningLayer.PeakBytes`."""
         check_loss_function(loss_fn, self._plan.name)
-        tables = make_tables(schedule)
         do_eval = forward_context.current().do_eval
-        function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
-        return function.peak_bytes(schedule)
+        return self._function(
+            schedule, arguments, loss_fn, do_eval, input_gradients
+        ).peak_bytes(schedule)
 
     def diagnose(
         self,
@@ -110,10 +113,10 @@ class Runs:
             input_gradients: whether the run makes those of the inputs.
         """
         check_loss_function(loss_fn, self._plan.name)
-        tables = make_tables(schedule)
         do_eval = forward_context.current().do_eval
-        function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
-        function.diagnose(arguments)
+        self._function(schedule, arguments, loss_fn, do_eval, input_gradients).diagnose(
+            arguments
+        )
 
     def _run(
         self,
@@ -123,9 +126,33 @@ class Runs:
         loss_fn: LossFunction | None = None,
         input_gradients: bool = False,
     ) -> NestedMap:
-        return self.cache.run(
-            schedule, arguments, loss_fn, context.do_eval, input_gradients
-        )
+        do_eval = context.do_eval
+        try:
+            return self.cache.run(
+                schedule, arguments, loss_fn, do_eval, input_gradients
+            )
+        except tf.errors.OpError as error:
+            # Where stages wait for one another, TensorFlow may report that one of them
+            # was cancelled, and not why.
+            if tf.executing_eagerly() and may_be_diagnosed(error):
+                built = self._function(
+                    schedule, arguments, loss_fn, do_eval, input_gradients
+                )
+                if not arguments.output_gradients:
+                    with contextlib.suppress(FloatingPointError):
+                        built.diagnose(arguments)
+            raise
+
+    def _function(
+        self,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction | None,
+        do_eval: bool,
+        input_gradients: bool,
+    ) -> PipelineFunction:
+        tables = make_tables(schedule)
+        return self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
 
     def _stopped(self, arguments: NestedMap) -> NestedMap:
         """The arguments as no tape sees them, each where it was."""

@@ -39,8 +39,9 @@ def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor
     if {x.ref() for x in cut.needed(0)} - {x.ref() for x in targets}:
         raise ValueError(
             "Where layers add losses, the weight of the task's loss must follow from "
-            "the targets alone, for it is needed beforehand; in this ComputeLoss it "
-            "depends on the predictions. Compute the weight from the targets."
+            "the targets alone, for it is needed beforehand; here it depends "
+            "on the predictions. Compute the weight in ComputeLoss, or your loss_fn, "
+            "from the targets."
         )
     function = cut.function(0, [*loss.surroundings, *targets], [weight])
     num = arguments.num_examples

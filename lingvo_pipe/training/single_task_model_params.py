@@ -39,6 +39,11 @@ class SingleTaskModelParams:
     def Model(self) -> Params:
         """Params of the whole: `task`, and `input`, which the registry fills in."""
         task = self.Task()
+        if not isinstance(task, Params):
+            raise ValueError(
+                f"{type(self).__name__}.Task must return the params of a task; it "
+                f"returned {task!r}. Does it end without a `return`?"
+            )
         if not task.name:
             task.name = _DEFAULT_TASK_NAME
         p = Params()

@@ -140,10 +140,14 @@ def test_an_operation_that_fails_is_found(num_stages: int) -> None:
     layer.vars.cells[0].w.assign(tf.ones([3, 3]))
     targets = state_batch(4)[1]
     batch = [tf.ones([4, 3])], targets
-    with pytest.raises(tf.errors.OpError):
-        gradients(layer, batch)
     stage = layer.stage_of_cell(1)
     words = rf"(?s)pass of pipe/cells_1 \(stage {stage}\), micro-batch 0.*the middle"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        gradients(layer, batch)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        layer(*batch[0])
+    with pytest.raises(tf.errors.OpError):
+        tf.function(lambda: layer(*batch[0]), autograph=False)()
     with (
         ForwardContext(step=tf.constant(0, tf.int64)),
         pytest.raises(tf.errors.InvalidArgumentError, match=words),

@@ -89,19 +89,35 @@ def _costs_in_turn(
 
 def _forward_meta(p: InstantiableParams, shapes: tuple, where: str) -> NestedMap:
     try:
-        return p.cls.FPropMeta(p, *shapes)
+        meta = p.cls.FPropMeta(p, *shapes)
     except NotImplementedError as error:
         raise ValueError(
             f"The costs of cells come from their layers' FPropMeta; in {where} there "
             f"is no {error}. Write it: a classmethod (cls, p, *shapes) that returns "
             "NestedMap(flops=..., out_shapes=(...)), multiply-adds counted as two, and "
-            "a shape for each output; or give the costs as numbers."
+            "a shape for each output. For splits='auto', cell_costs may be numbers "
+            "instead."
         ) from error
     except _FAULTS as error:
         raise ValueError(
             f"FPropMeta of {where}, given {', '.join(map(str, shapes)) or 'nothing'}: "
             f"{error}. Change the shapes, or the layer."
         ) from error
+    if not _is_meta(meta):
+        raise ValueError(
+            "FPropMeta must return NestedMap(flops=..., out_shapes=(...)), a number "
+            "and a tuple with the shape of each output; that of "
+            f"{where} returned {meta!r}."
+        )
+    return meta
+
+
+def _is_meta(meta: Any) -> bool:
+    if not isinstance(meta, NestedMap) or not {"flops", "out_shapes"} <= set(meta):
+        return False
+    shapes = meta.out_shapes
+    is_one_shape = bool(shapes) and all(isinstance(dim, int) for dim in shapes)
+    return isinstance(meta.flops, numbers.Real) and not is_one_shape
 
 
 def as_shape(shape: Any) -> Any:

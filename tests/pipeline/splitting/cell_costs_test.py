@@ -102,3 +102,20 @@ def test_shapes_that_do_not_fit_are_told_with_the_cell() -> None:
         cell_costs([dense(3, 5), conv], (4, 3))
     with pytest.raises(ValueError, match="given nothing"):
         cell_costs([dense(3, 5)])
+
+
+@pytest.mark.parametrize(
+    "meta", [3, NestedMap(flops=3), NestedMap(flops=3, out_shapes=(4, 3))]
+)
+def test_what_is_no_cost_is_told_of_the_cell_that_has_it(meta: Any) -> None:
+    class WrongLayer(BaseLayer):
+        """Its FPropMeta breaks the rule."""
+
+        @classmethod
+        def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> Any:
+            return meta
+
+    words = r"must return NestedMap\(flops=.*cell 1, WrongLayer 'odd' returned"
+    cells = [dense(3, 5), WrongLayer.Params().Set(name="odd"), dense(5, 2)]
+    with pytest.raises(ValueError, match=words):
+        cell_costs(cells, (4, 3))

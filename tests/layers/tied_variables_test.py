@@ -1,0 +1,57 @@
+"""Ties that can't be are told by the paths that were given."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.layers.tied_variables import tying
+
+
+def _create(ties: dict[str, str]) -> SequentialLayer:
+    layers = [
+        FCLayer.Params().Set(name=name, input_dim=2, output_dim=dim)
+        for name, dim in (("a", 2), ("b", 2), ("c", 3))
+    ]
+    with tying(ties, "model"):
+        return SequentialLayer.Params().Set(name="model", sub=layers).Instantiate()
+
+
+def _paths() -> list[str]:
+    return [path.removeprefix("model/") for path in _create({}).VariablePaths()]
+
+
+def test_one_weight_stands_in_two_places() -> None:
+    first, _, second, *_ = _paths()
+    model = _create({second: first})
+    paths = model.VariablePaths()
+    assert f"model/{first}" in paths
+    assert f"model/{second}" not in paths
+
+
+@pytest.mark.parametrize("prefix", ["model/", "", "x"])
+def test_a_weight_that_is_not_there_is_told(prefix: str) -> None:
+    """Following the advice leads to ties that can be."""
+    first, _, second, *_ = _paths()
+    given = f"{prefix}{second}" if prefix else second + second[-1]
+    with pytest.raises(ValueError, match=r"must exist; .* those of model: ") as caught:
+        _create({given: first})
+    (near,) = re.findall(r"Did you mean '(.*?)'", str(caught.value))
+    assert near == second
+    _create({near: first})
+
+
+def test_a_weight_of_a_later_layer_is_told() -> None:
+    first, _, second, *_ = _paths()
+    words = f"in model, {first} is tied to {second}, .* Swap the two if"
+    with pytest.raises(ValueError, match=words):
+        _create({first: second})
+
+
+def test_weights_of_two_shapes_can_not_be_one() -> None:
+    first, last = _paths()[0], _paths()[-2]
+    with pytest.raises(ValueError, match="must have the same shape"):
+        _create({last: first})
