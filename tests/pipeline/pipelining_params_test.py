@@ -92,9 +92,13 @@ WRONG: dict[str, list[Wrong]] = {
         *_each(None, 3, "a: b", [("a", "b")]),
         Wrong({"cells_1/w": 3}),
         Wrong({3: "cells_0/w"}),
-        Wrong({"cells_1/v": "cells_0/w"}, "'pipe/cells_1/v'. do not.*'pipe/cells_1/w'"),
-        Wrong({"cells_1/w": "cells_0/v"}, "tied to pipe/cells_0/v.*mean 'pipe/cells_0"),
-        Wrong({"cells_1/w": "cells_1/w"}, "tied to pipe/cells_1/w"),
+        Wrong(
+            {"cells_1/v": "cells_0/w"}, "'cells_1/v'. do not.*of pipe: .*'cells_1/w'"
+        ),
+        Wrong(
+            {"cells_1/w": "cells_0/v"}, "in pipe, .*tied to cells_0/v.*mean 'cells_0"
+        ),
+        Wrong({"cells_1/w": "cells_1/w"}, "in pipe, .*tied to cells_1/w"),
     ],
     "splits": [
         *_each(None, 0, 1.5, True, "2", "atuo", [], {}),
