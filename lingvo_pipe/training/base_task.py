@@ -20,6 +20,9 @@ from lingvo_pipe.training.exponential_moving_average import define_averaging_par
 from lingvo_pipe.training.frozen_variables import define_freezing_params, without_frozen
 from lingvo_pipe.training.init_from_checkpoint import define_initialization_params
 from lingvo_pipe.training.learner import define_learner_params
+from lingvo_pipe.training.loop_params import define_loop_params
+from lingvo_pipe.training.loss_spikes import define_spike_params
+from lingvo_pipe.training.skipped_steps import define_skipping_params
 
 
 class BaseTask(BaseLayer):
@@ -178,10 +181,9 @@ def _train_params() -> Params:
     define_freezing_params(p)
     define_averaging_params(p)
     define_initialization_params(p)
-    p.Define("max_steps", None, "Number of steps to train for.")
-    p.Define("save_interval_steps", 100, "Steps from checkpoint to checkpoint.")
-    p.Define("keep_checkpoints", 5, "How many checkpoints are kept.")
-    p.Define("report_interval_steps", 10, "Steps from report to report.")
+    define_skipping_params(p)
+    define_spike_params(p)
+    define_loop_params(p)
     return p
 
 

@@ -1,4 +1,4 @@
-"""Whether a step may change the weights, and whether they may be saved."""
+"""Whether variables may be saved."""
 
 from __future__ import annotations
 
@@ -37,33 +37,3 @@ class NotFinite:
                 verdicts.append(tf.reduce_all(finite))
         with tf.device("/CPU:0"):
             return tf.stack(verdicts)
-
-
-def all_finite(
-    loss: tf.Tensor,
-    gradients: Mapping[str, tf.Tensor],
-    variables: Mapping[str, tf.Variable],
-) -> tf.Tensor:
-    """Whether the loss and all gradients are finite, `[]` bool.
-
-    A tensor holds something that is not finite if and only if its sum is not, but for
-    finite numbers near the end of their range. Sums are made where the tensors are.
-
-    Args:
-        loss: `[]`.
-        gradients: by path, of the variables or more.
-        variables: by path, on whose devices the gradients are.
-    """
-    sums: dict[str, list[tf.Tensor]] = {}
-    for path, variable in variables.items():
-        with tf.device(variable.device):
-            gradient = gradients[path]
-            wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
-            total = tf.reduce_sum(tf.cast(gradient, wide))
-            sums.setdefault(variable.device, []).append(tf.cast(total, tf.float64))
-    verdicts = [tf.math.is_finite(loss)]
-    for device, of_device in sums.items():
-        with tf.device(device):
-            verdicts.append(tf.math.is_finite(tf.add_n(of_device)))
-    with tf.device("/CPU:0"):
-        return tf.reduce_all(tf.stack(verdicts))

@@ -2,9 +2,7 @@
 
     norm = √(Σ over variables of Σ g²);   g ← g · value / max(norm, value)
 
-(Pascanu et al. 2013, algorithm 1, over all variables at once.) Each variable's squares
-are summed on its device, and these sums on the CPU in the order of the variables, so
-that the result does not depend on which device holds what.
+(Pascanu et al. 2013, algorithm 1, over all variables at once.)
 """
 
 from __future__ import annotations
@@ -12,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
+
+from lingvo_pipe.training.gradient_norm import global_norm, square_sum
 
 
 def clip_by_global_norm(
@@ -26,15 +26,10 @@ def clip_by_global_norm(
         variables: on whose devices the gradients are.
         largest: the largest norm that is left as it is; positive.
     """
-    pairs = list(zip(gradients, variables, strict=True))
-    sums = []
-    for gradient, variable in pairs:
-        with tf.device(variable.device):
-            sums.append(_square_sum(gradient))
     with tf.device("/CPU:0"):
-        scale = _scale(tf.add_n(sums), largest)
+        scale = _scale(global_norm(gradients, variables), largest)
     clipped = []
-    for gradient, variable in pairs:
+    for gradient, variable in zip(gradients, variables, strict=True):
         with tf.device(variable.device):
             clipped.append(gradient * tf.cast(scale, gradient.dtype))
     return clipped
@@ -53,18 +48,11 @@ def clip_by_each_norm(
     clipped = []
     for gradient, variable in zip(gradients, variables, strict=True):
         with tf.device(variable.device):
-            scale = _scale(_square_sum(gradient), largest)
+            scale = _scale(tf.sqrt(square_sum(gradient)), largest)
             clipped.append(gradient * tf.cast(scale, gradient.dtype))
     return clipped
 
 
-def _square_sum(gradient: tf.Tensor) -> tf.Tensor:
-    """[] float64."""
-    wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
-    return tf.cast(tf.reduce_sum(tf.square(tf.cast(gradient, wide))), tf.float64)
-
-
-def _scale(square_sum: tf.Tensor, largest: float) -> tf.Tensor:
-    norm = tf.sqrt(square_sum)
+def _scale(norm: tf.Tensor, largest: float) -> tf.Tensor:
     # What is subtracted is 0 for a finite norm, else NaN.
     return largest / tf.maximum(norm, largest) - (norm - norm)

@@ -4,12 +4,14 @@
     vocabulary.txt  the fingerprint of its vocabulary, if it has one
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if one is looked for
+    skipped_batches.json  batches left out (see skipped_batches), if any are
     lock            who trains it, or was the last to (see run_lock)
     checkpoints/    checkpoints (see checkpoints)
     profile/        profiles of steps (see step_profile), if asked for
     evaler/         metrics of evaluations by other processes (see evaler_run)
     export/         SavedModels by step (see export), if asked for
     decoder/        translations and their scores (see decoder_report), if asked for
+    report.html     a page about all that (see html_report)
     <split>/        the same metrics as events for TensorBoard
 
 `params.txt` marks a directory as ours: it is the first file written, and a directory
@@ -49,12 +51,14 @@ class RunDirectory:
         self.path = Path(logdir)
         self.params_path = self.path / "params.txt"
         self.best_path = self.path / "best.json"
+        self.skipped_batches_path = self.path / "skipped_batches.json"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
         self.evaler_path = self.path / "evaler"
         self.export_path = self.path / "export"
         self.decoder_path = self.path / "decoder"
-        self._model_name = model_name
+        self.report_path = self.path / "report.html"
+        self.model_name = model_name
         self._lock = RunLock(self.path)
         self._check_writable()
         self._check_owner()
@@ -76,7 +80,7 @@ class RunDirectory:
         """Writes the params of the model, in place of earlier ones."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(
-            self.params_path, f"# model: {self._model_name}\n{params_text}"
+            self.params_path, f"# model: {self.model_name}\n{params_text}"
         )
 
     def read_params(self) -> str | None:
@@ -124,9 +128,9 @@ class RunDirectory:
                 "params.txt must begin with a line '# model: NAME'; got "
                 f"{self.params_path} without one. Choose another --logdir."
             )
-        if header[1] != self._model_name:
+        if header[1] != self.model_name:
             raise ValueError(
-                f"logdir must hold runs of {self._model_name}; got {self.path}, which "
+                f"logdir must hold runs of {self.model_name}; got {self.path}, which "
                 f"holds one of {header[1]}. Choose another --logdir, or give "
                 f"--model={header[1]}."
             )

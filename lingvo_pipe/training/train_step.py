@@ -14,10 +14,11 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.exponential_moving_average import make_averages
-from lingvo_pipe.training.finite import all_finite
+from lingvo_pipe.training.gradient_norm import global_norm
 from lingvo_pipe.training.learner import Learner
 
 _LEARNING_RATE = "learning_rate"
+_GRADIENT_NORM = "gradient_norm"
 
 
 class TrainStep:
@@ -47,7 +48,8 @@ class TrainStep:
         """Trains on a batch.
 
         Returns:
-            NestedMap(name=(mean, weight)), and the `learning_rate` in the same form.
+            NestedMap(name=(mean, weight)); in the same form `learning_rate`, and
+            `gradient_norm`, that of all gradients before weight decay and clipping.
 
         Raises:
             tf.errors.OpError: if an operation fails; it names the layer.
@@ -64,6 +66,10 @@ class TrainStep:
         if not is_finite:
             raise self._not_finite(float(metrics.loss[0]), input_batch)
         return metrics
+
+    def Skip(self) -> None:
+        """Counts a step that was not finite as made."""
+        self.global_step.assign_add(1)
 
     def Times(self) -> list[np.ndarray]:
         """When the devices' operations ran in the last step; see `DeviceLoop.emit`."""
@@ -102,16 +108,21 @@ class TrainStep:
             result = task.ComputeGradients(task.Values(), input_batch)
         _check_metric_names(result.metrics)
         gradients = _by_path(task, result.gradients)
-        is_finite = all_finite(result.metrics.loss[0], gradients, self._trained)
+        ours = {path: gradients[path] for path in self._trained}
+        norm = global_norm(list(ours.values()), list(self._trained.values()))
+        with tf.device("/CPU:0"):
+            both = tf.stack([norm, tf.cast(result.metrics.loss[0], norm.dtype)])
+            is_finite = tf.reduce_all(tf.math.is_finite(both))
 
         def update() -> tf.Tensor:
             # Of this branch's graph, all of them: Keras takes no others beside those.
-            here = {path: _identity(x) for path, x in gradients.items()}
+            here = {path: _identity(x) for path, x in ours.items()}
             return self._update(here, result.accumulated)
 
         tf.cond(is_finite, update, self.global_step.read_value)
+        of_step = {_LEARNING_RATE: learning_rate, _GRADIENT_NORM: norm}
         metrics = NestedMap(
-            result.metrics, **{_LEARNING_RATE: (learning_rate, tf.constant(1.0))}
+            result.metrics, **{k: (x, tf.constant(1.0)) for k, x in of_step.items()}
         )
         return metrics, result.times, is_finite
 
@@ -151,10 +162,10 @@ def _identity(x: tf.Tensor) -> tf.Tensor:
 
 
 def _check_metric_names(metrics: NestedMap) -> None:
-    if _LEARNING_RATE in metrics:
+    if taken := sorted({_LEARNING_RATE, _GRADIENT_NORM} & set(metrics)):
         raise ValueError(
-            f"A task's metrics must not be called {_LEARNING_RATE!r}: that of the step "
-            "is reported by this name. Rename it in ComputeLoss."
+            "A task's metrics must not be called as those that each step reports; got "
+            f"{' and '.join(map(repr, taken))}. Rename them in ComputeLoss."
         )
 
 

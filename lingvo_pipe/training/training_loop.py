@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
 import tqdm
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.training.background_saver import BackgroundSaver
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.changed_params import check_changes
@@ -19,11 +17,20 @@ from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.finite import NotFinite
 from lingvo_pipe.training.init_from_checkpoint import init_from_checkpoint
-from lingvo_pipe.training.metrics_log import MetricsLog
+from lingvo_pipe.training.loop_params import check_loop_params
+from lingvo_pipe.training.loss_spikes import (
+    LossSpikeError,
+    LossSpikes,
+    check_spike_params,
+)
+from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.progress import Progress
+from lingvo_pipe.training.run_description import describe_run
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_evaluations import RunEvaluations
 from lingvo_pipe.training.run_vocabulary import check_vocabulary, keep_vocabulary
+from lingvo_pipe.training.skipped_batches import SkippedBatches
+from lingvo_pipe.training.skipped_steps import SkippedSteps
 from lingvo_pipe.training.step_profiler import StepProfiler, check_profile_step
 from lingvo_pipe.training.stop_requests import StopRequests
 from lingvo_pipe.training.train_step import TrainStep
@@ -66,9 +73,11 @@ def train(
             too soon, the checkpoint lies beyond max_steps or is that of another
             vocabulary, or another process trains in the directory.
         FloatingPointError: if the loss, a gradient or a variable to be saved is not
-            finite; the last checkpoint stays.
+            finite, or the loss has a spike, more often than the params allow; the last
+            checkpoint stays.
     """
-    _check_numbers(task)
+    check_loop_params(task.params)
+    check_spike_params(task.params.train)
     if profile_step is not None:
         check_profile_step(profile_step, task.params.train.max_steps)
     try:
@@ -80,9 +89,25 @@ def train(
         run = _Run(task, train_input, test_input, directory, log)
         directory.lock()
         run.begin(params_text)
-        return run.go_on(test_input, profile_step)
+        while True:
+            try:
+                return run.go_on(test_input, profile_step)
+            except LossSpikeError as spike:
+                run.roll_back(spike)
     finally:
         directory.unlock()
+
+
+@dataclass(frozen=True)
+class _Watchers:
+    """What goes along with the steps."""
+
+    metrics_log: MetricsLog
+    saver: BackgroundSaver
+    stops: StopRequests
+    evaluations: RunEvaluations
+    spikes: LossSpikes
+    profiler: StepProfiler | None
 
 
 class _Run:
@@ -103,6 +128,8 @@ class _Run:
         self._task, self._train_input = task, train_input
         self._directory, self._log = directory, log
         self._step = TrainStep(task)
+        self._skipped_steps = SkippedSteps(p)
+        self._skipped_batches = SkippedBatches(directory.skipped_batches_path)
         state = self._step.State()
         self._not_finite = NotFinite(state)
         self._checkpointer = Checkpointer(
@@ -118,17 +145,17 @@ class _Run:
             init_from_checkpoint(p, task.VariablePaths(), log)
             self._step.StartAveraging()
         self._evaluation = Evaluation(task, self._step.EvalValues)
-        self._batches = train_input.TrainBatches(self._start)
-        self._step.Trace(self._batches.element_spec)
+        self._step.Trace(train_input.TrainBatches(self._start).element_spec)
         self._evaluation.Trace(test_input.EvalBatches().element_spec)
 
     def begin(self, params_text: str) -> None:
         """Writes what the directory must hold before the first step."""
         self._directory.write_params(params_text)
         keep_vocabulary(self._directory.path, self._train_input)
-        self._log(_describe(self._task))
-        if self._takes_first_values:
-            # Killed from here on, the run needs the other run's checkpoint no more.
+        self._log(describe_run(self._task))
+        # Killed from here on, the run needs the other run's checkpoint no more.
+        has_spikes = self._task.params.train.loss_spike_factor is not None
+        if self._takes_first_values or (has_spikes and self._restored is None):
             self._checkpointer.save(0)
         if self._restored is not None:
             is_last = self._start == self._max_steps
@@ -151,17 +178,13 @@ class _Run:
                 self._log,
                 is_stopping=lambda: stops.asked_by is not None,
             )
-            profiler = None
-            if profile_step is not None:
-                profiler = StepProfiler(
-                    self._task.pipeline,
-                    profile_step,
-                    self._start,
-                    self._directory,
-                    metrics_log,
-                    self._log,
-                )
-            last = self._steps(metrics_log, saver, stops, evaluations, profiler)
+            factor = self._task.params.train.loss_spike_factor
+            spikes = LossSpikes(factor, read_metrics(self._directory.path))
+            profiler = self._profiler(profile_step, metrics_log)
+            watchers = _Watchers(
+                metrics_log, saver, stops, evaluations, spikes, profiler
+            )
+            last = self._steps(watchers)
             if evaluations.best.is_over:
                 self._log(f"Stopped after step {last}: {evaluations.best.reason}")
             metrics = {} if stops.asked_by else evaluations.evaluate(last)
@@ -172,19 +195,34 @@ class _Run:
                 )
             return metrics
 
-    def _steps(
-        self,
-        metrics_log: MetricsLog,
-        saver: BackgroundSaver,
-        stops: StopRequests,
-        evaluations: RunEvaluations,
-        profiler: StepProfiler | None,
-    ) -> int:
+    def roll_back(self, spike: LossSpikeError) -> None:
+        """Goes back to the last checkpoint, to leave out the batches since.
+
+        Raises:
+            FloatingPointError: if the run went back to it too often.
+        """
+        start = self._checkpointer.restore()
+        assert start is not None
+        largest = self._task.params.train.max_rollbacks
+        if self._skipped_batches.num_after(start) >= largest:
+            raise FloatingPointError(
+                f"The loss must have no spikes; {spike}. The run went back to "
+                f"step {start} {largest} times, as task.train.max_rollbacks says. "
+                "Lower task.train.learning_rate, or raise task.train.loss_spike_factor "
+                "or max_rollbacks, and start again to go on from there."
+            ) from spike
+        self._skipped_batches.add(start, spike.step - start)
+        self._start = start
+        self._log(f"Back to step {start}, for {spike}. The batches since are left out.")
+
+    def _steps(self, watchers: _Watchers) -> int:
         """Trains, saves and evaluates on the way; returns the last step's number."""
-        p, n, best = self._task.params.train, self._start, evaluations.best
+        p, n = self._task.params.train, self._start
+        saver, stops, evaluations = watchers.saver, watchers.stops, watchers.evaluations
+        best = evaluations.best
         if n < self._max_steps and evaluations.is_missing(n):
             evaluations.evaluate(n)
-        batches = iter(self._batches)
+        batches = self._skipped_batches.batches(self._train_input.TrainBatches, n)
         examples = self._train_input.params.batch_size
         with Progress(self._max_steps, examples, n) as progress:
             while n < self._max_steps and not (stops.asked_by or best.is_over):
@@ -192,14 +230,17 @@ class _Run:
                 if batch is None:
                     saver.save(n, best.step)
                     raise _ended(n, self._max_steps)
-                metrics = _means(_trained(self._step, batch))
+                metrics = self._trained(batch)
                 n += 1
-                if profiler:
-                    profiler.after_step(n, self._step.Times)
+                if metrics:
+                    watchers.spikes.check(n, metrics["loss"])
+                if watchers.profiler:
+                    watchers.profiler.after_step(n, self._step.Times)
                 is_last = n == self._max_steps
-                if is_last or n % p.report_interval_steps == 0:
+                if metrics and (is_last or n % p.report_interval_steps == 0):
                     progress.report(n, metrics["loss"])
-                    metrics_log.write(n, "train", metrics)
+                    watchers.metrics_log.write(n, "train", metrics)
+                    watchers.spikes.add(metrics["loss"])
                 if evaluations.is_due(n) and not is_last and not stops.asked_by:
                     evaluations.evaluate(n)
                 # Last, so that whatever a checkpoint's step has reported is on file.
@@ -208,6 +249,33 @@ class _Run:
                     _check_finite_state(n, self._not_finite)
                     saver.save(n, best.step)
         return n
+
+    def _profiler(
+        self, step: int | None, metrics_log: MetricsLog
+    ) -> StepProfiler | None:
+        if step is None:
+            return None
+        return StepProfiler(
+            self._task.pipeline,
+            step,
+            self._start,
+            self._directory,
+            metrics_log,
+            self._log,
+        )
+
+    def _trained(self, batch: NestedMap) -> dict[str, float]:
+        """Trains on a batch; returns no metrics if the step was skipped."""
+        try:
+            metrics = _means(self._step(batch))
+        except FloatingPointError as error:
+            if not self._skipped_steps.may_skip():
+                raise FloatingPointError(f"{error} {_NOT_FINITE}") from error
+            self._step.Skip()
+            self._log(f"Skipped a step. {error}")
+            return {}
+        self._skipped_steps.add_finite()
+        return metrics
 
     def _check_restored(self) -> None:
         if self._start > self._max_steps:
@@ -218,23 +286,6 @@ class _Run:
             )
         if self._restored is not None:
             check_vocabulary(self._directory.path, self._train_input)
-
-
-def _describe(task: BaseTask) -> str:
-    pipeline = task.pipeline
-    devices = map(short_name, pipeline.devices)
-    num_trained = _num_parameters(task.TrainedVariables().values())
-    every = task.VariablePaths().values()
-    num_frozen = _num_parameters(v for v in every if v.trainable) - num_trained
-    frozen = f" and {num_frozen:,} frozen" if num_frozen else ""
-    return (
-        f"parameters: {num_trained:,}{frozen}; stages: {pipeline.num_stages} "
-        f"({', '.join(devices)}); micro-batches: {pipeline.params.num_micro_batches}"
-    )
-
-
-def _num_parameters(variables: Iterable[tf.Variable]) -> int:
-    return sum(math.prod(variable.shape) for variable in variables)
 
 
 def _means(metrics: NestedMap) -> dict[str, float]:
@@ -249,17 +300,11 @@ def _ended(step: int, max_steps: int) -> ValueError:
 
 
 _NOT_FINITE = (
-    "The last checkpoint is kept; lower task.train.learning_rate or set "
-    "task.train.clip_gradient_norm_to_value, and start again to go on from it."
+    "The last checkpoint is kept. Where the mini-batch itself has them, mend the data, "
+    "or skip such steps by task.train.max_skipped_steps; else lower "
+    "task.train.learning_rate or set task.train.clip_gradient_norm_to_value. Start "
+    "again to go on."
 )
-
-
-def _trained(step: TrainStep, batch: NestedMap) -> NestedMap:
-    """Trains on a batch; says more of a step that can't be made."""
-    try:
-        return step(batch)
-    except FloatingPointError as error:
-        raise FloatingPointError(f"{error} {_NOT_FINITE}") from error
 
 
 def _check_finite_state(step: int, not_finite: NotFinite) -> None:
@@ -269,27 +314,4 @@ def _check_finite_state(step: int, not_finite: NotFinite) -> None:
         raise FloatingPointError(
             f"Variables must stay finite; after step {step} {len(wrong)} are not, the "
             f"first of them {wrong[0]}. {_NOT_FINITE}"
-        )
-
-
-def _check_numbers(task: BaseTask) -> None:
-    p = task.params.train
-    numbers = {
-        "task.train.max_steps": p.max_steps,
-        "task.train.save_interval_steps": p.save_interval_steps,
-        "task.train.report_interval_steps": p.report_interval_steps,
-        "task.train.keep_checkpoints": p.keep_checkpoints,
-    }
-    if task.params.eval.interval_steps is not None:
-        numbers["task.eval.interval_steps"] = task.params.eval.interval_steps
-    wrong = [
-        f"{name} is {value!r}"
-        for name, value in numbers.items()
-        if not isinstance(value, int) or value < 1
-    ]
-    if wrong:
-        raise ValueError(
-            f"Numbers of steps and checkpoints must be integers of at least 1; "
-            f"{', '.join(wrong)}. Set them in the model's Task or by "
-            "--model_params_override."
         )

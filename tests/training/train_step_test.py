@@ -67,13 +67,14 @@ def test_state_outside_the_pipeline_is_refused() -> None:
         TrainStep(_task(StrayTask))
 
 
-def test_the_learning_rate_hides_no_metric() -> None:
-    step = TrainStep(_task(metric="learning_rate"))
-    with pytest.raises(ValueError, match="must not be called 'learning_rate'"):
+@pytest.mark.parametrize("name", ["learning_rate", "gradient_norm"])
+def test_what_is_reported_of_a_step_hides_no_metric(name: str) -> None:
+    step = TrainStep(_task(metric=name))
+    with pytest.raises(ValueError, match=f"must not be called .* got '{name}'"):
         step(_batch())
     metrics = TrainStep(_task())(_batch())
     assert float(metrics.learning_rate[0]) == pytest.approx(0.1)
-    assert metrics.keys() == {"loss", "extra", "learning_rate"}
+    assert metrics.keys() == {"loss", "extra", "learning_rate", "gradient_norm"}
 
 
 def test_a_step_tells_when_its_operations_ran() -> None:

@@ -1,0 +1,43 @@
+"""The params of the training loop: how long, and what happens how often."""
+
+from __future__ import annotations
+
+from lingvo_pipe.hyperparams import Params
+
+
+def define_loop_params(p: Params) -> None:
+    """Defines them among those of a task's training."""
+    p.Define("max_steps", None, "Number of steps to train for.")
+    p.Define("save_interval_steps", 100, "Steps from checkpoint to checkpoint.")
+    p.Define("keep_checkpoints", 5, "How many checkpoints are kept.")
+    p.Define("report_interval_steps", 10, "Steps from report to report.")
+
+
+def check_loop_params(p: Params) -> None:
+    """Checks them, and the interval of evaluations.
+
+    Args:
+        p: a task's.
+
+    Raises:
+        ValueError: unless all are positive integers.
+    """
+    numbers = {
+        "task.train.max_steps": p.train.max_steps,
+        "task.train.save_interval_steps": p.train.save_interval_steps,
+        "task.train.report_interval_steps": p.train.report_interval_steps,
+        "task.train.keep_checkpoints": p.train.keep_checkpoints,
+    }
+    if p.eval.interval_steps is not None:
+        numbers["task.eval.interval_steps"] = p.eval.interval_steps
+    wrong = [
+        f"{name} is {value!r}"
+        for name, value in numbers.items()
+        if not isinstance(value, int) or value < 1
+    ]
+    if wrong:
+        raise ValueError(
+            f"Numbers of steps and checkpoints must be integers of at least 1; "
+            f"{', '.join(wrong)}. Set them in the model's Task or by "
+            "--model_params_override."
+        )

@@ -1,0 +1,120 @@
+"""Training through steps that are not finite, and through spikes of the loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.metrics_log import read_metrics
+from tests.training.toy_run import Input, batch, make_task, run
+
+STEPS = 12
+
+
+def _bytes(logdir: Path, step: int = STEPS) -> dict[str, bytes]:
+    reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
+    return {
+        name: reader.get_tensor(name).tobytes()
+        for name in reader.get_variable_to_shape_map()
+        if name.startswith("variables/")
+    }
+
+
+def _steps(logdir: Path) -> list[int]:
+    return [r["step"] for r in read_metrics(logdir) if r["split"] == "train"]
+
+
+def _spoilt(*steps: int) -> list[NestedMap]:
+    return [batch(n, np.nan if n + 1 in steps else 1.0) for n in range(STEPS)]
+
+
+def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
+    said: list[str] = []
+    task = _task(max_skipped_steps=2)
+    run(task, Input(*_spoilt(4, 5, 9)), tmp_path / "whole", said.append)
+    skipped = [line for line in said if line.startswith("Skipped a step.")]
+    assert len(skipped) == 3
+    assert "in step 4 the loss is nan: at first the input[0] of the mini" in skipped[0]
+    made = [n for n in range(1, STEPS + 1) if n not in (4, 5, 9)]
+    assert _steps(tmp_path / "whole") == made
+
+    # One that is resumed in between ends in the same bytes.
+    for last in (4, STEPS):
+        task = _task(max_skipped_steps=2, max_steps=last)
+        run(task, Input(*_spoilt(4, 5, 9)), tmp_path / "parts")
+    assert _bytes(tmp_path / "parts") == _bytes(tmp_path / "whole")
+
+
+def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:
+    task = _task(max_skipped_steps=1, max_steps=4)
+    run(task, Input(*_spoilt(4)), tmp_path)
+    before, after = _bytes(tmp_path, 3), _bytes(tmp_path, 4)
+    changed = {name for name in before if before[name] != after[name]}
+    assert {name.split("/")[1] for name in changed} == {"global_step"}
+
+
+def test_more_in_a_row_end_the_run(tmp_path: Path) -> None:
+    task = _task(max_skipped_steps=2)
+    with pytest.raises(FloatingPointError, match="in step 6 the loss.*max_skipped"):
+        run(task, Input(*_spoilt(2, 4, 5, 6)), tmp_path)
+    assert sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.index"))[-1] == (
+        "ckpt-00000005"
+    )
+
+
+def _task(**train_params: object) -> BaseTask:
+    params = {"max_steps": STEPS, "report_interval_steps": 1, **train_params}
+    return make_task(**params)
+
+
+# Over a step with large images the weights go wrong, and stay so.
+SPIKE, SAVED = 8, 6
+SPIKING = {"loss_spike_factor": 4.0, "save_interval_steps": SAVED}
+
+
+def _with_spikes(*numbers: int) -> Input:
+    """More batches than steps, those of some numbers from 0 being bad."""
+    return Input(*[batch(n, 1e3 if n in numbers else 1.0) for n in range(STEPS + 10)])
+
+
+def test_a_run_goes_back_before_a_spike_and_leaves_the_batches_out(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path / "run", said.append)
+    assert any(line.startswith("Back to step 6, for in step 8 the") for line in said)
+    file = tmp_path / "run" / "skipped_batches.json"
+    assert json.loads(file.read_text()) == [{"after_step": 6, "num_batches": 2}]
+    assert _steps(tmp_path / "run") == list(range(1, STEPS + 1))
+
+    # It is as if the batches had never been.
+    kept = [batch(n) for n in range(STEPS + 10) if n not in (6, 7)]
+    run(_task(**SPIKING), Input(*kept), tmp_path / "without")
+    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "without")
+    ours, theirs = (
+        (tmp_path / name / "metrics.jsonl").read_text() for name in ("run", "without")
+    )
+    assert ours == theirs
+
+
+def test_a_run_without_a_checkpoint_goes_back_to_its_start(tmp_path: Path) -> None:
+    params = SPIKING | {"save_interval_steps": 100}
+    run(_task(**params), _with_spikes(SPIKE - 1), tmp_path)
+    file = tmp_path / "skipped_batches.json"
+    assert json.loads(file.read_text()) == [{"after_step": 0, "num_batches": 8}]
+
+
+def test_a_run_with_spikes_again_and_again_ends(tmp_path: Path) -> None:
+    data = _with_spikes(7, 9, 10)
+    task = _task(max_rollbacks=1, **SPIKING)
+    with pytest.raises(FloatingPointError, match="went back to step 6 1 times"):
+        run(task, data, tmp_path)
+    # With more patience the run goes on from there.
+    run(_task(max_rollbacks=3, **SPIKING), data, tmp_path)
+    assert _steps(tmp_path) == list(range(1, STEPS + 1))
