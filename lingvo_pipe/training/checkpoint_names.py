@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -29,7 +28,7 @@ def check_names(
         ValueError: If one is missing, unexpected, or of another shape or dtype. The
             error tells their numbers and the first of each kind, with near names.
     """
-    stored = {name: v.description for name, v in stored_variables(reader).items()}
+    stored = stored_variables(reader)
     wanted = {
         name: describe(variable.dtype, variable.shape)
         for name, variable in variables.items()
@@ -62,38 +61,11 @@ def check_names(
         )
 
 
-class StoredVariable(NamedTuple):
-    """A variable in a checkpoint.
-
-    Attributes:
-        key: what its reader knows it by.
-        description: its dtype and shape, as from `describe`.
-    """
-
-    key: str
-    description: str
-
-
-def stored_variables(reader: tf.train.CheckpointReader) -> dict[str, StoredVariable]:
-    """Returns the variables in a checkpoint, by name."""
-    dtypes, shapes = (
-        reader.get_variable_to_dtype_map(),
-        reader.get_variable_to_shape_map(),
-    )
-    matches = {
-        key: re.fullmatch(r"variables/(.*)/\.ATTRIBUTES/VARIABLE_VALUE", key)
-        for key in dtypes
-    }
-    return {
-        _unescape(match[1]): StoredVariable(key, describe(dtypes[key], shapes[key]))
-        for key, match in matches.items()
-        if match
-    }
-
-
-def _unescape(key: str) -> str:
-    """Returns the name that TensorFlow writes with ".." for "." and ".S" for "/"."""
-    return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else ".", key)
+def stored_variables(reader: tf.train.CheckpointReader) -> dict[str, str]:
+    """Returns dtype and shape of each variable in a checkpoint, as from `describe`."""
+    dtypes = reader.get_variable_to_dtype_map()
+    shapes = reader.get_variable_to_shape_map()
+    return {name: describe(dtypes[name], shapes[name]) for name in dtypes}
 
 
 def describe(dtype: tf.DType, shape: Iterable[Any]) -> str:

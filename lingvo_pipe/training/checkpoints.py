@@ -1,14 +1,16 @@
 """Checkpoints of named variables that survive kills and damaged files.
 
 A checkpoint of step 1200 is `ckpt-00001200.index` with its `ckpt-00001200.data-*`, in
-the format of tf.train.Checkpoint, which keeps a checksum of every tensor. It is written
-beside the others under another name; the renaming of the index, last and at once, makes
-it exist. The directory's `checkpoint` file is kept for tools such as
-tf.train.latest_checkpoint and never read here.
+TensorFlow's format, which keeps a checksum of every tensor; tf.train.load_variable
+finds a variable there by its name. It is written beside the others under another name;
+the renaming of the index, last and at once, makes it exist. The directory's
+`checkpoint` file is kept for tools such as tf.train.latest_checkpoint and never read
+here.
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,21 +52,13 @@ class Checkpointer:
         self._directory = Path(directory)
         self._scratch = self._directory / "incomplete"
         self._variables = dict(variables)
-        self._checkpoint = tf.train.Checkpoint(variables=self._variables)
-        # Variables on worker tasks too pass through this process, so that the workers
-        # need not see its files.
-        self._options = tf.train.CheckpointOptions(experimental_io_device=_local_cpu())
         self._keep = keep
         self._log = log
         self._unreadable: set[int] = set()
 
     def snapshot(self) -> dict[str, tf.Tensor]:
         """The variables' present values, in this process's memory."""
-        with tf.device(_local_cpu()):
-            return {
-                name: tf.identity(variable.value())
-                for name, variable in self._variables.items()
-            }
+        return {name: _in_memory(v.value()) for name, v in self._variables.items()}
 
     def save(
         self,
@@ -118,7 +112,9 @@ class Checkpointer:
         if newest is None:
             return None
         check_names(newest.prefix, newest.reader, self._variables)
-        self._checkpoint.read(newest.prefix, self._options).assert_consumed()
+        for name, variable in self._variables.items():
+            with tf.device(variable.device):
+                variable.assign(newest.reader.get_tensor(name))
         self._unreadable = set(newest.damaged)
         return newest.step
 
@@ -129,9 +125,12 @@ class Checkpointer:
     def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
         self._scratch.mkdir(parents=True)
         with tf.device(_local_cpu()):
-            variables = {name: tf.Variable(value) for name, value in values.items()}
-        stem = str(self._scratch / stem_of(step))
-        tf.train.Checkpoint(variables=variables).write(stem, self._options)
+            tf.raw_ops.SaveV2(
+                prefix=str(self._scratch / stem_of(step)),
+                tensor_names=list(values),
+                shape_and_slices=[""] * len(values),
+                tensors=list(values.values()),
+            )
         # The index sorts after the data, which it must not precede.
         for path in sorted(self._scratch.iterdir()):
             sync(path)
@@ -162,6 +161,23 @@ class Checkpointer:
         (self._directory / f"{stem_of(step)}.index").unlink(missing_ok=True)
         for path in self._directory.glob(f"{stem_of(step)}.data-*"):
             path.unlink()
+
+
+def _in_memory(value: tf.Tensor) -> tf.Tensor:
+    """Copies what is on a device with a memory of its own, or of another process.
+
+    So workers need not see this process's files, and a GPU need not keep two of each.
+    """
+    if _is_in_memory(value.device):
+        return value
+    with tf.device(_local_cpu()):
+        return tf.identity(value)
+
+
+@functools.cache
+def _is_in_memory(device: str) -> bool:
+    there, here = map(tf.DeviceSpec.from_string, (device, _local_cpu()))
+    return (there.job, there.task, there.device_type) == (here.job, here.task, "CPU")
 
 
 def _local_cpu() -> str:

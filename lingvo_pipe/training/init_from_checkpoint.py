@@ -75,7 +75,7 @@ def _assign(
         average = average_name(name)
         has_average = takes_averages and average in source.stored
         used.append(average if has_average else name)
-        value = source.reader.get_tensor(source.stored[used[-1]].key)
+        value = source.reader.get_tensor(used[-1])
         variable = variables[path]
         with tf.device(variable.device):
             variable.assign(tf.cast(value, variable.dtype))

@@ -28,7 +28,7 @@ def used_text(source: InitSource, used: Sequence[str], num_variables: int) -> st
         f"{len(averages) - num_used} of its moving averages, {num_learners} variables "
         f"of its learner, {len(unused)} others"
     )
-    rows = _rows(unused, lambda name: source.stored[name].description)
+    rows = _rows(unused, lambda name: source.stored[name])
     return "\n".join([heading, *rows])
 
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.training.checkpoint_files import read_newest, read_through
 from lingvo_pipe.training.checkpoint_names import (
-    StoredVariable,
     describe,
     fault_lines,
     stored_variables,
@@ -21,6 +20,7 @@ from lingvo_pipe.training.exponential_moving_average import average_name
 from lingvo_pipe.training.init_rules import InitRules
 from lingvo_pipe.training.keras_optimizer import LEARNER_NAME
 
+_STEP = "global_step"
 _PARAM = "init_from_checkpoint_rules"
 
 
@@ -32,13 +32,13 @@ class InitSource:
         rules: what is taken.
         prefix: the checkpoint's path without `.index`.
         reader: reads it.
-        stored: all that it holds, by name.
+        stored: dtype and shape of all that it holds, by name.
     """
 
     rules: InitRules
     prefix: str
     reader: tf.train.CheckpointReader
-    stored: dict[str, StoredVariable]
+    stored: dict[str, str]
 
     @property
     def averages(self) -> set[str]:
@@ -49,7 +49,7 @@ class InitSource:
     def weights(self) -> set[str]:
         """The names of the model's own variables."""
         learners = {name for name in self.stored if name.startswith(f"{LEARNER_NAME}/")}
-        return self.stored.keys() - self.averages - learners - {"global_step"}
+        return self.stored.keys() - self.averages - learners - {_STEP}
 
 
 def open_source(rules: InitRules, log: Callable[[str], None]) -> InitSource:
@@ -65,10 +65,10 @@ def open_source(rules: InitRules, log: Callable[[str], None]) -> InitSource:
     """
     prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
     stored = stored_variables(reader)
-    if not stored:
+    if _STEP not in stored:
         raise ValueError(
             f"{_PARAM} must name checkpoints of lingvo_pipe; {prefix} is another's: it "
-            f"holds {sorted(reader.get_variable_to_shape_map())[:3]}."
+            f"holds {sorted(stored)[:3]}."
         )
     return InitSource(rules, prefix, reader, stored)
 
@@ -89,9 +89,7 @@ def check_source(source: InitSource, variables: Mapping[str, tf.Variable]) -> No
     }
     missing = {path for path in names if names[path] not in stored}
     other = {
-        path
-        for path in names.keys() - missing
-        if stored[names[path]].description != here[path]
+        path for path in names.keys() - missing if stored[names[path]] != here[path]
     }
 
     def missing_text(path: str) -> str:
@@ -99,7 +97,7 @@ def check_source(source: InitSource, variables: Mapping[str, tf.Variable]) -> No
         return f"{names[path]}, for {path}.{near}"
 
     def other_text(path: str) -> str:
-        return f"{path}, here {here[path]}, there {stored[names[path]].description}"
+        return f"{path}, here {here[path]}, there {stored[names[path]]}"
 
     faults = [
         *fault_lines("not there", missing, missing_text),

@@ -15,7 +15,6 @@ from lingvo_pipe.training.checkpoint_files import (
     steps_in,
 )
 from lingvo_pipe.training.checkpoint_names import (
-    StoredVariable,
     describe,
     fault_lines,
     stored_variables,
@@ -55,10 +54,10 @@ def restore_weights(
     for path, variable in variables.items():
         average = average_name(path)
         name = average if average in stored else path
-        value = reader.get_tensor(stored[name].key)
+        value = reader.get_tensor(name)
         with tf.device(variable.device):
             variable.assign(tf.cast(value, variable.dtype))
-    return int(reader.get_tensor(stored[_STEP].key))
+    return int(reader.get_tensor(_STEP))
 
 
 def _read(
@@ -90,20 +89,18 @@ def _read(
 
 def _check(
     prefix: str,
-    stored: Mapping[str, StoredVariable],
+    stored: Mapping[str, str],
     variables: Mapping[str, tf.Variable],
 ) -> None:
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     missing = here.keys() - stored.keys()
-    other = {
-        path for path in here.keys() - missing if stored[path].description != here[path]
-    }
+    other = {path for path in here.keys() - missing if stored[path] != here[path]}
     faults = [
         *fault_lines("not there", missing, lambda path: f"{path}, {here[path]}"),
         *fault_lines(
             "of another shape or dtype",
             other,
-            lambda path: f"{path}, here {here[path]}, there {stored[path].description}",
+            lambda path: f"{path}, here {here[path]}, there {stored[path]}",
         ),
     ]
     if faults:

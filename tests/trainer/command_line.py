@@ -68,7 +68,6 @@ def saved_variables(logdir: Path, step: int) -> dict[str, bytes]:
     return {
         name: reader.get_tensor(name).tobytes()
         for name in reader.get_variable_to_shape_map()
-        if name.startswith("variables/")
     }
 
 

@@ -7,23 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.metrics_log import read_metrics
-from tests.training.toy_run import Input, batch, make_task, run
+from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 STEPS = 12
-
-
-def _bytes(logdir: Path, step: int = STEPS) -> dict[str, bytes]:
-    reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
-    return {
-        name: reader.get_tensor(name).tobytes()
-        for name in reader.get_variable_to_shape_map()
-        if name.startswith("variables/")
-    }
 
 
 def _steps(logdir: Path) -> list[int]:
@@ -48,15 +38,17 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
     for last in (4, STEPS):
         task = _task(max_skipped_steps=2, max_steps=last)
         run(task, Input(*_spoilt(4, 5, 9)), tmp_path / "parts")
-    assert _bytes(tmp_path / "parts") == _bytes(tmp_path / "whole")
+    assert saved_bytes(tmp_path / "parts", STEPS) == saved_bytes(
+        tmp_path / "whole", STEPS
+    )
 
 
 def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:
     task = _task(max_skipped_steps=1, max_steps=4)
     run(task, Input(*_spoilt(4)), tmp_path)
-    before, after = _bytes(tmp_path, 3), _bytes(tmp_path, 4)
+    before, after = saved_bytes(tmp_path, 3), saved_bytes(tmp_path, 4)
     changed = {name for name in before if before[name] != after[name]}
-    assert {name.split("/")[1] for name in changed} == {"global_step"}
+    assert changed == {"global_step"}
 
 
 def test_more_in_a_row_end_the_run(tmp_path: Path) -> None:
@@ -96,7 +88,9 @@ def test_a_run_goes_back_before_a_spike_and_leaves_the_batches_out(
     # It is as if the batches had never been.
     kept = [batch(n) for n in range(STEPS + 10) if n not in (6, 7)]
     run(_task(**SPIKING), Input(*kept), tmp_path / "without")
-    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "without")
+    assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
+        tmp_path / "without", STEPS
+    )
     ours, theirs = (
         (tmp_path / name / "metrics.jsonl").read_text() for name in ("run", "without")
     )

@@ -64,8 +64,10 @@ def test_nothing_saved_restores_nothing(tmp_path):
 
 
 def test_variables_are_stored_under_their_names(saved):
-    stored = {name for name, _ in tf.train.list_variables(str(saved / "ckpt-00000002"))}
-    assert "variables/task.Sstem.Sconv.Sw/.ATTRIBUTES/VARIABLE_VALUE" in stored
+    path = str(saved / "ckpt-00000002")
+    stored = {name: tuple(shape) for name, shape in tf.train.list_variables(path)}
+    assert stored == {n: tuple(v.shape) for n, v in make_variables().items()}
+    assert np.all(tf.train.load_variable(path, "task/stem/conv/w") == 2)
 
 
 def test_tensorflow_finds_the_newest_checkpoint(saved):

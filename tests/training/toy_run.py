@@ -105,3 +105,10 @@ def run(
 ) -> dict[str, float]:
     directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
     return train(task, data, test, directory, "params\n", log or (lambda _: None))
+
+
+def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:
+    """What a checkpoint holds, by name."""
+    reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name).tobytes() for name in names}

@@ -1,0 +1,80 @@
+"""Measures what the trainer adds to a step: batches, checks, reports, checkpoints.
+
+    tools/bazel run //tools/benchmarks:trainer -- --model=image.digits.AmoebaNetDigits
+
+Trains a registered model with the trainer's own loop. Now and then the loop waits for
+its next batch while bare steps of the same model run, all on one batch; README.md says
+what is compared.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from lingvo_pipe.jobs import ModelRequest
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.training.pipeline_inputs import tell_inputs
+from lingvo_pipe.training.placement import place_stages
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.training_loop import train
+from tools.benchmarks.interleaved_steps import InterleavedSteps
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string(
+    "model", "image.digits.AmoebaNetDigits", "Name of a registered model."
+)
+flags.DEFINE_integer(
+    "blocks",
+    8,
+    "How often the trainer's steps and bare ones take turns.",
+    lower_bound=2,
+)
+flags.DEFINE_integer("steps", 20, "Steps of each in a turn.", lower_bound=5)
+flags.DEFINE_string("model_params_override", "", "Params to change, as of the trainer.")
+
+# No divisor of a turn, so that saves come at all of its moments.
+_SAVE_INTERVAL = 9
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints a line for what is compared."""
+    # `bazel run` starts programs elsewhere, and says where the user is.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    try:
+        if argv[1:]:
+            raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
+        steps = _measure()
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    print(steps.table(_SAVE_INTERVAL))
+
+
+def _measure() -> InterleavedSteps:
+    request = ModelRequest(FLAGS.model, override=FLAGS.model_params_override)
+    model, test_model = request.params("Train"), request.params("Test")
+    placement = place_stages(model.task.pipeline, None)
+    model.task.pipeline.devices = initialize_devices(placement.devices)
+    model.task.train.max_steps = FLAGS.blocks * FLAGS.steps
+    model.task.train.save_interval_steps = _SAVE_INTERVAL
+    model.task.eval.interval_steps = None
+    train_input, test_input = model.input.Instantiate(), test_model.input.Instantiate()
+    tell_inputs(model.task, train_input)
+    bare = TrainStep(model.task.Instantiate())
+    bare.Trace(train_input.TrainBatches().element_spec)
+    steps = InterleavedSteps(train_input, bare, FLAGS.steps)
+    with tempfile.TemporaryDirectory() as logdir:
+        directory = RunDirectory(logdir, FLAGS.model)
+        task = model.task.Instantiate()
+        train(task, steps, test_input, directory, model.ToText())
+    return steps
+
+
+if __name__ == "__main__":
+    app.run(main)
