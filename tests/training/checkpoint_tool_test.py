@@ -1,0 +1,99 @@
+"""Checkpoints are listed, verified and compared, and the exit code tells the result."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.checkpoint_tool import main
+from lingvo_pipe.training.checkpoints import Checkpointer
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    """Of a run with two checkpoints."""
+    variables = {
+        "w": tf.Variable([[1.0, 2.0], [3.0, 4.0]]),
+        "half": tf.Variable(tf.constant([1.0, 2.0], tf.bfloat16)),
+        "global_step": tf.Variable(0, dtype=tf.int64),
+    }
+    checkpointer = Checkpointer(tmp_path / "run" / "checkpoints", variables)
+    checkpointer.save(1)
+    variables["w"].assign([[1.0, 2.0], [3.5, 8.0]])
+    variables["half"].assign(tf.constant([1.0, 2.5], tf.bfloat16))
+    variables["global_step"].assign(1)
+    checkpointer.save(2)
+    return tmp_path / "run"
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[str]]:
+    with pytest.raises(SystemExit) as exit_info:
+        main([str(word) for word in words])
+    assert isinstance(exit_info.value.code, int)
+    return exit_info.value.code, capsys.readouterr().out.splitlines()
+
+
+def _damage(logdir: Path) -> None:
+    data = logdir / "checkpoints" / "ckpt-00000002.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[3] ^= 1
+    data.write_bytes(content)
+
+
+def test_each_is_listed(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, (_, *lines) = _run(capsys, "list", logdir)
+    assert code == 0
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    for n, line in enumerate(lines, start=1):
+        assert re.fullmatch(rf"ckpt-0000000{n} +{when} +0\.0 +3 +7", line)
+    _damage(logdir)
+    assert "damaged" in _run(capsys, "list", logdir)[1][2]
+
+
+def test_damage_is_found(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = ["ckpt-00000001: good", "ckpt-00000002: good"]
+    assert _run(capsys, "verify", logdir) == (0, good)
+    _damage(logdir)
+    code, lines = _run(capsys, "verify", logdir / "checkpoints")
+    assert (code, lines[0]) == (1, good[0])
+    assert re.match("ckpt-00000002: damaged: .*[Cc]hecksum", lines[1])
+    one = logdir / "checkpoints" / "ckpt-00000001"
+    assert _run(capsys, "verify", one) == (0, good[:1])
+
+
+def test_differences_are_told(
+    logdir: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = logdir / "checkpoints"
+    code, (same,) = _run(capsys, "compare", logdir, folder / "ckpt-00000002")
+    assert code == 0
+    assert same.endswith("ckpt-00000002: 0 variables and no byte differs")
+    code, lines = _run(capsys, "compare", folder / "ckpt-00000001", logdir)
+    assert code == 1
+    assert lines[:-1] == [
+        "global_step: 1 of 1 differ, by up to 1; the largest is 0",
+        "half: 1 of 2 differ, by up to 0.5; the largest is 2",
+        "w: 2 of 4 differ, by up to 4; the largest is 4",
+    ]
+    other = {"w": tf.Variable([1.0]), "v": tf.Variable(1.0)}
+    Checkpointer(tmp_path / "other", other).save(7)
+    code, lines = _run(capsys, "compare", logdir, tmp_path / "other")
+    assert code == 1
+    assert lines[:-1] == [
+        "global_step: int64 [], only in the first",
+        "half: bfloat16 [2], only in the first",
+        "v: float32 [], only in the second",
+        "w: float32 [2, 2] in the first, float32 [1] in the second",
+    ]
+
+
+def test_a_path_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    for path, what in (
+        (tmp_path, "holds no checkpoints"),
+        (tmp_path / "x", "does not"),
+    ):
+        with pytest.raises(SystemExit, match=f"^error: A path must be .* {what}"):
+            main(["list", str(path)])
