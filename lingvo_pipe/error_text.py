@@ -25,27 +25,46 @@ _AROUND = re.compile(
     r"|Detected at node .* defined at \(most recent call last\):\n"
     r"(?:<stack traces unavailable>\n|[ \t].*\n|\n)*"
     r"|\{\{function_node [^}]*\}\}\s*"
+    r"|Error in user-defined function passed to \S+ transformation with iterator: \S+: "
     r"|\s*\[\[\{\{node [^}]*\}\}\]\]"
     r"|\s*Hint: If you want to see a list of allocated tensors.*"
     r"|\s*\[Op:\w+\](?: name: ?\S*)?"
 )
+
+# What stands between the message and the traceback of an error in a Python function
+# that TensorFlow called, and a frame of this one.
+_CALLED = "\nTraceback (most recent call last):\n"
+_FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.M)
 
 
 def error_text(error: Exception) -> str:
     """The text of an error, and below it where the user's own code led to it.
 
     The text of an error that one of our checks raised says all. That of another begins
-    with its kind.
+    with its kind. One in a Python function that TensorFlow called, such as an input's,
+    is told as if it had not passed through TensorFlow.
     """
     line = fault_line(error)
-    if line is None:
-        line = f"{type(error).__name__}: {plain_message(str(error))}"
+    if line is not None:
+        return line + frames_text(traceback.extract_tb(error.__traceback__))
+    message, has_called, called = plain_message(str(error)).partition(_CALLED)
+    if has_called:
+        return " ".join(message.split()) + frames_text(_frames_in(called))
+    line = f"{type(error).__name__}: {message}"
     return line + frames_text(traceback.extract_tb(error.__traceback__))
 
 
 def plain_message(message: str) -> str:
     """An error's message without what TensorFlow puts around an operation's."""
     return _AROUND.sub("", message).strip()
+
+
+def _frames_in(text: str) -> list[traceback.FrameSummary]:
+    """The stack frames of a traceback that was written down."""
+    return [
+        traceback.FrameSummary(match[1], int(match[2]), match[3])
+        for match in _FRAME.finditer(text)
+    ]
 
 
 def frames_text(frames: Iterable[Any]) -> str:

@@ -1,9 +1,11 @@
-"""Tells the faults that our checks find from errors in a program."""
+"""Tells faults that our checks find, and those of disks, from errors in a program."""
 
 from __future__ import annotations
 
 import dis
 from pathlib import Path
+
+from lingvo_pipe.disk_fault import disk_fault
 
 OURS = (
     Path(__file__).resolve().parent,
@@ -12,11 +14,14 @@ OURS = (
 
 
 def fault_line(error: Exception) -> str | None:
-    """The text of an error that a check of ours raised, else None.
+    """The text of an error that a check of ours raised, or of a disk's, else None.
 
-    Its text says all that the user needs. Of any other error, such as one in the code
-    of a user's model, the user is told more: see `error_text`.
+    It says all that the user needs. Of any other error, such as one in the code of a
+    user's model, the user is told more: see `error_text`.
     """
+    of_disk = disk_fault(error)
+    if of_disk is not None:
+        return of_disk
     raised = error.__traceback__
     while raised is not None and raised.tb_next:
         raised = raised.tb_next

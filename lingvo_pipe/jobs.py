@@ -21,6 +21,7 @@ from lingvo_pipe.training.export import export_model
 from lingvo_pipe.training.inspect_model import describe
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
+from lingvo_pipe.training.report.html_report import write_report
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_vocabulary import (
     check_num_tokens,
@@ -127,6 +128,17 @@ def diff_params(request: ModelRequest, other: str | None, logdir: str | None) ->
         tell_inputs(ours.task, ours.input.Instantiate())
         found = diff_texts(ours.ToText(), directory.read_params() or "")
     return found.rstrip("\n") or "Nothing differs."
+
+
+def report_run(logdir: str, model_name: str | None = None) -> str:
+    """Writes the page about a run, and says where it is.
+
+    Args:
+        logdir: of the run.
+        model_name: what it trains; None: whatever that is.
+    """
+    directory = open_run(os.path.expanduser(logdir), model_name)
+    return f"The report is {write_report(directory)}."
 
 
 def train_model(

@@ -30,10 +30,11 @@ flags.DEFINE_string("logdir", None, "Directory of the run; resumed if it has beg
 flags.DEFINE_enum(
     "mode",
     "train",
-    ["train", "inspect_model", "inspect_params", "diff_params"],
+    ["train", "inspect_model", "inspect_params", "diff_params", "report"],
     "train: train and evaluate. inspect_model: print layers, shapes and stages. "
     "inspect_params: print all params. diff_params: print those that differ from "
-    "--other_model's, or from those of the run in --logdir.",
+    "--other_model's, or from those of the run in --logdir. report: write "
+    "LOGDIR/report.html, a page about the run.",
 )
 flags.DEFINE_string(
     "other_model", None, "Name of the model to compare with, with --mode=diff_params."
@@ -124,6 +125,7 @@ _TRAINING_FLAGS = (
     "other_model",
 )
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds")
+_REPORT_FLAGS = ("job", "mode", "logdir", "model", "traceback")
 _USING_JOBS = ("evaler", "decoder", "exporter")
 
 _GOES_ON = "goes on from the last checkpoint"
@@ -160,6 +162,9 @@ def main(argv: Sequence[str]) -> None:
             from lingvo_pipe import jobs
         if FLAGS.list_models:
             print("\n".join(jobs.list_models(FLAGS.model_imports)))
+            return
+        if FLAGS.mode == "report":
+            print(jobs.report_run(FLAGS.logdir, FLAGS.model))
             return
         model = jobs.ModelRequest(
             name=FLAGS.model,
@@ -213,7 +218,9 @@ def _check_flags(argv: Sequence[str]) -> None:
     if FLAGS.task is not None:
         raise ValueError("--task says which worker this is; it needs --job=worker.")
     _check_flags_of_jobs()
-    needed = ["model", "logdir"] if FLAGS.mode == "train" else ["model"]
+    needed = {"train": ["model", "logdir"], "report": ["logdir"]}.get(
+        FLAGS.mode, ["model"]
+    )
     missing = [f"--{name}" for name in needed if not FLAGS[name].value]
     if missing:
         is_using = FLAGS.job in _USING_JOBS
@@ -234,9 +241,12 @@ def _check_flags_of_modes() -> None:
         "allow_params_change": FLAGS.mode == "train",
         "other_model": is_diff,
     }
-    wrong = [f"--{name}" for name, is_its in of_mode.items() if not is_its]
-    wrong = [name for name in wrong if FLAGS[name[2:]].present]
+    if FLAGS.mode == "report":
+        wrong = sorted(_given_flags() - set(_REPORT_FLAGS))
+    else:
+        wrong = [n for n, is_its in of_mode.items() if not is_its and FLAGS[n].present]
     if wrong:
+        wrong = [f"--{name}" for name in wrong]
         raise ValueError(
             f"--mode={FLAGS.mode} takes no {' and no '.join(wrong)}. Leave it out, or "
             "choose another --mode."
@@ -270,15 +280,19 @@ def _check_flags_of_jobs() -> None:
 def _check_worker_flags() -> None:
     needed = ["cluster_spec", "task"]
     missing = [f"--{name}" for name in needed if FLAGS[name].value is None]
-    ours = {flag.name for flag in FLAGS.get_flags_for_module(sys.modules[__name__])}
-    given = {name for name in ours if FLAGS[name].present}
-    more = sorted(f"--{name}" for name in given - {"job", *needed})
+    more = sorted(f"--{name}" for name in _given_flags() - {"job", *needed})
     if missing or more:
         raise ValueError(
             "--job=worker takes --cluster_spec and --task, and leaves all else to the "
             f"trainer; missing: {missing}, too many: {more}. For example: --job=worker "
             "--task=0 --cluster_spec=worker=host1:2222,host2:2222."
         )
+
+
+def _given_flags() -> set[str]:
+    """Names of the trainer's flags that are on the command line."""
+    ours = {flag.name for flag in FLAGS.get_flags_for_module(sys.modules[__name__])}
+    return {name for name in ours if FLAGS[name].present}
 
 
 @contextlib.contextmanager

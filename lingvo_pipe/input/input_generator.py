@@ -3,6 +3,10 @@
 Any class that has these four works as the input of a model, `Train` and `Test` giving
 its params. It needs no base class. If it has `class_names` too, a list in the order of
 the labels, evaluations of images show them.
+
+An input that finds a batch late in the data only by working through all before it may
+have a method `Place(step)`, which returns where that batch begins, as a text, and a
+second argument `place` of TrainBatches, which takes it. Checkpoints hold the text.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 
+# What is neither a model's nor its optimizer's.
+NAMES_OF_RUNS = frozenset({"global_step", "input_place"})
+
 _MAX_SHOWN = 8
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.training.checkpoint_names import describe
+from lingvo_pipe.training.checkpoint_names import NAMES_OF_RUNS, describe
 from lingvo_pipe.training.init_source import InitSource
 
 
@@ -20,7 +20,7 @@ def used_text(source: InitSource, used: Sequence[str], num_variables: int) -> st
     """
     averages, weights = source.averages, source.weights
     num_used = len(averages & set(used))
-    num_learners = len(source.stored.keys() - averages - weights - {"global_step"})
+    num_learners = len(source.stored.keys() - averages - weights - NAMES_OF_RUNS)
     unused = weights - set(source.rules.names.values())
     heading = (
         f"Initialised {len(used)} of {num_variables} variables from {source.prefix}, "

@@ -12,6 +12,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.training.checkpoint_files import read_newest, read_through
 from lingvo_pipe.training.checkpoint_names import (
+    NAMES_OF_RUNS,
     describe,
     fault_lines,
     stored_variables,
@@ -49,7 +50,7 @@ class InitSource:
     def weights(self) -> set[str]:
         """The names of the model's own variables."""
         learners = {name for name in self.stored if name.startswith(f"{LEARNER_NAME}/")}
-        return self.stored.keys() - self.averages - learners - {_STEP}
+        return self.stored.keys() - self.averages - learners - NAMES_OF_RUNS
 
 
 def open_source(rules: InitRules, log: Callable[[str], None]) -> InitSource:

@@ -11,6 +11,12 @@ def define_loop_params(p: Params) -> None:
     p.Define("save_interval_steps", 100, "Steps from checkpoint to checkpoint.")
     p.Define("keep_checkpoints", 5, "How many checkpoints are kept.")
     p.Define("report_interval_steps", 10, "Steps from report to report.")
+    p.Define(
+        "histogram_interval_steps",
+        None,
+        "Steps from one histogram of each trained variable, for TensorBoard, to the "
+        "next. None: there are none.",
+    )
 
 
 def check_loop_params(p: Params) -> None:
@@ -28,6 +34,9 @@ def check_loop_params(p: Params) -> None:
         "task.train.report_interval_steps": p.train.report_interval_steps,
         "task.train.keep_checkpoints": p.train.keep_checkpoints,
     }
+    if p.train.histogram_interval_steps is not None:
+        name = "task.train.histogram_interval_steps"
+        numbers[name] = p.train.histogram_interval_steps
     if p.eval.interval_steps is not None:
         numbers["task.eval.interval_steps"] = p.eval.interval_steps
     wrong = [

@@ -1,4 +1,4 @@
-"""Metrics as lines of JSON and as events for TensorBoard, which gets pictures besides.
+"""Metrics as lines of JSON and as events for TensorBoard, which gets more besides.
 
 `metrics.jsonl` holds one object a line, such as
 
@@ -22,6 +22,7 @@ from typing import Any, SupportsFloat, SupportsInt
 import tensorflow as tf
 
 from lingvo_pipe.training.atomic_file import write_atomically
+from lingvo_pipe.training.histograms import buckets
 
 _FILE_NAME = "metrics.jsonl"
 _KEYS = ("step", "split")
@@ -37,6 +38,7 @@ def _metadata(plugin: str, data_class: str) -> Any:
 _SCALAR = _metadata("scalars", "SCALAR")
 _IMAGE = _metadata("images", "BLOB_SEQUENCE")
 _TEXT = _metadata("text", "TENSOR")
+_HISTOGRAM = _metadata("histograms", "TENSOR")
 
 
 class MetricsLog:
@@ -126,6 +128,24 @@ class MetricsLog:
                 width, height = struct.unpack(">II", picture[16:24])
                 image = [str(width).encode(), str(height).encode(), picture]
                 tf.summary.write(name, tf.constant(image), metadata=_IMAGE)
+        writer.flush()
+
+    def write_histograms(
+        self, step: int, split: str, arrays: Mapping[str, Any]
+    ) -> None:
+        """Writes how numbers are distributed, to be seen in TensorBoard only.
+
+        Args:
+            step: The steps trained so far.
+            split: As for `write`.
+            arrays: Numbers by what they are; see `buckets`.
+        """
+        writer = self._writer(split)
+        with writer.as_default(step=step):
+            for name, values in arrays.items():
+                tf.summary.write(
+                    name, tf.constant(buckets(values)), metadata=_HISTOGRAM
+                )
         writer.flush()
 
     def close(self) -> None:

@@ -12,9 +12,10 @@ import tqdm
 
 
 class Progress:
-    """Shows step, speed, loss and time left: a bar on a terminal, else lines.
+    """Shows step, speed, how busy stages are, loss and time left.
 
-    Speed is that since the report before. Use it as a context manager, or close it.
+    It is a bar on a terminal, else lines. Speed is that since the report before. Use it
+    as a context manager, or close it.
 
     Args:
         num_steps: The step at which training ends.
@@ -40,13 +41,21 @@ class Progress:
         self._time = clock()
         self._bar = self._create_bar() if self._stream.isatty() else None
 
-    def report(self, step: int, loss: float) -> None:
-        """Shows that `step` steps are trained, the last with `loss`."""
+    def report(self, step: int, loss: float, utilisation: float | None = None) -> None:
+        """Shows that `step` steps are trained.
+
+        Args:
+            step: how many.
+            loss: of the last.
+            utilisation: the part of the stages' time in which they worked in the
+                last; None: unknown.
+        """
         now = self._clock()
         speed = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
+        busy = "" if utilisation is None else f"stages {utilisation:.0%} busy, "
         shown = (
-            f"{speed:.3g} steps/s, {speed * self._batch_size:.4g} examples/s, "
+            f"{speed:.3g} steps/s, {speed * self._batch_size:.4g} examples/s, {busy}"
             f"loss {loss:.4f}, {self._time_left(speed)} left"
         )
         if self._bar is None:

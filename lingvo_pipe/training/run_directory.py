@@ -11,7 +11,7 @@
     evaler/         metrics of evaluations by other processes (see evaler_run)
     export/         SavedModels by step (see export), if asked for
     decoder/        translations and their scores (see decoder_report), if asked for
-    report.html     a page about all that (see html_report)
+    report.html     a page about all that (see report)
     <split>/        the same metrics as events for TensorBoard
 
 `params.txt` marks a directory as ours: it is the first file written, and a directory
@@ -79,9 +79,7 @@ class RunDirectory:
     def write_params(self, params_text: str) -> None:
         """Writes the params of the model, in place of earlier ones."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            self.params_path, f"# model: {self.model_name}\n{params_text}"
-        )
+        write_atomically(self.params_path, f"# model: {self.model_name}\n{params_text}")
 
     def read_params(self) -> str | None:
         """Returns the params last written, or None in a new directory."""
@@ -122,18 +120,28 @@ class RunDirectory:
                     "another --logdir."
                 )
             return
-        header = _HEADER.match(self._text())
-        if header is None:
-            raise ValueError(
-                "params.txt must begin with a line '# model: NAME'; got "
-                f"{self.params_path} without one. Choose another --logdir."
-            )
-        if header[1] != self.model_name:
+        found = read_model_name(self.params_path)
+        if found != self.model_name:
             raise ValueError(
                 f"logdir must hold runs of {self.model_name}; got {self.path}, which "
-                f"holds one of {header[1]}. Choose another --logdir, or give "
-                f"--model={header[1]}."
+                f"holds one of {found}. Choose another --logdir, or give "
+                f"--model={found}."
             )
 
     def _text(self) -> str:
         return self.params_path.read_text(encoding="utf-8")
+
+
+def read_model_name(params_path: Path) -> str:
+    """The name of the model whose params a run's `params.txt` holds.
+
+    Raises:
+        ValueError: If it names none.
+    """
+    header = _HEADER.match(params_path.read_text(encoding="utf-8"))
+    if header is None:
+        raise ValueError(
+            "params.txt must begin with a line '# model: NAME'; got "
+            f"{params_path} without one. Choose another --logdir."
+        )
+    return header[1]

@@ -11,20 +11,20 @@ from lingvo_pipe.training.best_evaluation import read_best_step
 from lingvo_pipe.training.checkpoint_files import stem_of
 from lingvo_pipe.training.followed_checkpoints import new_checkpoints
 from lingvo_pipe.training.restored_weights import restore_weights
-from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.run_directory import RunDirectory, read_model_name
 
 BEST = "best"
 _POLL_SECONDS = 1.0
 
 
 def open_run(
-    logdir: str | Path, model_name: str, follow_seconds: float | None = None
+    logdir: str | Path, model_name: str | None, follow_seconds: float | None = None
 ) -> RunDirectory:
     """Returns the directory of a run that has begun.
 
     Args:
         logdir: of the run.
-        model_name: what it trains.
+        model_name: what it trains; None: whatever that is.
         follow_seconds: for how long to wait for a run that has not; None: not at all.
 
     Raises:
@@ -38,7 +38,7 @@ def open_run(
             f"logdir must be the directory of a run that has been trained; {logdir} is "
             "none. Train first, with the same --logdir."
         )
-    return RunDirectory(logdir, model_name)
+    return RunDirectory(logdir, model_name or read_model_name(begun))
 
 
 def weights_in_turn(

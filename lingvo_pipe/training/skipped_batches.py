@@ -46,6 +46,10 @@ class SkippedBatches:
         """How often batches were left out after this very step."""
         return sum(after == step for after, _ in self._entries)
 
+    def position(self, step: int) -> int:
+        """The number of the batch, from 0, that comes after a step."""
+        return step + sum(n for after, n in self._entries if after <= step)
+
     def batches(
         self, read_from: Callable[[int], Iterable[_Batch]], step: int
     ) -> Iterator[_Batch]:
@@ -56,9 +60,8 @@ class SkippedBatches:
             step: the number of steps made.
         """
         for end in [*sorted({s for s, _ in self._entries if s > step}), None]:
-            position = step + sum(n for after, n in self._entries if after <= step)
             length = None if end is None else end - step
-            yield from itertools.islice(read_from(position), length)
+            yield from itertools.islice(read_from(self.position(step)), length)
             if end is not None:
                 step = end
 

@@ -17,6 +17,7 @@ from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.finite import NotFinite
 from lingvo_pipe.training.init_from_checkpoint import init_from_checkpoint
+from lingvo_pipe.training.input_place import InputPlace
 from lingvo_pipe.training.loop_params import check_loop_params
 from lingvo_pipe.training.loss_spikes import (
     LossSpikeError,
@@ -25,12 +26,14 @@ from lingvo_pipe.training.loss_spikes import (
 )
 from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.progress import Progress
+from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run_description import describe_run
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_evaluations import RunEvaluations
 from lingvo_pipe.training.run_vocabulary import check_vocabulary, keep_vocabulary
 from lingvo_pipe.training.skipped_batches import SkippedBatches
 from lingvo_pipe.training.skipped_steps import SkippedSteps
+from lingvo_pipe.training.stage_utilisation import stage_utilisation
 from lingvo_pipe.training.step_profiler import StepProfiler, check_profile_step
 from lingvo_pipe.training.stop_requests import StopRequests
 from lingvo_pipe.training.train_step import TrainStep
@@ -130,7 +133,8 @@ class _Run:
         self._step = TrainStep(task)
         self._skipped_steps = SkippedSteps(p)
         self._skipped_batches = SkippedBatches(directory.skipped_batches_path)
-        state = self._step.State()
+        self._place = InputPlace(train_input)
+        state = self._step.State() | self._place.state()
         self._not_finite = NotFinite(state)
         self._checkpointer = Checkpointer(
             directory.checkpoints_path, state, p.keep_checkpoints, log
@@ -145,7 +149,7 @@ class _Run:
             init_from_checkpoint(p, task.VariablePaths(), log)
             self._step.StartAveraging()
         self._evaluation = Evaluation(task, self._step.EvalValues)
-        self._step.Trace(train_input.TrainBatches(self._start).element_spec)
+        self._step.Trace(self._place.batches(self._start).element_spec)
         self._evaluation.Trace(test_input.EvalBatches().element_spec)
 
     def begin(self, params_text: str) -> None:
@@ -193,7 +197,8 @@ class _Run:
                     f"Stopped by {stops.asked_by} after step {last}, which is saved. "
                     "The same command goes on from there."
                 )
-            return metrics
+        report_end(self._directory, self._log)
+        return metrics
 
     def roll_back(self, spike: LossSpikeError) -> None:
         """Goes back to the last checkpoint, to leave out the batches since.
@@ -218,17 +223,17 @@ class _Run:
     def _steps(self, watchers: _Watchers) -> int:
         """Trains, saves and evaluates on the way; returns the last step's number."""
         p, n = self._task.params.train, self._start
-        saver, stops, evaluations = watchers.saver, watchers.stops, watchers.evaluations
+        stops, evaluations = watchers.stops, watchers.evaluations
         best = evaluations.best
         if n < self._max_steps and evaluations.is_missing(n):
             evaluations.evaluate(n)
-        batches = self._skipped_batches.batches(self._train_input.TrainBatches, n)
+        batches = self._skipped_batches.batches(self._place.batches, n)
         examples = self._train_input.params.batch_size
         with Progress(self._max_steps, examples, n) as progress:
             while n < self._max_steps and not (stops.asked_by or best.is_over):
                 batch = next(batches, None)
                 if batch is None:
-                    saver.save(n, best.step)
+                    self._save(n, watchers)
                     raise _ended(n, self._max_steps)
                 metrics = self._trained(batch)
                 n += 1
@@ -238,17 +243,36 @@ class _Run:
                     watchers.profiler.after_step(n, self._step.Times)
                 is_last = n == self._max_steps
                 if metrics and (is_last or n % p.report_interval_steps == 0):
-                    progress.report(n, metrics["loss"])
-                    watchers.metrics_log.write(n, "train", metrics)
-                    watchers.spikes.add(metrics["loss"])
+                    self._report(n, metrics, progress, watchers)
+                every = p.histogram_interval_steps
+                if every and n % every == 0:
+                    variables = self._task.TrainedVariables()
+                    watchers.metrics_log.write_histograms(n, "train", variables)
                 if evaluations.is_due(n) and not is_last and not stops.asked_by:
                     evaluations.evaluate(n)
                 # Last, so that whatever a checkpoint's step has reported is on file.
                 is_end = is_last or stops.asked_by or best.is_over or best.step == n
                 if is_end or n % p.save_interval_steps == 0:
                     _check_finite_state(n, self._not_finite)
-                    saver.save(n, best.step)
+                    self._save(n, watchers)
         return n
+
+    def _report(
+        self,
+        step: int,
+        metrics: dict[str, float],
+        progress: Progress,
+        watchers: _Watchers,
+    ) -> None:
+        devices = self._task.pipeline.devices
+        busy = stage_utilisation(devices, self._step.Times())
+        progress.report(step, metrics["loss"], busy)
+        watchers.metrics_log.write(step, "train", metrics)
+        watchers.spikes.add(metrics["loss"])
+
+    def _save(self, step: int, watchers: _Watchers) -> None:
+        self._place.note(self._skipped_batches.position(step))
+        watchers.saver.save(step, watchers.evaluations.best.step)
 
     def _profiler(
         self, step: int | None, metrics_log: MetricsLog

@@ -73,6 +73,21 @@ MISTAKES = [
     Mistake(
         "no_run_to_compare_with", [DIGITS, "--mode=diff_params"], "is none. Train first"
     ),
+    Mistake("nothing_to_report", ["--mode=report"], "report needs --logdir. ", None),
+    Mistake("no_run_to_report", ["--mode=report"], "is none. Train first"),
+    Mistake("report_of_no_run", ["--mode=report"], "is none. Train first", "foreign"),
+    Mistake(
+        "report_of_another_models_run",
+        [DIGITS, "--mode=report"],
+        "holds one of image.digits.Other",
+        "other",
+    ),
+    Mistake(
+        "report_on_devices",
+        ["--mode=report", "--max_steps=3", "--devices=2"],
+        "--mode=report takes no --devices and no --max_steps. Leave it out",
+        "other",
+    ),
     Mistake("argument", [DIGITS, "again"], "must be flags, with --; got again"),
     Mistake(
         "unknown_model",

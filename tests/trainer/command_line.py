@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 import lingvo_pipe
@@ -66,7 +67,7 @@ def saved_variables(logdir: Path, step: int) -> dict[str, bytes]:
     """The bytes of all variables in a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(logdir / "checkpoints" / f"ckpt-{step:08d}"))
     return {
-        name: reader.get_tensor(name).tobytes()
+        name: np.asarray(reader.get_tensor(name)).tobytes()
         for name in reader.get_variable_to_shape_map()
     }
 

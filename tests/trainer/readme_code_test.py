@@ -63,6 +63,13 @@ for found in (gradients, tf.nest.flatten(again.gradients)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 """
 
+# Keras has trained weights of its own, which began as those of the layer.
+CHECK_KERAS = """
+before = squared_error(layer(x), y).loss[0]
+assert float(squared_error(model(x), y).loss[0]) < float(before)
+np.testing.assert_allclose(before, now, rtol=1e-5)
+"""
+
 
 def _run(folder: Path, code: str) -> None:
     program = CommandLine(folder).start("-c", code)
@@ -78,5 +85,6 @@ def test_the_layer_of_ones_own_keeps_the_mean_of_all_examples(tmp_path: Path) ->
 
 def test_a_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
     chapter = README.split("## Without the trainer\n")[1].split("\n## ")[0]
-    train, tape = re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
-    _run(tmp_path, train + "first_loss = loss\n" + tape + CHECK_PIPELINE)
+    train, tape, fit = re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
+    check = CHECK_PIPELINE + fit + CHECK_KERAS
+    _run(tmp_path, train + "first_loss = loss\n" + tape + check)

@@ -95,6 +95,20 @@ def test_steps_that_were_trained_are_not_taken_back(folder: Path) -> None:
     assert snapshot(folder / "one") == before
 
 
+def test_the_report_is_written_at_the_end_and_when_asked_for(folder: Path) -> None:
+    report = folder / "two" / "report.html"
+    name = DIGITS.removeprefix("--model=")
+    assert name in report.read_text(encoding="utf-8")
+    report.unlink()
+    output, errors = CommandLine(folder).train("--mode=report", "--logdir=two")
+    assert output == "The report is two/report.html.\n"
+    assert errors == ""
+    text = report.read_text(encoding="utf-8")
+    assert name in text
+    assert f"{STEPS} of {STEPS} steps" in text
+    assert "<figcaption>confusion" in text
+
+
 def test_a_model_is_compared_with_a_run(folder: Path) -> None:
     of_run = (
         f"--max_steps={STEPS}",

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -120,3 +121,16 @@ def test_the_next_tokens_of_a_translation_are_served(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         found["logits"], predicted(task, given), rtol=1e-6, atol=1e-6
     )
+
+
+def test_keras_takes_an_exported_model_as_a_layer(
+    tmp_path: Path, classifier: Any
+) -> None:
+    given = batch(0)
+    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    endpoint = "serving_default"
+    layer = keras.layers.TFSMLayer(str(tmp_path / "7"), call_endpoint=endpoint)
+    model = keras.Sequential([keras.Input(given.image.shape[1:]), layer])
+    found = model.predict(given.image, verbose=0)["logits"]
+    logits = predicted(classifier, given.Transform(tf.constant))
+    np.testing.assert_allclose(found, logits, rtol=1e-6, atol=1e-6)

@@ -43,6 +43,16 @@ def test_a_terminal_gets_a_bar():
     assert last.endswith("\n")
 
 
+def test_how_busy_stages_are_is_told_where_it_is_known():
+    stream, clock = io.StringIO(), iter([0.0, 5.0, 6.0]).__next__
+    with Progress(100, batch_size=8, stream=stream, clock=clock) as progress:
+        progress.report(10, 1.5, utilisation=0.914)
+        progress.report(20, 1.5, utilisation=None)
+    known, unknown = stream.getvalue().splitlines()
+    assert "16 examples/s, stages 91% busy, loss 1.5000" in known
+    assert "busy" not in unknown
+
+
 @pytest.mark.parametrize(
     ("step", "left"), [(0, "unknown time left"), (100, "0:00:00 left")]
 )

@@ -111,4 +111,4 @@ def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:
     """What a checkpoint holds, by name."""
     reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
     names = reader.get_variable_to_shape_map()
-    return {name: reader.get_tensor(name).tobytes() for name in names}
+    return {name: np.asarray(reader.get_tensor(name)).tobytes() for name in names}

@@ -1,9 +1,11 @@
 """Training: what is not finite is never saved, and evaluation leaves padding out."""
 
+import re
 import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoints import Checkpointer
@@ -201,3 +203,29 @@ def test_the_frozen_are_counted_apart(tmp_path):
     run(task, DATA, tmp_path, said.append)
     # 5 * 2 + 2 of the last layer; 3 * 5, 2 * 5 and 5 * 5 + 5 of the others.
     assert said[0].startswith("parameters: 12 and 55 frozen; ")
+
+
+def _histograms(logdir):
+    """The steps and names of the histograms that a run has written."""
+    return sorted(
+        (event.step, value.tag)
+        for events in (logdir / "train").iterdir()
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "histograms"
+    )
+
+
+def test_histograms_of_what_is_trained_are_written_if_asked_for(tmp_path):
+    run(make_task(histogram_interval_steps=2), DATA, tmp_path / "asked")
+    run(make_task(), DATA, tmp_path / "not")
+    names = sorted(make_task().TrainedVariables())
+    assert _histograms(tmp_path / "asked") == [(2, name) for name in names]
+    assert _histograms(tmp_path / "not") == []
+
+
+def test_progress_says_how_busy_the_stages_are(tmp_path, capfd):
+    run(make_task(report_interval_steps=1), DATA, tmp_path)
+    shown = re.findall(r"stages (\d+)% busy, loss", capfd.readouterr().err)
+    assert len(shown) == STEPS
+    assert all(0 < int(percent) <= 100 for percent in shown)

@@ -15,6 +15,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner
 from lingvo_pipe.input.text.measured_pairs import MeasuredPairs, fetch, measure
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
+from lingvo_pipe.input.text.plan_places import PlanPlaces
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
 from lingvo_pipe.input.text.temperature import sampling_probabilities
 from lingvo_pipe.input.text.text_input_checks import (
@@ -109,6 +110,7 @@ class TranslationInput:
         sampling_probabilities([1], params.temperature)
         self._params = params
         self._datasets = [data.Instantiate() for data in params.data]
+        self._places: PlanPlaces | None = None
 
     @property
     def params(self) -> InstantiableParams:
@@ -136,11 +138,13 @@ class TranslationInput:
         p = self._params
         return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
 
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
+    def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns the endless batches of training from `start_step` on.
 
         Args:
             start_step: The steps already trained.
+            place: What `Place` said of them, if it is known: the same batches come, and
+                what was before them is not packed again.
 
         Raises:
             ValueError: If `start_step` is negative, or the data or the vocabulary can't
@@ -155,7 +159,23 @@ class TranslationInput:
         }
         order = MixtureOrder(members, p.temperature, p.random_seed, p.shuffle)
         planner = self._Planner(p.packing)
-        return self._Batches(lambda: planner.training(order, start_step))
+        places = self._places = PlanPlaces(planner, order)
+        start = places.read(place, start_step)
+
+        def plans() -> Iterator[BatchPlan]:
+            for begin, plan in planner.training(order, start_step, start):
+                places.add(begin)
+                yield plan
+
+        return self._Batches(plans)
+
+    def Place(self, step: int) -> str:
+        """Where the last of the training batches that were read before `step` begins.
+
+        Args:
+            step: The number of steps whose batches were read. Empty if none was.
+        """
+        return "" if self._places is None else self._places.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over all sentences, in their order; the last rows are empty.

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.input.text import batch_plan
-from lingvo_pipe.input.text.batch_plan import BatchPlanner
+from lingvo_pipe.input.text.batch_plan import FIRST, BatchPlanner
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
+from lingvo_pipe.input.text.packing import pack
 
 NUM_SENTENCES = 100
 LENGTHS = np.random.default_rng(0).integers(1, 12, (NUM_SENTENCES, 2))
@@ -15,6 +16,11 @@ CAPACITY = (20, 16)
 ORDER = MixtureOrder(
     {"a-b": np.arange(0, 70), "b-a": np.arange(70, 95)}, 3.0, 5, shuffle=True
 )
+
+
+def training(planner, start_step=0, place=FIRST):
+    """The batches without their places."""
+    return (plan for _, plan in planner.training(ORDER, start_step, place))
 
 
 @pytest.fixture(params=[4096, 40])
@@ -34,7 +40,7 @@ def rows_of(plans):
 
 
 def test_each_round_is_packed_whole_and_by_itself(planner):
-    rows = iter(rows_of(itertools.islice(planner.training(ORDER, 0), 60)))
+    rows = iter(rows_of(itertools.islice(training(planner), 60)))
     for number in range(5):
         wanted = ORDER.sentences(number)
         found: list[list[int]] = []
@@ -44,17 +50,39 @@ def test_each_round_is_packed_whole_and_by_itself(planner):
 
 
 def test_rows_have_room_for_their_sentences(planner):
-    for row in rows_of(itertools.islice(planner.training(ORDER, 0), 60)):
+    for row in rows_of(itertools.islice(training(planner), 60)):
         assert np.all(LENGTHS[row].sum(0) <= CAPACITY)
 
 
 @pytest.mark.parametrize("start_step", [0, 1, 3, 4, 17, 29])
 def test_training_goes_on_at_any_step(planner, start_step):
-    whole = list(itertools.islice(planner.training(ORDER, 0), 30))
-    rest = list(itertools.islice(planner.training(ORDER, start_step), 30 - start_step))
+    whole = list(itertools.islice(training(planner), 30))
+    rest = list(itertools.islice(training(planner, start_step), 30 - start_step))
     for one, other in zip(whole[start_step:], rest, strict=True):
         np.testing.assert_array_equal(one.sentences, other.sentences)
         np.testing.assert_array_equal(one.row_sizes, other.row_sizes)
+
+
+@pytest.mark.parametrize("later", [0, 1, 5])
+def test_training_goes_on_from_any_place(planner, later, monkeypatch):
+    whole = list(itertools.islice(planner.training(ORDER, 0, FIRST), 40))
+    for place, _ in whole[:30]:
+        packed: list[int] = []
+
+        def counted(*args, packed=packed):
+            packed.append(1)
+            return pack(*args)
+
+        monkeypatch.setattr(batch_plan, "pack", counted)
+        start = place.step + later
+        rest = itertools.islice(planner.training(ORDER, start, place), 3)
+        for (one_place, one), (other_place, other) in zip(
+            whole[start : start + 3], rest, strict=True
+        ):
+            assert one_place == other_place
+            np.testing.assert_array_equal(one.sentences, other.sentences)
+        # Windows of 40 sentences have two batches or so.
+        assert len(packed) <= 3 + later
 
 
 def test_one_pass_has_every_sentence_once_and_ends_in_empty_rows(planner):
@@ -76,6 +104,6 @@ def test_without_packing_each_sentence_has_a_row(planner):
     first, *_, last = alone.one_pass(sentences)
     np.testing.assert_array_equal(first.sentences, np.arange(6))
     np.testing.assert_array_equal(last.row_sizes, [1, 1, 0, 0, 0, 0])
-    plans = itertools.islice(alone.training(ORDER, 0), 16)
+    plans = itertools.islice(training(alone), 16)
     found = np.concatenate([plan.sentences for plan in plans])[:95]
     np.testing.assert_array_equal(found, ORDER.sentences(0))

@@ -151,6 +151,36 @@ def test_training_resumes_exactly(folder, start_step, values):
     assert_same(take(resumed, 30 - start_step), whole[start_step:])
 
 
+@pytest.mark.parametrize("values", [{}, {"packing": False}])
+def test_training_resumes_exactly_from_a_place(folder, values):
+    first = translation_input(folder, **values)
+    batches = iter(first.TrainBatches())
+    assert first.Place(0) == ""
+    whole, places = [], []
+    for step in range(1, 30):
+        whole.append(next(batches))
+        places.append(first.Place(step))
+    assert len(set(places)) == len(places)
+    for step in (1, 7, 20):
+        resumed = translation_input(folder, **values)
+        batches = iter(resumed.TrainBatches(step, places[step - 1]))
+        assert_same([next(batches) for _ in range(5)], whole[step : step + 5])
+        # It says the same of where it is as one that was not resumed.
+        assert resumed.Place(step + 5) == places[step + 4]
+
+
+def test_a_place_that_is_of_no_use_is_not_used(folder):
+    other = translation_input(folder, random_seed=5)
+    next(iter(other.TrainBatches()))
+    ours = translation_input(folder)
+    batches = iter(ours.TrainBatches())
+    whole = [next(batches) for _ in range(5)]
+    late = ours.Place(5)
+    for place in (other.Place(1), late, ""):
+        resumed = translation_input(folder).TrainBatches(2, place)
+        assert_same(take(resumed, 3), whole[2:])
+
+
 def test_seeds_choose_the_order(folder):
     last = 2**64 - 1
     batches = [

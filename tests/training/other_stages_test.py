@@ -1,0 +1,161 @@
+"""A run goes on in other stages, or by another schedule, with the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.training_loop import train
+from tests.models.transformer.small_models import (
+    sentences,
+    translation_batch,
+    translation_task,
+)
+from tests.training.toy_run import published_params, saved_bytes
+
+BATCH, NUM_MICRO_BATCHES, CLASSES = 8, 4, 3
+# Stopped after the first number of steps, and uninterrupted.
+STOPPED, STEPS = 3, 8
+
+
+class Model(NamedTuple):
+    """A task's params, and the batch of a step."""
+
+    make_params: Callable[[], InstantiableParams]
+    make_batch: Callable[[int], NestedMap]
+
+
+def _image_params() -> InstantiableParams:
+    """Batch norm and dropout, eight cells; RMSprop, averages of the weights."""
+    p = published_params()
+    mid = [
+        BatchNormLayer.Params().Set(dim=5, decay=0.5),
+        DropoutLayer.Params().Set(keep_prob=0.8),
+        FCLayer.Params().Set(input_dim=5, output_dim=5, activation="RELU"),
+    ]
+    p.pipeline.cell_tpl = [
+        FCLayer.Params().Set(input_dim=3, output_dim=5),
+        *mid,
+        *mid,
+        FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
+    ]
+    return p
+
+
+def _image_batch(step: int) -> NestedMap:
+    random = np.random.default_rng(step)
+    return NestedMap(
+        image=random.normal(size=[BATCH, 3]).astype(np.float32),
+        label=random.integers(CLASSES, size=BATCH).astype(np.int32),
+        weight=np.ones(BATCH, np.float32),
+    )
+
+
+def _translation_params() -> InstantiableParams:
+    """Encoder and decoder, nine cells; dropout, tied embeddings, momentum."""
+    p = translation_task(tied=True, num_layers=3, dropout_prob=0.1)
+    optimizer = OptimizerParams("SGD", momentum=0.9)
+    p.train.Set(learning_rate=0.1, optimizer=optimizer)
+    return p
+
+
+def _translation_batch(step: int) -> NestedMap:
+    """Two pairs of sentences in each row."""
+    lengths = [i % 3 + 1 for i in range(2 * BATCH)]
+    sources, targets = (_in_pairs(sentences(lengths, 2 * step + i)) for i in range(2))
+    return translation_batch(sources, targets)
+
+
+def _in_pairs(found: list[list[int]]) -> list[list[list[int]]]:
+    return [found[i : i + 2] for i in range(0, len(found), 2)]
+
+
+MODELS = {
+    "image": Model(_image_params, _image_batch),
+    "translation": Model(_translation_params, _translation_batch),
+}
+
+
+class Batches:
+    """An input of batches that are functions of the step."""
+
+    def __init__(self, make_batch: Callable[[int], NestedMap]):
+        self.params = Params()
+        self.params.Define("batch_size", BATCH, "")
+        batches = [make_batch(step) for step in range(STEPS)]
+        self._batches = tf.nest.map_structure(lambda *x: np.stack(x), *batches)
+
+    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(self._batches).skip(start_step)
+
+    def EvalBatches(self) -> tf.data.Dataset:
+        return self.TrainBatches().take(1)
+
+
+def _train(name: str, logdir: Path, **pipeline: Any) -> list[str]:
+    """Trains to the last step, saves every step, and returns what was said."""
+    model = Params()
+    model.Define("task", MODELS[name].make_params(), "")
+    p = model.task
+    p.pipeline.Set(num_micro_batches=NUM_MICRO_BATCHES, **pipeline)
+    p.train.Set(max_steps=STEPS, save_interval_steps=1, keep_checkpoints=STEPS)
+    data, said = Batches(MODELS[name].make_batch), list[str]()
+    directory = RunDirectory(logdir, name)
+    train(p.Instantiate(), data, data, directory, model.ToText(), said.append)
+    return said
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """The uninterrupted run of a model, in four stages."""
+    logdir = tmp_path_factory.mktemp(name) / "whole"
+    _train(name, logdir, splits=4, schedule="gpipe")
+    return logdir
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        {"splits": 1},
+        {"splits": 2},
+        {"splits": 8},
+        {"splits": 4, "schedule": "1f1b", "recompute": "never"},
+    ],
+    ids=["1", "2", "8", "1f1b"],
+)
+def test_the_next_steps_are_those_of_the_uninterrupted_run(
+    tmp_path: Path, name: str, whole: Path, pipeline: dict[str, Any]
+) -> None:
+    logdir = shutil.copytree(whole, tmp_path / "resumed")
+    for step in range(STOPPED + 1, STEPS + 1):
+        for path in (logdir / "checkpoints").glob(f"ckpt-{step:08d}*"):
+            path.unlink()
+    said = _train(name, logdir, **pipeline)
+    assert f"Resumed from step {STOPPED}." in said
+    assert f"stages: {pipeline['splits']} " in said[0]
+    before = saved_bytes(whole, STOPPED)
+    for step in range(STOPPED + 1, STEPS + 1):
+        want = saved_bytes(whole, step)
+        assert any(want[path] != before[path] for path in want)
+        assert saved_bytes(logdir, step) == want
+    assert read_metrics(logdir) == read_metrics(whole)

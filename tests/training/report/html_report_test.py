@@ -1,0 +1,266 @@
+"""The page about a run: well-formed, escaped, and with all that the run has written."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.metrics_log import MetricsLog
+from lingvo_pipe.training.report.html_report import report_end, write_report
+from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.skipped_batches import SkippedBatches
+from tests.training.toy_run import STEPS, Input, batch, make_task, run
+
+MODEL = "toy.Toy"
+EVIL = "<script>alert('&amp;\"')</script>"
+VOID = {"img", "meta", "!doctype"}
+
+
+class Page(HTMLParser):
+    """What a page holds; refuses what is not well-formed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert len(dict(attrs)) == len(attrs)
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def begun(tmp_path, params="task.train.max_steps : 50\n"):
+    directory = RunDirectory(tmp_path, MODEL)
+    directory.write_params(params)
+    return directory
+
+
+def report(directory):
+    path = write_report(directory)
+    assert path == directory.path / "report.html"
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def curves(page):
+    """By metric, what is said of its picture."""
+    labels = [a["aria-label"] for a in page.all("svg")]
+    return {label.split(" by step")[0]: label for label in labels}
+
+
+def png(height=2):
+    return tf.io.encode_png(tf.zeros([height, 3, 3], tf.uint8)).numpy()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The report of a run, as it was when the run ended."""
+    logdir = tmp_path_factory.mktemp("run") / "toy"
+    run(make_task(report_interval_steps=1), Input(*map(batch, range(STEPS))), logdir)
+    return Page((logdir / "report.html").read_text(encoding="utf-8"))
+
+
+def test_a_run_ends_with_its_report(trained):
+    assert MODEL in trained.texts
+    assert f"{STEPS} steps" in trained.texts
+    metrics = {"loss", "accuracy", "learning_rate", "gradient_norm"}
+    assert set(curves(trained)) == metrics
+    assert re.search(
+        r"train from .* at step 1 to .* at step 3; test ", curves(trained)["loss"]
+    )
+    for software, version in (("tensorflow", tf.__version__), ("lingvo_pipe", None)):
+        assert software in trained.texts
+        assert version is None or version in trained.texts
+
+
+def test_each_metric_has_a_curve_for_each_split(tmp_path):
+    directory = begun(tmp_path)
+    with MetricsLog(tmp_path) as log:
+        for step in range(10, 60, 10):
+            log.write(step, "train", {"loss": 5 / step, "a/b": step, "weird name": 1})
+        log.write(50, "test", {"loss": 0.5})
+    with MetricsLog(directory.evaler_path) as log:
+        log.write(50, "dev", {"loss": 0.25, "only here": 3})
+    page = report(directory)
+    assert set(curves(page)) == {"loss", "a/b", "weird name", "only here"}
+    assert "train from 0.5 at step 10 to 0.1 at step 50" in curves(page)["loss"]
+    assert "; test 0.5 at step 50; dev, evaler 0.25 at step 50." in curves(page)["loss"]
+    assert len(page.all("polyline")) == 6
+    assert "50 of 50 steps" in page.texts
+    # The best of a falling loss is the last; what is better of others nobody knows.
+    rows = [text for text in page.texts if text in ("0.1", "50")]
+    assert rows.count("0.1") >= 2
+
+
+def test_what_is_not_finite_is_told(tmp_path):
+    directory = begun(tmp_path)
+    with MetricsLog(tmp_path) as log:
+        for step, loss in ((1, 2.0), (2, math.nan), (3, math.inf), (4, 1.0)):
+            log.write(step, "train", {"loss": loss, "all_wrong": math.nan})
+    page = report(directory)
+    assert "train: 2 values are not finite, first nan at step 2." in page.texts
+    assert "train: 4 values are not finite, first nan at step 1." in page.texts
+    assert list(curves(page)) == ["loss"]
+    assert not any("nan" in a["points"] for a in page.all("polyline"))
+
+
+def test_one_report_is_a_point(tmp_path):
+    directory = begun(tmp_path)
+    with MetricsLog(tmp_path) as log:
+        log.write(0, "test", {"loss": 0.0})
+    page = report(directory)
+    (circle,) = page.all("circle")
+    assert "class" not in circle  # It is seen.
+
+
+def test_many_reports_stay_few_points(tmp_path):
+    directory = begun(tmp_path)
+    lines = [{"step": n, "split": "train", "loss": n % 7} for n in range(5000)]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    page = report(directory)
+    assert len(page.all("circle")) <= 200
+    assert any("each point is the mean of 25 reports" in text for text in page.texts)
+
+
+@pytest.mark.parametrize("params", ["", "params\n", "task.train.max_steps : None\n"])
+def test_a_run_that_has_nothing_yet(tmp_path, params):
+    page = report(begun(tmp_path, params))
+    assert "Nothing is reported yet." in page.texts
+    assert "0 steps" in page.texts
+
+
+def test_whatever_stands_in_files_is_text(tmp_path):
+    directory = RunDirectory(tmp_path, EVIL)
+    directory.write_params(f"task.name : {EVIL!r}\ntask.train.max_steps : 5\n")
+    line = {"step": 1, "split": EVIL, EVIL: 1.0}
+    (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(line)}\n")
+    directory.best_path.write_text(json.dumps({"step": 1, EVIL: 1.0}))
+    with MetricsLog(tmp_path) as log:
+        log.write_pictures(1, "test", {EVIL: png()})
+    directory.profile_path.mkdir()
+    (directory.profile_path / "step-3.png").write_bytes(png())
+    (directory.profile_path / "step-3.txt").write_text(
+        f"t\n{EVIL}\n\na b\n{EVIL}  1  2"
+    )
+    page = report(directory)
+    assert page.all("script") == []
+    assert sum(EVIL in text for text in page.texts) >= 8
+    assert EVIL in page.all("svg")[0]["aria-label"]
+    assert EVIL in page.all("img")[0]["alt"]
+
+
+def test_pictures_are_in_the_page_itself(tmp_path):
+    directory = begun(tmp_path)
+    with MetricsLog(tmp_path) as log:
+        log.write_pictures(10, "test", {"confusion": png(4)})
+        log.write_pictures(20, "test", {"confusion": png(5)})
+    directory.profile_path.mkdir()
+    table = "        predicted  measured  difference\nstep  1.0 ms  2.0 ms  +100%"
+    for step in (7, 20):
+        (directory.profile_path / f"step-{step}.png").write_bytes(png())
+        text = f"Step {step}: predicted, and measured.\nA note.\n\n{table}\n\nmean\n"
+        (directory.profile_path / f"step-{step}.txt").write_text(text)
+    page = report(directory)
+    assert "confusion, step 20" in page.texts
+    assert "confusion, step 10" not in page.texts
+    assert {"A note.", "measured", "2.0 ms", "+100%", "mean"} <= set(page.texts)
+    assert [a.get("open") for a in page.all("details")] == ["", None, None]
+    images = page.all("img")
+    assert len(images) == 3
+    assert all(a["src"].startswith("data:image/png;base64,") for a in images)
+    assert all(a["alt"] for a in images)
+    # Nothing is fetched from anywhere.
+    references = [a.get(k) for _, a in page.tags for k in ("src", "href", "data")]
+    assert all(r is None or r.startswith("data:") for r in references)
+
+
+def test_the_last_translations_have_their_scores(tmp_path):
+    directory = begun(tmp_path)
+    directory.decoder_path.mkdir()
+    for step, bleu in ((5, 1.0), (12, 88.678)):
+        scores = {"bleu": bleu, "chrf": 2.0}
+        document = {
+            "step": step,
+            "split": "test",
+            "mean": scores,
+            "languages": [{"languages": "de-en", "num_sentences": 2500, **scores}],
+        }
+        path = directory.decoder_path / f"test-{step:08d}.json"
+        path.write_text(json.dumps(document))
+        with MetricsLog(directory.decoder_path) as log:
+            log.write(step, "test", {**scores, "bleu/de-en": bleu})
+    page = report(directory)
+    assert "Translations of test after step 12" in page.texts
+    assert {"de-en", "2,500", "88.68", "mean"} <= set(page.texts)
+    assert set(curves(page)) == {"bleu", "chrf"}
+
+
+def test_checkpoints_are_those_that_are_kept(tmp_path):
+    directory = begun(tmp_path)
+    directory.checkpoints_path.mkdir()
+    for step in (600, 1200):
+        for ending in ("index", "data-00000-of-00001"):
+            path = directory.checkpoints_path / f"ckpt-{step:08d}.{ending}"
+            path.write_bytes(bytes(2**20))
+    directory.best_path.write_text('{"step": 600, "accuracy": 0.5}')
+    page = report(directory)
+    assert "step 600: accuracy 0.5" in page.texts
+    assert {"the best, 600", "1,200", "2.0 MiB"} <= set(page.texts)
+    assert "1,200 of 50 steps" in page.texts
+
+
+def test_batches_that_were_left_out_are_counted(tmp_path):
+    directory = begun(tmp_path)
+    skipped = SkippedBatches(directory.skipped_batches_path)
+    skipped.add(4, 3)
+    skipped.add(7, 2)
+    assert "5 batches, for spikes of the loss" in report(directory).texts
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("metrics.jsonl", "metrics.jsonl:1. Mend"), ("best.json", "must be JSON.*best")],
+)
+def test_damaged_files_are_named(tmp_path, name, message):
+    directory = begun(tmp_path)
+    (tmp_path / name).write_text("{\n")
+    with pytest.raises(ValueError, match=message):
+        write_report(directory)
+    assert not directory.report_path.exists()
+    # A run that has ended is told so, and is complete all the same.
+    said: list[str] = []
+    report_end(directory, said.append)
+    (line,) = said
+    assert re.match(f"(?s)The run lacks nothing but its report: .*{message}", line)
+    assert f"--mode=report --logdir={tmp_path}" in line
+
+
+def test_pictures_of_a_file_that_is_cut_short_are_those_before(tmp_path):
+    directory = begun(tmp_path)
+    with MetricsLog(tmp_path) as log:
+        log.write_pictures(1, "test", {"first": png()})
+        log.write_pictures(2, "test", {"second": png()})
+    (events,) = (tmp_path / "test").iterdir()
+    events.write_bytes(events.read_bytes()[:-5])
+    page = report(directory)
+    assert "first, step 1" in page.texts
+    assert "second, step 2" not in page.texts
