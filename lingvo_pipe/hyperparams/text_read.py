@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lingvo_pipe.hyperparams.about import about_path
 from lingvo_pipe.hyperparams.entries import (
     Entry,
     check_separator,
@@ -13,12 +15,15 @@ from lingvo_pipe.hyperparams.entries import (
     split_entries,
 )
 from lingvo_pipe.hyperparams.faults import Transaction
-from lingvo_pipe.hyperparams.navigate import Undo, assign, resolve
+from lingvo_pipe.hyperparams.navigate import Steps, Undo, assign, resolve
 from lingvo_pipe.hyperparams.params import Params
 from lingvo_pipe.hyperparams.path import parse_path
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.hyperparams.value_read import KINDS, infer_value, read_value
 from lingvo_pipe.hyperparams.value_write import kind_of
+
+# What is meant to be a path, in whatever is no entry.
+_PATH = re.compile(r"[^\s:=(]*")
 
 
 def read_entries(
@@ -29,25 +34,39 @@ def read_entries(
     with Transaction() as transaction:
         for entry_text in split_entries(text, separator):
             with transaction.attempt():
-                entry = parse_entry(entry_text)
+                entry, steps = _find(params, entry_text)
                 kind = entry.kind or type_overrides.get(entry.path, "")
-                transaction.on_undo(_read_entry(params, entry, kind))
+                transaction.on_undo(_read_entry(params, entry, steps, kind))
 
 
-def _read_entry(params: Params, entry: Entry, kind: str) -> Undo:
-    steps = parse_path(entry.path)
-    old = resolve(params, steps)
+def _find(params: Params, text: str) -> tuple[Entry, Steps]:
+    """Returns the entry that a text is, and where its param is."""
+    try:
+        entry = parse_entry(text)
+        steps = parse_path(entry.path)
+        resolve(params, steps)
+    except (AttributeError, ValueError) as error:
+        meant = _PATH.match(text)[0]  # type: ignore[index]
+        raise type(error)(f"{error}{about_path(params, meant)}") from error
+    return entry, steps
+
+
+def _read_entry(params: Params, entry: Entry, steps: Steps, kind: str) -> Undo:
     if kind and kind not in KINDS:
         raise ValueError(
             f"The type of {entry.path!r} must be one of {', '.join(KINDS)}; "
             f"got {kind!r}.{did_you_mean(kind, KINDS)}"
+            f"{about_path(params, entry.path)}"
         )
     try:
-        value = read_value(entry.text, old, kind)
+        value = read_value(entry.text, resolve(params, steps), kind)
     except ValueError as error:
         end = "" if str(error).endswith((".", "?")) else "."
         hint = "" if kind else _other_kind(entry)
-        raise ValueError(f"Cannot read {entry.path!r}: {error}{end}{hint}") from error
+        about = about_path(params, entry.path)
+        raise ValueError(
+            f"Cannot read {entry.path!r}: {error}{end}{about}{hint}"
+        ) from error
     return assign(params, steps, value)
 
 
