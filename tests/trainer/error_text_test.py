@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.error_text import error_text, frames_text, plain_message
 from lingvo_pipe.hyperparams import Params
@@ -51,6 +52,25 @@ def test_the_innermost_lines_are_shown_and_none_of_libraries() -> None:
     assert lines[-1] == '    json.loads("{")'
 
 
+def _reads() -> None:
+    raise LookupError("no such shelf\nnor board")
+
+
+def test_an_error_in_a_function_that_tensorflow_called_is_told_like_any_other() -> None:
+    def batches() -> Iterator[int]:
+        yield 1
+        _reads()
+
+    spec = tf.TensorSpec([], tf.int32)
+    data = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    first, *lines = _told(lambda: list(data))
+    assert first == "LookupError: no such shelf nor board"
+    assert lines[-2:] == [
+        f'  File "{__file__}", line {_reads.__code__.co_firstlineno + 1}, in _reads',
+        '    raise LookupError("no such shelf\\nnor board")',
+    ]
+
+
 def test_a_file_that_is_gone_is_named_without_its_line(tmp_path: Path) -> None:
     frame = traceback.FrameSummary(str(tmp_path / "gone.py"), 3, "FProp")
     installed = traceback.FrameSummary("/x/site-packages/y/z.py", 3, "call")
@@ -71,6 +91,9 @@ def test_a_file_that_is_gone_is_named_without_its_line(tmp_path: Path) -> None:
         "indices = 100 is not in [0, 10)\n\t [[{{node a/b}}]] [Op:__inference_f_1]",
         "{{function_node __wrapped__G_device_/job:a/device:CPU:0}} indices = 100 "
         "is not in [0, 10) [Op:GatherV2] name: ",
+        "{{function_node f}} Error in user-defined function passed to MapDataset:2 "
+        "transformation with iterator: Iterator::Root::Map: indices = 100 is not in "
+        "[0, 10) [Op:IteratorGetNext] name: ",
     ],
 )
 def test_what_tensorflow_puts_around_a_message_is_left_out(message: str) -> None:

@@ -1,0 +1,133 @@
+"""Kills a trainer over and over, each time at a moment of some kind."""
+
+from __future__ import annotations
+
+import enum
+import random
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.trainer.forked_trainers import ForkedTrainers
+
+_KILLED = -9
+_POLL_SECONDS = 0.002
+
+
+class Moment(enum.Enum):
+    """What a trainer does when it is killed."""
+
+    STARTING = 0
+    STEPPING = 1
+    SAVING = 2
+    EVALUATING = 3
+
+
+# How long after the moment has come, in seconds, a trainer is killed at the latest.
+_LATEST = {
+    Moment.STARTING: 3.0,
+    Moment.STEPPING: 0.3,
+    Moment.SAVING: 0.02,
+    Moment.EVALUATING: 0.1,
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill.
+
+    Attributes:
+        wanted: the moment that was waited for.
+        is_hit: whether it lasted until the kill.
+        step: of the last step reported; 0: none was.
+    """
+
+    wanted: Moment
+    is_hit: bool
+    step: int
+
+
+class KilledRun:
+    """A run that is killed and started again."""
+
+    def __init__(
+        self,
+        trainers: ForkedTrainers,
+        flags: Sequence[str],
+        logdir: Path,
+        eval_interval: int,
+        seed: int,
+    ):
+        """Initialises it.
+
+        Args:
+            trainers: start what is killed.
+            flags: all of the trainer's but --logdir; every step is to be reported.
+            logdir: of the run.
+            eval_interval: every so many steps the run is evaluated.
+            seed: of the times between moments and kills.
+        """
+        self._trainers = trainers
+        self._flags = (*flags, f"--logdir={logdir}")
+        self._incomplete = logdir / "checkpoints" / "incomplete"
+        self._eval_interval = eval_interval
+        self._random = random.Random(seed)
+
+    def train(self, moments: Sequence[Moment]) -> list[Kill]:
+        """Trains to the end, with a kill at each of these moments in some order.
+
+        Returns:
+            The kills; fewer than asked for if the run ended before the last.
+        """
+        kills: list[Kill] = []
+        for moment in self._random.sample(moments, len(moments)):
+            kill = self._killed_at(moment)
+            if kill is None:
+                return kills
+            kills.append(kill)
+        self._trainers.start(*self._flags)
+        assert self._trainers.wait() == 0, self._trainers.said()
+        return kills
+
+    def _killed_at(self, moment: Moment) -> Kill | None:
+        """Starts a trainer and kills it; None if it has ended before."""
+        before = self._scratch()
+        self._trainers.start(*self._flags)
+        while not self._trainers.has_ended():
+            if self._is(moment, before):
+                break
+            time.sleep(_POLL_SECONDS)
+        time.sleep(self._random.uniform(0.0, _LATEST[moment]))
+        code = self._trainers.kill()
+        if code != _KILLED:
+            assert code == 0, self._trainers.said()
+            return None
+        return Kill(moment, self._is(moment, before), self._last()[0])
+
+    def _is(self, moment: Moment, before: int | None) -> bool:
+        """Whether a moment is now.
+
+        Args:
+            moment: the moment.
+            before: what `_scratch` was before the trainer was started.
+        """
+        if moment is Moment.SAVING:
+            return self._scratch() not in (None, before)
+        step, is_evaluated = self._last()
+        if moment is Moment.EVALUATING:
+            return step > 0 and step % self._eval_interval == 0 and not is_evaluated
+        return (step == 0) == (moment is Moment.STARTING)
+
+    def _scratch(self) -> int | None:
+        """When a checkpoint was begun that is not complete; None: there is none."""
+        try:
+            return self._incomplete.stat().st_ctime_ns
+        except FileNotFoundError:
+            return None
+
+    def _last(self) -> tuple[int, bool]:
+        """The last step reported, or 0, and whether its evaluation was too."""
+        found = re.findall(r"^step (\d+)([/:])", self._trainers.said(), re.M)
+        return (int(found[-1][0]), found[-1][1] == ":") if found else (0, False)
