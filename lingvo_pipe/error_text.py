@@ -50,8 +50,12 @@ def error_text(error: Exception) -> str:
     message, has_called, called = plain_message(str(error)).partition(_CALLED)
     if has_called:
         return " ".join(message.split()) + frames_text(_frames_in(called))
-    line = f"{type(error).__name__}: {message}"
-    return line + frames_text(traceback.extract_tb(error.__traceback__))
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if isinstance(error, SyntaxError) and error.filename:  # It is in no frame.
+        message = error.msg
+        there = (error.filename, error.lineno, "its source")
+        frames.append(traceback.FrameSummary(*there))
+    return f"{type(error).__name__}: {message}{frames_text(frames)}"
 
 
 def plain_message(message: str) -> str:

@@ -112,6 +112,8 @@ def inspect_params(request: ModelRequest) -> str:
 def diff_params(request: ModelRequest, other: str | None, logdir: str | None) -> str:
     """What differs between a model, `>`, and another one or that of a run, `<`.
 
+    A line before says which is which.
+
     Args:
         request: the model.
         other: the other one's name, with the same changes by the user; None: it is that
@@ -127,7 +129,8 @@ def diff_params(request: ModelRequest, other: str | None, logdir: str | None) ->
         _place(ours, request)
         tell_inputs(ours.task, ours.input.Instantiate())
         found = diff_texts(ours.ToText(), directory.read_params() or "")
-    return found.rstrip("\n") or "Nothing differs."
+    legend = f"# > {request.name}    < {other or directory.path}\n"
+    return (legend + found).rstrip("\n") if found else "Nothing differs."
 
 
 def report_run(logdir: str, model_name: str | None = None) -> str:

@@ -137,10 +137,13 @@ def _not_found(name: str) -> str:
     near = [k for k in known if _class_of(k) == _class_of(name)]
     near += difflib.get_close_matches(name, known)
     hints = list(dict.fromkeys(near))[:3]
-    hint = f" Did you mean {' or '.join(map(repr, hints))}?" if hints else ""
+    others = f"Registered: {', '.join(known) or 'none'}."
+    if hints:
+        others = f"Did you mean {' or '.join(map(repr, hints))}?"
+        others += f" --list_models lists all {len(known)}."
     return (
-        f"A model must be named as it is registered; there is no {name!r}.{hint} "
-        f"Registered: {', '.join(known) or 'none'}.{incomplete} A model of your own is "
+        f"A model must be named as it is registered; there is no {name!r}. "
+        f"{others}{incomplete} A model of your own is "
         "found as `package.file.Class` if the folder of its package is on PYTHONPATH, "
         "or is where you start the trainer. Or have the package imported first: by "
         "the trainer's --model_imports=package, or by model_registry.ImportModels."

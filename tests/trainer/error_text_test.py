@@ -71,6 +71,14 @@ def test_an_error_in_a_function_that_tensorflow_called_is_told_like_any_other() 
     ]
 
 
+def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("x = 1\ndef f(:\n")
+    told = _told(lambda: compile(file.read_text(), str(file), "exec"))
+    assert told[0] == "SyntaxError: invalid syntax"
+    assert told[-2:] == [f'  File "{file}", line 2, in its source', "    def f(:"]
+
+
 def test_a_file_that_is_gone_is_named_without_its_line(tmp_path: Path) -> None:
     frame = traceback.FrameSummary(str(tmp_path / "gone.py"), 3, "FProp")
     installed = traceback.FrameSummary("/x/site-packages/y/z.py", 3, "call")

@@ -114,4 +114,6 @@ def test_models_are_compared(tmp_path: Path) -> None:
     ours = model_registry.GetParams(DIGITS[len("--model=") :], "Train")
     wanted = ours.TextDiff(model_registry.GetParams(other, "Train"))
     assert "input.labels" in wanted
-    assert sorted(output.splitlines()) == sorted(wanted.splitlines())
+    legend, *lines = output.splitlines()
+    assert legend == f"# > {DIGITS.removeprefix('--model=')}    < {other}"
+    assert sorted(lines) == sorted(wanted.splitlines())

@@ -120,5 +120,6 @@ def test_a_model_is_compared_with_a_run(folder: Path) -> None:
     assert same == "Nothing differs.\n"
     other, _ = CommandLine(folder).train(DIGITS, *of_run)
     assert other == (
+        f"# {DIGITS.replace('--model=', '> ')}    < one\n"
         "> task.train.save_interval_steps : 100\n< task.train.save_interval_steps : 5\n"
     )
