@@ -312,11 +312,6 @@ def test_an_unknown_model_is_refused_with_those_there_are(folder: Path) -> None:
     near = "'image.digits.AmoebaNetDigits'? --list_models lists all 2."
     assert f"Did you mean {near}" in message
     assert "--model_imports=package, or by model_registry.ImportModels." in message
-
-
-def test_where_none_is_like_it_all_are_named(folder: Path) -> None:
-    write_model(folder, "params/image/digits.py", "AmoebaNetDigits")
-    write_model(folder, "params/lm/words.py", "Words")
     both = "Registered: image.digits.AmoebaNetDigits, lm.words.Words."
     with pytest.raises(LookupError, match=both):
         model_registry.GetClass("zzz")
