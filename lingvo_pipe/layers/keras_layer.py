@@ -77,8 +77,10 @@ class KerasLayer(keras.layers.Layer):
             do_eval=not training, step=step, first_example=tf.constant(0, tf.int64)
         ) as context:
             outputs = layer.FProp(theta, *tf.nest.map_structure(self._sized, inputs))
-        for loss in context.losses.values():
-            self.add_loss(loss)
+        if context.losses:
+            num_examples = tf.shape(tf.nest.flatten(inputs)[0])[0]
+            for loss in context.losses.values():  # Sums; Keras's are means.
+                self.add_loss(loss / tf.cast(num_examples, loss.dtype))
         return outputs
 
     def _sized(self, x: tf.Tensor) -> tf.Tensor:

@@ -14,6 +14,7 @@ from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.keras_layer import KerasLayer
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
@@ -105,3 +106,19 @@ def test_batch_norm_can_be_used_and_not_trained() -> None:
     assert model.predict(X, verbose=0).shape == (8, 3)
     with pytest.raises(ValueError, match=r"no sums .*; pipe has pipe/.*training=False"):
         model.fit(X, Y, verbose=0)
+
+
+class _Square(BaseLayer):
+    """Adds the sum of squares of an example's numbers to the loss."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.AddLoss("square", tf.reduce_sum(x**2, axis=1))
+        return x
+
+
+def test_losses_of_the_layer_count_as_means_of_the_batch() -> None:
+    layer = KerasLayer(_Square.Params().Set(name="square").Instantiate())
+    model = keras.Sequential([keras.Input([5]), layer])
+    model.compile("sgd", "mse")
+    loss = model.evaluate(X, X, batch_size=4, verbose=0)
+    np.testing.assert_allclose(loss, np.mean(np.sum(X**2, axis=1)), rtol=1e-6)
