@@ -18,6 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dimension_params import check_dimensions
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
@@ -34,7 +35,7 @@ class MultiHeadAttentionLayer(BaseLayer):
         p = super().Params()
         p.Define("dim", 0, "D, of what asks, of the memory and of the outputs.")
         p.Define("num_heads", 1, "N.")
-        p.Define("dim_per_head", 64, "H; N·H need not be D.")
+        p.Define("dim_per_head", 64, "H, whatever D and N are: N·H need not be D.")
         p.Define("has_bias", True, "Whether there are biases after all four products.")
         p.Define("keep_prob", 1.0, "Of the dropout on the softmax.")
         return p
@@ -42,6 +43,7 @@ class MultiHeadAttentionLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
+        check_dimensions(p, self.path, "dim", "num_heads", "dim_per_head")
         for name in ("query", "key", "value"):
             self.CreateChild(name, _to_heads(p))
         self.CreateChild("output", _from_heads(p))

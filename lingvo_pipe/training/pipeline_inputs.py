@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,8 @@ from lingvo_pipe.pipeline.stage_ends import needs_inputs
 
 def tell_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
     """Sets the pipeline's `input_shapes` and `input_dtypes`, if its splits need them.
+
+    NestedMaps become dicts there, for which params have a text form.
 
     Args:
         task_params: params of a BaseTask. What they state already stays.
@@ -49,5 +52,14 @@ def tell_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
             task.pipeline.path,
         )
         stacked = list(cut.split(inputs))
-    p.input_shapes = map_present(lambda x: tuple(x.shape[1:]), stacked)
-    p.input_dtypes = map_present(lambda x: x.dtype, stacked)
+    shapes = map_present(lambda x: tuple(x.shape[1:]), stacked)
+    dtypes = map_present(lambda x: x.dtype, stacked)
+    p.input_shapes = [_plain(shape) for shape in shapes]
+    p.input_dtypes = [_plain(dtype) for dtype in dtypes]
+
+
+def _plain(structure: Any) -> Any:
+    """The structure with dicts for maps."""
+    if isinstance(structure, Mapping):
+        return {key: _plain(value) for key, value in structure.items()}
+    return structure

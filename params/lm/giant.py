@@ -3,7 +3,7 @@ r"""Transformer-L of GPipe's table 1 (1811.06965): as many layers as fit into me
 `L1663` has 1,663 layers, 83.9 billion parameters, on 128 accelerators of 16 GB. The
 text is one's own, in `--data_dir`, its documents parted by blank lines:
 
-    giant.vocab            of 32,000 tokens, by //tools:train_vocab
+    giant.vocab            of 32,000 tokens, by lingvo_pipe_train_vocab
     train.txt, test.txt    to learn from, and to be tested with
 
 Stages are cut where flops are as even as can be. To run on another number of devices,

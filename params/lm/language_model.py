@@ -68,7 +68,8 @@ class LanguageModel(SingleTaskModelParams):
 
     def _Input(self, files: Sequence[str]) -> InstantiableParams:
         return LanguageModelInput.Params().Set(
-            files=list(files),
+            # What is no list, such as a name, the input refuses.
+            files=list(files) if isinstance(files, tuple) else files,
             documents=self.DOCUMENTS,
             vocab_file=self.VOCAB_FILE,
             vocab_size=self.VOCAB_SIZE,

@@ -5,7 +5,7 @@ of 64 channels. What section 5 leaves open is as in 1907.05019.
 
 Sentences are those of one's own, in `--data_dir`, here the German ones:
 
-    multilingual.vocab         of 64,000 tokens, by //tools:train_vocab
+    multilingual.vocab         of 64,000 tokens, by lingvo_pipe_train_vocab
     de-en/train.de, train.en   to learn from
     de-en/test.de, test.en     to be tested with
 

@@ -2,7 +2,7 @@ r"""Translation of the WMT evaluations, as TensorFlow Datasets has it.
 
 `TransformerBig` needs a vocabulary of 32,000 tokens in `--data_dir`:
 
-    tools/bazel run //tools:train_vocab -- --output=/data/wmt14_de_en.vocab \
+    lingvo_pipe_train_vocab --output=/data/wmt14_de_en.vocab \
         --vocab_size=32000 --languages=de,en --dataset=wmt14_translate/de-en
 """
 

@@ -145,3 +145,11 @@ def test_dropout_is_on_the_shares_of_keys() -> None:
     is_kept = np.any(dropped, -1, keepdims=True)
     np.testing.assert_allclose(dropped, 2.0 * whole * is_kept, rtol=1e-12)
     assert 0.2 < is_kept.mean() < 0.8
+
+
+@pytest.mark.parametrize("name", ["dim", "num_heads", "dim_per_head"])
+@pytest.mark.parametrize("value", [0, 2.0, True, None])
+def test_sizes_that_are_none_are_refused_by_name(name: str, value: Any) -> None:
+    message = f"^{name} must be an integer of at least 1; that of attention is {value}"
+    with pytest.raises(ValueError, match=message):
+        attention(**{name: value})

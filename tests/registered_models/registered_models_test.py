@@ -6,10 +6,13 @@ import itertools
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import model_registry
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.training.export import export_model
 from lingvo_pipe.training.inspect_model import describe
 from lingvo_pipe.training.train_step import TrainStep
 from tests.registered_models.reduced_models import batches, reduced_params
@@ -79,3 +82,25 @@ def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     assert not same, "everything that is saved changes in training"
     distinct = {variable.ref() for variable in tf.nest.flatten(task.vars)}
     assert len(distinct) == len(task.VariablePaths())
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_it_can_be_exported(name: str, tmp_path: Path) -> None:
+    """Once networks with drop-path could not, for a batch of any number."""
+    model = reduced_params(name)
+    model.input.data_dir = str(tmp_path)
+    task = model.task.Instantiate()
+    batch = next(batches(model))
+    spec = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
+    export_model(task, spec, tmp_path / "model")
+    serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+    _, inputs = serve.structured_input_signature
+    flat = {key.replace(".", "_"): x for key, x in batch.FlattenItems()}
+    with ForwardContext(do_eval=True):
+        predictions = task.ComputePredictions(task.Values(), batch)
+        wanted = task.ServingOutputs(predictions)
+    for rows in (1, len(batch.Flatten()[0])):
+        found = serve(**{key: flat[key][:rows] for key in inputs})
+        assert set(found) == set(wanted)
+        for key, want in wanted.items():
+            np.testing.assert_allclose(found[key], want[:rows], rtol=1e-4, atol=1e-5)

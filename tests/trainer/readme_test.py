@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from absl import flags
@@ -12,9 +13,9 @@ from absl import flags
 import model_registry
 from lingvo_pipe import trainer
 from lingvo_pipe.input import prepare
+from lingvo_pipe.input.text import train_vocab
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.trainer.command_line import CommandLine, saved_variables
-from tools import train_vocab
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -65,10 +66,14 @@ def test_the_same_command_again_changes_nothing(
     assert (read_metrics(logdir), saved_variables(logdir, 500)) == before
 
 
-def test_the_console_script_is_the_trainer() -> None:
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("lingvo_pipe_trainer", trainer), ("lingvo_pipe_train_vocab", train_vocab)],
+)
+def test_a_console_script_is_the_program(name: str, module: Any) -> None:
     """As pip makes it: a file that calls what pyproject.toml names."""
-    assert "lingvo_pipe_trainer" in README
-    script = f'lingvo_pipe_trainer = "{trainer.__name__}:{trainer.run.__name__}"'
+    assert f"`{name}`" in README
+    script = f'{name} = "{module.__name__}:{module.run.__name__}"'
     assert script in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
+from tests.models.transformer.small_models import language_model_task, translation_task
 
 DEVICES = ["cpu:0", "cpu:1"]
 
@@ -33,6 +35,13 @@ def task_params(**pipeline: Any) -> InstantiableParams:
     return p
 
 
+def read_back(p: InstantiableParams) -> InstantiableParams:
+    """The params that their text makes."""
+    again = p.cls.Params()
+    again.FromText(p.ToText())
+    return again
+
+
 @pytest.mark.parametrize(
     "pipeline",
     [
@@ -49,9 +58,51 @@ def test_micro_batches_are_rounded_up(pipeline: dict[str, Any]) -> None:
     assert p.pipeline.input_shapes == [(3, 6)]
     assert p.pipeline.input_dtypes == [tf.float64]
     assert len(p.Copy().Instantiate().pipeline.ends) == 2
-    again = ImageClassifier.Params()
-    again.FromText(p.ToText())
-    assert again == p
+    assert read_back(p) == p
+
+
+class Sentences:
+    element_spec = NestedMap(
+        {
+            stream: NestedMap(
+                dict.fromkeys(
+                    ("ids", "segment_ids", "segment_pos", "labels"),
+                    tf.TensorSpec([8, length], tf.int32),
+                )
+            )
+            for stream, length in (("source", 7), ("target", 5))
+        }
+    )
+
+
+class Text:
+    element_spec = Sentences.element_spec.target
+
+
+@pytest.mark.parametrize("cell_costs", [None, "measured"])
+@pytest.mark.parametrize(
+    ("make", "given", "lengths"),
+    [
+        (translation_task, Sentences(), {"source": 7, "target": 5}),
+        (language_model_task, Text(), {"target": 5}),
+    ],
+)
+def test_maps_of_inputs_have_a_text_form(
+    make: Callable[[], InstantiableParams],
+    given: Any,
+    lengths: dict[str, int],
+    cell_costs: str | None,
+) -> None:
+    p = make()
+    p.pipeline.Set(devices=DEVICES, splits="auto", num_micro_batches=4)
+    p.pipeline.cell_costs = cell_costs
+    tell_inputs(p, given)
+    names = ("ids", "segment_ids", "segment_pos")
+    (shapes,), (dtypes,) = p.pipeline.input_shapes, p.pipeline.input_dtypes
+    assert shapes == {k: dict.fromkeys(names, (2, n)) for k, n in lengths.items()}
+    assert dtypes == {k: dict.fromkeys(names, tf.int32) for k in lengths}
+    assert read_back(p) == p
+    assert len(read_back(p).Instantiate().pipeline.ends) == 2
 
 
 @pytest.mark.parametrize(

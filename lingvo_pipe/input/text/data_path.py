@@ -7,12 +7,16 @@ import os
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 
 
-def data_path(name: str, data_dir: str | None) -> str:
+def data_path(
+    name: str, data_dir: str | None, what: str = "A file of text", how: str = ""
+) -> str:
     """Returns the path of a file: `name` itself, or if it is relative, in `data_dir`.
 
     Args:
         name: As the user wrote it; `~` is the home directory.
         data_dir: Where data lie; None: where the program was started.
+        what: What the user is told that it must be there.
+        how: What else may help if it is not: a sentence.
 
     Raises:
         ValueError: If there is no such file; with names that are near, if there are.
@@ -28,7 +32,7 @@ def data_path(name: str, data_dir: str | None) -> str:
         files = [entry.name for entry in os.scandir(folder) if entry.is_file()]
         near = did_you_mean(os.path.basename(path), files)
     raise ValueError(
-        f"A file of text or of a vocabulary must be there to be read; got {name!r}, "
-        f"and there is no file {path}.{near} Relative names begin at data_dir, which "
-        f"is {data_dir!r}."
+        f"{what} must be there to be read; got {name!r}, and there is no file {path}."
+        f"{near} Relative names begin at data_dir, which is {data_dir!r}; --data_dir "
+        f"sets it.{how and ' '}{how}"
     )

@@ -39,9 +39,11 @@ class Documents:
             bounds.append(found)
         self._places, self._bounds = np.concatenate(places), np.concatenate(bounds)
         if not len(self._places):
+            have = "has" if len(self._files) == 1 else "have"
             raise ValueError(
                 "Text files must have lines that are not blank; "
-                f"{', '.join(file.path for file in self._files)} have none."
+                f"{', '.join(file.path for file in self._files)} {have} none. Name "
+                "others."
             )
 
     def __len__(self) -> int:

@@ -65,7 +65,7 @@ class LanguageModelInput:
             None,
             "Where names of files begin; None: where the program is started.",
         )
-        p.Define("vocab_file", None, "The vocabulary, made by //tools:train_vocab.")
+        p.Define("vocab_file", None, "The vocabulary, made by lingvo_pipe_train_vocab.")
         p.Define("vocab_size", None, "Tokens in it: num_tokens of the model.")
         p.Define("batch_size", None, "B, rows in a batch, over all micro-batches.")
         p.Define("length", None, "T, tokens in a row.")

@@ -8,12 +8,14 @@ Shapes: N sentences, K of them at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from lingvo_pipe.input.text.row_limit import RowLimit
 from lingvo_pipe.input.text.sentence_pairs import PairSource
 from lingvo_pipe.input.text.vocabulary import Vocabulary
 
@@ -41,13 +43,13 @@ class MeasuredPairs:
         return ["-".join(pair) for pair in self.pairs]
 
     def fitting(
-        self, most: tuple[int | None, int | None], allow_others: bool
+        self, source: RowLimit, target: RowLimit | None, allow_others: bool
     ) -> np.ndarray:
         """Returns which sentences can be used, and logs how many can't, by pair.
 
         Args:
-            most: How many tokens source and target may have, of those counted; None:
-                any number, none included.
+            source: How long sources may be.
+            target: How long targets may be; None: as long as they like, and empty.
             allow_others: Whether there may be sentences that can't be used.
 
         Returns:
@@ -56,50 +58,63 @@ class MeasuredPairs:
         Raises:
             ValueError: If there are, and must not be; or if a pair has no other.
         """
-        longer, empty = (np.zeros(len(self.pair_of), bool) for _ in range(2))
-        for counts, limit in zip(self.num_tokens.T, most, strict=True):
-            if limit is not None:
-                longer |= counts > limit
-                empty |= counts == 0
-        unfit = longer | empty
-        if unfit.any():
-            report = self._report(longer, empty)
-            first = self.source.Where(int(np.flatnonzero(unfit)[0]))
+        limits = [limit for limit in (source, target) if limit is not None]
+        counts = self.num_tokens[:, : len(limits)]
+        longer = np.any(counts > np.array([limit.most for limit in limits]), axis=1)
+        empty = np.any(counts == 0, axis=1) & ~longer
+        fits = ~(longer | empty)
+        lengths = " and ".join(map(str, limits))
+        if not fits.all():
+            report = f"{self._report(longer, empty)}. {self._first(fits, limits)}."
             if not allow_others:
                 raise ValueError(
-                    f"Sentences must have 1 to {most} tokens of source and target, for "
-                    f"allow_left_out is False; {report}. The first is {first}."
+                    f"Sentences must not be empty, nor longer than {lengths}, for "
+                    f"allow_left_out is False; {report} Lengthen the rows, mend the "
+                    "data, or set allow_left_out=True to leave them out."
                 )
             logging.warning(
-                "Sentences are left out: %s. The first is %s.", report, first
+                "Sentences that are empty, or longer than %s, are left out: %s "
+                "Lengthen the rows, or set allow_left_out=False to be stopped.",
+                lengths,
+                report,
             )
-        self._check_each_pair_has(~unfit, most)
-        return np.flatnonzero(~unfit)
+        self._check_each_pair_has(fits, lengths)
+        return np.flatnonzero(fits)
 
     def _report(self, longer: np.ndarray, empty: np.ndarray) -> str:
         faults = []
         for place, name in enumerate(self.names()):
             is_here = self.pair_of == place
-            counts = [np.sum(x & is_here) for x in (longer, empty & ~longer)]
+            counts = [np.sum(x & is_here) for x in (longer, empty)]
             if any(counts):
                 faults.append(
-                    f"{name}: {counts[0]:,} too long and {counts[1]:,} empty of "
-                    f"{is_here.sum():,}"
+                    f"{counts[0]:,} of {is_here.sum():,} sentences of {name} are too "
+                    f"long, {counts[1]:,} empty"
                 )
         return "; ".join(faults)
 
-    def _check_each_pair_has(
-        self, fits: np.ndarray, most: tuple[int | None, int | None]
-    ) -> None:
+    def _first(self, fits: np.ndarray, limits: Sequence[RowLimit]) -> str:
+        number = int(np.flatnonzero(~fits)[0])
+        counts = self.num_tokens[number]
+        tokens = [
+            f"{limit.param} {count + limit.added:,}"
+            for count, limit in zip(counts, limits, strict=False)
+            if count > limit.most
+        ]
+        found = f"needs {' and '.join(tokens)}" if tokens else "is empty"
+        return f"The first, {self.source.Where(number)}, {found}"
+
+    def _check_each_pair_has(self, fits: np.ndarray, lengths: str) -> None:
         counts = np.bincount(self.pair_of[fits], minlength=len(self.pairs))
         without = [
             n for n, count in zip(self.names(), counts, strict=True) if not count
         ]
         if without:
             raise ValueError(
-                f"Each pair of languages must have sentences of 1 to {most} tokens of "
-                f"source and target; {', '.join(without)} have none. Set longer rows, "
-                "or leave the pairs out."
+                "Each pair of languages must have sentences that are not empty, nor "
+                f"longer than {lengths}; {', '.join(without)} "
+                f"{'has' if len(without) == 1 else 'have'} none. Lengthen the rows, or "
+                "leave the pairs out."
             )
 
 

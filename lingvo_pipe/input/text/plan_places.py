@@ -35,8 +35,10 @@ class PlanPlaces:
         place = self._places.get(step - 1)
         if place is None:
             return ""
-        for old in [number for number in self._places if number < place.step]:
-            del self._places[old]
+        # A copy: batches are planned on a thread of tf.data meanwhile.
+        for old in list(self._places):
+            if old < place.step:
+                del self._places[old]
         return json.dumps([self._fingerprint, *place])
 
     def read(self, text: str, step: int) -> Place:

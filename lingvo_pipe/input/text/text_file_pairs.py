@@ -29,7 +29,7 @@ class ParallelFiles:
         params: The params.
 
     Raises:
-        ValueError: If a param is unset.
+        ValueError: If a param is unset, or both languages are the same.
     """
 
     @classmethod
@@ -41,7 +41,7 @@ class ParallelFiles:
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        _check_set(
+        _check_params(
             params, "source_language", "target_language", "source_file", "target_file"
         )
         self._params = params
@@ -76,7 +76,7 @@ class TsvFile:
         params: The params.
 
     Raises:
-        ValueError: If a param is unset.
+        ValueError: If a param is unset, or both languages are the same.
     """
 
     @classmethod
@@ -87,7 +87,7 @@ class TsvFile:
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        _check_set(params, "source_language", "target_language", "file")
+        _check_params(params, "source_language", "target_language", "file")
         self._params = params
 
     def Open(self, data_dir: str | None) -> FilePairs:
@@ -146,13 +146,18 @@ def _language_params(cls: type) -> InstantiableParams:
     return p
 
 
-def _check_set(p: InstantiableParams, *names: str) -> None:
+def _check_params(p: InstantiableParams, *names: str) -> None:
     wrong = [n for n in names if not isinstance(p.Get(n), str) or not p.Get(n)]
     if wrong:
         raise ValueError(
             f"{' and '.join(wrong)} must be names; got "
             f"{', '.join(repr(p.Get(name)) for name in wrong)}. Set them in the params "
             f"of {p.cls.__name__}."
+        )
+    if p.source_language == p.target_language:
+        raise ValueError(
+            "source_language and target_language must be different; both are "
+            f"{p.source_language!r}. Set them in the params of {p.cls.__name__}."
         )
 
 
@@ -177,4 +182,5 @@ def _raise_blank(source: LineFile, target: LineFile, blank: np.ndarray) -> NoRet
 
 def _counted(columns: list[bytes]) -> str:
     blank = sum(not column.strip() for column in columns)
-    return f"{len(columns)} columns, {blank} of them blank"
+    noun = "column" if len(columns) == 1 else "columns"
+    return f"{len(columns)} {noun}, {blank} of them blank"

@@ -16,6 +16,7 @@ from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner
 from lingvo_pipe.input.text.measured_pairs import MeasuredPairs, fetch, measure
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
 from lingvo_pipe.input.text.plan_places import PlanPlaces
+from lingvo_pipe.input.text.row_limit import RowLimit
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
 from lingvo_pipe.input.text.temperature import sampling_probabilities
 from lingvo_pipe.input.text.text_input_checks import (
@@ -75,7 +76,7 @@ class TranslationInput:
             "Where data sets lie, and where names of files begin; None: the default of "
             "tfds, and where the program is started.",
         )
-        p.Define("vocab_file", None, "The vocabulary, made by //tools:train_vocab.")
+        p.Define("vocab_file", None, "The vocabulary, made by lingvo_pipe_train_vocab.")
         p.Define("vocab_size", None, "Tokens in it: num_tokens of the model.")
         p.Define(
             "language_tokens",
@@ -109,6 +110,8 @@ class TranslationInput:
         check_data(params)
         sampling_probabilities([1], params.temperature)
         self._params = params
+        for limit in self._Limits():
+            limit.check()
         self._datasets = [data.Instantiate() for data in params.data]
         self._places: PlanPlaces | None = None
 
@@ -223,30 +226,31 @@ class TranslationInput:
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
         """The sentences of which source and target fit."""
-        return self._measured.fitting(self._MostTokens(), self._params.allow_left_out)
+        return self._measured.fitting(*self._Limits(), self._params.allow_left_out)
 
     @functools.cached_property
     def _fitting_sources(self) -> np.ndarray:
         """The sentences of which the source fits, the longest first."""
-        most, _ = self._MostTokens()
+        source, _ = self._Limits()
         measured = self._measured
-        fitting = measured.fitting((most, None), self._params.allow_left_out)
+        fitting = measured.fitting(source, None, self._params.allow_left_out)
         return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
-    def _MostTokens(self) -> tuple[int, int]:
-        """The most tokens that source and target may have, without those added."""
+    def _Limits(self) -> tuple[RowLimit, RowLimit]:
+        """The room for a source and for a target."""
         p = self._params
-        return p.source_length - 1 - bool(p.language_tokens), p.target_length - 1
+        return (
+            RowLimit("source_length", p.source_length, 1 + bool(p.language_tokens)),
+            RowLimit("target_length", p.target_length, 1),
+        )
 
     def _Planner(self, packing: bool) -> BatchPlanner:
         p = self._params
-        capacity = (p.source_length, p.target_length)
-        added = [
-            have - most for have, most in zip(capacity, self._MostTokens(), strict=True)
-        ]
+        source, target = self._Limits()
+        added = np.array([source.added, target.added], np.int32)
         return BatchPlanner(
-            self._measured.num_tokens + np.array(added, np.int32),
-            capacity if packing else None,
+            self._measured.num_tokens + added,
+            (source.length, target.length) if packing else None,
             p.batch_size,
         )
 

@@ -26,7 +26,10 @@ from lingvo_pipe.input.text.data_path import data_path
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 
 _LANGUAGE_TOKEN = re.compile("<2(.+)>")
-_HOW = "tools/bazel run //tools:train_vocab makes one."
+_HOW = (
+    "lingvo_pipe_train_vocab makes one, or in the repository tools/bazel run "
+    "//tools:train_vocab."
+)
 
 
 def language_token(language: str) -> str:
@@ -47,7 +50,7 @@ def open_vocabulary(
     Raises:
         ValueError: If the file is missing, no vocabulary, or one of another size.
     """
-    vocabulary = Vocabulary(data_path(vocab_file, data_dir))
+    vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HOW))
     if vocabulary.size != vocab_size:
         raise ValueError(
             "vocab_size must be the number of tokens in vocab_file, and the model's "

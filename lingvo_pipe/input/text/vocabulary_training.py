@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 import sentencepiece
@@ -19,6 +20,11 @@ from lingvo_pipe.input.text.vocabulary import (
 _NUM_THREADS = 16
 _LONGEST_TEXT_BYTES = 1 << 20
 _ERRORS_ONLY = 2
+
+# How SentencePiece says that there can be no such vocabulary; and where in its source.
+_TOO_HIGH = re.compile(r"size too high \(\d+\)\. .* value <= (\d+)")
+_TOO_LOW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+_INTERNALS = re.compile(r"^[A-Z_]+: (src/\S+\(\d+\) \[.*\])?")
 
 
 def train_vocabulary(
@@ -47,6 +53,7 @@ def train_vocabulary(
         ValueError: If there are no texts, one is too long, or there is no such
             vocabulary of them.
     """
+    _check_numbers(vocab_size, character_coverage)
     file = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -67,12 +74,43 @@ def train_vocabulary(
             minloglevel=_ERRORS_ONLY,
         )
     except (RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise ValueError(
-            f"A vocabulary of {vocab_size:,} tokens, {len(languages)} of them of "
-            f"languages, can't be made of these texts. {reason}"
-        ) from error
+        raise ValueError(_reason(str(error), vocab_size, len(languages))) from error
     return file.getvalue()
+
+
+def _check_numbers(vocab_size: int, character_coverage: float) -> None:
+    if vocab_size < 1:
+        raise ValueError(
+            f"vocab_size must be a number of tokens; got {vocab_size}. Usual are 8,000 "
+            "to 64,000."
+        )
+    if not 0.98 <= character_coverage <= 1.0:
+        raise ValueError(
+            "character_coverage must be a share of all characters, from 0.98 to 1.0; "
+            f"got {character_coverage}."
+        )
+
+
+def _reason(fault: str, vocab_size: int, num_languages: int) -> str:
+    """Why there is no such vocabulary, by what SentencePiece says."""
+    too_high, too_low = _TOO_HIGH.search(fault), _TOO_LOW.search(fault)
+    if too_high:
+        return (
+            "vocab_size must be at most the number of tokens that the texts make, here "
+            f"{int(too_high[1]):,}; got {vocab_size:,}. Ask for no more, or give more "
+            "texts."
+        )
+    if too_low:
+        return (
+            f"vocab_size must be at least {int(too_low[1]):,}, for each character of "
+            "these texts, each language and four marks have a token of their own; got "
+            f"{vocab_size:,}. Raise it, or lower character_coverage."
+        )
+    said = _INTERNALS.sub("", fault.strip()).strip()
+    return (
+        f"A vocabulary of {vocab_size:,} tokens, {num_languages} of them of languages, "
+        f"can't be made of these texts. {said or 'Are there any?'}"
+    )
 
 
 def _checked(texts: Iterable[str]) -> Iterable[str]:

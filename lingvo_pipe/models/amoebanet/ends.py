@@ -58,7 +58,7 @@ class StemLayer(BaseLayer):
         num_cells = None
         if self.params.counts_cells:
             # A number for each example, for all that is handed on is cut by examples.
-            num_cells = tf.zeros(image.shape[:1], tf.int64)
+            num_cells = tf.zeros_like(image[:, 0, 0, 0], tf.int64)
         return self.norm.FProp(theta.norm, features), None, num_cells, *handed_on
 
     @classmethod

@@ -38,7 +38,8 @@ def translation_model(
     Args:
         num_layers: L, of the encoder and of the decoder each.
         hidden_dim: H, channels of the feed-forward parts.
-        num_heads: A.
+        num_heads: A, of `attention_tpl.dim_per_head` channels each, 64 by default,
+            whatever model_dim is.
         num_tokens: of the vocabulary of both languages.
         model_dim: channels of the hidden states.
         dropout_prob: of the embeddings and of what each part of a layer makes.

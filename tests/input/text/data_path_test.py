@@ -36,6 +36,6 @@ def test_near_names_are_told(folder, data_dir):
 @pytest.mark.parametrize("name", ["", "texts"])
 def test_a_folder_is_no_file(folder, name):
     (folder / "texts").mkdir()
-    message = "there is no file [^?]*begin at data_dir, which"
+    message = "there is no file [^?]*begin at data_dir, which .*; --data_dir sets it.$"
     with pytest.raises(ValueError, match=message):
         data_path(name, str(folder))

@@ -34,6 +34,8 @@ def test_files_follow_one_another(tmp_path, separated_by, wanted):
 def test_blank_files_are_refused(tmp_path, separated_by):
     with pytest.raises(ValueError, match="not blank; .*0.txt, .*1.txt have none"):
         documents(tmp_path, separated_by, "\n\n", " ")
+    with pytest.raises(ValueError, match="not blank; [^,]*0.txt has none. Name"):
+        documents(tmp_path, separated_by, "\n\n")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from absl import logging as absl_logging
 
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.measured_pairs import measure
+from lingvo_pipe.input.text.row_limit import RowLimit
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.vocabulary import Vocabulary
 from tests.input.text.small_texts import vocabulary_file
@@ -64,40 +65,68 @@ def test_tokens_and_pairs_are_those_of_the_sentences(vocabulary, monkeypatch, ch
         assert counts.tolist() == [len(found) for found in tokens]
 
 
+def limit(most, added=1, name="source_length"):
+    return RowLimit(name, most + added, added)
+
+
 def test_what_is_left_out_is_counted_by_pair(vocabulary, logged):
     measured = measure(Rows(), vocabulary)
-    assert measured.num_tokens[0, 0] > 4
-    np.testing.assert_array_equal(measured.fitting((4, 4), True), [1, 2, 5])
+    longest = measured.num_tokens[0, 0]
+    assert longest > 4
+    limits = limit(4, 2), limit(4, 1, "target_length")
+    np.testing.assert_array_equal(measured.fitting(*limits, True), [1, 2, 5])
     (line,) = logged
     assert line == (
-        "Sentences are left out: aa-bb: 1 too long and 1 empty of 4; bb-aa: 0 too long "
-        "and 1 empty of 2. The first is row 0."
+        "Sentences that are empty, or longer than source_length 6 and target_length 5, "
+        "are left out: 1 of 4 sentences of aa-bb are too long, 1 empty; 0 of 2 "
+        "sentences of bb-aa are too long, 1 empty. The first, row 0, needs "
+        f"source_length {longest + 2}. Lengthen the rows, or set allow_left_out=False "
+        "to be stopped."
     )
 
 
 def test_what_is_not_looked_at_may_be_anything(vocabulary, logged):
     measured = measure(Rows(), vocabulary)
-    np.testing.assert_array_equal(measured.fitting((99, None), True), range(6))
-    np.testing.assert_array_equal(measured.fitting((None, 99), True), [0, 1, 2, 5])
-    assert len(logged) == 1
+    np.testing.assert_array_equal(measured.fitting(limit(99), None, True), range(6))
+    assert not logged
+    fitting = measured.fitting(limit(99), limit(99), True)
+    np.testing.assert_array_equal(fitting, [0, 1, 2, 5])
+    (line,) = logged
+    assert "The first, row 3, is empty. " in line
+
+
+def test_what_fits_needs_no_more_than_there_is(vocabulary, logged):
+    """Each limit by itself, to the token."""
+    texts = ("ab ab ab ab", "d"), ("a", "fg fg fg fg"), ("d", "g")
+    measured = measure(Rows([(*each, "aa", "bb") for each in texts]), vocabulary)
+    source, target = measured.num_tokens.max(0)
+    fits = measured.fitting(limit(source), limit(target), False)
+    np.testing.assert_array_equal(fits, range(3))
+    for limits in ((source - 1, target), (source, target - 1)):
+        wanted = np.flatnonzero((measured.num_tokens <= limits).all(1))
+        assert len(wanted) < 3
+        fits = measured.fitting(limit(limits[0]), limit(limits[1]), True)
+        np.testing.assert_array_equal(fits, wanted)
 
 
 def test_nothing_is_said_where_all_fit(vocabulary, logged):
     measured = measure(Rows([ROWS[1], ROWS[2]]), vocabulary)
-    np.testing.assert_array_equal(measured.fitting((9, 9), False), [0, 1])
+    np.testing.assert_array_equal(measured.fitting(limit(9), limit(9), False), [0, 1])
     assert not logged
 
 
 def test_it_is_an_error_if_that_is_asked_for(vocabulary):
     measured = measure(Rows(), vocabulary)
-    with pytest.raises(ValueError, match="allow_left_out is False; aa-bb: 1 too long"):
-        measured.fitting((4, 4), False)
+    message = "allow_left_out is False; 1 of 4 sentences of aa-bb"
+    with pytest.raises(ValueError, match=message):
+        measured.fitting(limit(4), limit(4), False)
 
 
 def test_a_pair_of_which_nothing_is_left_is_an_error(vocabulary, logged):
     measured = measure(Rows([*ROWS[:2], ROWS[4]]), vocabulary)
-    with pytest.raises(ValueError, match=r"1 to \(9, 9\) tokens .*; bb-aa have none"):
-        measured.fitting((9, 9), True)
+    message = "longer than source_length 10 and target_length 10; bb-aa has none. Leng"
+    with pytest.raises(ValueError, match=message):
+        measured.fitting(limit(9), limit(9, 1, "target_length"), True)
 
 
 def test_no_sentences_are_an_error(vocabulary):

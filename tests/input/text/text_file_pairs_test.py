@@ -69,10 +69,10 @@ def test_a_blank_line_is_named(tmp_path, sources, targets, message):
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("alone", "1 columns, 0 of them blank"),
+        ("alone", "1 column, 0 of them blank"),
         ("one\ttwo\tthree", "3 columns, 0 of them blank"),
         ("one\t ", "2 columns, 1 of them blank"),
-        ("", "1 columns, 1 of them blank"),
+        ("", "1 column, 1 of them blank"),
     ],
 )
 def test_a_line_without_two_sentences_is_named(tmp_path, line, found):
@@ -96,6 +96,12 @@ def test_missing_files_are_told(tmp_path, make):
             {"source_language": 3, "source_file": ""},
             "got 3, ''. Set them in",
         ),
+        (
+            one_file,
+            {"target_language": "de"},
+            "different; both are 'de'. Set .* TsvFile",
+        ),
+        (two_files, {"source_language": "en"}, "different; both are 'en'"),
         (one_file, {"file": None}, "file must be names; .* params of TsvFile"),
     ],
 )

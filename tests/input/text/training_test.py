@@ -7,7 +7,9 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.training_loop import train
 from tests.input.text.small_texts import (
@@ -55,13 +57,15 @@ def test_packed_sentences_have_the_losses_of_sentences_alone(folder):
         np.testing.assert_allclose(packed[name], alone[name], rtol=1e-5)
 
 
-def run(folder, kind, logdir, steps, **values):
+def run(folder, kind, logdir, steps, pipeline=None, **values):
     tf.random.set_seed(0)
     make_task, make_input = KINDS[kind]
     p = make_task(num_tokens=VOCAB_SIZE)
+    p.pipeline.Set(**(pipeline or {}))
     p.train.Set(learning_rate=0.05, optimizer=OptimizerParams("Adam"), max_steps=steps)
     p.train.save_interval_steps = 2
     given = make_input(folder, **values)
+    tell_inputs(p, given)
     task = p.Instantiate()
     directory = RunDirectory(folder / logdir, "small")
     model = Params()
@@ -78,6 +82,21 @@ def test_a_resumed_run_ends_in_the_same_bytes(folder, kind):
     assert whole == resumed
     for one, other in zip(variables, others, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stages_that_are_chosen_train_to_the_same_bytes(folder, kind):
+    devices = {"devices": ["cpu:0", "cpu:1"], "num_micro_batches": 2}
+    (metrics, variables), (others, again) = (
+        run(folder, kind, str(splits), 3, devices | {"splits": splits})
+        for splits in (2, "auto")
+    )
+    assert metrics == others
+    for one, other in zip(variables, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    written = RunDirectory(folder / "auto", "small").read_params()
+    assert written is not None
+    assert "task.pipeline.splits (str) : 'auto'" in written
 
 
 def test_a_run_is_refused_under_another_vocabulary(folder):

@@ -38,6 +38,8 @@ def test_what_is_not_there_is_told(folder, values, message):
     [
         ({"batch_size": 0}, "batch_size must be a positive int; got 0. Set them in"),
         ({"source_length": None}, "source_length must be a positive int; got None"),
+        ({"source_length": 2}, "^source_length must have room .* and 2 more, .* got 2"),
+        ({"target_length": 1}, "^target_length must have room .* and 1 more, .* got 1"),
         ({"vocab_size": True}, "vocab_size must be a positive int; got True"),
         ({"vocab_file": None}, "vocab_file must be a file's name; got None"),
         ({"random_seed": 2**64}, "random_seed must be an int from 0 to 2"),
@@ -51,6 +53,12 @@ def test_what_is_not_there_is_told(folder, values, message):
 def test_params_out_of_range_are_told(folder, values, message):
     with pytest.raises(ValueError, match=message):
         translation_input(folder, **values)
+
+
+def test_rows_may_be_as_short_as_the_shortest_sentence(folder):
+    lengths = {"source_length": 2, "target_length": 2, "language_tokens": False}
+    translation_input(folder, **lengths)
+    translation_input(folder, **lengths | {"source_length": 3, "language_tokens": True})
 
 
 def test_steps_are_not_negative(folder):

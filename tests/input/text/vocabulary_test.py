@@ -76,6 +76,15 @@ def test_another_size_is_told(path):
         open_vocabulary(path, None, 32_000)
 
 
+def test_how_a_missing_file_is_found_or_made_is_told(tmp_path):
+    message = (
+        "^vocab_file must be there .* 'missing.vocab', .*which is None; --data_dir "
+        "sets it. lingvo_pipe_train_vocab makes one, .*//tools:train_vocab.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        open_vocabulary("missing.vocab", None, VOCAB_SIZE)
+
+
 def test_a_file_that_is_no_vocabulary_is_told(tmp_path):
     (tmp_path / "x").write_bytes(b"no vocabulary")
     with pytest.raises(ValueError, match="file of SentencePiece; .*x is none. .*makes"):

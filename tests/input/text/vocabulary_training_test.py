@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,12 +80,38 @@ def test_rare_characters_may_be_left_out():
 @pytest.mark.parametrize(
     ("texts", "size", "message"),
     [
-        (TEXTS, 100_000, r"of 100,000 tokens, 3 of them .* Vocabulary size too high"),
-        (TEXTS, 8, "Vocabulary size is smaller than required"),
-        ([], 50, "can't be made of these texts"),
+        (
+            TEXTS,
+            100_000,
+            r"^vocab_size must be at most .*; got 100,000. Ask for no more",
+        ),
+        (TEXTS, 8, "^vocab_size must be at least 13, .*; got 8. Raise it, or lower"),
+        (TEXTS, 0, "^vocab_size must be a number of tokens; got 0"),
+        ([], 50, r"^A vocabulary of 50 .* of these texts. Are there any\?$"),
         (["x" * 2_000_000], 50, "at most 1,048,576 bytes; text 1 has 2,000,000. Break"),
     ],
 )
 def test_what_can_not_be_made_is_told(texts, size, message):
     with pytest.raises(ValueError, match=message):
         train_vocabulary(texts, size, LANGUAGES)
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("size", [100_000, 8])
+def test_the_limit_that_is_told_is_that_of_the_texts(model_type, size):
+    with pytest.raises(ValueError, match="vocab_size must be at") as caught:
+        train_vocabulary(TEXTS[:20], size, LANGUAGES, model_type)
+    told = int(re.findall(r"\d+", str(caught.value))[0])
+    made = train_vocabulary(TEXTS[:20], told, LANGUAGES, model_type)
+    assert load(made).get_piece_size() == told
+    beyond = told + 1 if size > told else told - 1
+    with pytest.raises(ValueError, match="vocab_size must be at"):
+        train_vocabulary(TEXTS[:20], beyond, LANGUAGES, model_type)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 1.1])
+def test_a_coverage_that_none_has_is_told(coverage):
+    with pytest.raises(ValueError, match=f"from 0.98 to 1.0; got {coverage}"):
+        train_vocabulary(TEXTS, 50, character_coverage=coverage)
+    with pytest.raises(ValueError, match="can't be made of .* nope"):
+        train_vocabulary(TEXTS, 50, normalization="nope")

@@ -1,14 +1,21 @@
 """The command that makes vocabularies: of files, of data sets, or a line on why not."""
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+import lingvo_pipe
+from lingvo_pipe.input.text import train_vocab
+from lingvo_pipe.input.text.train_vocab import _chunks, main
 from lingvo_pipe.input.text.vocabulary import Vocabulary
-from tools.train_vocab import _chunks, main
 
+ROOT = Path(lingvo_pipe.__file__).parents[1]
 NAMES = ("source", "target", "source_language", "target_language")
 
 
@@ -77,6 +84,24 @@ def test_it_is_made_of_files(tmp_path, capsys):
     assert again.fingerprint == made.fingerprint
 
 
+def test_nothing_is_written_but_what_was_made(tmp_path):
+    """No start-up messages, of TensorFlow or of SentencePiece."""
+    (tmp_path / "a").write_text("\n".join(sentences(50)))
+    arguments = ["--output=b", "--vocab_size=18", "a"]
+    unset = ("BUILD_WORKING_DIRECTORY", "TF_CPP_MIN_LOG_LEVEL")
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    done = subprocess.run(
+        [sys.executable, "-m", train_vocab.__name__, *arguments],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith("Vocabulary b has 18 tokens, made of 50 texts;")
+
+
 @pytest.mark.parametrize(
     ("name", "languages", "number"),
     [("small_rows", ["yy", "zz"], 60), ("small_texts", ["xx", "yy"], 80)],
@@ -106,7 +131,10 @@ def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
         (["a", "--dataset=small_rows"], "Give one of them"),
         (["nothing.de"], "there is no file"),
         (["--dataset=smal_rows"], "Did you mean .*'small_rows'"),
-        (["a", "--vocab_size=9999"], "can't be made of these texts. .*too high"),
+        (
+            ["a", "--vocab_size=9999"],
+            "vocab_size must be at most .* here 20; got 9,999",
+        ),
         (["a", "--languages="], "--languages must be names, .* got ''"),
         (["a", "--languages=de, en"], "got 'de, en'"),
         (["a", "--languages=de,en,de"], "each once, .* got 'de,en,de'"),
