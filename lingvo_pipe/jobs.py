@@ -15,6 +15,7 @@ from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.text_diff import diff_texts
 from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.training.changed_params import check_allowed, check_use
 from lingvo_pipe.training.decoder_run import check_decode_input, decode
 from lingvo_pipe.training.evaler_run import evaluate_run
 from lingvo_pipe.training.export import export_model
@@ -157,6 +158,9 @@ def train_model(
         logdir: of the run.
         profile_step: see `train`.
         allowed_changes: likewise.
+
+    Raises:
+        ValueError: if that can't be done; see `train`.
     """
     model, test_model = request.params("Train"), request.params("Test")
     note = _place(model, request)
@@ -169,6 +173,7 @@ def train_model(
     pipeline = model.task.pipeline
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
     directory = RunDirectory(os.path.expanduser(logdir), request.name)
+    check_allowed(allowed_changes, model.ToText(), directory.read_params())
     tell_inputs(model.task, train_input)
     task = model.task.Instantiate()
     with lost_workers_named():
@@ -193,17 +198,31 @@ class RunUse:
         split: the data set it is done with, such as `Test`.
         checkpoint: the name of one of the run's, or `best`; None: the newest.
         follow_seconds: see `weights_in_turn`.
+        allowed_changes: see `check_use`.
     """
 
     logdir: str
     split: str
     checkpoint: str | None = None
     follow_seconds: float | None = None
+    allowed_changes: Sequence[str] = ()
 
-    def open(self, model_name: str) -> RunDirectory:
-        """The run's directory."""
+    def open(self, model_name: str, model: Params) -> RunDirectory:
+        """The run's directory.
+
+        Args:
+            model_name: what it trains.
+            model: with which the weights are to be used.
+
+        Raises:
+            ValueError: if there is none, or it trains another model than this one.
+        """
         logdir = os.path.expanduser(self.logdir)
-        return open_run(logdir, model_name, self.follow_seconds)
+        directory = open_run(logdir, model_name, self.follow_seconds)
+        trained, now = directory.read_params() or "", model.ToText()
+        check_allowed(self.allowed_changes, trained, now)
+        check_use(trained, now, self.allowed_changes)
+        return directory
 
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
@@ -212,7 +231,7 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     note = _place(model, request)
     data = model.input.Instantiate()
     data.EvalBatches()
-    directory = use.open(request.name)
+    directory = use.open(request.name, model)
     tell_inputs(model.task, data)
     task = model.task.Instantiate()
     log = _log_after(note)
@@ -233,17 +252,18 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
     model = request.params(use.split)
     note = _place(model, request)
     data = model.input.Instantiate()
-    directory = use.open(request.name)
+    directory = use.open(request.name, model)
     tell_inputs(model.task, data)
     task = model.task.Instantiate()
     log = _log_after(note)
     check_vocabulary(directory.path, data)
-    for step in weights_in_turn(
-        task, directory, use.checkpoint, use.follow_seconds, log
-    ):
-        path = directory.export_path / str(step)
-        export_model(task, data.element_spec, path)
-        log(f"Exported the checkpoint of step {step} to {path}.")
+    with lost_workers_named():
+        for step in weights_in_turn(
+            task, directory, use.checkpoint, use.follow_seconds, log
+        ):
+            path = directory.export_path / str(step)
+            export_model(task, data.element_spec, path)
+            log(f"Exported the checkpoint of step {step} to {path}.")
 
 
 def decode_data_set(request: ModelRequest, use: RunUse) -> None:
@@ -253,7 +273,7 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     data = model.input.Instantiate()
     # What is wrong here is told before the model is built, which may take minutes.
     sentences = check_decode_input(data)
-    directory = use.open(request.name)
+    directory = use.open(request.name, model)
     tell_inputs(model.task, data)
     task = model.task.Instantiate()
     log = _log_after(note)

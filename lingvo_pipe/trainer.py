@@ -57,7 +57,8 @@ flags.DEFINE_list(
     [],
     "Params that may differ from those that the run in --logdir was begun with, and "
     "all below them: task.train.learning_rate,task.train.optimizer. Where a model "
-    "runs, and how long, may always change.",
+    "runs, how long, what is reported and what is done when a step goes wrong may "
+    "always change; with --job=evaler and the like, all of input and task.train.",
 )
 flags.DEFINE_string(
     "devices",
@@ -121,14 +122,13 @@ _TRAINING_FLAGS = (
     "mode",
     "max_steps",
     "profile_step",
-    "allow_params_change",
     "other_model",
 )
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds")
 _REPORT_FLAGS = ("job", "mode", "logdir", "model", "traceback")
 _USING_JOBS = ("evaler", "decoder", "exporter")
 
-_GOES_ON = "goes on from the last checkpoint"
+_GOES_ON = "goes on from the last checkpoint, if one was saved"
 
 
 def run() -> None:
@@ -177,7 +177,11 @@ def main(argv: Sequence[str]) -> None:
         )
         if FLAGS.job in _USING_JOBS:
             use = jobs.RunUse(
-                FLAGS.logdir, FLAGS.split, FLAGS.checkpoint, FLAGS.follow_seconds
+                FLAGS.logdir,
+                FLAGS.split,
+                FLAGS.checkpoint,
+                FLAGS.follow_seconds,
+                FLAGS.allow_params_change,
             )
             do = {
                 "evaler": jobs.evaluate_data_set,

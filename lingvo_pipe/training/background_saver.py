@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lingvo_pipe.training.checkpoints import Checkpointer
@@ -19,19 +20,28 @@ class BackgroundSaver:
 
     Args:
         checkpointer: saves; nothing else may save with it meanwhile.
+        log: takes a line if training has failed, and what was being saved could not
+            be written either.
     """
 
-    def __init__(self, checkpointer: Checkpointer) -> None:
+    def __init__(self, checkpointer: Checkpointer, log: Callable[[str], None]) -> None:
         self._checkpointer = checkpointer
+        self._log = log
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._saving: Future[None] | None = None
 
-    def save(self, step: int, pinned: int | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        pinned: int | None = None,
+        when_written: Callable[[], None] | None = None,
+    ) -> None:
         """Begins to save the present state, when the one before has been saved.
 
         Args:
             step: as of `Checkpointer.save`.
             pinned: likewise.
+            when_written: likewise; called on the saver's thread.
 
         Raises:
             OSError: if the one before could not be written, or one of TensorFlow's
@@ -41,7 +51,7 @@ class BackgroundSaver:
         self.wait()
         values = self._checkpointer.snapshot()
         self._saving = self._thread.submit(
-            self._checkpointer.save, step, values, pinned
+            self._checkpointer.save, step, values, pinned, when_written
         )
 
     def wait(self) -> None:
@@ -65,8 +75,10 @@ class BackgroundSaver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        if kind is None:
+        try:
             self.close()
-            return
-        # Why training failed is what the user must see.
-        self._thread.shutdown()
+        except Exception as error:
+            if kind is None:
+                raise
+            # Why training failed is what the user must see most.
+            self._log(f"The last checkpoint could not be written: {error}")

@@ -60,6 +60,7 @@ class BestEvaluation:
         self._patience: int | None = p.patience
         self._value = -math.inf
         self._num_since = 0
+        self._last_step = -1
         self.step: int | None = None
 
     @property
@@ -88,10 +89,11 @@ class BestEvaluation:
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
         """Takes an evaluation into account; returns whether it is the best.
 
-        One of the step that is the best already changes nothing.
+        One of a step that is not after the last one's was taken into account before.
         """
-        if self._name is None or step == self.step:
+        if self._name is None or step <= self._last_step:
             return False
+        self._last_step = step
         value = float(metrics.get(self._name.removeprefix("-"), math.nan))
         value = -value if self._name.startswith("-") else value
         if value > self._value:
@@ -106,12 +108,21 @@ class BestEvaluation:
             if record["split"] == SPLIT:
                 self.add(record["step"], record)
 
-    def write(self, path: Path) -> None:
-        """Writes step and value of the best evaluation."""
-        assert self._name is not None
+    def text(self) -> str | None:
+        """Step and value of the best evaluation, for its file; None: there is none."""
+        if self._name is None or self.step is None:
+            return None
         name = self._name.removeprefix("-")
         value = -self._value if self._name.startswith("-") else self._value
-        write_atomically(path, json.dumps({"step": self.step, name: value}) + "\n")
+        return json.dumps({"step": self.step, name: value}) + "\n"
+
+
+def write_best(path: Path, text: str | None) -> None:
+    """Writes what `BestEvaluation.text` has returned."""
+    if text is None:
+        path.unlink(missing_ok=True)
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_atomically(path, text)
 
 
 def read_best_step(path: Path) -> int | None:

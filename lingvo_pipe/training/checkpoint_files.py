@@ -5,6 +5,8 @@ A checkpoint of step 1200 is `ckpt-00001200.index` with its `ckpt-00001200.data-
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,8 @@ import tensorflow as tf
 
 # What TensorFlow raises on files that are damaged, cut short or gone.
 _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
+# What the system says where the files may be as good as they were.
+_REFUSED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 
 class ReadCheckpoint(NamedTuple):
@@ -85,12 +89,16 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns its reader.
 
     Raises:
-        ValueError: if it can't be read.
+        ValueError: if it is damaged.
+        OSError: if the system does not let it be read, and it may not be damaged.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         for key in reader.get_variable_to_shape_map():
             reader.get_tensor(key)
     except _UNREADABLE as error:
+        for number in _REFUSED:
+            if os.strerror(number) in str(error):
+                raise OSError(number, os.strerror(number), prefix) from error
         raise ValueError(" ".join(str(error).split())) from error
     return reader

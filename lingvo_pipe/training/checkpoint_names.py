@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 
 # What is neither a model's nor its optimizer's.
-NAMES_OF_RUNS = frozenset({"global_step", "input_place"})
+NAMES_OF_RUNS = frozenset({"global_step", "input_place", "skipped_steps"})
 
 _MAX_SHOWN = 8
 

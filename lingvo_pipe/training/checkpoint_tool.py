@@ -37,34 +37,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def list_checkpoints(path: Path) -> bool:
-    """Prints a line for each: step, when, bytes, variables and what they hold."""
+    """Prints a line for each: step, when, bytes, variables and what they hold.
+
+    Those that a trainer deletes meanwhile are left out.
+    """
+    from lingvo_pipe.training.checkpoint_stats import checkpoint_stats
+
     print(f"{'checkpoint':16}{'saved':22}{'MiB':>9}{'variables':>12}{'numbers':>16}")
     for prefix in _prefixes(path):
-        files = list(prefix.parent.glob(f"{prefix.name}.*"))
-        size = sum(file.stat().st_size for file in files)
-        saved = max(file.stat().st_mtime for file in files)
-        when = datetime.datetime.fromtimestamp(saved).isoformat(" ", "seconds")
+        stats = checkpoint_stats(prefix)
+        if stats is None:
+            continue
+        when = datetime.datetime.fromtimestamp(stats.saved).isoformat(" ", "seconds")
+        mebibytes = stats.num_bytes / 2**20
         try:
             shapes = _open(prefix).get_variable_to_shape_map()
         except ValueError:
-            print(f"{prefix.name:16}{when:22}{size / 2**20:9.1f}  damaged: see verify")
+            if _exists(prefix):
+                what = "  damaged: see verify"
+                print(f"{prefix.name:16}{when:22}{mebibytes:9.1f}{what}")
             continue
         numbers = sum(math.prod(shape) for shape in shapes.values())
         counts = f"{len(shapes):12,}{numbers:16,}"
-        print(f"{prefix.name:16}{when:22}{size / 2**20:9.1f}{counts}")
+        print(f"{prefix.name:16}{when:22}{mebibytes:9.1f}{counts}")
     return True
 
 
 def verify_checkpoints(path: Path) -> bool:
-    """Reads each to its end; prints whether its checksums are right."""
+    """Reads each to its end; prints whether its checksums are right.
+
+    Those that a trainer deletes meanwhile are left out.
+    """
     is_well = True
     for prefix in _prefixes(path):
         try:
             _open(prefix)
             print(f"{prefix.name}: good")
         except ValueError as error:
-            print(f"{prefix.name}: damaged: {error}")
-            is_well = False
+            if _exists(prefix):
+                print(f"{prefix.name}: damaged: {error}")
+                is_well = False
     return is_well
 
 
@@ -73,7 +85,7 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
     from lingvo_pipe.training.compared_checkpoints import differences
 
     prefixes = [_prefixes(path)[-1] for path in (first, second)]
-    found = differences(*map(_open, prefixes))
+    found = differences(*map(_open_whole, prefixes))
     for difference in found:
         print(f"{difference.name}: {difference.what}")
     end = "in which they differ" if found else "and no byte differs"
@@ -85,7 +97,7 @@ def _prefixes(path: Path) -> list[Path]:
     """The paths, without `.index`, of all checkpoints that a path stands for."""
     from lingvo_pipe.training.checkpoint_files import stem_of, steps_in
 
-    if Path(f"{path}.index").is_file():
+    if _exists(path):
         return [path]
     for folder in (path / "checkpoints", path):
         if steps := steps_in(folder):
@@ -95,6 +107,20 @@ def _prefixes(path: Path) -> list[Path]:
         "A path must be a checkpoint, such as RUN/checkpoints/ckpt-00000600, or the "
         f"directory of a run; {path} {what}."
     )
+
+
+def _exists(prefix: Path) -> bool:
+    return Path(f"{prefix}.index").is_file()
+
+
+def _open_whole(prefix: Path) -> tf.train.CheckpointReader:
+    try:
+        return _open(prefix)
+    except ValueError as error:
+        raise ValueError(
+            f"Checkpoints must be readable to be compared; {prefix} is damaged: "
+            f"{error}. Give another."
+        ) from error
 
 
 def _open(prefix: Path) -> tf.train.CheckpointReader:

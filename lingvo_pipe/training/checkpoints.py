@@ -65,6 +65,7 @@ class Checkpointer:
         step: int,
         values: Mapping[str, tf.Tensor] | None = None,
         pinned: int | None = None,
+        when_written: Callable[[], None] | None = None,
     ) -> None:
         """Saves the variables as the state after `step` steps.
 
@@ -74,6 +75,8 @@ class Checkpointer:
             step: The number of steps.
             values: The variables' values after these, of `snapshot`; None: now.
             pinned: A step whose checkpoint stays, besides the newest ones.
+            when_written: Called when the checkpoint exists, and before others are
+                deleted for it.
 
         Raises:
             ValueError: If a later step is already saved.
@@ -89,6 +92,8 @@ class Checkpointer:
             return
         self._delete_remains()
         self._write(step, self.snapshot() if values is None else values)
+        if when_written is not None:
+            when_written()
         for old in self.saved_steps()[: -self._keep]:
             if old != pinned:
                 self._delete(old)

@@ -23,7 +23,7 @@ from typing import Any
 from lingvo_pipe.training.atomic_file import write_atomically
 from lingvo_pipe.training.checkpoint_files import stem_of
 from lingvo_pipe.training.decoder import Translation
-from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
+from lingvo_pipe.training.shared_log import shared_log
 from lingvo_pipe.training.translation_scores import (
     TranslationScores,
     mean_scores,
@@ -34,7 +34,7 @@ from lingvo_pipe.training.translation_scores import (
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all of it.
+    """Writes all of it. Of several processes, one after another does.
 
     Args:
         directory: `decoder` of the run.
@@ -56,11 +56,15 @@ def write_report(
         "json": _document(step, split, scores),
         "png": picture,
     }
-    directory.mkdir(exist_ok=True)
     stem = stem_of(step).replace("ckpt", split)
-    for ending, content in contents.items():
-        write_atomically(directory / f"{stem}.{ending}", content)
-    _log_metrics(directory, step, split, scores, picture, table)
+    metrics = _metrics(scores)
+    with shared_log(directory) as log:
+        for ending, content in contents.items():
+            write_atomically(directory / f"{stem}.{ending}", content)
+        # A checkpoint that is decoded once more says the same again.
+        if not log.holds(step, split, metrics):
+            log.write(step, split, metrics)
+            log.write_page(step, split, "translations", picture, table)
     return table
 
 
@@ -113,21 +117,9 @@ def _document(step: int, split: str, scores: Sequence[TranslationScores]) -> str
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _log_metrics(
-    directory: Path,
-    step: int,
-    split: str,
-    scores: Sequence[TranslationScores],
-    picture: bytes,
-    table: str,
-) -> None:
+def _metrics(scores: Sequence[TranslationScores]) -> dict[str, float]:
     metrics = mean_scores(scores)
     for each in scores:
         metrics[f"bleu/{each.languages}"] = each.bleu
         metrics[f"chrf/{each.languages}"] = each.chrf
-    with MetricsLog(directory) as log:
-        # A checkpoint that is decoded once more says the same again.
-        if {"step": step, "split": split, **metrics} in read_metrics(directory):
-            return
-        log.write(step, split, metrics)
-        log.write_page(step, split, "translations", picture, table)
+    return metrics

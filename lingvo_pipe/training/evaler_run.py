@@ -9,10 +9,10 @@ import tqdm
 
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.evaluation import Evaluation
-from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_vocabulary import check_vocabulary
 from lingvo_pipe.training.run_weights import weights_in_turn
+from lingvo_pipe.training.shared_log import shared_log
 
 
 def evaluate_run(
@@ -26,7 +26,8 @@ def evaluate_run(
 ) -> None:
     """Evaluates one checkpoint or, following a trainer, one after another.
 
-    The metrics are kept in `LOGDIR/evaler`, which no trainer writes.
+    The metrics are kept in `LOGDIR/evaler`, which no trainer writes. Several such
+    evaluations may go on at a time.
 
     Args:
         task: the task, just instantiated.
@@ -44,17 +45,11 @@ def evaluate_run(
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
     evaluation.Trace(data.EvalBatches().element_spec)
-    written = [line for line in _lines(directory) if line["split"] == split]
-    with MetricsLog(directory.evaler_path) as metrics_log:
-        for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
-            metrics = evaluation(data.EvalBatches())
+    for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
+        metrics = evaluation(data.EvalBatches())
+        with shared_log(directory.evaler_path) as metrics_log:
             # What was evaluated before says the same again.
-            if {"step": step, "split": split, **metrics} not in written:
+            if not metrics_log.holds(step, split, metrics):
                 metrics_log.write(step, split, metrics)
-            shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-            log(f"step {step}: {split} {shown}")
-
-
-def _lines(directory: RunDirectory) -> list[dict[str, Any]]:
-    there = (directory.evaler_path / "metrics.jsonl").exists()
-    return read_metrics(directory.evaler_path) if there else []
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        log(f"step {step}: {split} {shown}")

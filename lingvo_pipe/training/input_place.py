@@ -16,23 +16,21 @@ class InputPlace:
 
     def __init__(self, train_input: Any):
         self._input = train_input
-        self._text: tf.Variable | None = None
-        if hasattr(train_input, "Place"):
-            with tf.device("/CPU:0"):
-                self._text = tf.Variable("", trainable=False)
+        self._has_place = hasattr(train_input, "Place")
+        with tf.device("/CPU:0"):
+            self._text = tf.Variable("", trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """What must be saved, by name."""
-        return {} if self._text is None else {"input_place": self._text}
+        """What must be saved, by name; of any input, for a run may get another."""
+        return {"input_place": self._text}
 
     def note(self, position: int) -> None:
         """Takes note of the place before the batch of a number, to be saved."""
-        if self._text is not None:
-            self._text.assign(self._input.Place(position))
+        self._text.assign(self._input.Place(position) if self._has_place else "")
 
     def batches(self, position: int) -> tf.data.Dataset:
         """The batches from that of a number on."""
-        if self._text is None:
+        if not self._has_place:
             return self._input.TrainBatches(position)
         place = self._text.numpy().decode()
         return self._input.TrainBatches(position, place=place)

@@ -42,7 +42,7 @@ def check_loop_params(p: Params) -> None:
     wrong = [
         f"{name} is {value!r}"
         for name, value in numbers.items()
-        if not isinstance(value, int) or value < 1
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]
     if wrong:
         raise ValueError(

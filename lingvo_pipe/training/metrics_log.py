@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import struct
 import textwrap
@@ -21,7 +22,7 @@ from typing import Any, SupportsFloat, SupportsInt
 
 import tensorflow as tf
 
-from lingvo_pipe.training.atomic_file import write_atomically
+from lingvo_pipe.training.atomic_file import sync, write_atomically
 from lingvo_pipe.training.histograms import buckets
 
 _FILE_NAME = "metrics.jsonl"
@@ -45,7 +46,7 @@ class MetricsLog:
     """Writes the metrics of one run. One process at a time may write a directory.
 
     Opening a log removes the lines that will be written again. Use it as a context
-    manager, or close it.
+    manager, or close it. Where several processes write, see `shared_log`.
 
     Args:
         logdir: The directory of the run.
@@ -64,12 +65,13 @@ class MetricsLog:
         if path.exists():
             _rewind(path, math.inf if resume_step is None else resume_step)
         self._file = path.open("a", encoding="utf-8")
+        sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes the metrics of one step; they are on file when this returns.
+        """Writes the metrics of one step; readers find them when this returns.
 
         Args:
             step: The steps trained so far.
@@ -93,6 +95,29 @@ class MetricsLog:
         values = {name: float(value) for name, value in metrics.items()}
         self._write_line(int(step), split, values)
         self._write_events(int(step), split, values)
+
+    def holds(
+        self, step: int, split: str, metrics: Mapping[str, SupportsFloat]
+    ) -> bool:
+        """Whether a line says just this, as `same_metrics` compares.
+
+        Args:
+            step: As for `write`.
+            split: Likewise.
+            metrics: Likewise.
+        """
+        values = {name: float(value) for name, value in metrics.items()}
+        sought = {"step": step, "split": split, **values}
+        return any(same_metrics(sought, line) for line in read_metrics(self._logdir))
+
+    def sync(self) -> None:
+        """Waits until all lines are on disk, not with the system alone.
+
+        Call it before a checkpoint is saved. Lines that a machine loses when it goes
+        down are written again by a run that goes on from before them; a checkpoint
+        that outlives the lines of its steps would leave a gap for ever.
+        """
+        os.fsync(self._file.fileno())
 
     def write_page(
         self, step: int, split: str, name: str, picture: bytes, text: str
@@ -161,8 +186,7 @@ class MetricsLog:
         self.close()
 
     def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
-        encoded = {name: _encode(value) for name, value in values.items()}
-        record = {"step": step, "split": split, **encoded}
+        record = _encoded({"step": step, "split": split, **values})
         self._file.write(json.dumps(record, allow_nan=False) + "\n")
         self._file.flush()
 
@@ -190,10 +214,23 @@ def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
     return [record for _, record in _read(Path(logdir) / _FILE_NAME)]
 
 
+def same_metrics(
+    first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
+) -> bool:
+    """Whether two records, or two maps of metrics, or none, are the same.
+
+    NaN, which equals no number, is the same as NaN.
+    """
+    if first is None or second is None:
+        return first is second
+    return _encoded(first) == _encoded(second)
+
+
 def _rewind(path: Path, step: float) -> None:
-    """Drops the lines of steps after `step`."""
-    kept = (line for line, record in _read(path) if record["step"] <= step)
-    write_atomically(path, "".join(kept))
+    """Drops the lines of steps after `step`, and one that was cut short."""
+    kept = "".join(line for line, record in _read(path) if record["step"] <= step)
+    if kept != path.read_text(encoding="utf-8"):
+        write_atomically(path, kept)
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -215,6 +252,11 @@ def _parse(line: str, where: str) -> dict[str, Any]:
             "a line of metrics must be a JSON object of step, split and numbers; got "
             f"{line[:60]!r} at {where}. Mend or remove the line."
         ) from error
+
+
+def _encoded(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A line as JSON can have it."""
+    return {k: v if k in _KEYS else _encode(v) for k, v in record.items()}
 
 
 def _encode(value: float) -> float | str:

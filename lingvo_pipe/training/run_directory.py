@@ -82,10 +82,22 @@ class RunDirectory:
         write_atomically(self.params_path, f"# model: {self.model_name}\n{params_text}")
 
     def read_params(self) -> str | None:
-        """Returns the params last written, or None in a new directory."""
+        """Returns the params last written, or None in a new directory.
+
+        Raises:
+            ValueError: if they have been damaged since.
+        """
         if not self.params_path.exists():
             return None
-        return _HEADER.sub("", self._text(), count=1)
+        text = _HEADER.sub("", self._text(), count=1)
+        try:
+            entries_by_path(text)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.params_path} must be as it was written. {error} Put back a "
+                "copy, or use another --logdir."
+            ) from error
+        return text
 
     def last_step(self) -> int | None:
         """The step at which the run ends, or None in a new directory."""

@@ -59,7 +59,8 @@ def weights_in_turn(
         log: takes a line of text for the user.
 
     Raises:
-        ValueError: as of `restore_weights`, or if the run has no best evaluation.
+        ValueError: as of `restore_weights`; if the run has no best evaluation; or if
+            there was nothing to follow.
     """
     variables, path = task.VariablePaths(), directory.checkpoints_path
     if follow_seconds is None:
@@ -74,6 +75,18 @@ def weights_in_turn(
         if step != used:
             yield step
         used = step
+    if used is None:
+        raise ValueError(
+            f"A run that is followed must save checkpoints; none came to {path} within "
+            f"{follow_seconds:g} seconds. See that its trainer runs, or raise "
+            "--follow_seconds."
+        )
+    last = directory.last_step()
+    if last is None or used < last:
+        log(
+            f"Followed to step {used}: for {follow_seconds:g} seconds nothing newer "
+            f"came. The run's last step is to be {last}."
+        )
 
 
 def _best(directory: RunDirectory) -> str:

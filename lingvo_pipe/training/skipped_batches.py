@@ -36,9 +36,14 @@ class SkippedBatches:
         if path.exists():
             self._entries = _read(path)
 
-    def add(self, after_step: int, num_batches: int) -> None:
-        """Leaves out the next batches after a step; they are on file then."""
-        self._entries.append((after_step, num_batches))
+    def leave_out(self, after_step: int, last_step: int) -> None:
+        """Leaves out the batches of the steps after one, up to `last_step`'s.
+
+        What was left out later is forgotten. It is on file when this returns.
+        """
+        num = self.position(last_step - 1) + 1 - self.position(after_step)
+        kept = [entry for entry in self._entries if entry[0] <= after_step]
+        self._entries = [*kept, (after_step, num)]
         records = [{"after_step": s, "num_batches": n} for s, n in self._entries]
         write_atomically(self._path, json.dumps(records) + "\n")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from lingvo_pipe.hyperparams import Params
 
 
@@ -16,7 +18,7 @@ def define_skipping_params(p: Params) -> None:
 
 
 class SkippedSteps:
-    """Counts steps in a row that are not finite."""
+    """Counts steps in a row that are not finite, also where a run goes on."""
 
     def __init__(self, p: Params):
         """Begins to count.
@@ -34,13 +36,18 @@ class SkippedSteps:
                 f"{largest!r}. With 0 the first step that is not finite ends the run."
             )
         self._largest = largest
-        self._num = 0
+        with tf.device("/CPU:0"):
+            self._num = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """What must be saved, by name."""
+        return {"skipped_steps": self._num}
 
     def add_finite(self) -> None:
         """Takes note of a step that is finite."""
-        self._num = 0
+        self._num.assign(0)
 
     def may_skip(self) -> bool:
         """Takes note of one that is not; whether it may be skipped."""
-        self._num += 1
-        return self._num <= self._largest
+        self._num.assign_add(1)
+        return int(self._num) <= self._largest

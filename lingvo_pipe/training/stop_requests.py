@@ -1,8 +1,9 @@
 """Ending a run when it is asked to, with nothing lost.
 
 SIGTERM is what schedulers of clusters send before they take a machine away, SIGINT what
-Ctrl-C sends. Either asks the run to end after the step it is in; a second one ends it
-at once.
+Ctrl-C sends. Either asks the run to end after the step it is in. A second SIGINT ends
+it at once, but for a checkpoint that is being written; a second SIGTERM changes
+nothing, for schedulers may send several.
 """
 
 from __future__ import annotations
@@ -36,13 +37,11 @@ class StopRequests:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._restore()
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self._asked = signal.Signals(number)
-        self._restore()
-
-    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._asked = signal.Signals(number)
+        if signal.SIGINT in self._before:
+            signal.signal(signal.SIGINT, self._before.pop(signal.SIGINT))

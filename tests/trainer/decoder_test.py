@@ -120,6 +120,14 @@ def test_another_split_and_checkpoint(folder: Path) -> None:
         (["--logdir=run", "--split=Tset"], "no 'Tset'. Did you mean 'Test'"),
         (["--logdir=run", "--checkpoint=ckpt-7"], "no 'ckpt-7' in run/checkpoints."),
         (["--logdir=run", "--max_steps=3"], "takes no --max_steps"),
+        (
+            ["--logdir=run", "--model_params_override=task.label_smoothing : 0.5"],
+            "accept the change by --allow_params_change=task.label_smoothing.",
+        ),
+        (
+            ["--logdir=run", "--allow_params_change=task.label_smooth"],
+            "there is no 'task.label_smooth'. Did you mean 'task.label_smoothing'",
+        ),
         (["--logdir=run", "--checkpoint=best"], "Set task.eval.best_metric when it"),
         (
             ["--logdir=run", "--checkpoint=best", "--follow_seconds=1"],

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import model_registry
 from lingvo_pipe import jobs
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.jobs import ModelRequest
+from lingvo_pipe.jobs import ModelRequest, RunUse
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.token_embedding import TokenEmbeddingLayer
+from lingvo_pipe.pipeline.devices import cluster
 from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
 
 
@@ -44,12 +49,16 @@ class NoWordsInput:
     def Params(cls) -> InstantiableParams:
         p = InstantiableParams(cls)
         p.Define("fingerprint", "", "Of the vocabulary.")
+        p.Define("part", "train", "Of the data.")
         return p
 
     def TrainBatches(self, start_step: int = 0) -> Any:
         return []
 
     def EvalBatches(self) -> Any:
+        return []
+
+    def DecodeBatches(self) -> Any:
         return []
 
 
@@ -105,6 +114,23 @@ class FewTokens(SingleTaskModelParams):
         return p
 
 
+@model_registry.RegisterSingleTaskModel
+class Used(SingleTaskModelParams):
+    """Is used, by whatever stands in for the jobs."""
+
+    def Train(self) -> InstantiableParams:
+        return NoWordsInput.Params()
+
+    def Test(self) -> InstantiableParams:
+        return NoWordsInput.Params().Set(part="test")
+
+    def Task(self) -> InstantiableParams:
+        p = BaseTask.Params()
+        layer = FCLayer.Params().Set(input_dim=1, output_dim=1, activation="RELU")
+        p.pipeline.cell_tpl = [layer]
+        return p
+
+
 def _name_of(model: type) -> str:
     ending = f"jobs_test.{model.__name__}"
     (name,) = (n for n in model_registry.ListModels() if n.endswith(ending))
@@ -146,3 +172,88 @@ def test_faulty_data_are_told_before_the_model_is_built(
     with pytest.raises(ValueError, match=message):
         jobs.train_model(request, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def _change(path: str, value: str) -> str:
+    return f"task.{path} : {value}"
+
+
+ACTIVATION = "pipeline.cell_tpl[0].activation"
+# Each job that uses weights, and what does its work.
+USES: list[tuple[Callable[[ModelRequest, RunUse], None], str]] = [
+    (jobs.evaluate_data_set, "evaluate_run"),
+    (jobs.decode_data_set, "decode"),
+    (jobs.export_trained, "weights_in_turn"),
+]
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of a run of `Used` with another activation than it says."""
+    monkeypatch.setattr(jobs, "_place", lambda *_: "")
+    name = _name_of(Used)
+    request = ModelRequest(name, override=_change(ACTIVATION, "'TANH'"))
+    directory = RunDirectory(tmp_path / "run", name)
+    directory.write_params(request.params("Train").ToText())
+    return str(directory.path)
+
+
+@pytest.mark.parametrize(("job", "worker"), USES)
+def test_weights_are_used_in_the_model_they_were_trained_in(
+    logdir: str,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Callable[[ModelRequest, RunUse], None],
+    worker: str,
+) -> None:
+    done: list[BaseTask] = []
+
+    def work(task: BaseTask, *arguments: Any) -> list[int]:
+        done.append(task)
+        return []
+
+    monkeypatch.setattr(jobs, worker, work)
+
+    def use(override: str, *allowed: str) -> None:
+        request = ModelRequest(_name_of(Used), override=override)
+        job(request, RunUse(logdir, "Test", allowed_changes=allowed))
+
+    with pytest.raises(ValueError, match="model that they were trained in") as error:
+        use("")
+    assert f"  task.{ACTIVATION} : 'TANH' -> 'RELU'\n" in str(error.value)
+    with pytest.raises(ValueError, match="there is no 'task.pipelin'. Did you mean"):
+        use("", "task.pipelin")
+    assert not done
+    use(_change(ACTIVATION, "'TANH'"))
+    use("", f"task.{ACTIVATION}")
+    # Another way to train, and to evaluate, is no other model.
+    others = [_change("train.max_steps", "7"), _change("eval.pictures", "false")]
+    use("; ".join([_change(ACTIVATION, "'TANH'"), *others]))
+    assert len(done) == 3
+
+
+@pytest.mark.parametrize(("job", "worker"), USES)
+def test_workers_that_are_lost_are_named_by_each_job(
+    logdir: str,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Callable[[ModelRequest, RunUse], None],
+    worker: str,
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise tf.errors.UnavailableError(None, None, "Socket closed")
+
+    monkeypatch.setattr(jobs, worker, fail)
+    monkeypatch.setattr(cluster, "_lost", lambda: ["worker:1 is gone"])
+    request = ModelRequest(_name_of(Used), override=_change(ACTIVATION, "'TANH'"))
+    with pytest.raises(ConnectionError, match="worker:1 is gone"):
+        job(request, RunUse(logdir, "Test"))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_misspelt_param_is_never_allowed_to_change(
+    logdir: str, tmp_path: Path, begun: bool
+) -> None:
+    """Of a new run either, or where nothing has changed."""
+    request = ModelRequest(_name_of(Used), override=_change(ACTIVATION, "'TANH'"))
+    path = logdir if begun else str(tmp_path / "new")
+    with pytest.raises(ValueError, match=r"Did you mean 'task.train.learning_rate'"):
+        jobs.train_model(request, path, allowed_changes=["task.train.learningrate"])

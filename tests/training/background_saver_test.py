@@ -38,7 +38,7 @@ def test_updates_meanwhile_are_not_saved(
 ) -> None:
     checkpointer = Checkpointer(tmp_path, variables)
     gate = Gate(checkpointer, monkeypatch)
-    with BackgroundSaver(checkpointer) as saver:
+    with BackgroundSaver(checkpointer, pytest.fail) as saver:
         saver.save(3)
         for variable in variables.values():  # As optimizers do.
             variable.assign_sub(tf.ones(variable.shape))
@@ -58,7 +58,7 @@ def test_states_are_saved_one_after_the_other(
     tmp_path: Path, variables: dict[str, tf.Variable]
 ) -> None:
     checkpointer = Checkpointer(tmp_path, variables)
-    with BackgroundSaver(checkpointer) as saver:
+    with BackgroundSaver(checkpointer, pytest.fail) as saver:
         for step in range(1, 4):
             variables["a/b"].assign([step, step])
             saver.save(step)
@@ -70,7 +70,7 @@ def test_states_are_saved_one_after_the_other(
 def test_what_goes_wrong_is_told_by_the_next(
     tmp_path: Path, variables: dict[str, tf.Variable]
 ) -> None:
-    saver = BackgroundSaver(Checkpointer(tmp_path, variables))
+    saver = BackgroundSaver(Checkpointer(tmp_path, variables), pytest.fail)
     saver.save(5)
     saver.save(4)
     with pytest.raises(ValueError, match="got 4. Restore first"):
@@ -82,7 +82,7 @@ def test_what_goes_wrong_is_told_at_the_end(
     tmp_path: Path, variables: dict[str, tf.Variable]
 ) -> None:
     (tmp_path / "run").mkdir()
-    saver = BackgroundSaver(Checkpointer(tmp_path / "run", variables))
+    saver = BackgroundSaver(Checkpointer(tmp_path / "run", variables), pytest.fail)
     saver.save(5)
     saver.save(4)
     with pytest.raises(ValueError, match="got 4. Restore first"):
@@ -98,7 +98,7 @@ def test_a_failure_of_training_comes_first_and_loses_nothing(
     gate = Gate(checkpointer, monkeypatch)
 
     def fail_while_saving() -> None:
-        with BackgroundSaver(checkpointer) as saver:
+        with BackgroundSaver(checkpointer, pytest.fail) as saver:
             saver.save(1)
             threading.Timer(0.2, gate.opened.set).start()
             raise KeyboardInterrupt
@@ -108,11 +108,40 @@ def test_a_failure_of_training_comes_first_and_loses_nothing(
     assert checkpointer.saved_steps() == [1]
 
 
+def test_where_training_failed_too_what_is_not_saved_is_told(
+    tmp_path: Path, variables: dict[str, tf.Variable]
+) -> None:
+    said: list[str] = []
+
+    def fail() -> None:
+        with BackgroundSaver(Checkpointer(tmp_path, variables), said.append) as saver:
+            saver.save(5)
+            saver.save(4)
+            raise KeyError("training")
+
+    with pytest.raises(KeyError, match="training"):
+        fail()
+    assert len(said) == 1
+    assert said[0].startswith("The last checkpoint could not be written: step must not")
+
+
+def test_a_new_pin_is_noted_before_the_old_is_deleted(
+    tmp_path: Path, variables: dict[str, tf.Variable]
+) -> None:
+    checkpointer = Checkpointer(tmp_path, variables, keep=1)
+    there: list[list[int]] = []
+    with BackgroundSaver(checkpointer, pytest.fail) as saver:
+        for step in (1, 2):
+            saver.save(step, step, lambda: there.append(checkpointer.saved_steps()))
+    assert there == [[1], [1, 2]]
+    assert checkpointer.saved_steps() == [2]
+
+
 def test_the_pinned_checkpoint_stays(
     tmp_path: Path, variables: dict[str, tf.Variable]
 ) -> None:
     checkpointer = Checkpointer(tmp_path, variables, keep=2)
-    with BackgroundSaver(checkpointer) as saver:
+    with BackgroundSaver(checkpointer, pytest.fail) as saver:
         for step in range(1, 9):
             saver.save(step, pinned=2 if step < 4 else 4)
     assert checkpointer.saved_steps() == [4, 7, 8]

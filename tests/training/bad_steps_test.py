@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
@@ -48,7 +50,7 @@ def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:
     run(task, Input(*_spoilt(4)), tmp_path)
     before, after = saved_bytes(tmp_path, 3), saved_bytes(tmp_path, 4)
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"global_step"}
+    assert changed == {"global_step", "skipped_steps"}
 
 
 def test_more_in_a_row_end_the_run(tmp_path: Path) -> None:
@@ -58,6 +60,17 @@ def test_more_in_a_row_end_the_run(tmp_path: Path) -> None:
     assert sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.index"))[-1] == (
         "ckpt-00000005"
     )
+
+
+def test_starting_again_begins_no_new_row(tmp_path: Path) -> None:
+    """Once each start might skip as many again."""
+    spoilt = Input(*_spoilt(3, 4, 5, 6))
+    task = _task(max_skipped_steps=2, max_steps=4)
+    run(task, spoilt, tmp_path)
+    for _ in range(2):
+        task = _task(max_skipped_steps=2)
+        with pytest.raises(FloatingPointError, match="in step 5 the loss"):
+            run(task, spoilt, tmp_path)
 
 
 def _task(**train_params: object) -> BaseTask:
@@ -112,3 +125,22 @@ def test_a_run_with_spikes_again_and_again_ends(tmp_path: Path) -> None:
     # With more patience the run goes on from there.
     run(_task(max_rollbacks=3, **SPIKING), data, tmp_path)
     assert _steps(tmp_path) == list(range(1, STEPS + 1))
+
+
+def test_a_request_to_stop_outlives_a_spike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it was forgotten, and the run trained on to its end."""
+    original, said = LossSpikes.check, list[str]()
+
+    def check(self: LossSpikes, step: int, loss: float) -> None:
+        try:
+            original(self, step, loss)
+        except LossSpikeError:
+            signal.raise_signal(signal.SIGTERM)
+            raise
+
+    monkeypatch.setattr(LossSpikes, "check", check)
+    run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path, said.append)
+    assert said[-1].startswith(f"Stopped by SIGTERM after step {SAVED}, which is saved")
+    assert _steps(tmp_path)[-1] == SAVED

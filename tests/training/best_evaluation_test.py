@@ -14,6 +14,7 @@ from lingvo_pipe.training.best_evaluation import (
     BestEvaluation,
     define_best_params,
     read_best_step,
+    write_best,
 )
 
 
@@ -54,6 +55,10 @@ def test_a_step_that_is_evaluated_again_is_no_worse() -> None:
     assert best.add(10, {"loss": 1.0})
     assert not best.add(10, {"loss": 1.0})
     assert not best.is_over
+    other = BestEvaluation(params(best_metric="-loss", patience=2))
+    for step in (10, 20, 20):
+        other.add(step, {"loss": step})
+    assert not other.is_over
 
 
 def test_what_is_no_number_is_never_the_best() -> None:
@@ -84,9 +89,11 @@ def test_it_is_written(tmp_path: Path, metric: str) -> None:
     assert read_best_step(tmp_path / "best.json") is None
     best = BestEvaluation(params(best_metric=metric))
     best.add(20, {"loss": 0.25})
-    best.write(tmp_path / "best.json")
+    write_best(tmp_path / "best.json", best.text())
     assert read_best_step(tmp_path / "best.json") == 20
     assert (tmp_path / "best.json").read_text() == '{"step": 20, "loss": 0.25}\n'
+    write_best(tmp_path / "best.json", BestEvaluation(params()).text())
+    assert read_best_step(tmp_path / "best.json") is None
 
 
 def test_without_a_metric_nothing_is_the_best() -> None:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.changed_params import check_changes
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.models.transformer.translation_task import TranslationTask
+from lingvo_pipe.training.changed_params import (
+    FREE,
+    check_allowed,
+    check_changes,
+    check_use,
+)
+from tests.training.toy_run import (
+    STEPS,
+    Input,
+    batch,
+    published_params,
+    run,
+    saved_bytes,
+)
 
 
 def params() -> Params:
@@ -102,6 +119,124 @@ def test_of_very_many_changes_the_first_are_shown() -> None:
 
 
 def test_what_is_allowed_must_be_a_param() -> None:
-    now = changed("task.train.learning_rate : 0.2")
-    with pytest.raises(ValueError, match="no 'task.train.learningrate'. Did you mean"):
-        check_changes(BEFORE, now, ["task.train.learningrate"])
+    for texts in ([BEFORE], [BEFORE, None], [BEFORE, BEFORE]):
+        with pytest.raises(ValueError, match="no 'task.train.learningrate'. Did you"):
+            check_allowed(["task.train.learningrate"], *texts)
+
+
+def test_what_is_allowed_may_be_of_either_text() -> None:
+    now = f"{BEFORE}task.train.warmup : 3\n"
+    for texts in ([BEFORE, now], [now, BEFORE]):
+        check_allowed(["task.train.warmup", "task.pipeline.cell_tpl[1]"], *texts)
+
+
+def test_another_model_is_not_used() -> None:
+    now = changed("task.pipeline.cell_tpl[1].dim : 9; task.train.learning_rate : 0.2")
+    with pytest.raises(ValueError, match="must be used with the params") as caught:
+        check_use(BEFORE, now, [])
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  task.pipeline.cell_tpl[1].dim : 8 -> 9"
+    ]
+    check_use(BEFORE, now, ["task.pipeline.cell_tpl[1].dim"])
+
+
+def test_how_weights_came_about_is_free_to_differ_when_they_are_used() -> None:
+    now = changed("task.train.learning_rate : 0.2; task.pipeline.splits : 2")
+    check_use(f"{BEFORE}input.batch_size : 1\n", f"{now}input.batch_size : 2\n", [])
+
+
+def test_the_number_of_micro_batches_is_part_of_the_model() -> None:
+    name = "task.pipeline.num_micro_batches"
+    with pytest.raises(ValueError, match=f"{name} : 2 -> 4"):
+        check_changes(f"{BEFORE}{name} : 2\n", f"{BEFORE}{name} : 4\n", [])
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_what_may_change_is_a_param(path: str) -> None:
+    model = Params()
+    model.Define("task", TranslationTask.Params(), "")
+    model.Define("input", ImageClassificationInput.Params(), "")
+    model.Get(path)
+
+
+# What may change -> other values for the toy, such as change no byte; and those that
+# place it by its costs, for which another way to place it must go.
+CHANGES: list[dict[str, Any]] = [
+    {
+        "eval": {"interval_steps": 1, "best_metric": "-loss", "pictures": False},
+        "train.histogram_interval_steps": 2,
+        "train.keep_checkpoints": 1,
+        "train.loss_spike_factor": 1e6,
+        "train.max_rollbacks": 0,
+        "train.max_skipped_steps": 2,
+        "train.report_interval_steps": 1,
+        "train.save_interval_steps": 3,
+    },
+    {
+        "pipeline.recompute": "never",
+        "pipeline.schedule": "1f1b",
+        "pipeline.splits": [1, 2, 4],
+        "train.max_steps": STEPS + 1,
+    },
+    {
+        "pipeline.devices": ["cpu:1", "cpu:0"],
+        "pipeline.schedule": "interleaved",
+        "pipeline.splits": 4,
+        "pipeline.stages_per_device": 2,
+    },
+    {
+        "pipeline.cell_costs": [1.0, 1.0, 1.0, 9.0],
+        "pipeline.devices": ["cpu:0", "cpu:1"],
+        "pipeline.input_dtypes": ["float32"],
+        "pipeline.input_shapes": [(2, 3)],
+        "pipeline.memory_limit": 2**30,
+        "pipeline.splits": "auto",
+    },
+]
+# Those of inputs bring the same examples; what a run begins with does not matter when
+# it goes on; and the toy decodes nothing.
+NOT_THE_TOYS = {
+    "input.data_dir",
+    "input.num_parallel_calls",
+    "task.decode",
+    "task.train.init_from_checkpoint_override",
+    "task.train.init_from_checkpoint_rules",
+}
+
+
+def trained(p: InstantiableParams, logdir: Path) -> dict[str, bytes]:
+    batches = Input(*map(batch, range(p.train.max_steps)))
+    run(p.Instantiate(), batches, logdir)
+    return saved_bytes(logdir, STEPS)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return trained(published_params(), tmp_path_factory.mktemp("unchanged"))
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_what_may_change_changes_no_byte(
+    changes: dict[str, Any], unchanged: dict[str, bytes], tmp_path: Path
+) -> None:
+    p = published_params()
+    for path, value in changes.items():
+        if isinstance(value, dict):
+            p.Get(path).Set(**value)
+        else:
+            assert p.Get(path) != value
+            p.Set(**{path: value})
+    assert trained(p, tmp_path) == unchanged
+
+
+def test_all_that_may_change_is_tried() -> None:
+    tried = {f"task.{path}" for changes in CHANGES for path in changes}
+    assert tried | NOT_THE_TOYS == set(FREE)
+
+
+def test_what_may_not_change_does_change_bytes(
+    unchanged: dict[str, bytes], tmp_path: Path
+) -> None:
+    p = published_params()
+    p.pipeline.num_micro_batches = 1
+    assert trained(p, tmp_path) != unchanged

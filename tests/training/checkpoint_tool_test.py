@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.training import checkpoint_tool
 from lingvo_pipe.training.checkpoint_tool import main
 from lingvo_pipe.training.checkpoints import Checkpointer
 
@@ -97,3 +98,45 @@ def test_a_path_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(SystemExit, match=f"^error: A path must be .* {what}"):
             main(["list", str(path)])
+
+
+def test_the_damaged_one_of_two_is_named(logdir: Path) -> None:
+    _damage(logdir)
+    first = logdir / "checkpoints" / "ckpt-00000001"
+    with pytest.raises(SystemExit, match=r"/ckpt-00000002 is damaged: .*hecksum"):
+        main(["compare", str(first), str(logdir)])
+
+
+@pytest.mark.parametrize("command", ["list", "verify"])
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_what_a_trainer_deletes_meanwhile_is_left_out(
+    logdir: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    moment: str,
+) -> None:
+    """Between the listing and looking at the files, or reading them."""
+
+    def delete() -> None:
+        for path in (logdir / "checkpoints").glob("ckpt-00000001.*"):
+            path.unlink()
+
+    prefixes, read = checkpoint_tool._prefixes, checkpoint_tool._open
+
+    def delete_after(path: Path) -> list[Path]:
+        found = prefixes(path)
+        delete()
+        return found
+
+    def delete_before(prefix: Path) -> tf.train.CheckpointReader:
+        delete()
+        return read(prefix)
+
+    if moment == "before":
+        monkeypatch.setattr(checkpoint_tool, "_prefixes", delete_after)
+    else:
+        monkeypatch.setattr(checkpoint_tool, "_open", delete_before)
+    code, lines = _run(capsys, command, logdir)
+    assert code == 0
+    assert [line[:13] for line in lines if "ckpt" in line] == ["ckpt-00000002"]

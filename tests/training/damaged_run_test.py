@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,19 @@ def test_a_run_with_none_that_is_whole_stays_as_it_is(logdir: Path) -> None:
         _goes_on(logdir)
     del before[logdir / "lock"]
     assert before == {path: path.read_bytes() for path in before}
+
+
+def test_what_the_system_refuses_is_not_damaged(logdir: Path) -> None:
+    """Once such a checkpoint was taken for damaged, and deleted by the next save."""
+    prefix = str(_file(logdir, STEPS, "index").with_suffix(""))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            read_through(prefix)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    read_through(prefix)
 
 
 @pytest.mark.parametrize("kind", KINDS)

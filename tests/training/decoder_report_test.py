@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import tensorflow as tf
 
+from lingvo_pipe.training import decoder_report, draw_scores
+from lingvo_pipe.training.atomic_file import write_atomically
 from lingvo_pipe.training.decoder import Hypothesis, Translation
 from lingvo_pipe.training.decoder_report import scores_table, write_report
 from lingvo_pipe.training.metrics_log import read_metrics
@@ -101,3 +107,30 @@ def test_once_more_is_the_same(tmp_path: Path) -> None:
     write_report(tmp_path, 700, "test", TRANSLATIONS)
     assert before.items() < files().items()
     assert [line["step"] for line in read_metrics(tmp_path)] == [600, 700]
+
+
+def test_two_at_a_time_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one data set, too, where they write the same files."""
+    picture = tf.io.encode_png(tf.zeros([2, 3, 3], tf.uint8)).numpy()
+    monkeypatch.setattr(draw_scores, "draw_scores", lambda _: picture)
+    writing = threading.Lock()
+
+    def write_alone(path: Path, content: str | bytes) -> None:
+        assert writing.acquire(blocking=False), "two write at a time"
+        time.sleep(0.01)
+        write_atomically(path, content)
+        writing.release()
+
+    monkeypatch.setattr(decoder_report, "write_atomically", write_alone)
+    splits = ("dev", "test", "test", "dev")
+
+    def write(split: str) -> None:
+        for step in range(3):
+            write_report(tmp_path, step, split, TRANSLATIONS)
+
+    with ThreadPoolExecutor(len(splits)) as pool:
+        list(pool.map(write, splits))
+    found = sorted((line["split"], line["step"]) for line in read_metrics(tmp_path))
+    assert found == [(split, step) for split in ("dev", "test") for step in range(3)]

@@ -92,7 +92,7 @@ def _events(logdir: Path) -> dict[tuple[str, int], list[bytes]]:
 def _train(logdir: Path, task: Any, data: Input) -> dict[str, float]:
     test = NamedInput(_images(9), _images(10, num_padding=1))
     directory = RunDirectory(logdir, "toy.Toy")
-    return train(task, data, test, directory, "params\n", lambda _: None)
+    return train(task, data, test, directory, "task.name : 'task'\n", lambda _: None)
 
 
 @pytest.fixture(name="data", scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.evaler_run import evaluate_run
 from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.run_weights import open_run
+from lingvo_pipe.training.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.training_loop import train
 from tests.training.toy_run import Input, batch, published_params
 
@@ -38,6 +40,20 @@ def evaluate(logdir: Path, split: str = "test", **arguments: Any) -> list[Any]:
     data = Input(batch(9)) if split == "test" else Input(batch(3))
     evaluate_run(task(), data, directory, split, log=lambda _: None, **arguments)
     return read_metrics(logdir / "evaler")
+
+
+class CallingInput(Input):
+    """Calls something before each evaluation."""
+
+    def __init__(self, call: Callable[[], Any]):
+        super().__init__(batch(9))
+        self._call, self._num_asked = call, 0
+
+    def EvalBatches(self) -> Any:
+        self._num_asked += 1
+        if self._num_asked > 1:  # At first what batches look like is asked.
+            self._call()
+        return super().EvalBatches()
 
 
 def logged_tests(logdir: Path) -> list[dict[str, Any]]:
@@ -83,3 +99,43 @@ def test_a_run_that_has_not_begun_is_told(tmp_path: Path) -> None:
     for seconds in (None, 0.1):
         with pytest.raises(ValueError, match="none is none. Train first"):
             open_run(tmp_path / "none", "toy.Toy", seconds)
+
+
+def test_two_at_a_time_lose_nothing(tmp_path: Path) -> None:
+    """One evaluates while the other begins and ends."""
+    train_toy(tmp_path)
+    data = CallingInput(lambda: evaluate(tmp_path, "dev"))
+    directory = open_run(tmp_path, "toy.Toy")
+    evaluate_run(task(), data, directory, "test", log=lambda _: None)
+    lines = read_metrics(tmp_path / "evaler")
+    assert [line["split"] for line in lines] == ["dev", "test"]
+
+
+def test_what_is_not_a_number_is_said_once(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    directory = open_run(tmp_path, "toy.Toy")
+    data = Input(batch(9, scale=math.nan))
+    for _ in range(2):
+        evaluate_run(task(), data, directory, "test", log=lambda _: None)
+    (line,) = read_metrics(tmp_path / "evaler")
+    assert math.isnan(line["loss"])
+
+
+def test_a_trainer_that_saves_nothing_is_told(tmp_path: Path) -> None:
+    RunDirectory(tmp_path, "toy.Toy").write_params("task.train.max_steps : 6\n")
+    with pytest.raises(ValueError, match=r"none came to .* within 0.1 seconds. See"):
+        evaluate(tmp_path, follow_seconds=0.1)
+
+
+def test_a_trainer_that_ends_before_its_last_step_is_told(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    for last, told in ((STEPS, 0), (STEPS + 1, 1)):
+        directory, lines = open_run(tmp_path, "toy.Toy"), list[str]()
+        directory.write_params(f"task.train.max_steps : {last}\n")
+        steps = weights_in_turn(task(), directory, None, 0.1, lines.append)
+        assert list(steps) == [STEPS]
+        said = (
+            f"Followed to step {STEPS}: for 0.1 seconds nothing newer came. The run's "
+            f"last step is to be {last}."
+        )
+        assert lines == [said] * told

@@ -2,12 +2,13 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
+from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics, same_metrics
 
 
 def write_steps(logdir, steps, resume_step=None, loss=0.5):
@@ -35,6 +36,25 @@ def test_each_line_is_on_file_when_written(tmp_path):
         for step in range(3):
             log.write(step, "train", {"loss": step})
             assert steps_of(tmp_path) == list(range(step + 1))
+
+
+def test_lines_are_on_disk_when_synced(tmp_path, monkeypatch):
+    """Of the file that readers find, whole, at that moment."""
+    synced = []
+    sync = os.fsync
+
+    def note(descriptor):
+        sync(descriptor)
+        with open(descriptor, "rb", closefd=False) as file:
+            synced.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size))
+            assert file.fileno() == descriptor
+
+    with MetricsLog(tmp_path) as log:
+        log.write(1, "train", {"loss": 0.5})
+        monkeypatch.setattr(os, "fsync", note)
+        log.sync()
+    found = (tmp_path / "metrics.jsonl").stat()
+    assert synced == [(found.st_ino, found.st_size)]
 
 
 def test_numbers_that_are_not_finite_stay_json(tmp_path):
@@ -98,6 +118,35 @@ def test_resuming_drops_later_steps(tmp_path, resume_step, kept):
     write_steps(tmp_path, [1, 2, 3, 4])
     write_steps(tmp_path, [7], resume_step)
     assert steps_of(tmp_path) == [1, 2, 3, 4][:kept] + [7]
+
+
+@pytest.mark.parametrize(("resume_step", "same"), [(None, True), (2, True), (1, False)])
+def test_the_file_is_another_only_if_a_line_is_dropped(tmp_path, resume_step, same):
+    """A process that has it open would write to a file that is gone."""
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    before = path.stat().st_ino
+    with path.open():
+        write_steps(tmp_path, [3], resume_step)
+        assert (path.stat().st_ino == before) == same
+
+
+def test_what_is_not_a_number_is_held_too(tmp_path):
+    metrics = {"loss": math.nan, "accuracy": 0.25}
+    with MetricsLog(tmp_path) as log:
+        assert not log.holds(1, "test", metrics)
+        log.write(1, "test", metrics)
+        assert log.holds(1, "test", metrics)
+        assert not log.holds(2, "test", metrics)
+        assert not log.holds(1, "dev", metrics)
+        assert not log.holds(1, "test", metrics | {"loss": math.inf})
+        assert not log.holds(1, "test", {"loss": math.nan})
+
+
+def test_nothing_is_the_same_as_nothing_alone():
+    assert same_metrics(None, None)
+    assert not same_metrics(None, {})
+    assert not same_metrics({}, None)
 
 
 def test_a_line_cut_short_is_dropped_wherever_it_was_cut(tmp_path):

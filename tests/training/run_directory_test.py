@@ -84,3 +84,11 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path):
     for logdir in ("/proc/run", "/proc/runs/run", str(tmp_path / "file" / "run")):
         with pytest.raises(ValueError, match=f"that can be written; got {logdir} "):
             RunDirectory(logdir, "image.digits.X")
+
+
+def test_damaged_params_are_told_with_their_file(tmp_path):
+    """Once the line alone was told, as if it came from the command line."""
+    run = RunDirectory(tmp_path, "image.digits.X")
+    run.write_params(PARAMS + "bogus line\n")
+    with pytest.raises(ValueError, match=r"params.txt must be .*'bogus line'.*copy"):
+        run.read_params()

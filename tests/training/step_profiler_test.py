@@ -69,7 +69,7 @@ def _run(
         Input(),
         Input(),
         directory,
-        "params\n",
+        "task.name : 'task'\n",
         said.append,
         profile_step=profile_step,
     )

@@ -1,4 +1,4 @@
-"""A first signal is remembered, a second one does what it would have done."""
+"""A first signal is remembered; a second SIGINT does what it would have done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_a_signal_asks_once(number: signal.Signals) -> None:
             assert stops.asked_by == number.name
             assert came == []
             signal.raise_signal(number)
-            assert came == [number]
+            # A scheduler's second SIGTERM must not lose what is being saved.
+            assert came == ([number] if number == signal.SIGINT else [])
         assert stops.asked_by == number.name
     finally:
         signal.signal(number, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.train_step import TrainStep
 from lingvo_pipe.training.training_loop import train
-from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
+from tests.training.toy_run import PARAMS, Input, batch, make_task, run, saved_bytes
 
 STEPS = 6
 
@@ -30,7 +31,7 @@ def data() -> Input:
 
 
 def task(eval_params: dict[str, Any] | None = None, **train_params: Any) -> Any:
-    p = make_task(max_steps=STEPS, **train_params).params.Copy()
+    p = make_task(**{"max_steps": STEPS, **train_params}).params.Copy()
     p.eval.Set(interval_steps=2, **(eval_params or {}))
     return p.Instantiate()
 
@@ -83,7 +84,11 @@ def test_a_stopped_run_is_saved_and_ends_as_one_that_was_not(
 def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
     wanted = {"best_metric": "-loss"}
     # A learning rate with which the loss grows.
-    growing = {"learning_rate": 3.0, "keep_checkpoints": 1, "save_interval_steps": 3}
+    growing: dict[str, Any] = {
+        "learning_rate": 3.0,
+        "keep_checkpoints": 1,
+        "save_interval_steps": 3,
+    }
     run(task(wanted, **growing), data(), tmp_path)
     tests = {
         r["step"]: r["loss"] for r in read_metrics(tmp_path) if r["split"] == "test"
@@ -96,12 +101,14 @@ def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
 
 def test_training_stops_when_nothing_gets_better(tmp_path: Path) -> None:
     wanted = {"best_metric": "-loss", "patience": 1}
-    growing = {"learning_rate": 3.0, "save_interval_steps": 5}
+    growing: dict[str, Any] = {"learning_rate": 3.0, "save_interval_steps": 5}
     said: list[str] = []
     metrics = run(task(wanted, **growing), data(), tmp_path, said.append)
     records = read_metrics(tmp_path)
     tests = [r for r in records if r["split"] == "test"]
     assert tests[-1]["step"] < STEPS
+    # Once the last one was made, written and counted twice.
+    assert [r["step"] for r in tests] == list(range(2, tests[-1]["step"] + 1, 2))
     assert tests[-1]["loss"] >= tests[-2]["loss"]
     assert {**tests[-1], **metrics} == tests[-1]
     assert any("1 evaluations in a row were no better" in line for line in said)
@@ -109,6 +116,88 @@ def test_training_stops_when_nothing_gets_better(tmp_path: Path) -> None:
     again = run(task(wanted, **growing), data(), tmp_path, said.append)
     assert again == metrics
     assert read_metrics(tmp_path) == records
+
+
+def test_more_patience_later_is_as_if_it_had_been_there(tmp_path: Path) -> None:
+    growing: dict[str, Any] = {"learning_rate": 3.0, "save_interval_steps": 5}
+    for name, patience in [("parts", 1), ("parts", 2), ("whole", 2)]:
+        wanted = {"best_metric": "-loss", "patience": patience}
+        run(task(wanted, **growing), data(), tmp_path / name)
+    texts = [(tmp_path / n / "metrics.jsonl").read_text() for n in ("parts", "whole")]
+    assert texts[0] == texts[1]
+
+
+def test_a_best_metric_that_comes_later_finds_a_checkpoint_that_is_there(
+    tmp_path: Path,
+) -> None:
+    """Once the best was one whose checkpoint had been deleted long ago."""
+    growing: dict[str, Any] = {
+        "learning_rate": 3.0,
+        "keep_checkpoints": 1,
+        "save_interval_steps": 2,
+    }
+    run(task(**growing, max_steps=4), data(), tmp_path)
+    assert steps_with_checkpoints(tmp_path) == [4]
+    said: list[str] = []
+    wanted = {"best_metric": "-loss"}
+    run(task(wanted, **growing), data(), tmp_path, said.append)
+    assert any("of step 2, has no checkpoint any more" in line for line in said)
+    best = read_best_step(tmp_path / "best.json")
+    assert best in steps_with_checkpoints(tmp_path)
+    # Without a metric none is the best.
+    run(task(**growing), data(), tmp_path)
+    assert read_best_step(tmp_path / "best.json") is None
+
+
+def test_what_cannot_be_saved_is_not_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the line came before the checkpoint was written."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(Checkpointer, "_write", fail)
+    undo = signal_after(monkeypatch, TrainStep, 3)
+    said: list[str] = []
+    with pytest.raises(OSError, match="no room"):
+        run(task(save_interval_steps=5), data(), tmp_path, said.append)
+    undo()
+    assert not any("is saved" in line for line in said)
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the handlers of the system were back by then."""
+    original, main = Checkpointer._write, threading.main_thread()
+
+    def write(self: Checkpointer, step: int, values: Any) -> None:
+        if step == STEPS:
+            signal.pthread_kill(main.ident or 0, signal.SIGTERM)
+        original(self, step, values)
+
+    monkeypatch.setattr(Checkpointer, "_write", write)
+    run(task(save_interval_steps=5), data(), tmp_path)
+    assert steps_with_checkpoints(tmp_path) == [5, 6]
+
+
+def test_a_run_that_another_began_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """Once the later of two trainers wrote over what the first had."""
+
+    class Slow(Input):
+        """Another trainer begins and ends while this one is being built."""
+
+        def EvalBatches(self) -> Any:
+            if not (tmp_path / "params.txt").exists():
+                run(task(), data(), tmp_path)
+            return super().EvalBatches()
+
+    second = RunDirectory(tmp_path, "toy.Toy")
+    with pytest.raises(ValueError, match="another began the run in .* Start again"):
+        train(task(), data(), Slow(batch(9)), second, "other : 1\n")
+    assert RunDirectory(tmp_path, "toy.Toy").read_params() == PARAMS
+    assert read_metrics(tmp_path)[-1]["step"] == STEPS
 
 
 def test_a_metric_that_is_not_there_is_told_before_the_first_step(
@@ -125,6 +214,6 @@ def test_a_second_trainer_is_refused_and_changes_nothing(tmp_path: Path) -> None
     first = RunDirectory(tmp_path, "toy.Toy")
     first.lock()
     with pytest.raises(ValueError, match="one trainer at a time"):
-        train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other\n")
+        train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other : 1\n")
     assert (tmp_path / "params.txt").read_text() == before
     first.unlock()

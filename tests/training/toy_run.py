@@ -21,6 +21,7 @@ from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.training_loop import train
 
 BATCH, STEPS, CLASSES = 4, 3, 2
+PARAMS = "task.name : 'task'\n"  # Of all runs, for all that they know.
 
 
 class Input:
@@ -104,7 +105,7 @@ def run(
     log: Callable[[str], None] | None = None,
 ) -> dict[str, float]:
     directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
-    return train(task, data, test, directory, "params\n", log or (lambda _: None))
+    return train(task, data, test, directory, PARAMS, log or (lambda _: None))
 
 
 def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:

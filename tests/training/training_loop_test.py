@@ -10,7 +10,9 @@ import tensorflow as tf
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
+from lingvo_pipe.training.input_place import InputPlace
 from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.training.skipped_steps import SkippedSteps
 from lingvo_pipe.training.train_step import TrainStep
 from tests.training.toy_run import (
     STEPS,
@@ -112,7 +114,12 @@ def test_a_resumed_run_ends_in_the_same_bytes(tmp_path):
     # It is the averages that were evaluated.
     task = published_task()
     step = TrainStep(task)
-    assert Checkpointer(tmp_path / "whole/checkpoints", step.State()).restore() == 6
+    state = {
+        **step.State(),
+        **InputPlace(DATA).state(),
+        **SkippedSteps(task.params.train).state(),
+    }
+    assert Checkpointer(tmp_path / "whole/checkpoints", state).restore() == 6
     assert Evaluation(task, step.EvalValues)([batch(9)]) == whole
     assert Evaluation(task)([batch(9)]) != whole
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lingvo_pipe.training.checkpoint_files import stem_of, steps_in
+from lingvo_pipe.training.checkpoint_stats import checkpoint_stats
 from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.report.series import Series, series_by_metric
 from lingvo_pipe.training.run_directory import RunDirectory
@@ -105,12 +106,10 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Bytes of each checkpoint by its step, ascending."""
+    """Bytes of each checkpoint by its step, ascending, but those deleted meanwhile."""
     path = directory.checkpoints_path
-    return {
-        step: sum(file.stat().st_size for file in path.glob(f"{stem_of(step)}.*"))
-        for step in steps_in(path)
-    }
+    found = {step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)}
+    return {step: stats.num_bytes for step, stats in found.items() if stats}
 
 
 def software_versions() -> dict[str, str]:

@@ -141,7 +141,7 @@ def test_many_reports_stay_few_points(tmp_path):
     assert any("each point is the mean of 25 reports" in text for text in page.texts)
 
 
-@pytest.mark.parametrize("params", ["", "params\n", "task.train.max_steps : None\n"])
+@pytest.mark.parametrize("params", ["", "name : 1\n", "task.train.max_steps : None\n"])
 def test_a_run_that_has_nothing_yet(tmp_path, params):
     page = report(begun(tmp_path, params))
     assert "Nothing is reported yet." in page.texts
@@ -231,8 +231,8 @@ def test_checkpoints_are_those_that_are_kept(tmp_path):
 def test_batches_that_were_left_out_are_counted(tmp_path):
     directory = begun(tmp_path)
     skipped = SkippedBatches(directory.skipped_batches_path)
-    skipped.add(4, 3)
-    skipped.add(7, 2)
+    skipped.leave_out(4, 7)
+    skipped.leave_out(7, 9)
     assert "5 batches, for spikes of the loss" in report(directory).texts
 
 
