@@ -31,10 +31,17 @@ def read_entries(
 ) -> None:
     """Sets params from text, all or none; see Params.FromText."""
     check_separator(separator)
+    found: set[Steps] = set()
     with Transaction() as transaction:
         for entry_text in split_entries(text, separator):
             with transaction.attempt():
                 entry, steps = _find(params, entry_text)
+                if steps in found:
+                    raise ValueError(
+                        f"A param must be set once; {entry.path!r} is there a second "
+                        "time. Leave one of them out."
+                    )
+                found.add(steps)
                 kind = entry.kind or type_overrides.get(entry.path, "")
                 transaction.on_undo(_read_entry(params, entry, steps, kind))
 

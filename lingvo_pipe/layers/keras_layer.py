@@ -1,10 +1,10 @@
 """A layer, or a whole pipeline, within a model of Keras.
 
-    task = model_registry.GetParams("image.digits.AmoebaNetDigits").task.Instantiate()
-    classify = KerasLayer(task.pipeline, batch_size=32)
-    model = keras.Sequential([keras.Input([8, 8, 1]), classify])
+    pipeline = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells).Instantiate()
+    model = keras.Sequential([keras.Input([8]), KerasLayer(pipeline, batch_size=32)])
 
-Keras trains, saves and loads the weights as those of its own layers.
+Keras trains, saves and loads the weights as those of its own layers. Where the layer is
+not `trainable` it runs as in evaluation, as Keras's batch norm does.
 
 Shapes: B examples in a batch.
 """
@@ -59,13 +59,15 @@ class KerasLayer(keras.layers.Layer):
             training: whether this is no evaluation.
 
         Raises:
-            ValueError: if the layer can't be trained, and is; or as FProp.
-            tf.errors.InvalidArgumentError: if there are not `batch_size` examples.
+            ValueError: if the layer can't be trained, and is; if there are not
+                `batch_size` examples, such as in the last batch of `predict`; or as
+                FProp.
         """
+        training = bool(training) and self.trainable
         if training:
             self._check_trainable()
             self._step.assign_add(1)
-        return self._fprop(inputs, bool(training))
+        return self._fprop(inputs, training)
 
     @tf.autograph.experimental.do_not_convert
     def _fprop(self, inputs: Any, training: bool) -> Any:
@@ -86,6 +88,12 @@ class KerasLayer(keras.layers.Layer):
     def _sized(self, x: tf.Tensor) -> tf.Tensor:
         if self._batch_size is None:
             return x
+        if x.shape[0] not in (None, self._batch_size):
+            raise ValueError(
+                f"Each batch must have the batch_size of KerasLayer {self.name}, "
+                f"{self._batch_size} examples; this one has {x.shape[0]}. Leave out "
+                "one that is not whole, or fill it up."
+            )
         return tf.ensure_shape(x, [self._batch_size, *x.shape[1:]])
 
     def _copy(self, path: str, variable: tf.Variable) -> keras.Variable:

@@ -90,6 +90,7 @@ class PipelineFunction:
             for table in plan.tables
         ]
         self._arguments = NestedMap(specs_for_any_number(arguments), tables=tables)
+        self._fed_eagerly = tf.function(self._fed, autograph=False)
         self._function = tf.compat.v1.wrap_function(
             self._emit, present(self._arguments)
         )
@@ -139,7 +140,7 @@ class PipelineFunction:
             self._stages,
             self._plan.devices,
             self._assembly,
-            tf.function(self._fed, autograph=False)(arguments),
+            self._fed_eagerly(arguments),
             self._plan.trains,
         )
 

@@ -57,3 +57,12 @@ def test_of_another_path_those_near_it_are_named(path: str, near: list[str]) -> 
 def test_nothing_is_said_of_what_is_like_nothing() -> None:
     assert about_path(model_params(), "zzzzzz") == ""
     assert about_path(Params(), "a") == ""
+
+
+def test_a_param_that_is_set_twice_is_told() -> None:
+    """Once the last value won without a word."""
+    p = model_params()
+    before = p.Copy()
+    with pytest.raises(ValueError, match=r"once; 'train\.lr' is there a second time"):
+        p.FromText("train.lr : 0.1; name : a; train.lr : 0.2", separator=";")
+    assert p == before

@@ -77,6 +77,11 @@ def _fits(variable: tf.Variable, weight: keras.Variable) -> bool:
     return tuple(variable.shape) == tuple(weight.shape)
 
 
+def test_a_batch_that_is_not_whole_is_told() -> None:
+    with pytest.raises(ValueError, match=r"8 examples; this one has 6\. Leave out"):
+        _model(_pipeline()).predict(X[:6], verbose=0)
+
+
 def test_weights_are_saved_and_loaded(tmp_path: Path) -> None:
     path = str(tmp_path / "model.weights.h5")
     first = _model(_pipeline())
@@ -106,6 +111,11 @@ def test_batch_norm_can_be_used_and_not_trained() -> None:
     assert model.predict(X, verbose=0).shape == (8, 3)
     with pytest.raises(ValueError, match=r"no sums .*; pipe has pipe/.*training=False"):
         model.fit(X, Y, verbose=0)
+    model.layers[-1].trainable = False
+    before = model.predict(X, verbose=0)
+    model.compile("sgd", "mse")
+    model.fit(X, Y, verbose=0)
+    np.testing.assert_array_equal(model.predict(X, verbose=0), before)
 
 
 class _Square(BaseLayer):
