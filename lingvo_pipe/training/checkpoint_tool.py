@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lingvo_pipe.quiet_startup import quiet_startup
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -29,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exits with 1 where something is damaged or differs, or a path leads nowhere.
     """
     flags = _parse(arguments)
+    with quiet_startup():
+        import tensorflow  # noqa: F401  Which takes seconds, and tells about itself.
     try:
         is_well = flags.do(*[Path(path).expanduser() for path in flags.paths])
     except ValueError as error:
@@ -43,8 +47,9 @@ def list_checkpoints(path: Path) -> bool:
     """
     from lingvo_pipe.training.checkpoint_stats import checkpoint_stats
 
-    print(f"{'checkpoint':16}{'saved':22}{'MiB':>9}{'variables':>12}{'numbers':>16}")
-    for prefix in _prefixes(path):
+    prefixes = _prefixes(path)
+    print(f"{'checkpoint':16}{'saved':22}{'MiB':>12}{'variables':>12}{'numbers':>16}")
+    for prefix in prefixes:
         stats = checkpoint_stats(prefix)
         if stats is None:
             continue
@@ -55,11 +60,11 @@ def list_checkpoints(path: Path) -> bool:
         except ValueError:
             if _exists(prefix):
                 what = "  damaged: see verify"
-                print(f"{prefix.name:16}{when:22}{mebibytes:9.1f}{what}")
+                print(f"{prefix.name:16}{when:22}{mebibytes:12.3f}{what}")
             continue
         numbers = sum(math.prod(shape) for shape in shapes.values())
         counts = f"{len(shapes):12,}{numbers:16,}"
-        print(f"{prefix.name:16}{when:22}{mebibytes:9.1f}{counts}")
+        print(f"{prefix.name:16}{when:22}{mebibytes:12.3f}{counts}")
     return True
 
 

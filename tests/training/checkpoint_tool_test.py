@@ -49,7 +49,7 @@ def test_each_is_listed(logdir: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert code == 0
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
     for n, line in enumerate(lines, start=1):
-        assert re.fullmatch(rf"ckpt-0000000{n} +{when} +0\.0 +3 +7", line)
+        assert re.fullmatch(rf"ckpt-0000000{n} +{when} +0\.000 +3 +7", line)
     _damage(logdir)
     assert "damaged" in _run(capsys, "list", logdir)[1][2]
 
