@@ -9,6 +9,7 @@ seconds, so whatever is wrong with the flags is told before.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -139,6 +140,9 @@ def run() -> None:
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
     sys.path.append(os.getcwd())  # For models of the user's own.
+    # A line is in a file as soon as it is said, and in order with standard error's.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     if __name__ != "__main__":
         sys.argv[0] = __name__  # Whose flags --help shows.
     app.run(main, flags_parser=_parse)

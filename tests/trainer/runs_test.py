@@ -60,7 +60,8 @@ def test_training_changes_bytes(folder: Path) -> None:
     before = saved_variables(folder / "one", STEPS - 5)
     after = saved_variables(folder / "one", STEPS)
     assert before.keys() == after.keys()
-    assert all(before[name] != after[name] for name in after)
+    same = {name for name in after if before[name] == after[name]}
+    assert same == {"input_place", "skipped_steps"}  # Of which there were none.
 
 
 def test_a_damaged_checkpoint_is_passed_over(folder: Path) -> None:
