@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from lingvo_pipe.layers.base_layer import BaseLayer
+
+
+def accumulator_paths(layer: BaseLayer) -> Iterator[str]:
+    """Paths of all accumulators below a layer."""
+    for descendant in layer.Descendants():
+        for name in descendant.own_accumulators:
+            yield f"{descendant.path}/{name}"
 
 
 def checked_share(

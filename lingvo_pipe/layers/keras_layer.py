@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingvo_pipe.layers.accumulators import accumulator_paths
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 
@@ -108,11 +109,7 @@ class KerasLayer(keras.layers.Layer):
         )
 
     def _check_trainable(self) -> None:
-        sums = [
-            f"{layer.path}/{name}"
-            for layer in self._layer.Descendants()
-            for name in layer.own_accumulators
-        ]
+        sums = list(accumulator_paths(self._layer))
         if sums:
             raise ValueError(
                 "A layer that Keras trains must have no sums over the mini-batch; "

@@ -117,6 +117,8 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
 def _check(
     before: str, now: str, allowed: Sequence[str], rule: str, remedy: str
 ) -> None:
+    if before == now:
+        return
     old, new = entries_by_path(before), entries_by_path(now)
     changed = [
         path

@@ -94,7 +94,7 @@ class MetricsLog:
             )
         values = {name: float(value) for name, value in metrics.items()}
         self._write_line(int(step), split, values)
-        self._write_events(int(step), split, values)
+        self._write_events(int(step), split, values, _SCALAR)
 
     def holds(
         self, step: int, split: str, metrics: Mapping[str, SupportsFloat]
@@ -131,9 +131,8 @@ class MetricsLog:
             picture: A PNG.
             text: Shown as it is, in columns.
         """
-        verbatim = tf.constant(textwrap.indent(text, "    "))  # Markdown for that.
-        with self._writer(split).as_default(step=step):
-            tf.summary.write(f"{name}/text", verbatim, metadata=_TEXT)
+        verbatim = textwrap.indent(text, "    ")  # Markdown for that.
+        self._write_events(step, split, {f"{name}/text": verbatim}, _TEXT)
         self.write_pictures(step, split, {f"{name}/picture": picture})
 
     def write_pictures(
@@ -146,14 +145,12 @@ class MetricsLog:
             split: As for `write`.
             pictures: PNGs by what they show.
         """
-        writer = self._writer(split)
-        with writer.as_default(step=step):
-            for name, picture in pictures.items():
-                # Where a PNG has them.
-                width, height = struct.unpack(">II", picture[16:24])
-                image = [str(width).encode(), str(height).encode(), picture]
-                tf.summary.write(name, tf.constant(image), metadata=_IMAGE)
-        writer.flush()
+        images = {}
+        for name, picture in pictures.items():
+            # Where a PNG has them.
+            width, height = struct.unpack(">II", picture[16:24])
+            images[name] = [str(width).encode(), str(height).encode(), picture]
+        self._write_events(step, split, images, _IMAGE)
 
     def write_histograms(
         self, step: int, split: str, arrays: Mapping[str, Any]
@@ -165,13 +162,8 @@ class MetricsLog:
             split: As for `write`.
             arrays: Numbers by what they are; see `buckets`.
         """
-        writer = self._writer(split)
-        with writer.as_default(step=step):
-            for name, values in arrays.items():
-                tf.summary.write(
-                    name, tf.constant(buckets(values)), metadata=_HISTOGRAM
-                )
-        writer.flush()
+        counted = {name: buckets(values) for name, values in arrays.items()}
+        self._write_events(step, split, counted, _HISTOGRAM)
 
     def close(self) -> None:
         """Closes the files; what was written stays."""
@@ -190,11 +182,13 @@ class MetricsLog:
         self._file.write(json.dumps(record, allow_nan=False) + "\n")
         self._file.flush()
 
-    def _write_events(self, step: int, split: str, values: Mapping[str, float]) -> None:
+    def _write_events(
+        self, step: int, split: str, values: Mapping[str, Any], metadata: Any
+    ) -> None:
         writer = self._writer(split)
         with writer.as_default(step=step):
             for name, value in values.items():
-                tf.summary.write(name, tf.constant(value), metadata=_SCALAR)
+                tf.summary.write(name, tf.constant(value), metadata=metadata)
         writer.flush()
 
     def _writer(self, split: str) -> tf.summary.SummaryWriter:

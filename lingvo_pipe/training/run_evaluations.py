@@ -9,7 +9,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.best_evaluation import SPLIT, BestEvaluation, write_best
 from lingvo_pipe.training.evaluation import Evaluation
-from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
+from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics, same_metrics
 from lingvo_pipe.training.run_directory import RunDirectory
 
 
@@ -91,7 +91,8 @@ class RunEvaluations:
             return {}
         self._evaluated[step] = metrics
         # A run that had ended before says the same again.
-        if not self._metrics_log.holds(step, SPLIT, metrics):
+        record = {"step": step, "split": SPLIT, **metrics}
+        if not any(same_metrics(record, before) for before in self._records):
             self._metrics_log.write(step, SPLIT, metrics)
             if pictures is not None:
                 self._metrics_log.write_pictures(step, SPLIT, pictures.Draw())

@@ -47,6 +47,11 @@ class SkippedBatches:
         records = [{"after_step": s, "num_batches": n} for s, n in self._entries]
         write_atomically(self._path, json.dumps(records) + "\n")
 
+    @property
+    def total(self) -> int:
+        """How many batches were left out."""
+        return sum(num for _, num in self._entries)
+
     def num_after(self, step: int) -> int:
         """How often batches were left out after this very step."""
         return sum(after == step for after, _ in self._entries)

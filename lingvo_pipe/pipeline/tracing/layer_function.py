@@ -9,11 +9,12 @@ stages.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.layers.accumulators import accumulator_paths
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext, row_dim
 from lingvo_pipe.nested_map import NestedMap
@@ -219,13 +220,6 @@ def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
             "Every registered accumulator must be given its share in each training "
             f"forward pass; {layer.path} was not given {missing}. Call Accumulate."
         )
-
-
-def accumulator_paths(layer: BaseLayer) -> Iterator[str]:
-    """Paths of all accumulators below a layer."""
-    for descendant in layer.Descendants():
-        for name in descendant.own_accumulators:
-            yield f"{descendant.path}/{name}"
 
 
 def root(layer: BaseLayer) -> BaseLayer:

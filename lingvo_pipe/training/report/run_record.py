@@ -15,6 +15,7 @@ from lingvo_pipe.training.checkpoint_stats import checkpoint_stats
 from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.report.series import Series, series_by_metric
 from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.skipped_batches import SkippedBatches
 
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
@@ -53,13 +54,12 @@ def read_best(directory: RunDirectory) -> dict[str, Any]:
 
 
 def num_left_out(directory: RunDirectory) -> int:
-    """How many batches were left out; see `SkippedBatches`.
+    """How many batches were left out.
 
     Raises:
-        ValueError: if the file is damaged.
+        ValueError: as of `SkippedBatches`.
     """
-    path = directory.skipped_batches_path
-    return sum(x["num_batches"] for x in _json(path)) if path.exists() else 0
+    return SkippedBatches(directory.skipped_batches_path).total
 
 
 class Scores(NamedTuple):
