@@ -6,6 +6,7 @@ back before, steps that are skipped, a best evaluation whose checkpoint is kept.
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from lingvo_pipe.training import (
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.report import html_report
+from tests.training.stand_before import stand_before
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 STEPS = 10
@@ -49,24 +51,19 @@ class Writes:
             run_directory,
             skipped_batches,
         ):
-            self._stand_before(monkeypatch, module, "write_atomically")
-        self._stand_before(monkeypatch, MetricsLog, "_write_line")
-        self._stand_before(monkeypatch, MetricsLog, "_write_events")
-        self._stand_before(monkeypatch, Checkpointer, "_delete")
-        self._stand_before(monkeypatch, Path, "replace")
+            self._count(monkeypatch, module, "write_atomically")
+        self._count(monkeypatch, MetricsLog, "_write_line")
+        self._count(monkeypatch, MetricsLog, "_write_events")
+        self._count(monkeypatch, Checkpointer, "_delete")
+        self._count(monkeypatch, Path, "replace")
 
-    def _stand_before(
-        self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
-    ) -> None:
-        write = getattr(owner, name)
+    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        stand_before(monkeypatch, owner, name, functools.partial(self._note, name))
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            if len(self.names) >= self.last:
-                raise Killed
-            self.names.append(name)
-            return write(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, counted)
+    def _note(self, name: str) -> None:
+        if len(self.names) >= self.last:
+            raise Killed
+        self.names.append(name)
 
 
 def _train(logdir: Path) -> None:

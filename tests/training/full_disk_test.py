@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import os
 import pathlib
@@ -17,6 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.error_text import error_text
 from lingvo_pipe.training.checkpoint_files import read_newest
 from lingvo_pipe.training.metrics_log import read_metrics
+from tests.training.stand_before import stand_before
 from tests.training.toy_run import STEPS, Input, batch, make_task, run, saved_bytes
 
 DATA = Input(*map(batch, range(STEPS)))
@@ -41,26 +43,23 @@ class Disk:
         self.num_written = 0
         self._number, self._most = number, most
         for name in ("mkdir", "replace"):
-            self._stand_before(monkeypatch, pathlib.Path, name, self._fail)
-        self._stand_before(monkeypatch, os, "fsync", self._fail)
-        self._stand_before(monkeypatch, tf.raw_ops, "SaveV2", self._fail_as_tf)
+            self._refuse(monkeypatch, pathlib.Path, name, self._fail)
+        self._refuse(monkeypatch, os, "fsync", self._fail)
+        self._refuse(monkeypatch, tf.raw_ops, "SaveV2", self._fail_as_tf)
 
-    def _stand_before(
+    def _refuse(
         self,
         monkeypatch: pytest.MonkeyPatch,
         owner: Any,
         name: str,
         fail: Callable[[], None],
     ) -> None:
-        write = getattr(owner, name)
+        stand_before(monkeypatch, owner, name, functools.partial(self._count, fail))
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.num_written += 1
-            if self.num_written > self._most:
-                fail()
-            return write(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, counted)
+    def _count(self, fail: Callable[[], None]) -> None:
+        self.num_written += 1
+        if self.num_written > self._most:
+            fail()
 
     def _fail(self) -> None:
         raise OSError(self._number, os.strerror(self._number))
