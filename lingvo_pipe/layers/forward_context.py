@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -44,6 +45,7 @@ class ForwardContext:
         num_rows: int | None = None,
         root_path: str = "",
         root_hash: tf.Tensor | None = None,
+        compute_loss: Callable[[Any], Mapping[str, Pair]] | None = None,
     ):
         """Initialises the context.
 
@@ -57,6 +59,9 @@ class ForwardContext:
             root_path: path of the layer that runs, if `root_hash` stands for it.
             root_hash: [] uint64, the hash of the path that the layer has in the model;
                 a tensor, so that layers which are alike can share a trace.
+            compute_loss: what a `LocalLossLayer` gives its outputs to: the task's
+                metrics of them as pairs (sum, weight), one called `loss`; None where
+                nothing is trained by a loss.
         """
         self.do_eval = do_eval
         self.step = step
@@ -67,7 +72,10 @@ class ForwardContext:
         self._root_path = root_path
         self._root_hash = root_hash
         self.accumulated: dict[str, tf.Tensor] = {}
+        self.compute_loss = compute_loss
         self.losses: dict[str, tf.Tensor] = {}
+        self.local_losses: list[tf.Tensor] = []
+        self._local_metrics: dict[str, Pair] = {}
         self.metric_pairs: dict[str, list[Pair]] = {}
 
     def __enter__(self) -> ForwardContext:
@@ -78,9 +86,14 @@ class ForwardContext:
         _open_contexts().pop()
 
     @property
+    def may_have_fillers(self) -> bool:
+        """Whether some rows may be no examples."""
+        return self._num_examples is not None
+
+    @property
     def metrics(self) -> dict[str, Pair]:
         """Pairs (sum, weight) by name, of the pairs (mean, weight) handed over."""
-        found = {}
+        found = dict(self._local_metrics)
         for name, pairs in self.metric_pairs.items():
             sums = [(mean * weight, weight) for mean, weight in pairs]
             found[name] = functools.reduce(_add_pairs, sums)
@@ -157,6 +170,17 @@ class ForwardContext:
             tf.stop_gradient(tf.cast(x, tf.float32)) for x in (mean, weight)
         )
         self.metric_pairs.setdefault(name, []).append((mean, weight))
+
+    def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
+        """Hands over what trains a block of layers by itself.
+
+        Args:
+            name: before the names of the metrics.
+            sums: as of `compute_loss`.
+        """
+        self.local_losses.append(sums["loss"][0])
+        for key, (total, weight) in sums.items():
+            self._local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight
 
     def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
         """Uniform [0, 1) numbers of static `shape` for the layer at `path`.

@@ -26,7 +26,8 @@ from lingvo_pipe.pipeline.loops.dataflow import Call, needs_gradient
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, trace_loss
+from lingvo_pipe.pipeline.tracing.loss_function import trace_loss
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
 from lingvo_pipe.pipeline.tracing.trace import Surroundings, Trace
 
@@ -82,10 +83,13 @@ class Assembly:
         target_values = self._number(targets)
         self.inputs = list(self.specs)
         for layer, theta in zip(layers, thetas, strict=True):
-            args = self._specs_of(values)
+            given = values
+            if functions.takes_targets(layer):
+                given = (*values, target_values)
+            args = self._specs_of(given)
             is_last = layer is layers[-1]
             trace = functions.trace(layer, theta, surroundings, args, is_last)
-            self.outputs = self._add(trace, values)
+            self.outputs = self._add(trace, given)
             if self.outputs is None:
                 raise ValueError(
                     "FProp must return what the next layer is given, tensors or a "
@@ -150,8 +154,13 @@ class Assembly:
             return frozenset(v for v, x in zip(values, flags, strict=True) if x)
 
         gives = [gradient is not None for gradient in trace.input_gradients]
+        wants = frozenset(
+            value
+            for value, gradient in zip(made, trace.output_gradients, strict=True)
+            if gradient is not None and gradient.consumers()
+        )
         self.traces.append(trace)
         self.calls.append(
-            Call(tuple(values), where(trace.uses), tuple(made), where(gives))
+            Call(tuple(values), where(trace.uses), tuple(made), where(gives), wants)
         )
         return map_present(lambda x: known[x.ref()], trace.result.outputs)

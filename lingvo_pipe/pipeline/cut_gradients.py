@@ -83,8 +83,7 @@ def _reach(trace: Trace, seeded: Sequence[int]) -> _Reach:
         seeded: which of what it makes have gradients.
     """
     seeds = [trace.output_gradients[i] for i in seeded]
-    if trace.result.goals:
-        seeds.append(trace.surroundings[-1])  # By which side losses count.
+    seeds += trace.goal_seeds
     found = {x.op for x in seeds if x is not None}
     for op in trace.graph.get_operations():
         if any(x.op in found for x in op.inputs):

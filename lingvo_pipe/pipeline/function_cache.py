@@ -14,7 +14,7 @@ from lingvo_pipe.pipeline.pipeline_function import (
 from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table, make_tables
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 
 
 class FunctionCache:

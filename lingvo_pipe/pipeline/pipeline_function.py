@@ -32,7 +32,12 @@ from lingvo_pipe.pipeline.plan import Plan, by_stage
 from lingvo_pipe.pipeline.results import results_of
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import Table
-from lingvo_pipe.pipeline.side_losses import has_side_losses, loss_scale
+from lingvo_pipe.pipeline.side_losses import (
+    check_weight,
+    has_local_losses,
+    has_side_losses,
+    loss_scale,
+)
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import Surroundings, is_differentiable
@@ -191,9 +196,11 @@ class PipelineFunction:
         if not (self._plan.trains and self._plan.loss_fn):
             return None
         traces = self._assembly.traces
+        num_targets = len(present(arguments.targets))
+        if has_local_losses(traces):
+            check_weight(traces[-1], num_targets)
         if not has_side_losses(traces):
             return tf.constant(1.0, tf.float64)
-        num_targets = len(present(arguments.targets))
         with tf.device(self._devices[-1]):
             scale = loss_scale(traces[-1], num_targets, arguments)
             scale = tf.cast(scale, tf.float64)
@@ -219,6 +226,7 @@ def _assemble(plan: Plan, specs: NestedMap) -> Assembly:
         plan.batch_dim,
         plan.state_dtype,
         num_rows=first.shape[row_dim(first.shape.rank, plan.batch_dim)],
+        loss_fn=plan.loss_fn,
         stages={
             layer.path: stage
             for stage, layers in enumerate(by_stage(plan.layers, plan.ends))

@@ -35,7 +35,7 @@ from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.theta_check import check_theta
 from lingvo_pipe.pipeline.tied_gradients import sum_tied
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 
 
 class PipeliningLayer(BaseLayer):

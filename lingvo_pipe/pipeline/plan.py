@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.pipeline.schedules.table import Table
-from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 
 
 @dataclasses.dataclass(frozen=True)

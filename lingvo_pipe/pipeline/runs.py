@@ -24,10 +24,8 @@ from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.plan import Plan, by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
-from lingvo_pipe.pipeline.tracing.loss_function import (
-    LossFunction,
-    check_loss_function,
-)
+from lingvo_pipe.pipeline.tracing.loss_function import check_loss_function
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 from lingvo_pipe.pipeline.tracing.trace import differentiable
 
 

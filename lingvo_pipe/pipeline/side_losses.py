@@ -22,6 +22,19 @@ def has_side_losses(traces: list[Trace]) -> bool:
     return any(trace.result.sums.get("losses") for trace in traces)
 
 
+def has_local_losses(traces: list[Trace]) -> bool:
+    """Whether some block of layers has a loss of its own."""
+    return any(trace.result.local_goals for trace in traces)
+
+
+def check_weight(loss: Trace, num_targets: int) -> None:
+    """Raises ValueError unless the loss's weight follows from the targets.
+
+    Then it is the same for all losses of the model. Arguments are as of `loss_scale`.
+    """
+    _weight_graph(loss, num_targets)
+
+
 def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor:
     """W / B.
 
@@ -33,16 +46,7 @@ def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor
     Raises:
         ValueError: if the loss's weight depends on the predictions.
     """
-    weight = loss.result.sums.metrics["loss"][1]
-    targets = loss.args[len(loss.args) - num_targets :]
-    cut = CutGraph(loss.graph, loss.surroundings, [], [[weight]])
-    if {x.ref() for x in cut.needed(0)} - {x.ref() for x in targets}:
-        raise ValueError(
-            "Where layers add losses, the weight of the task's loss must follow from "
-            "the targets alone, for it is needed beforehand; here it depends "
-            "on the predictions. Compute the weight in ComputeLoss, or your loss_fn, "
-            "from the targets."
-        )
+    cut, weight, targets = _weight_graph(loss, num_targets)
     function = cut.function(0, [*loss.surroundings, *targets], [weight])
     num = arguments.num_examples
 
@@ -61,3 +65,20 @@ def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor
     )
     weights = tf.map_fn(weight_of, by_micro_batch, fn_output_signature=weight.dtype)
     return tf.reduce_sum(weights) / tf.cast(arguments.batch_size, weight.dtype)
+
+
+def _weight_graph(
+    loss: Trace, num_targets: int
+) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
+    """The part of the loss's graph that computes its weight, the weight and targets."""
+    weight = loss.result.sums.metrics["loss"][1]
+    targets = loss.args[len(loss.args) - num_targets :]
+    cut = CutGraph(loss.graph, loss.surroundings, [], [[weight]])
+    if {x.ref() for x in cut.needed(0)} - {x.ref() for x in targets}:
+        raise ValueError(
+            "Where layers add losses, or blocks have their own, the weight of the "
+            "task's loss must follow from the targets alone, for it is needed "
+            "beforehand; here it depends on the predictions. Compute the weight in "
+            "ComputeLoss, or your loss_fn, from the targets."
+        )
+    return cut, weight, targets

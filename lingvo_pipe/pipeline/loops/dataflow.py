@@ -27,12 +27,14 @@ class Call(NamedTuple):
         uses: of those, the ones that are read rather than only handed on.
         made: the values that the layer makes.
         gives: of `args` those that get a gradient from the layer.
+        wants: of `made` those whose gradients the layer uses.
     """
 
     args: tuple[int, ...]
     uses: frozenset[int]
     made: tuple[int, ...]
     gives: frozenset[int]
+    wants: frozenset[int]
 
 
 class Hop(NamedTuple):
@@ -119,7 +121,7 @@ def needs_gradient(
     needed = set(inputs)
     for call, is_trained in calls:
         if is_trained or needed.intersection(call.gives):
-            needed.update(call.made)
+            needed.update(call.wants)
     return needed
 
 

@@ -17,10 +17,12 @@ import tensorflow as tf
 from lingvo_pipe.layers.accumulators import accumulator_paths
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext, row_dim
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.tracing.filler_rows import check_fillers_left_out
 from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction, loss_sums
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
 from lingvo_pipe.pipeline.tracing.place_reads import PlaceReads
 from lingvo_pipe.pipeline.tracing.purity import check_pure
@@ -46,6 +48,7 @@ class LayerFunctions:
         num_rows: int | None = None,
         stages: Mapping[str, int] | None = None,
         has_last: bool = True,
+        loss_fn: LossFunction | None = None,
     ):
         """Initialises the functions.
 
@@ -59,6 +62,7 @@ class LayerFunctions:
             stages: by the paths of layers, for errors.
             has_last: whether the last layer is the model's too, whose outputs are for
                 no other layer.
+            loss_fn: of the model, for blocks with losses of their own.
         """
         self.do_eval = do_eval
         self.trains = trains
@@ -68,6 +72,7 @@ class LayerFunctions:
         self.row_change = ""
         self._stages = stages or {}
         self._has_last = has_last
+        self._loss_fn = loss_fn
         self._known: list[tuple[LayerIdentity, Trace]] = []
 
     def context(
@@ -83,6 +88,19 @@ class LayerFunctions:
             num_rows=self.num_rows,
             root_path=root_path,
             root_hash=surroundings.path_hash,
+        )
+
+    def takes_targets(self, layer: BaseLayer) -> bool:
+        """Whether a layer is given the loss's targets, as the last of its inputs."""
+        trains_by_loss = self._loss_fn is not None and not self.do_eval
+        return trains_by_loss and isinstance(layer, LocalLossLayer)
+
+    def give_loss(self, context: ForwardContext, targets: Any) -> None:
+        """Gives the context of a layer that takes targets what computes the loss."""
+        loss_fn = self._loss_fn
+        assert loss_fn is not None
+        context.compute_loss = lambda outputs: loss_sums(
+            loss_fn, context, (outputs, targets)
         )
 
     def trace(
@@ -166,8 +184,12 @@ def _forward(
     """What alike layers share; in its results paths are relative to the layer."""
     context = functions.context(surroundings, root_path=layer.path)
     theta = layer.CastTheta(theta)
+    inputs = args
+    if functions.takes_targets(layer):
+        *inputs, targets = args
+        functions.give_loss(context, targets)
     with context, reads.noting(layer):
-        outputs = layer.FProp(theta, *args)
+        outputs = layer.FProp(theta, *inputs)
     graph, where = tf.compat.v1.get_default_graph(), functions.where(layer)
     check_pure(graph, where, root(layer).VariablePaths())
     _check_outputs(outputs)
@@ -183,7 +205,7 @@ def _forward(
         losses=context.losses,
         metrics=context.metrics,
     )
-    return Result(outputs, sums, list(context.losses.values()))
+    return Result(outputs, sums, list(context.losses.values()), context.local_losses)
 
 
 def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:

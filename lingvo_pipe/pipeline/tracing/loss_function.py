@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import row_dim
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, present
+from lingvo_pipe.optional_nest import present
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions, root
-from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
+from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction, loss_sums
+from lingvo_pipe.pipeline.tracing.named_errors import named_errors
 from lingvo_pipe.pipeline.tracing.purity import OF_LOSSES, check_pure
 from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
-
-LossFunction = Callable[[Any, Any], NestedMap]
 
 
 def check_loss_function(loss_fn: Any, where: str) -> None:
@@ -94,10 +91,8 @@ def _sums(
     args: Any,
 ) -> Result:
     context = functions.context(surroundings)
-    if surroundings.num_examples is not None:
-        _check_rows(args, functions)
     with context:
-        metrics = loss_fn(*map_present(context.example_rows, args))
+        sums = loss_sums(loss_fn, context, args)
     handed_over = {**context.accumulated, **context.losses, **context.metric_pairs}
     if handed_over:
         raise ValueError(
@@ -110,42 +105,4 @@ def _sums(
         root(last_layer).VariablePaths(),
         OF_LOSSES,
     )
-    if not isinstance(metrics, Mapping) or "loss" not in metrics:
-        found = sorted(metrics) if isinstance(metrics, Mapping) else metrics
-        raise ValueError(
-            "The metrics of a model must be a map name -> (mean, weight) with one "
-            f"called 'loss'; ComputeLoss returned {found}."
-        )
-    sums = NestedMap({k: _summed(k, metric) for k, metric in metrics.items()})
     return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
-
-
-def _check_rows(args: Any, functions: LayerFunctions) -> None:
-    """Raises ValueError unless examples can be told from rows that are none."""
-    found, batch_dim = present(args), functions.batch_dim
-    if any(
-        not x.shape.rank
-        or x.shape[row_dim(x.shape.rank, batch_dim)] != functions.num_rows
-        for x in found
-    ):
-        raise ValueError(
-            "Where M does not divide the mini-batch, all outputs and targets must have "
-            f"a row for each example in dimension {batch_dim}; those that come to the "
-            f"loss for {functions.num_rows} rows are {specs_text(found)}. Choose a "
-            "mini-batch that is a multiple of num_micro_batches."
-        )
-
-
-def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """(mean, weight) -> (mean · weight, weight); no gradient goes by the weight."""
-    is_pair = isinstance(metric, (tuple, list)) and len(metric) == 2
-    pair = [tf.convert_to_tensor(x) for x in metric] if is_pair else []
-    if not is_pair or any(x.shape.rank != 0 for x in pair):
-        raise ValueError(
-            f"A metric must be a pair (mean, weight) of scalars; {name!r} is {metric}. "
-            "Reduce it over the examples, and give their number or total weight."
-        )
-    dtype = tf.float64 if tf.float64 in [x.dtype for x in pair] else tf.float32
-    mean, weight = (tf.cast(x, dtype) for x in pair)
-    weight = tf.stop_gradient(weight)
-    return mean * weight, weight

@@ -41,11 +41,13 @@ class Result(NamedTuple):
         outputs: structure of tensors and None.
         sums: structure of tensors that add up over micro-batches.
         goals: scalars whose sum is differentiated beside the outputs.
+        local_goals: likewise, but not multiplied by `Surroundings.loss_scale`.
     """
 
     outputs: Any
     sums: NestedMap
     goals: Sequence[tf.Tensor] = ()
+    local_goals: Sequence[tf.Tensor] = ()
 
 
 Body = Callable[[Any, Surroundings, Any], Result]
@@ -64,6 +66,7 @@ class Trace:
         uses: of `args`, whether anything is computed from them.
         made: the distinct outputs that are not inputs handed on.
         output_gradients: of `made`, placeholders; None for what has no gradient.
+        goal_seeds: by which the goals' gradients are multiplied.
         weight_gradients: of `weights`; None for what is not trained or not connected.
         input_gradients: of `args`; None for what is not connected.
     """
@@ -122,6 +125,7 @@ class Trace:
             for y in self.made
         ]
         found: dict[Any, tf.Tensor] = {}
+        self.goal_seeds: list[tf.Tensor] = []
         if trains:
             # A weight that nothing depends on is trained too, by gradients of 0.
             found.update({w.ref(): tf.zeros_like(w) for w in learned})
@@ -135,11 +139,12 @@ class Trace:
         self, tape: tf.GradientTape, sources: list[tf.Tensor], told: Surroundings
     ) -> dict[Any, tf.Tensor]:
         """The gradients of those sources that anything depends on."""
-        targets = differentiable(self.made) + list(self.result.goals)
-        seeds = present(self.output_gradients)
-        for goal in self.result.goals:
-            scale = 1.0 if told.loss_scale is None else told.loss_scale
-            seeds.append(tf.cast(scale, goal.dtype))
+        goals, local_goals = self.result.goals, self.result.local_goals
+        targets = [*differentiable(self.made), *goals, *local_goals]
+        scale = 1.0 if told.loss_scale is None else told.loss_scale
+        self.goal_seeds = [tf.cast(scale, goal.dtype) for goal in goals]
+        self.goal_seeds += [tf.ones([], goal.dtype) for goal in local_goals]
+        seeds = present(self.output_gradients) + self.goal_seeds
         if not targets or not sources:
             return {}
         gradients = tape.gradient(targets, sources, output_gradients=seeds)

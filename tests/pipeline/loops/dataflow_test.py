@@ -31,7 +31,8 @@ def _model(seed: int) -> tuple[list[Call], list[int]]:
         gives = frozenset(v for v in uses if draw.random() < 0.7)
         made = tuple(range(number, number + draw.randint(0, 2)))
         number += len(made)
-        calls.append(Call(args, uses, made, gives))
+        wants = frozenset(v for v in made if draw.random() < 0.8)
+        calls.append(Call(args, uses, made, gives, wants))
         # The mini-batch's inputs, what is made, and some of what is handed on.
         known += [*made, *(v for v in args if draw.random() < 0.3)]
     outputs = sorted(set(draw.choices(known[NUM_INPUTS:] or known, k=2)))
@@ -119,7 +120,7 @@ def test_a_gradient_is_needed_where_something_trained_is_reached(seed: int) -> N
     def reaches(value: int) -> bool:
         if value in wanted:
             return True
-        makers = [i for i, call in enumerate(calls) if value in call.made]
+        makers = [i for i, call in enumerate(calls) if value in call.wants]
         return any(trained[i] or any(map(reaches, calls[i].gives)) for i in makers)
 
     values = {*range(NUM_INPUTS), *(v for call in calls for v in call.made)}
@@ -129,7 +130,7 @@ def test_a_gradient_is_needed_where_something_trained_is_reached(seed: int) -> N
 
 def test_a_value_goes_straight_to_each_of_its_users() -> None:
     def call(args: tuple[int, ...], uses: set[int], made: int) -> Call:
-        return Call(args, frozenset(uses), (made,), frozenset(uses))
+        return Call(args, frozenset(uses), (made,), frozenset(uses), frozenset({made}))
 
     stages = [
         [call((0,), {0}, 1)],
