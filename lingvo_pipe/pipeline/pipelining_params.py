@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_rules import check_each_param, faults_of
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
@@ -83,7 +86,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "schedule",
         "gpipe",
-        "gpipe, 1f1b, interleaved, zero_bubble, or the path of a .csv file.",
+        "gpipe, 1f1b, interleaved, zero_bubble, or the path of a .csv file; or local: "
+        "1f1b in each block of stages that a LocalLossLayer ends.",
     )
     p.Define(
         "stages_per_device",
@@ -141,17 +145,33 @@ def make_layout(p: InstantiableParams, where: str) -> Layout:
         )
     with faults_of("devices", where):
         devices = stage_devices(p.devices, num_stages // per_device)
+    make = functools.partial(
+        make_schedule,
+        p.schedule,
+        len(devices),
+        p.num_micro_batches,
+        per_device,
+        p.recompute,
+    )
     with faults_of("schedule", where):
-        schedule = make_schedule(
-            p.schedule, len(devices), p.num_micro_batches, per_device, p.recompute
-        )
+        schedule = make()
     cells = range(len(p.cell_tpl))
     listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
     recomputed = [i in listed for i in cells]
     homes = schedule.device_of_stage()
+    ends = choose_ends(p, where, schedule, devices[homes[0]], recomputed)
     return Layout(
-        choose_ends(p, where, schedule, devices[homes[0]], recomputed),
+        ends,
         [devices[homes[stage]] for stage in range(num_stages)],
-        schedule,
+        make(block_ends=_block_ends(p, ends)),
         recomputed,
     )
+
+
+def _block_ends(p: InstantiableParams, ends: Sequence[int]) -> list[int]:
+    """The stages whose last cell ends a block that has a loss of its own."""
+    return [
+        stage
+        for stage, end in enumerate(ends[:-1])
+        if p.cell_tpl[end - 1].cls is LocalLossLayer
+    ]

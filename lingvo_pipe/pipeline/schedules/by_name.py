@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
+from lingvo_pipe.pipeline.schedules.local import local
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
@@ -21,7 +23,7 @@ _ONE_STAGE_A_DEVICE = {
     "1f1b": one_f_one_b,
     "zero_bubble": zero_bubble,
 }
-SCHEDULE_NAMES = (*_ONE_STAGE_A_DEVICE, "interleaved")
+SCHEDULE_NAMES = (*_ONE_STAGE_A_DEVICE, "local", "interleaved")
 
 
 def make_schedule(
@@ -30,6 +32,7 @@ def make_schedule(
     num_micro_batches: int,
     stages_per_device: int = 1,
     recompute: str | Sequence[int] | None = None,
+    block_ends: Collection[int] = (),
 ) -> Schedule:
     """Makes a schedule to train with; it has passed `check`.
 
@@ -44,6 +47,7 @@ def make_schedule(
             recompute, and a file is taken as it is. A list of cells, which is for
             stages to follow: 'always', but a file with RECOMPUTE operations is taken
             as it is.
+        block_ends: see `Schedule`; for 'local' also what it is made by.
 
     Raises:
         ValueError: saying which argument can't be, and why; or what is wrong with the
@@ -53,6 +57,8 @@ def make_schedule(
     if _is_file(name):
         num_stages = num_devices * stages_per_device
         schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
+    elif name == "local":
+        schedule = local(num_devices, num_micro_batches, block_ends)
     elif name == "interleaved":
         schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
     else:
@@ -60,6 +66,7 @@ def make_schedule(
     policy = _policy(name, schedule, recompute)
     if policy is not None:
         schedule = recomputed(schedule, policy)
+    schedule = dataclasses.replace(schedule, block_ends=frozenset(block_ends))
     try:
         check(schedule)
     except ValueError as error:
@@ -96,7 +103,7 @@ def _check_arguments(
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
     )
-    if stages_per_device > 1 and name in _ONE_STAGE_A_DEVICE:
+    if stages_per_device > 1 and name in (*_ONE_STAGE_A_DEVICE, "local"):
         raise ValueError(
             f"The schedule {name!r} has one stage a device; got stages_per_device="
             f"{stages_per_device}. For several use 'interleaved'."

@@ -25,13 +25,16 @@ def one_f_one_b(num_stages: int, num_micro_batches: int) -> Schedule:
         num_stages,
         num_micro_batches,
         tuple(
-            _column(stage, num_stages - 1 - stage, num_micro_batches)
+            one_forward_one_backward(stage, num_stages - 1 - stage, num_micro_batches)
             for stage in range(num_stages)
         ),
     )
 
 
-def _column(stage: int, num_warm_up: int, num_micro_batches: int) -> tuple[Op, ...]:
+def one_forward_one_backward(
+    stage: int, num_warm_up: int, num_micro_batches: int
+) -> tuple[Op, ...]:
+    """The column of a stage that runs so many forward passes before it alternates."""
     forwards, backwards = (
         [Op(kind, m, stage) for m in range(num_micro_batches)]
         for kind in (Kind.FORWARD, Kind.BACKWARD)

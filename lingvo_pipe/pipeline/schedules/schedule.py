@@ -60,11 +60,14 @@ class Schedule:
         num_stages: K, numbered from the input.
         num_micro_batches: M, numbered from the first examples.
         columns: for each device, its operations.
+        block_ends: the stages to which no gradient comes back from the next: each ends
+            a block of stages that is trained by a loss of its own.
     """
 
     num_stages: int
     num_micro_batches: int
     columns: tuple[tuple[Op, ...], ...]
+    block_ends: frozenset[int] = frozenset()
 
     @property
     def num_devices(self) -> int:
@@ -97,7 +100,7 @@ class Schedule:
             tuple(op for op in column if op.kind is Kind.FORWARD)
             for column in self.columns
         )
-        return Schedule(self.num_stages, self.num_micro_batches, columns)
+        return dataclasses.replace(self, columns=columns)
 
     def __contains__(self, op: Op) -> bool:
         return op in self._set
@@ -117,6 +120,6 @@ class Schedule:
             return [Op(Kind.BACKWARD, m, stage)]
         recompute = Op(Kind.RECOMPUTE, m, stage)
         needs = [recompute if recompute in self else Op(Kind.FORWARD, m, stage)]
-        if stage + 1 < self.num_stages:
+        if stage + 1 < self.num_stages and stage not in self.block_ends:
             needs.append(Op(kind, m, stage + 1))
         return needs

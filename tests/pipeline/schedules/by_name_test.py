@@ -18,6 +18,7 @@ def test_names_make_their_schedules() -> None:
     assert made == {
         "gpipe": recomputed(gpipe(2, 4), "always"),
         "1f1b": recomputed(one_f_one_b(2, 4), "always"),
+        "local": recomputed(one_f_one_b(2, 4), "always"),
         "interleaved": recomputed(one_f_one_b(2, 4), "always"),
         "zero_bubble": zero_bubble(2, 4),
     }
