@@ -39,11 +39,14 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
             clock was set meanwhile.
     """
     timeline = Timeline.from_rows(
-        (device, op, wait_start, start, end)
-        for device, (column, rows) in enumerate(
-            zip(schedule.columns, times, strict=True)
-        )
-        for op, (wait_start, start, end) in zip(column, rows.tolist(), strict=True)
+        (
+            (device, op, wait_start, start, end)
+            for device, (column, rows) in enumerate(
+                zip(schedule.columns, times, strict=True)
+            )
+            for op, (wait_start, start, end) in zip(column, rows.tolist(), strict=True)
+        ),
+        schedule.block_ends,
     )
     if timeline.schedule != schedule:
         raise ValueError(

@@ -8,7 +8,7 @@ For 3 blocks of a stage each and 4 micro-batches, time to the right:
 
 No gradient crosses from a block to the one before (Laskin et al. 2020, figure 2), so
 none waits for a backward pass of another: a device keeps one micro-batch, and the
-bubble is the time until the first activations have come. The stages of a block run 1F1B.
+bubble is the time until the first activations have come. A block's stages run 1F1B.
 """
 
 from __future__ import annotations

@@ -48,4 +48,4 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     while len(ends) < num_ops:
         for device in range(schedule.num_devices):
             run_what_can_run(device)
-    return Timeline(tuple(map(tuple, columns)))
+    return Timeline(tuple(map(tuple, columns)), schedule.block_ends)

@@ -44,17 +44,24 @@ class Timeline:
 
     Attributes:
         columns: for each device, its operations in the order of time.
+        block_ends: of the schedule.
     """
 
     columns: tuple[tuple[TimedOp, ...], ...]
+    block_ends: frozenset[int] = frozenset()
 
     @classmethod
-    def from_rows(cls, rows: Iterable[tuple[int, Op, float, float, float]]) -> Timeline:
+    def from_rows(
+        cls,
+        rows: Iterable[tuple[int, Op, float, float, float]],
+        block_ends: frozenset[int] = frozenset(),
+    ) -> Timeline:
         """The timeline of a measured step.
 
         Args:
             rows: (device, operation, wait_start, start, end) in any order, in seconds
                 of one clock; the earliest of all times becomes 0.
+            block_ends: of the schedule.
 
         Raises:
             ValueError: naming every operation whose times contradict themselves or the
@@ -68,7 +75,7 @@ class Timeline:
             columns[device].append(TimedOp(op, *(time - begin for time in times)))
         for column in columns:
             column.sort(key=lambda timed: timed[1:])
-        timeline = cls(tuple(map(tuple, columns)))
+        timeline = cls(tuple(map(tuple, columns)), block_ends)
         timeline._check_order()
         return timeline
 
@@ -103,6 +110,7 @@ class Timeline:
             num_stages=max((op.stage for op in ops), default=-1) + 1,
             num_micro_batches=max((op.micro_batch for op in ops), default=-1) + 1,
             columns=tuple(tuple(t.op for t in column) for column in self.columns),
+            block_ends=self.block_ends,
         )
 
     @property
