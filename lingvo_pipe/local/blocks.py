@@ -1,4 +1,4 @@
-r"""Schemes: which layers make up the blocks that are trained each by its own loss. Pure.
+r"""Schemes: the blocks of layers that are trained each by a loss of its own. Pure.
 
 For four layers, `|` where no gradient goes back, `L` where a loss is computed:
 
