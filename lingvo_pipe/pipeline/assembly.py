@@ -154,11 +154,7 @@ class Assembly:
             return frozenset(v for v, x in zip(values, flags, strict=True) if x)
 
         gives = [gradient is not None for gradient in trace.input_gradients]
-        wants = frozenset(
-            value
-            for value, gradient in zip(made, trace.output_gradients, strict=True)
-            if gradient is not None and gradient.consumers()
-        )
+        wants = frozenset(itertools.compress(made, trace.wants))
         self.traces.append(trace)
         self.calls.append(
             Call(tuple(values), where(trace.uses), tuple(made), where(gives), wants)

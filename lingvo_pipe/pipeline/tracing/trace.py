@@ -66,6 +66,7 @@ class Trace:
         uses: of `args`, whether anything is computed from them.
         made: the distinct outputs that are not inputs handed on.
         output_gradients: of `made`, placeholders; None for what has no gradient.
+        wants: of `made`, whether a gradient is computed from that of the output.
         goal_seeds: by which the goals' gradients are multiplied.
         weight_gradients: of `weights`; None for what is not trained or not connected.
         input_gradients: of `args`; None for what is not connected.
@@ -132,6 +133,16 @@ class Trace:
             found.update(self._gradients(tape, learned + sources, surroundings))
         self.weight_gradients = [found.get(x.ref()) for x in self.weights]
         self.input_gradients = [found.get(x.ref()) for x in self.args]
+        # One that is handed on is a gradient itself.
+        handed_on = {
+            gradient.ref()
+            for gradient in (*self.weight_gradients, *self.input_gradients)
+            if gradient is not None
+        }
+        self.wants = [
+            x is not None and (bool(x.consumers()) or x.ref() in handed_on)
+            for x in self.output_gradients
+        ]
         # By the gradients too: those of a custom_gradient may need more inputs.
         self.uses = [bool(x.consumers()) for x in self.args]
 
