@@ -50,7 +50,7 @@ class FunctionCache:
         """Runs a checked schedule; see `PipelineFunction`."""
         tables = make_tables(schedule)
         function = self.get(tables, arguments, loss_fn, do_eval, input_gradients)
-        return function(arguments, tables)
+        return function(arguments, [table.fed for table in tables])
 
     def get(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import row_dim
@@ -26,21 +25,24 @@ from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.diagnosis import diagnose
 from lingvo_pipe.pipeline.loops.emit import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.turns import take_turns
 from lingvo_pipe.pipeline.peak_memory import peak_bytes
 from lingvo_pipe.pipeline.plan import Plan, by_stage
-from lingvo_pipe.pipeline.results import results_of
+from lingvo_pipe.pipeline.results import results_of, results_of_steps
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.side_losses import (
     check_weight,
     has_local_losses,
     has_side_losses,
+    loss_divisor,
     loss_scale,
+    loss_weights,
 )
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import Surroundings, is_differentiable
+from lingvo_pipe.pipeline.update_function import Update, update_function
 
 # Arguments of a run that are stacked by micro-batch.
 _BY_MICRO_BATCH = (
@@ -86,6 +88,7 @@ class PipelineFunction:
             seeded=seeded if plan.trains and not plan.loss_fn else [],
             input_gradients=range(self._num_inputs) if plan.input_gradients else [],
             channel_prefix=plan.name,
+            updates=self._updates(plan.update) if plan.update else [],
         )
         tables = [
             NestedMap(
@@ -100,19 +103,21 @@ class PipelineFunction:
             self._emit, present(self._arguments)
         )
 
-    def __call__(self, arguments: NestedMap, tables: Sequence[Table]) -> NestedMap:
+    def __call__(self, arguments: NestedMap, tables: Sequence[NestedMap]) -> NestedMap:
         """Runs the pipeline.
 
         Args:
             arguments: NestedMap of tensors or None:
                 thetas: for each layer its weights.
-                step: [] integer or None.
-                batch_size: [] int32, number of examples.
+                step: [] integer or None; with updates `[M]`.
+                batch_size: [] int32, number of examples, of a step.
+                micro_batches_per_step: [] int32, with updates.
                 first_examples, num_examples: see `Emitter.emit`.
                 inputs: positional inputs of the first layer, stacked by micro-batch.
                 targets: of the loss, stacked by micro-batch.
                 output_gradients: of the outputs that have any, stacked; a list.
-            tables: of the schedule to run; of the structure of the plan's.
+            tables: those of the schedule to run, as they are `fed`; of the structure
+                of the plan's.
 
         Returns:
             NestedMap:
@@ -124,15 +129,11 @@ class PipelineFunction:
                 input_gradients: in the structure of `inputs`, stacked; None if not
                     wanted.
                 times: see `Emitter.emit`.
+
+            With updates: see `results_of_steps`.
         """
-        fed = [
-            NestedMap(
-                rows=np.array(table.rows, np.int32),
-                num_slots=np.array(table.num_slots, np.int32),
-            )
-            for table in tables
-        ]
-        results = self._function(*present(NestedMap(arguments, tables=fed)))
+        fed = NestedMap(arguments, tables=list(tables))
+        results = self._function(*present(fed))
         packed = pack_present(self._results, results)
         packed.accumulated = dict(
             zip(self._accumulator_paths, packed.accumulated, strict=True)
@@ -175,6 +176,8 @@ class PipelineFunction:
 
     def _results_of(self, arguments: NestedMap) -> NestedMap:
         raw = self._emitter.emit(self._fed(arguments))
+        if self._plan.update:
+            return results_of_steps(self._plan, self._assembly, raw, arguments)
         return results_of(self._plan, self._assembly, self._stages, raw, arguments)
 
     def _fed(self, arguments: NestedMap) -> NestedMap:
@@ -185,34 +188,74 @@ class PipelineFunction:
         ]
         if self._plan.loss_fn:
             weights[-1].append([])
-        return NestedMap(
+        fed = NestedMap(
             arguments,
             weights=weights,
-            loss_scale=self._loss_scale(arguments),
+            loss_scale=None,
             batch=present((arguments.inputs, arguments.targets)),
         )
+        if self._plan.trains and self._plan.loss_fn:
+            self._set_weights_of_losses(fed)
+        return fed
 
-    def _loss_scale(self, arguments: NestedMap) -> tf.Tensor | None:
-        if not (self._plan.trains and self._plan.loss_fn):
-            return None
+    def _set_weights_of_losses(self, fed: NestedMap) -> None:
+        """Adds what the losses' weights settle, as far as it is needed beforehand."""
         traces = self._assembly.traces
-        num_targets = len(present(arguments.targets))
+        num_targets = len(present(fed.targets))
         if has_local_losses(traces):
             check_weight(traces[-1], num_targets)
-        if not has_side_losses(traces):
-            return tf.constant(1.0, tf.float64)
+        fed.loss_scale = tf.constant(1.0, tf.float64)
+        if not (has_side_losses(traces) or self._plan.update):
+            return
         with tf.device(self._devices[-1]):
-            scale = loss_scale(traces[-1], num_targets, arguments)
-            scale = tf.cast(scale, tf.float64)
-            # Where W is 0 see `results`.
-            return tf.where(tf.equal(scale, 0.0), tf.ones_like(scale), scale)
+            weights = loss_weights(traces[-1], num_targets, fed)
+            if self._plan.update:
+                self._set_weights_of_steps(fed, weights)
+            else:
+                fed.loss_scale = loss_scale(weights, fed.batch_size)
+
+    def _set_weights_of_steps(self, fed: NestedMap, weights: tf.Tensor) -> None:
+        traces, per_step = self._assembly.traces, fed.micro_batches_per_step
+        by_step = tf.reshape(weights, [-1, per_step])
+        # One after another, as they are added up where there is a single step.
+        total = tf.foldl(tf.add, tf.transpose(by_step), tf.zeros_like(by_step[:, 0]))
+        fed.divisors = loss_divisor(traces, total, fed.batch_size)
+        if has_side_losses(traces):
+            scales = tf.map_fn(
+                lambda own: loss_scale(own, fed.batch_size),
+                by_step,
+                fn_output_signature=tf.float64,
+            )
+            fed.loss_scale = tf.repeat(scales, per_step)
+
+    def _updates(self, update: Update) -> list[StageUpdate]:
+        plan = self._plan
+        traces = iter(self._assembly.traces)
+        return [
+            StageUpdate(
+                stage,
+                update_function(
+                    update,
+                    layers,
+                    stage,
+                    [next(traces) for _ in stage.calls],
+                    device,
+                ),
+            )
+            for layers, stage, device in zip(
+                by_stage(plan.layers, plan.ends),
+                self._stages,
+                self._devices,
+                strict=True,
+            )
+        ]
 
 
 def _assemble(plan: Plan, specs: NestedMap) -> Assembly:
     has_goal = plan.trains and plan.loss_fn is not None
     surroundings = Surroundings(
         path_hash=tf.TensorSpec([], tf.uint64),
-        step=specs.step,
+        step=specs.step and tf.TensorSpec([], specs.step.dtype),
         first_example=tf.TensorSpec([], tf.int64),
         num_examples=specs.num_examples and tf.TensorSpec([], tf.int32),
         loss_scale=tf.TensorSpec([], tf.float64) if has_goal else None,
@@ -277,7 +320,10 @@ def _micro_batch_spec(x: tf.TensorSpec) -> tf.TensorSpec:
 def specs_for_any_number(arguments: NestedMap) -> NestedMap:
     """Specs of a run's arguments for any number of micro-batches."""
     specs = map_present(spec_of, arguments)
-    for name in _BY_MICRO_BATCH:
+    names = [*_BY_MICRO_BATCH]
+    if specs.step is not None and specs.step.shape.rank:
+        names.append("step")
+    for name in names:
         specs[name] = map_present(
             lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), specs[name]
         )

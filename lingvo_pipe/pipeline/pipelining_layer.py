@@ -101,6 +101,11 @@ class PipeliningLayer(BaseLayer):
         return list(self._layout.devices)
 
     @property
+    def plan(self) -> Plan:
+        """What its runs are built from."""
+        return self._runs.plan
+
+    @property
     def functions(self) -> list[PipelineFunction]:
         """The functions built so far, one for each kind of run and shapes."""
         return self._runs.cache.functions

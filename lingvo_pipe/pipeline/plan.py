@@ -12,6 +12,7 @@ import tensorflow as tf
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
+from lingvo_pipe.pipeline.update_function import Update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Plan:
         trains: whether the schedule has a backward. Without a loss it begins from
             given gradients of the outputs.
         input_gradients: whether the gradients of the inputs are wanted.
+        update: what changes weights, in a schedule that has UPDATEs.
     """
 
     layers: Sequence[BaseLayer]
@@ -48,6 +50,7 @@ class Plan:
     do_eval: bool = False
     trains: bool = False
     input_gradients: bool = False
+    update: Update | None = None
 
 
 def by_stage(of_layers: Sequence[Any], ends: Sequence[int]) -> list[list[Any]]:

@@ -16,7 +16,7 @@ from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.loops.totals import finish_total
 from lingvo_pipe.pipeline.plan import Plan, by_stage
-from lingvo_pipe.pipeline.side_losses import has_side_losses
+from lingvo_pipe.pipeline.side_losses import loss_divisor
 from lingvo_pipe.pipeline.tracing.trace import Trace
 
 
@@ -46,8 +46,8 @@ def results_of(
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
         if plan.loss_fn is not None:
-            weight = _divisor(assembly, metrics.loss[1], arguments.batch_size)
-            divisor = tf.cast(weight, tf.float64)
+            weight = metrics.loss[1]
+            divisor = loss_divisor(assembly.traces, weight, arguments.batch_size)
     outputs = input_gradients = None
     if plan.loss_fn is None and not plan.trains:
         outputs = pack_present(assembly.outputs, raw.outputs)
@@ -64,6 +64,25 @@ def results_of(
         input_gradients=input_gradients,
         times=raw.times,
     )
+
+
+def results_of_steps(
+    plan: Plan, assembly: Assembly, raw: NestedMap, arguments: NestedMap
+) -> NestedMap:
+    """The results of several steps, on the devices where they are.
+
+    Returns:
+        NestedMap:
+            metrics: NestedMap(name=(mean, weight)), stacked by step.
+            notes: for each stage what its update noted, stacked by step.
+            times: see `Emitter.emit`.
+            accumulated: empty; what there was is in the variables.
+    """
+    totals = [own for stage in raw.sums for own in stage]
+    sums = sums_of(assembly.layers, assembly.traces, totals)
+    with tf.device(loop_device(plan.devices[-1])):
+        metrics = _metrics(sums, arguments.batch_size)
+    return NestedMap(metrics=metrics, notes=raw.notes, times=raw.times, accumulated={})
 
 
 def layer_gradients(
@@ -134,17 +153,6 @@ def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
         number = tf.cast(batch_size, total.dtype)
         metrics[name] = (total / number, number)
     return metrics
-
-
-def _divisor(assembly: Assembly, weight: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
-    """By what the totals of gradients are divided: the main loss's weight W.
-
-    Where W is 0 the main loss has no gradient, and side losses still count by their
-    means; see `side_losses`.
-    """
-    if not has_side_losses(assembly.traces):
-        return weight
-    return tf.where(tf.equal(weight, 0.0), tf.cast(batch_size, weight.dtype), weight)
 
 
 def _gradients(

@@ -30,7 +30,12 @@ from lingvo_pipe.pipeline.tracing.trace import differentiable
 
 
 class Runs:
-    """Runs one pipeline; arguments and results are those of `PipelineFunction`."""
+    """Runs one pipeline; arguments and results are those of `PipelineFunction`.
+
+    Attributes:
+        plan: what is run.
+        cache: the functions that were built.
+    """
 
     def __init__(self, plan: Plan):
         """Initialises the runs.
@@ -41,7 +46,7 @@ class Runs:
         """
         # The same bytes for every number of stages need it, whoever made the devices.
         run_graphs_as_they_are()
-        self._plan = plan
+        self.plan = plan
         self.cache = FunctionCache(plan)
 
     def outputs(self, schedule: Schedule, arguments: NestedMap) -> Any:
@@ -60,7 +65,7 @@ class Runs:
         def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
             given = NestedMap(stopped, output_gradients=output_gradients)
             back = self._run(context, schedule, given, input_gradients=True)
-            stages = by_stage(back.gradients, self._plan.ends)
+            stages = by_stage(back.gradients, self.plan.ends)
             inputs = differentiable(back.input_gradients)
             return [*map(tf.nest.flatten, stages), inputs]
 
@@ -74,7 +79,7 @@ class Runs:
         input_gradients: bool = False,
     ) -> NestedMap:
         """Runs a schedule, of training or of evaluation, with a loss."""
-        check_loss_function(loss_fn, self._plan.name)
+        check_loss_function(loss_fn, self.plan.name)
         context = forward_context.current()
         stopped = self._stopped(arguments)
         result = self._run(context, schedule, stopped, loss_fn, input_gradients)
@@ -89,7 +94,7 @@ class Runs:
         input_gradients: bool,
     ) -> list[int]:
         """See `PipeliningLayer.PeakBytes`."""
-        check_loss_function(loss_fn, self._plan.name)
+        check_loss_function(loss_fn, self.plan.name)
         do_eval = forward_context.current().do_eval
         return self._function(
             schedule, arguments, loss_fn, do_eval, input_gradients
@@ -110,7 +115,7 @@ class Runs:
             loss_fn: the loss.
             input_gradients: whether the run makes those of the inputs.
         """
-        check_loss_function(loss_fn, self._plan.name)
+        check_loss_function(loss_fn, self.plan.name)
         do_eval = forward_context.current().do_eval
         self._function(schedule, arguments, loss_fn, do_eval, input_gradients).diagnose(
             arguments
@@ -156,8 +161,8 @@ class Runs:
         """The arguments as no tape sees them, each where it was."""
         thetas: list[Any] = []
         for device, of_stage in zip(
-            self._plan.devices,
-            by_stage(arguments.thetas, self._plan.ends),
+            self.plan.devices,
+            by_stage(arguments.thetas, self.plan.ends),
             strict=True,
         ):
             with tf.device(device):
@@ -166,10 +171,10 @@ class Runs:
         return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
 
     def _seen_by_tapes(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
-        stages = by_stage(arguments.thetas, self._plan.ends)
-        sources = list(zip(self._plan.devices, map(present, stages), strict=True))
-        sources.append((self._plan.devices[0], differentiable(arguments.inputs)))
-        return with_gradient(results, self._plan.devices[-1], sources, gradients)
+        stages = by_stage(arguments.thetas, self.plan.ends)
+        sources = list(zip(self.plan.devices, map(present, stages), strict=True))
+        sources.append((self.plan.devices[0], differentiable(arguments.inputs)))
+        return with_gradient(results, self.plan.devices[-1], sources, gradients)
 
 
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:

@@ -35,8 +35,8 @@ def check_weight(loss: Trace, num_targets: int) -> None:
     _weight_graph(loss, num_targets)
 
 
-def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor:
-    """W / B.
+def loss_weights(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor:
+    """The weight of each micro-batch, `[M]`; W is their sum.
 
     Args:
         loss: the trace of the main loss.
@@ -52,7 +52,7 @@ def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor
 
     def weight_of(micro_batch: NestedMap) -> tf.Tensor:
         told = Surroundings(
-            step=arguments.step,
+            step=micro_batch.step[0] if micro_batch.step else arguments.step,
             first_example=micro_batch.first,
             num_examples=micro_batch.num[0] if micro_batch.num else None,
         )
@@ -60,11 +60,40 @@ def loss_scale(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor
 
     by_micro_batch = NestedMap(
         first=arguments.first_examples,
+        step=[x for x in [arguments.step] if x is not None and x.shape.rank],
         num=[] if num is None else [num],
         targets=present(arguments.targets),
     )
-    weights = tf.map_fn(weight_of, by_micro_batch, fn_output_signature=weight.dtype)
-    return tf.reduce_sum(weights) / tf.cast(arguments.batch_size, weight.dtype)
+    return tf.map_fn(weight_of, by_micro_batch, fn_output_signature=weight.dtype)
+
+
+def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
+    """By what sums of side losses are multiplied: W / B, or 1 where W is 0.
+
+    Args:
+        weights: `[M]`.
+        batch_size: B, [] integer.
+
+    Returns:
+        `[]` float64.
+    """
+    scale = tf.reduce_sum(weights) / tf.cast(batch_size, weights.dtype)
+    scale = tf.cast(scale, tf.float64)
+    return tf.where(tf.equal(scale, 0.0), tf.ones_like(scale), scale)
+
+
+def loss_divisor(
+    traces: list[Trace], weight: tf.Tensor, batch_size: tf.Tensor
+) -> tf.Tensor:
+    """By what totals of gradients are divided, in float64: W.
+
+    Where W is 0 the main loss has no gradient, and side losses still count by their
+    means.
+    """
+    if has_side_losses(traces):
+        number = tf.cast(batch_size, weight.dtype)
+        weight = tf.where(tf.equal(weight, 0.0), number, weight)
+    return tf.cast(weight, tf.float64)
 
 
 def _weight_graph(

@@ -17,7 +17,7 @@ from lingvo_pipe.pipeline.stage_memory import CallBytes, StageMemory, StageNeeds
 NUM_CALLS = 6
 NUM_INPUTS = 2
 SIZES = [*range(4), 10, 100]
-F, R, B, W = Kind
+F, R, B, W, _ = Kind
 
 
 def random_calls(rng: random.Random) -> tuple[list[CallBytes], dict[int, int]]:

@@ -26,7 +26,8 @@ from lingvo_pipe.optional_nest import (
     spec_of,
 )
 from lingvo_pipe.pipeline.loops.clock import timestamp
-from lingvo_pipe.pipeline.loops.stage_runner import Outcome, Row, StageRunner
+from lingvo_pipe.pipeline.loops.operation import Outcome, Row
+from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import Kept
 from lingvo_pipe.pipeline.schedules.table import Branch
@@ -35,7 +36,11 @@ _NUM_TIMES = 3
 
 
 class DeviceLoop:
-    """Runs one column: operations of the stages that live on one device."""
+    """Runs one column: operations of the stages that live on one device.
+
+    Attributes:
+        stages: those.
+    """
 
     def __init__(
         self,
@@ -55,11 +60,17 @@ class DeviceLoop:
         self._device = device
         self._branches = list(branches)
         self._stashes = list(stashes)
-        self._stages = sorted({branch.stage for branch in branches})
-        self._runners = [runners[stage] for stage in self._stages]
+        self.stages = sorted({branch.stage for branch in branches})
+        self._runners = [runners[stage] for stage in self.stages]
         self._trains = any(branch.kind is Kind.BACKWARD for branch in branches)
 
-    def emit(self, arguments: NestedMap, table: NestedMap, weights: Any) -> NestedMap:
+    def emit(
+        self,
+        arguments: NestedMap,
+        table: NestedMap,
+        weights: Any,
+        sent: Sequence[tf.Operation] = (),
+    ) -> NestedMap:
         """Emits the loop into the current graph.
 
         Args:
@@ -67,44 +78,46 @@ class DeviceLoop:
             table: NestedMap(rows=`[N, 4]` int32, num_slots=int32, one for each of
                 `stashes`).
             weights: by stage.
+            sent: operations that must have run before it.
 
         Returns:
             NestedMap(states: by stage, times: `[N, 3]` float64 seconds).
         """
         with tf.device(self._device):
-            constants = [
-                runner.constants(arguments, weights[stage])
-                for stage, runner in zip(self._stages, self._runners, strict=True)
+            begun = [
+                runner.begin(
+                    arguments,
+                    weights[stage],
+                    self._slots(stage, table.num_slots),
+                    self._trains,
+                )
+                for stage, runner in zip(self.stages, self._runners, strict=True)
             ]
+            states, constants = map(list, zip(*begun, strict=True))
+            with tf.control_dependencies(sent):
+                index = tf.identity(tf.constant(0))
             final = _while(
                 self._run_operation,
                 NestedMap(
-                    index=tf.constant(0),
+                    index=index,
                     rows=tf.identity(table.rows),
                     times=_no_times(tf.shape(table.rows)[0]),
-                    states=self._initial(constants, table.num_slots),
+                    states=states,
                     constants=map_present(tf.identity, constants),
                 ),
             )
             return NestedMap(
-                states=dict(zip(self._stages, final.states, strict=True)),
+                states=dict(zip(self.stages, final.states, strict=True)),
                 times=_read_times(final.times),
             )
 
-    def _initial(
-        self, constants: list[NestedMap], num_slots: tf.Tensor
-    ) -> list[NestedMap]:
-        states = []
-        for stage, runner, constant in zip(
-            self._stages, self._runners, constants, strict=True
-        ):
-            sizes = {
-                kept: num_slots[i]
-                for i, (home, kept) in enumerate(self._stashes)
-                if home == stage
-            }
-            states.append(runner.initial(constant, sizes, self._trains))
-        return states
+    def _slots(self, stage: int, num_slots: tf.Tensor) -> dict[Kept, tf.Tensor]:
+        """How many slots each stash of a stage has."""
+        return {
+            kept: num_slots[i]
+            for i, (home, kept) in enumerate(self._stashes)
+            if home == stage
+        }
 
     def _run_operation(self, carried: NestedMap) -> NestedMap:
         """The loop's body: runs the operation at `index` of the column."""
@@ -121,12 +134,12 @@ class DeviceLoop:
     def _run_branch(
         self, branch: Branch, carried: NestedMap, row: Row
     ) -> tuple[tf.Tensor, tf.Tensor, list[NestedMap]]:
-        place = self._stages.index(branch.stage)
+        place = self.stages.index(branch.stage)
         before = carried.states[place]
         began = timestamp(self._device)
         with tf.control_dependencies([began]):
             outcome = self._runners[place].run(
-                branch.kind, branch.kept, before, carried.constants[place], row
+                branch, before, carried.constants[place], row
             )
         states = list(carried.states)
         states[place] = outcome.state

@@ -25,7 +25,9 @@ from lingvo_pipe.pipeline.loops.dataflow import Dataflow, Hop
 from lingvo_pipe.pipeline.loops.device_loop import DeviceLoop
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
+from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.traffic import Traffic
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
 from lingvo_pipe.pipeline.schedules.table import Table
 
 
@@ -42,6 +44,7 @@ class Emitter:
         seeded: Sequence[int],
         input_gradients: Sequence[int],
         channel_prefix: str,
+        updates: Sequence[StageUpdate] = (),
     ):
         """Initialises the emitter.
 
@@ -54,14 +57,17 @@ class Emitter:
             seeded: the values whose gradients it is given.
             input_gradients: the mini-batch's inputs whose gradients are wanted.
             channel_prefix: unlike that of any other pipeline in the same step.
+            updates: of each stage, for a schedule that has them.
         """
         flow = Dataflow(
             [[call.call for call in stage.calls] for stage in stages], outputs, seeded
         )
         self._devices = devices
+        self._updates = updates
         forward = _channels(flow.forward, f"{channel_prefix}/value", devices, specs)
         back = _channels(flow.backward, f"{channel_prefix}/gradient", devices, specs)
         last = len(stages) - 1
+        self._leaves = self._leave_channels(tables, channel_prefix)
         self._runners = [
             StageRunner(
                 stage,
@@ -74,9 +80,12 @@ class Emitter:
                     outputs=outputs if k == last else [],
                     seeded=seeded if k == last else [],
                     input_gradients=flow.input_gradients(k, input_gradients),
+                    leave=self._leaves.get(k),
+                    gives_leave=self._leaves.get(k - 1),
                 ),
                 specs,
                 devices[k],
+                updates[k] if updates else None,
             )
             for k, stage in enumerate(stages)
         ]
@@ -97,11 +106,13 @@ class Emitter:
             arguments: NestedMap of tensors or None:
                 tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
                 weights: for each stage, for each of its calls, a list.
-                step: [] integer or None.
+                step: [] integer or None; with updates `[M]`.
                 first_examples: `[M]` int64, place in the mini-batch of each
                     micro-batch's first example.
                 num_examples: `[M]` int32, how many of its rows are examples; or None.
-                loss_scale: [] or None.
+                loss_scale: [] or None; with updates `[M]` or None.
+                divisors, micro_batches_per_step: with updates: by what each step's
+                    totals of gradients are divided, `[N]` float64; M / N, [] int32.
                 batch: the mini-batch's inputs and targets by number of the value,
                     stacked by micro-batch.
                 output_gradients: of the values that are seeded, stacked.
@@ -110,7 +121,9 @@ class Emitter:
             NestedMap:
                 gradients: for each stage, for each call, packed totals; empty lists if
                     the schedule has no backward.
-                sums: for each stage, for each call, totals of its sums.
+                sums: for each stage, for each call, totals of its sums; with updates
+                    stacked by step.
+                notes: with updates: for each stage, what was noted, stacked by step.
                 outputs: the values that are kept, stacked by micro-batch.
                 input_gradients: dict by value, stacked by micro-batch.
                 times: for each device `[N, 3]` float64 seconds: when each operation
@@ -119,18 +132,73 @@ class Emitter:
         states: dict[int, NestedMap] = {}
         times = []
         for loop, table in zip(self._loops, arguments.tables, strict=True):
-            final = loop.emit(arguments, table, arguments.weights)
+            final = loop.emit(
+                arguments, table, arguments.weights, self._first_leave(loop.stages)
+            )
             states.update(final.states)
-            times.append(final.times)
-        found = NestedMap(gradients=[], sums=[], input_gradients={}, times=times)
+            rest = self._leave_not_taken(final, loop.stages)
+            device = self._devices[loop.stages[0]]
+            with tf.device(device), tf.control_dependencies(rest):
+                times.append(tf.identity(final.times))
+        found = NestedMap(
+            gradients=[], sums=[], notes=[], input_gradients={}, times=times
+        )
         for k, runner in enumerate(self._runners):
             with tf.device(self._devices[k]):
-                found.gradients.append(runner.packed_gradients(states[k]))
-                found.sums.append(runner.final_sums(states[k]))
+                self._add_totals(found, runner, states[k])
                 found.input_gradients.update(runner.stacked_input_gradients(states[k]))
         with tf.device(self._devices[-1]):
             found.outputs = self._runners[-1].stacked_outputs(states[len(states) - 1])
         return found
+
+    def _add_totals(
+        self, found: NestedMap, runner: StageRunner, state: NestedMap
+    ) -> None:
+        if self._updates:
+            noted = runner.noted(state)
+            found.sums.append(noted.sums)
+            found.notes.append(noted.notes)
+        else:
+            found.gradients.append(runner.packed_gradients(state))
+            found.sums.append(runner.final_sums(state))
+
+    def _leave_channels(
+        self, tables: Sequence[Table], prefix: str
+    ) -> dict[int, Channel]:
+        """For each stage that begins no step without the next one's leave."""
+        branches = [branch for table in tables for branch in table.branches]
+        return {
+            k: Channel(
+                f"{prefix}/leave/{k}",
+                self._devices[k + 1],
+                self._devices[k],
+                tf.TensorSpec([], tf.int32),
+            )
+            for k in sorted({b.stage for b in branches if b.waits_for_next})
+        }
+
+    def _first_leave(self, stages: Sequence[int]) -> list[tf.Operation]:
+        """Gives leave to begin the first steps."""
+        with tf.device(self._devices[stages[0]]):
+            return [
+                self._leaves[k - 1].send(tf.constant(0))
+                for k in stages
+                if k - 1 in self._leaves
+                for _ in range(MAX_STEPS_AHEAD)
+            ]
+
+    def _leave_not_taken(
+        self, final: NestedMap, stages: Sequence[int]
+    ) -> list[tf.Tensor]:
+        """Receives what no step is left for, so that no message stays behind."""
+        device = self._devices[stages[0]]
+        with tf.device(device), tf.control_dependencies([final.times]):
+            return [
+                self._leaves[k].receive()
+                for k in stages
+                if k in self._leaves
+                for _ in range(MAX_STEPS_AHEAD)
+            ]
 
 
 def _channels(

@@ -9,10 +9,12 @@ of the two makes no difference to the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
-from lingvo_pipe.pipeline.loops.packed_phases import cut_list
+from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases, cut_list
 from lingvo_pipe.pipeline.loops.packing import Handles, PackOfPacks
 from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
 from lingvo_pipe.pipeline.tracing.trace import Surroundings
@@ -52,6 +54,33 @@ class Stage:
         self.kept = PackOfPacks(
             [0 if r else n for r, n in zip(recomputed, residuals, strict=True)]
         )
+
+    def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Handles:
+        """Packed weights; given are those of each call."""
+        packed = [
+            call.functions.pack_weights(*own)
+            for call, own in zip(self.calls, weights, strict=True)
+        ]
+        return self.weights.pack(packed)
+
+    def zero_sums(self) -> Handles:
+        """Packed totals of sums, of nothing yet."""
+        return self.sums.pack(self.of_calls(lambda f: f.zero_sums()))
+
+    def zero_gradients(self) -> Handles:
+        """Packed totals of gradients, of nothing yet."""
+        return self.gradients.pack(self.of_calls(lambda f: f.zero_gradients()))
+
+    def unpack_sums(self, sums: Handles) -> list[list[tf.Tensor]]:
+        """For each call the totals of its sums."""
+        calls = zip(self.calls, self.sums.unpack(sums), strict=True)
+        return [call.functions.unpack_sums(*pack) for call, pack in calls]
+
+    def of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
+        """What all calls begin with; those that share functions share it too."""
+        functions = [call.functions for call in self.calls]
+        made = {f: make(f) for f in dict.fromkeys(functions)}
+        return [made[f] for f in functions]
 
     @property
     def saved(self) -> list[int]:

@@ -8,46 +8,25 @@ Inputs of the mini-batch need no message: a stage that uses one finds it in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.clock import timestamp
-from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
+from lingvo_pipe.pipeline.loops.operation import Outcome, Row
 from lingvo_pipe.pipeline.loops.packing import Handles
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StashSlot, Values
+from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.stash import Stash
 from lingvo_pipe.pipeline.loops.traffic import Traffic
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import Kept
+from lingvo_pipe.pipeline.schedules.table import Branch
 from lingvo_pipe.pipeline.tracing.trace import Surroundings
 
 Weights = Sequence[Sequence[tf.Tensor]]
-
-
-class Row(NamedTuple):
-    """An operation as data: `[]` int32 each."""
-
-    micro_batch: tf.Tensor
-    read_slot: tf.Tensor
-    write_slot: tf.Tensor
-
-
-class Outcome(NamedTuple):
-    """What an operation leaves.
-
-    Attributes:
-        state: the new state.
-        sent: operations that must have run.
-        started: [] float64, the time at which its messages were there.
-    """
-
-    state: NestedMap
-    sent: list[tf.Operation]
-    started: tf.Tensor
 
 
 class StageRunner:
@@ -63,6 +42,7 @@ class StageRunner:
         traffic: Traffic,
         specs: Mapping[int, tf.TensorSpec],
         device: str,
+        update: StageUpdate | None = None,
     ):
         """Initialises the runner.
 
@@ -71,8 +51,10 @@ class StageRunner:
             traffic: what goes in and out.
             specs: of all values, for one micro-batch.
             device: full name of where the operations run.
+            update: what changes the weights after a step; None: nothing does.
         """
         self._stage = stage
+        self._update = update
         self._device = device
         self._traffic = traffic
         self._specs = specs
@@ -82,29 +64,24 @@ class StageRunner:
         self._outputs = Stash([specs[value] for value in traffic.outputs])
         self._input_gradients = Stash([specs[v] for v in traffic.input_gradients])
 
-    def constants(self, arguments: NestedMap, weights: Weights) -> NestedMap:
-        """Of the pipeline's arguments those that this stage uses."""
-        packed = [
-            call.functions.pack_weights(*own)
-            for call, own in zip(self._stage.calls, weights, strict=True)
-        ]
-        return NestedMap(
-            weights=self._stage.weights.pack(packed),
-            step=arguments.step,
-            first_examples=arguments.first_examples,
-            num_examples=arguments.num_examples,
-            loss_scale=arguments.loss_scale,
-            inputs=[arguments.batch[value] for value in self._traffic.inputs],
-            output_gradients=arguments.output_gradients if self._traffic.seeded else [],
-        )
+    def begin(
+        self,
+        arguments: NestedMap,
+        weights: Weights,
+        num_slots: Mapping[Kept, tf.Tensor],
+        trains: bool,
+    ) -> tuple[NestedMap, NestedMap]:
+        """What the loop begins with.
 
-    def initial(
-        self, constants: NestedMap, num_slots: Mapping[Kept, tf.Tensor], trains: bool
-    ) -> NestedMap:
-        """The state before the first operation.
+        Args:
+            arguments: the pipeline's.
+            weights: the stage's.
+            num_slots: of the stashes that are used.
+            trains: whether there is a backward.
 
         Returns:
-            NestedMap:
+            The state before the first operation, and the constants: of the pipeline's
+            arguments those that this stage uses. The state is a NestedMap:
                 sums: packed totals of all calls' sums.
                 gradients: packed totals for the trained weights; empty without
                     backward.
@@ -112,57 +89,69 @@ class StageRunner:
                     inputs: contents of the stash of saved values).
                 outputs: contents of the stash of outputs.
                 input_gradients: likewise of the mini-batch's inputs' gradients.
+                updated: see `StageUpdate.begin`; empty without one.
         """
-        stage = self._stage
-        num_micro_batches = tf.shape(constants.first_examples)[0]
+        stage, traffic = self._stage, self._traffic
+        constants = NestedMap(
+            weights=stage.pack_weights(weights),
+            step=arguments.step,
+            first_examples=arguments.first_examples,
+            num_examples=arguments.num_examples,
+            loss_scale=arguments.loss_scale,
+            inputs=[arguments.batch[value] for value in traffic.inputs],
+            output_gradients=arguments.output_gradients if traffic.seeded else [],
+        )
+        num_micro_batches = tf.shape(arguments.first_examples)[0]
         state = NestedMap(
-            sums=stage.sums.pack(self._of_calls(lambda f: f.zero_sums())),
-            gradients=[],
+            sums=stage.zero_sums(),
+            gradients=stage.zero_gradients() if trains else [],
             stashes=NestedMap(
                 {k.name: self._empty(k, n) for k, n in num_slots.items()}
             ),
             outputs=self._outputs.empty(num_micro_batches),
             input_gradients=self._input_gradients.empty(num_micro_batches),
+            updated=[],
         )
-        if trains:
-            zeros = self._of_calls(lambda f: f.zero_gradients())
-            state.gradients = stage.gradients.pack(zeros)
-        return state
+        if self._update:
+            # Not among the constants, which would keep the first weights for ever.
+            state.updated = self._update.begin(constants.pop("weights"), arguments)
+            constants.of_update = self._update.constants(arguments)
+        return state, constants
 
     def final_sums(self, state: NestedMap) -> list[list[tf.Tensor]]:
         """For each call the totals of its sums."""
-        packs = self._stage.sums.unpack(state.sums)
-        calls = zip(self._stage.calls, packs, strict=True)
-        return [call.functions.unpack_sums(*pack) for call, pack in calls]
+        return self._stage.unpack_sums(state.sums)
+
+    def noted(self, state: NestedMap) -> NestedMap:
+        """What the updates noted in a final state; see `StageUpdate.noted`."""
+        assert self._update is not None
+        return self._update.noted(state.updated)
 
     def packed_gradients(self, state: NestedMap) -> list[list[tf.Tensor]]:
         """For each call the totals of its weights' gradients, packed."""
         return self._stage.gradients.unpack(state.gradients)
 
     def run(
-        self,
-        kind: Kind,
-        kept: Kept | None,
-        state: NestedMap,
-        constants: NestedMap,
-        row: Row,
+        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
     ) -> Outcome:
         """Runs an operation.
 
         Args:
-            kind: of the operation.
-            kept: the stash that it writes, if any.
+            branch: of the operation.
             state: the state before it.
             constants: see `constants`.
             row: micro-batch and slots.
         """
+        if self._update:
+            constants = NestedMap(constants, weights=state.updated.weights)
         run = {
             Kind.FORWARD: self._forward,
             Kind.RECOMPUTE: self._recompute,
             Kind.BACKWARD: self._backward,
             Kind.WEIGHT_GRADIENT: self._weight_gradient,
-        }[kind]
-        return run(kept, NestedMap(state), constants, row)
+            Kind.UPDATE: self._change_weights,
+        }[branch.kind]
+        return run(branch, NestedMap(state), constants, row)
 
     def stacked_outputs(self, state: NestedMap) -> list[tf.Tensor]:
         """The outputs kept in a final state, stacked by micro-batch."""
@@ -173,14 +162,30 @@ class StageRunner:
         stacked = self._input_gradients.stacked(state.input_gradients)
         return dict(zip(self._traffic.input_gradients, stacked, strict=True))
 
-    def _forward(
-        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+    def _change_weights(
+        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
     ) -> Outcome:
+        assert self._update is not None
+        started = self._time_after([row.micro_batch])
+        with tf.control_dependencies([started]):
+            state = self._update.run(state, constants, row.micro_batch)
+        sent = []
+        if self._traffic.gives_leave:
+            with tf.control_dependencies(state.updated.weights):
+                sent = [self._traffic.gives_leave.send(tf.identity(row.micro_batch))]
+        return Outcome(state, sent, started)
+
+    def _forward(
+        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
+    ) -> Outcome:
+        kept, leave = branch.kept, []
+        if branch.waits_for_next and self._traffic.leave:
+            leave.append(self._traffic.leave.receive())
         received = {
             value: channel.receive()
             for value, channel in self._traffic.receives.items()
         }
-        started = self._time_after(received.values())
+        started = self._time_after([*leave, *received.values()])
         with tf.control_dependencies([started]):
             values = {**self._from_batch(constants, row), **received}
             state.sums, stash = self._stage.forward(
@@ -207,7 +212,7 @@ class StageRunner:
         return Outcome(state, sent, started)
 
     def _recompute(
-        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
     ) -> Outcome:
         have = state.stashes.FOR_RECOMPUTE
         taken, inputs = self._inputs.take(have.inputs, row.read_slot)
@@ -227,7 +232,7 @@ class StageRunner:
         return Outcome(state, [], started)
 
     def _backward(
-        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
     ) -> Outcome:
         received = {
             value: channel.receive()
@@ -245,12 +250,12 @@ class StageRunner:
         told = self._surroundings(constants, row)
         given = constants.weights, told, residuals, gradients
         with tf.control_dependencies([started]):
-            if kept is None:
+            if branch.kept is None:
                 stash, state.gradients = self._stage.backward(*given, state.gradients)
             else:
-                later = StashSlot(state.stashes[kept.name].stash, row.write_slot)
+                later = StashSlot(state.stashes[branch.kept.name].stash, row.write_slot)
                 stash, laters = self._stage.input_backward(*given, later)
-                _set(state, kept, laters)
+                _set(state, branch.kept, laters)
         _set(state, Kept.RESIDUALS, stash)
         state.input_gradients = self._input_gradients.put(
             state.input_gradients,
@@ -264,7 +269,7 @@ class StageRunner:
         return Outcome(state, sent, started)
 
     def _weight_gradient(
-        self, kept: Kept | None, state: NestedMap, constants: NestedMap, row: Row
+        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
     ) -> Outcome:
         later = StashSlot(state.stashes.WEIGHT_RESIDUALS.stash, row.read_slot)
         started = self._time_after(later.stash)
@@ -283,12 +288,11 @@ class StageRunner:
         return {value: x[row.micro_batch] for value, x in stacked}
 
     def _surroundings(self, constants: NestedMap, row: Row) -> Surroundings:
-        num = constants.num_examples
         return Surroundings(
-            step=constants.step,
+            step=row.of_micro_batch(constants.step),
             first_example=constants.first_examples[row.micro_batch],
-            num_examples=None if num is None else num[row.micro_batch],
-            loss_scale=constants.loss_scale,
+            num_examples=row.of_micro_batch(constants.num_examples),
+            loss_scale=row.of_micro_batch(constants.loss_scale),
         )
 
     def _gradient(self, gradients: Values, value: int) -> tf.Tensor:
@@ -300,19 +304,13 @@ class StageRunner:
         with tf.control_dependencies(list(tensors)):
             return timestamp(self._device)
 
-    def _of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
-        """What all calls begin with; those that share functions share it too."""
-        functions = [call.functions for call in self._stage.calls]
-        made = {f: make(f) for f in dict.fromkeys(functions)}
-        return [made[f] for f in functions]
-
     def _empty(self, kept: Kept, num_slots: tf.Tensor) -> NestedMap:
         """Contents of a stash with nothing in it."""
         stage = self._stage
         if kept is Kept.WEIGHT_RESIDUALS:
-            laters = self._of_calls(lambda f: f.empty_weight_residuals(num_slots))
+            laters = stage.of_calls(lambda f: f.empty_weight_residuals(num_slots))
             return NestedMap(stash=stage.weight_residuals.pack(laters), inputs=[])
-        stashes = self._of_calls(lambda f: f.empty_residuals(num_slots))
+        stashes = stage.of_calls(lambda f: f.empty_residuals(num_slots))
         if kept is Kept.RESIDUALS:
             return NestedMap(stash=stage.residuals.pack(stashes), inputs=[])
         some = [

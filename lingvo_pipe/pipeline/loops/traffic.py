@@ -20,6 +20,9 @@ class Traffic(NamedTuple):
         outputs: values that are kept as the pipeline's outputs.
         seeded: values whose gradients are given, as inputs of the mini-batch are.
         input_gradients: values whose gradients are kept as the pipeline's results.
+        leave: by which the next stage gives leave to begin another step; None where a
+            stage needs none.
+        gives_leave: by which this stage gives it to the one before.
     """
 
     inputs: Sequence[int]
@@ -30,3 +33,5 @@ class Traffic(NamedTuple):
     outputs: Sequence[int]
     seeded: Sequence[int]
     input_gradients: Sequence[int]
+    leave: Channel | None = None
+    gives_leave: Channel | None = None

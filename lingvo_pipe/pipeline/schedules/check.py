@@ -61,8 +61,7 @@ def _miscounted(schedule: Schedule) -> list[str]:
     once = {Kind.FORWARD}
     if schedule.kinds != once:
         once.add(Kind.BACKWARD)
-    if Kind.WEIGHT_GRADIENT in schedule.kinds:
-        once.add(Kind.WEIGHT_GRADIENT)
+    once |= schedule.kinds & {Kind.WEIGHT_GRADIENT, Kind.UPDATE}
     return [
         f"the {op} stands {counts[op]} times instead of "
         + ("once" if op.kind in once else "at most once")
@@ -72,12 +71,12 @@ def _miscounted(schedule: Schedule) -> list[str]:
 
 
 def _possible_ops(schedule: Schedule) -> Iterator[Op]:
-    return itertools.starmap(
-        Op,
-        itertools.product(
-            Kind, range(schedule.num_micro_batches), range(schedule.num_stages)
-        ),
-    )
+    every, per_step = schedule.num_micro_batches, schedule.micro_batches_per_step
+    for kind in Kind:
+        first = per_step - 1 if kind is Kind.UPDATE else 0
+        of_kind = range(first, every, per_step if kind is Kind.UPDATE else 1)
+        for m, stage in itertools.product(of_kind, range(schedule.num_stages)):
+            yield Op(kind, m, stage)
 
 
 def _out_of_order(schedule: Schedule) -> list[str]:

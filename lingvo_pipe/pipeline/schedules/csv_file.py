@@ -6,9 +6,10 @@ One line a device, from device 0; one cell an operation, in order:
     ,    F0.1,F1.1,B0.1,B1.1
 
 `B1.0` is the backward of micro-batch 1 on stage 0; F is forward, R recompute and W
-weight gradient, see `Kind`. There is no header. Empty cells mean nothing, so cells may
-be laid out by time, and empty lines are no devices. Cells are separated by commas,
-semicolons or tabs, as spreadsheets export them.
+weight gradient, see `Kind`; it is a schedule of one step, without UPDATEs. There is no
+header. Empty cells mean nothing, so cells may be laid out by time, and empty lines are
+no devices. Cells are separated by commas, semicolons or tabs, as spreadsheets export
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lingvo_pipe.pipeline.schedules.fault_list import listed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 _CELL = re.compile(r"([A-Z])([0-9]+)\.([0-9]+)")
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.UPDATE}
 
 
 def read_csv(path: str | os.PathLike[str]) -> Schedule:
@@ -90,7 +91,7 @@ def _read_line(line: str, where: str, faults: list[str]) -> tuple[Op, ...]:
 
 
 def _explain(text: str) -> str:
-    kinds = ", ".join(f"{kind.value} ({kind.label})" for kind in Kind)
+    kinds = ", ".join(f"{text} ({kind.label})" for text, kind in _KINDS.items())
     if _CELL.fullmatch(text):
         return f"{text!r} begins with {text[0]!r}, but the kinds are {kinds}"
     return (

@@ -18,6 +18,10 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+# How many steps a block may be ahead of the next one that has not begun the first of
+# them: what it hands on waits there meanwhile.
+MAX_STEPS_AHEAD = 2
+
 
 class Kind(enum.Enum):
     """What an operation does with a micro-batch on a stage.
@@ -25,13 +29,15 @@ class Kind(enum.Enum):
     A forward pass keeps what its backward pass needs, unless a RECOMPUTE stands between
     them: then it keeps what that starts from, the stage's inputs. In a schedule with
     WEIGHT_GRADIENT operations a BACKWARD yields the gradients of the stage's inputs
-    alone.
+    alone. An UPDATE changes the stage's weights by the gradients of a step, of which
+    its micro-batch is the last; only schedules of several steps have them.
     """
 
     FORWARD = "F"
     RECOMPUTE = "R"
     BACKWARD = "B"
     WEIGHT_GRADIENT = "W"
+    UPDATE = "U"
 
     @property
     def label(self) -> str:
@@ -47,8 +53,10 @@ class Op(NamedTuple):
     stage: int
 
     def __str__(self) -> str:
+        relation = "after" if self.kind is Kind.UPDATE else "of"
         return (
-            f"{self.kind.label} of micro-batch {self.micro_batch} on stage {self.stage}"
+            f"{self.kind.label} {relation} micro-batch {self.micro_batch} on stage "
+            f"{self.stage}"
         )
 
 
@@ -58,7 +66,7 @@ class Schedule:
 
     Attributes:
         num_stages: K, numbered from the input.
-        num_micro_batches: M, numbered from the first examples.
+        num_micro_batches: M, numbered from the first examples; those of all steps.
         columns: for each device, its operations.
         block_ends: the stages to which no gradient comes back from the next: each ends
             a block of stages that is trained by a loss of its own.
@@ -83,6 +91,27 @@ class Schedule:
     def kinds(self) -> frozenset[Kind]:
         """The kinds of operations it has."""
         return frozenset(op.kind for op in self._set)
+
+    @functools.cached_property
+    def num_steps(self) -> int:
+        """N: after so many UPDATEs of each stage, or without any, it is over."""
+        updates = {op.micro_batch for op in self._set if op.kind is Kind.UPDATE}
+        return max(len(updates), 1)
+
+    @property
+    def micro_batches_per_step(self) -> int:
+        """M / N."""
+        return self.num_micro_batches // self.num_steps
+
+    def waits_for_next(self, op: Op) -> bool:
+        """Whether it begins a step that a block may not begin too far ahead."""
+        kind, m, stage = op
+        return (
+            kind is Kind.FORWARD
+            and stage in self.block_ends
+            and Kind.UPDATE in self.kinds
+            and m % self.micro_batches_per_step == 0
+        )
 
     def ops(self) -> Iterator[tuple[int, Op]]:
         """All operations as (device, operation)."""
@@ -113,13 +142,30 @@ class Schedule:
         """The operations whose results `op` consumes."""
         kind, m, stage = op
         if kind is Kind.FORWARD:
-            return [Op(kind, m, stage - 1)] if stage else []
+            return self._needs_of_forward(op)
         if kind is Kind.RECOMPUTE:
             return [Op(Kind.FORWARD, m, stage)]
         if kind is Kind.WEIGHT_GRADIENT:
             return [Op(Kind.BACKWARD, m, stage)]
+        if kind is Kind.UPDATE:
+            last = Op(Kind.WEIGHT_GRADIENT, m, stage)
+            return [last if last in self else Op(Kind.BACKWARD, m, stage)]
         recompute = Op(Kind.RECOMPUTE, m, stage)
         needs = [recompute if recompute in self else Op(Kind.FORWARD, m, stage)]
         if stage + 1 < self.num_stages and stage not in self.block_ends:
             needs.append(Op(kind, m, stage + 1))
+        return needs
+
+    def _needs_of_forward(self, op: Op) -> list[Op]:
+        kind, m, stage = op
+        needs = [Op(kind, m, stage - 1)] if stage else []
+        if Kind.UPDATE not in self.kinds:
+            return needs
+        per_step = self.micro_batches_per_step
+        last_before = m - m % per_step - 1
+        if last_before >= 0:
+            needs.append(Op(Kind.UPDATE, last_before, stage))
+        far_before = last_before - (MAX_STEPS_AHEAD - 1) * per_step
+        if self.waits_for_next(op) and far_before >= 0:
+            needs.append(Op(Kind.UPDATE, far_before, stage + 1))
         return needs

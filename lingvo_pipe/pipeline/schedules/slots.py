@@ -66,6 +66,8 @@ class Slots:
 def stash_use(schedule: Schedule, op: Op) -> Use:
     """Which of its stage's stashes an operation uses. Without backward, none is."""
     kind, m, stage = op
+    if kind is Kind.UPDATE:
+        return Use(None, None)
     if kind is Kind.FORWARD:
         recompute = Op(Kind.RECOMPUTE, m, stage) in schedule
         kept = Kept.FOR_RECOMPUTE if recompute else Kept.RESIDUALS

@@ -14,6 +14,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import numpy as np
+
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.slots import Kept, assign_slots, stash_use
 
@@ -25,11 +28,13 @@ class Branch(NamedTuple):
         stage: the stage.
         kind: the kind.
         kept: the stash that it writes to, if any.
+        waits_for_next: see `Schedule`.
     """
 
     stage: int
     kind: Kind
     kept: Kept | None
+    waits_for_next: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +59,19 @@ class Table:
         return any(branch.kind is Kind.BACKWARD for branch in self.branches)
 
     @property
+    def updates(self) -> bool:
+        """Whether some operation changes weights."""
+        return any(branch.kind is Kind.UPDATE for branch in self.branches)
+
+    @property
+    def fed(self) -> NestedMap:
+        """What is fed: rows and numbers of slots, int32."""
+        return NestedMap(
+            rows=np.array(self.rows, np.int32),
+            num_slots=np.array(self.num_slots, np.int32),
+        )
+
+    @property
     def structure(self) -> tuple:
         """What a graph is built from, the rest being fed."""
         return self.branches, self.stashes
@@ -75,7 +93,13 @@ def make_tables(schedule: Schedule) -> list[Table]:
     tables = []
     for column, slot_pairs in zip(schedule.columns, slots.columns, strict=True):
         by_operation = [
-            Branch(op.stage, op.kind, stash_use(schedule, op).write) for op in column
+            Branch(
+                op.stage,
+                op.kind,
+                stash_use(schedule, op).write,
+                schedule.waits_for_next(op),
+            )
+            for op in column
         ]
         branches = sorted(set(by_operation), key=_order)
         stages = sorted({branch.stage for branch in branches})
@@ -96,6 +120,6 @@ def make_tables(schedule: Schedule) -> list[Table]:
     return tables
 
 
-def _order(branch: Branch) -> tuple[int, str, str]:
+def _order(branch: Branch) -> tuple[int, str, str, bool]:
     kept = branch.kept.value if branch.kept else ""
-    return branch.stage, branch.kind.value, kept
+    return branch.stage, branch.kind.value, kept, branch.waits_for_next

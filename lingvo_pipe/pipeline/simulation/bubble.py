@@ -98,6 +98,7 @@ def _evened_out(schedule: Schedule, costs: Costs) -> Costs:
         recompute=mean[Kind.RECOMPUTE],
         input_gradient=mean[Kind.BACKWARD],
         weight_gradient=mean[Kind.WEIGHT_GRADIENT],
+        update=mean[Kind.UPDATE],
     )
     return Costs((stage,) * len(costs.stages))
 

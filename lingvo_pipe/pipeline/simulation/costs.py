@@ -18,6 +18,7 @@ class StageCosts:
         input_gradient: of a backward pass in a schedule that leaves the weights'
             gradients to WEIGHT_GRADIENT operations; None: half of `backward`.
         weight_gradient: of such an operation; None: half of `backward`.
+        update: of the change of the stage's weights after a step.
         send_forward: until the stage's outputs have reached the next stage's device.
         send_backward: until its inputs' gradients have reached the previous one's.
     """
@@ -27,6 +28,7 @@ class StageCosts:
     recompute: float | None = None
     input_gradient: float | None = None
     weight_gradient: float | None = None
+    update: float = 0.0
     send_forward: float = 0.0
     send_backward: float = 0.0
 
@@ -38,6 +40,8 @@ class StageCosts:
             return self.backward
         if kind is Kind.RECOMPUTE:
             return self.forward if self.recompute is None else self.recompute
+        if kind is Kind.UPDATE:
+            return self.update
         of_kind = {
             Kind.BACKWARD: self.input_gradient,
             Kind.WEIGHT_GRADIENT: self.weight_gradient,
@@ -65,5 +69,7 @@ class Costs:
 
     def send_seconds(self, op: Op) -> float:
         """How long the result of an operation is on its way to another device."""
+        if op.kind is Kind.UPDATE:
+            return 0.0  # What tells of it is nothing but that.
         stage = self.stages[op.stage]
         return stage.send_forward if op.kind is Kind.FORWARD else stage.send_backward

@@ -23,6 +23,7 @@ _COLORS = {
     Kind.RECOMPUTE: to_rgb("#a184bf"),
     Kind.BACKWARD: to_rgb("#e58b45"),
     Kind.WEIGHT_GRADIENT: to_rgb("#4fa37a"),
+    Kind.UPDATE: to_rgb("#b0504f"),
 }
 _IDLE = to_rgb("#ebebeb")
 _ANY_KIND = to_rgb("#6e6e6e")
@@ -91,10 +92,8 @@ def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
 
 def _prepare(panel: Axes, name: str, timeline: Timeline) -> None:
     """All but what depends on the layout."""
-    summary = (
-        f"{timeline.step_seconds * 1e3:.1f} ms a step, "
-        f"bubble {timeline.bubble_fraction:.1%}"
-    )
+    seconds = timeline.step_seconds / timeline.schedule.num_steps
+    summary = f"{seconds * 1e3:.1f} ms a step, bubble {timeline.bubble_fraction:.1%}"
     panel.set_title(name, loc="left", fontsize=10, fontweight="bold", color=_DARK)
     panel.set_title(summary, loc="right", fontsize=9.5, color=_DARK)
     num_devices = len(timeline.columns)

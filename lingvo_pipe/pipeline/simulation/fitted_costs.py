@@ -36,6 +36,7 @@ def fitted_costs(timeline: Timeline) -> Costs:
             recompute=mean.get(Kind.RECOMPUTE),
             input_gradient=backward if split else None,
             weight_gradient=weight_gradient,
+            update=mean.get(Kind.UPDATE, 0.0),
             send_forward=delays.get((Kind.FORWARD, stage), 0.0),
             send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
         )

@@ -12,7 +12,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
 
-F, R, B, W = Kind
+F, R, B, W, _ = Kind
 
 
 def test_a_misplaced_operation_is_named() -> None:

@@ -11,7 +11,7 @@ from lingvo_pipe.pipeline.schedules.csv_file import (
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from tests.pipeline.schedules.every_schedule import every_schedule
 
-F, R, B, W = Kind
+F, R, B, W, _ = Kind
 TWO_DEVICES = Schedule(
     2,
     1,

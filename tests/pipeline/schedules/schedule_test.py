@@ -8,7 +8,7 @@ from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
-F, R, B, W = Kind
+F, R, B, W, _ = Kind
 
 
 @pytest.mark.parametrize(

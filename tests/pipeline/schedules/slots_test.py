@@ -19,7 +19,7 @@ from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
 from tests.pipeline.schedules.most_kept import NumKept, most_kept, num_kept
 
-F, R, B, W = Kind
+F, R, B, W, _ = Kind
 
 
 def test_every_read_finds_what_was_written_for_it() -> None:

@@ -7,20 +7,25 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 
-F, R, B, W = Kind
+F, R, B, W, U = Kind
 
 
 @pytest.mark.parametrize(
     ("costs", "seconds"),
     [
-        (StageCosts(1.0, 3.0), {F: 1.0, R: 1.0, B: 1.5, W: 1.5}),
+        (StageCosts(1.0, 3.0), {F: 1.0, R: 1.0, B: 1.5, W: 1.5, U: 0.0}),
         (
             StageCosts(
-                1.0, 3.0, recompute=0.5, input_gradient=1.25, weight_gradient=2.5
+                1.0,
+                3.0,
+                recompute=0.5,
+                input_gradient=1.25,
+                weight_gradient=2.5,
+                update=0.25,
             ),
-            {F: 1.0, R: 0.5, B: 1.25, W: 2.5},
+            {F: 1.0, R: 0.5, B: 1.25, W: 2.5, U: 0.25},
         ),
-        (StageCosts(1.0, 3.0, recompute=0.0), {F: 1.0, R: 0.0, B: 1.5, W: 1.5}),
+        (StageCosts(1.0, 3.0, recompute=0.0), {F: 1.0, R: 0.0, B: 1.5, W: 1.5, U: 0.0}),
     ],
 )
 def test_what_is_not_given_follows_from_the_rest(

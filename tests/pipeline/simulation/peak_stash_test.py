@@ -52,7 +52,7 @@ def _bytes_after(
     done = schedule.columns[device][: index + 1]
     total = 0
     for _, m, stage in {op for op in done if op.kind is Kind.FORWARD}:
-        f, r, b, w = (Op(kind, m, stage) for kind in Kind)
+        f, r, b, w, _ = (Op(kind, m, stage) for kind in Kind)
         if r in schedule and r not in done:
             total += stages[stage][Kept.FOR_RECOMPUTE]
         elif b not in done:

@@ -1,0 +1,117 @@
+"""Several steps in one graph: the bytes of as many steps, one after another.
+
+Shapes: N steps, B examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import gradients, loss_fn, pipeline, raw_values
+from tests.pipeline.local_blocks import DIM, batch, cells
+from tests.pipeline.plain_model import bytes_of
+
+RATE = 0.3
+FIRST_STEP = 5
+
+
+def _change(
+    layers: Sequence[BaseLayer],
+    all_gradients: Sequence[Any],
+    accumulated: Sequence[Any],
+    step: tf.Tensor,
+) -> list[tf.Tensor]:
+    """One step of gradient descent; notes the sum of the gradients and the step."""
+    total = tf.zeros([])
+    for layer, tree, totals in zip(layers, all_gradients, accumulated, strict=True):
+        for v, gradient in zip(
+            tf.nest.flatten(layer.vars), tf.nest.flatten(tree), strict=True
+        ):
+            if gradient is not None:
+                v.assign_sub(RATE * gradient)
+                total += tf.reduce_sum(gradient)
+        with ForwardContext(step=step):
+            layer.PostTrainingStepUpdate(totals)
+    return [total, step]
+
+
+def _batches(num_steps: int, batch_size: int) -> list[Any]:
+    return [batch(batch_size, seed) for seed in range(num_steps)]
+
+
+def _one_by_one(layer: PipeliningLayer, batches: Sequence[Any]) -> list[bytes]:
+    """Metrics of all steps, and the variables after them."""
+    metrics = []
+    for n, data in enumerate(batches):
+        step = FIRST_STEP + n
+        result = gradients(layer, data, step)
+        accumulated = result.accumulated.cells
+        _change(layer.cells, result.gradients.cells, accumulated, tf.constant(step))
+        metrics.append(result.metrics)
+    stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *metrics)
+    return bytes_of((stacked, raw_values(layer)))
+
+
+def _at_once(layer: PipeliningLayer, batches: Sequence[Any]) -> Any:
+    steps = ConsecutiveSteps(layer, loss_fn, _change)
+    inputs, targets = tf.nest.map_structure(lambda *x: tf.stack(x), *batches)
+    tables = steps.tables(len(batches))
+    first = tf.constant(FIRST_STEP, tf.int64)
+    return steps.run(raw_values(layer), inputs, targets, first, tables)
+
+
+WAYS: list[dict[str, Any]] = [
+    {"splits": 1},
+    {"splits": [3, 7, 9], "schedule": "local", "recompute": "never"},
+    {"splits": [1, 3, 5, 7, 9], "schedule": "local"},
+    {"splits": 4, "schedule": "gpipe"},
+    {"splits": [1, 3, 7, 9], "schedule": "interleaved", "stages_per_device": 2},
+    {"splits": 3, "schedule": "zero_bubble", "recompute": "never"},
+]
+
+
+@pytest.mark.parametrize("batch_size", [8, 7])
+def test_bytes_are_those_of_steps_one_by_one(batch_size: int) -> None:
+    batches = _batches(6, batch_size)
+    want = _one_by_one(pipeline(cells(), 1, 4), batches)
+    for way in WAYS:
+        others = {k: v for k, v in way.items() if k != "splits"}
+        layer = pipeline(cells(), way["splits"], 4, **others)
+        result = _at_once(layer, batches)
+        assert bytes_of((result.metrics, raw_values(layer))) == want, way
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 9])
+def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
+    """Fewer than a block may be ahead, and more."""
+    batches = _batches(num_steps, 4)
+    want = _one_by_one(pipeline(cells(), 1, 1), batches)
+    layer = pipeline(cells(), [3, 7, 9], 1, schedule="local")
+    result = _at_once(layer, batches)
+    assert bytes_of((result.metrics, raw_values(layer))) == want
+    for _, steps in result.notes:
+        np.testing.assert_array_equal(steps, FIRST_STEP + np.arange(num_steps))
+
+
+def test_stages_share_no_weights() -> None:
+    dense = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
+    layer = pipeline([dense] * 3, 3, 1, tied={"cells_2/w": "cells_0/w"})
+    with pytest.raises(ValueError, match="cells_2/w'\\] are in more than one"):
+        ConsecutiveSteps(layer, loss_fn, _change)
+
+
+def test_no_layers_stand_before_the_stages() -> None:
+    dense = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
+    layer = pipeline([dense], 1, 1, before_tpl=[dense])
+    with pytest.raises(ValueError, match="before_tpl are in no stage"):
+        ConsecutiveSteps(layer, loss_fn, _change)
