@@ -20,6 +20,8 @@ from lingvo_pipe.training.decoder_run import check_decode_input, decode
 from lingvo_pipe.training.evaler_run import evaluate_run
 from lingvo_pipe.training.export import export_model
 from lingvo_pipe.training.inspect_model import describe
+from lingvo_pipe.training.local_params import plain_task
+from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
 from lingvo_pipe.training.report.html_report import write_report
@@ -95,7 +97,7 @@ def inspect_model(request: ModelRequest) -> str:
     note = _place(model, request)
     data = model.input.Instantiate()
     tell_inputs(model.task, data)
-    description = describe(model.task, data)
+    description = describe(with_local_losses(model.task, data), data)
     return f"{note}\n\n{description}" if note else description
 
 
@@ -176,7 +178,7 @@ def train_model(
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
     tell_inputs(model.task, train_input)
-    task = model.task.Instantiate()
+    task = with_local_losses(model.task, train_input).Instantiate()
     with lost_workers_named():
         train(
             task,
@@ -235,7 +237,7 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     data.EvalBatches()
     directory = use.open(request.name, model)
     tell_inputs(model.task, data)
-    task = model.task.Instantiate()
+    task = plain_task(model.task).Instantiate()
     log = _log_after(note)
     with lost_workers_named():
         evaluate_run(
@@ -256,7 +258,7 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
     data = model.input.Instantiate()
     directory = use.open(request.name, model)
     tell_inputs(model.task, data)
-    task = model.task.Instantiate()
+    task = plain_task(model.task).Instantiate()
     log = _log_after(note)
     check_vocabulary(directory.path, data)
     with lost_workers_named():
@@ -277,7 +279,7 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     sentences = check_decode_input(data)
     directory = use.open(request.name, model)
     tell_inputs(model.task, data)
-    task = model.task.Instantiate()
+    task = plain_task(model.task).Instantiate()
     log = _log_after(note)
     with lost_workers_named():
         decode(

@@ -31,7 +31,7 @@ from lingvo_pipe.layers.construction import (
 from lingvo_pipe.layers.inherited_params import resolve_params
 from lingvo_pipe.layers.layer_tree import find_descendant, map_layers
 from lingvo_pipe.layers.side_outputs import SideOutputs
-from lingvo_pipe.layers.tied_variables import first_places
+from lingvo_pipe.layers.tied_variables import is_tied, named_places
 from lingvo_pipe.layers.weight_params import check_shape, create_variable
 from lingvo_pipe.nested_map import NestedMap
 
@@ -76,6 +76,7 @@ class BaseLayer(SideOutputs, metaclass=LayerType):
         self._path = f"{self._parent.path}/{name}" if self._parent else name
         self._children: dict[str, Any] = {}
         self._variables: dict[str, tf.Variable] = {}
+        self._tied: dict[str, bool] = {}
         self._accumulators: dict[str, tf.TensorSpec] = {}
         self._functions: dict[str, Callable] = {}
 
@@ -158,6 +159,7 @@ class BaseLayer(SideOutputs, metaclass=LayerType):
         self._check_new(name)
         path = f"{self.path}/{name}"
         self._variables[name] = create_variable(params, self.params, path)
+        self._tied[name] = is_tied(path)
 
     def RegisterAccumulator(
         self, name: str, shape: Sequence[int], dtype: tf.DType = tf.float32
@@ -249,10 +251,10 @@ class BaseLayer(SideOutputs, metaclass=LayerType):
     def VariablePaths(self) -> dict[str, tf.Variable]:
         """All variables below this layer by path, in order of creation.
 
-        One that stands in several places has the path of the first.
+        One in several places has the path it was created for, or the first below here.
         """
-        return first_places(
-            (f"{layer.path}/{name}", variable)
+        return named_places(
+            (f"{layer.path}/{name}", variable, layer._tied[name])
             for layer in self.Descendants()
             for name, variable in layer._variables.items()
         )

@@ -39,6 +39,16 @@ def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
     return [count(_nameless(p)) for p in layers]
 
 
+def trained_paths(layer: InstantiableParams) -> list[str]:
+    """The paths, below the layer, of the parameters that are trained."""
+    with _declared(layer) as declared:
+        return [
+            path.removeprefix(f"{declared.path}/")
+            for path, variable in declared.VariablePaths().items()
+            if variable.trainable
+        ]
+
+
 def layer_sizes(layers: Sequence[InstantiableParams], *inputs: Any) -> list[LayerSize]:
     """The sizes of layers that each take what the one before hands on.
 

@@ -62,24 +62,26 @@ def create_variable(
     _check_rule(rule, path)
     check_shape(weight.shape, path)
     shape, dtype = list(weight.shape), weight.dtype or layer_params.dtype
-    first_value = functools.partial(
-        initial_value,
-        rule,
-        shape,
-        dtype,
-        random_streams.seed_pair(layer_params.random_seed, path),
-        weight.fans,
-    )
-    return created_or_tied(
-        path,
-        lambda: tf.Variable(
+    seed = layer_params.random_seed
+
+    def create(path: str) -> tf.Variable:
+        first_value = functools.partial(
+            initial_value,
+            rule,
+            shape,
+            dtype,
+            random_streams.seed_pair(seed, path),
+            weight.fans,
+        )
+        return tf.Variable(
             first_value,
             trainable=weight.trainable,
             name=path,
             shape=shape,
             dtype=dtype,
-        ),
-    )
+        )
+
+    return created_or_tied(path, create)
 
 
 def _check_declaration(weight: Any, path: str) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.sequential import as_args
 from lingvo_pipe.layers.softmax_cross_entropy import (
     check_label_smoothing,
     softmax_cross_entropy,
 )
+from lingvo_pipe.models.amoebanet.ends import HeadLayer
 from lingvo_pipe.models.classification_pictures import ClassificationPictures
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
@@ -43,6 +46,28 @@ class ImageClassifier(BaseTask):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         check_label_smoothing(self.params.label_smoothing)
+
+    @classmethod
+    def LocalHead(
+        cls,
+        p: InstantiableParams,
+        num_cells: int,
+        handed_on: Any,
+        predictions: Any,
+    ) -> InstantiableParams:
+        """Images: ReLU, mean over the image, fully connected; vectors: the last alone.
+
+        It is of what is handed on first; further outputs of an image are left aside.
+        """
+        first, *others = as_args(handed_on)
+        rank = first.shape.rank if isinstance(first, tf.TensorSpec) else None
+        if rank == 4:
+            head = HeadLayer.Params().Set(keep_prob=1.0, num_in=first.shape[-1])
+            return head.Set(num_classes=predictions.shape[-1])
+        if rank == 2 and not others:
+            head = FCLayer.Params().Set(input_dim=first.shape[-1])
+            return head.Set(output_dim=predictions.shape[-1])
+        return super().LocalHead(p, num_cells, handed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[tf.Tensor]:
         """The images; with feed_targets in training labels and weights too."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import pack_present, present, spec_of
+from lingvo_pipe.optional_nest import map_present, pack_present, present, spec_of
 from lingvo_pipe.pipeline.function_cache import FunctionCache
 from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -28,17 +28,25 @@ from lingvo_pipe.pipeline.tracing.loss_function import check_loss_function
 from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 from lingvo_pipe.pipeline.update_function import Update
 
+# From a mini-batch to the positional inputs of the first cell, and the loss's targets.
+Feed = Callable[[Any], tuple[Sequence[Any], Any]]
+
 
 class ConsecutiveSteps:
     """The steps of one pipeline, with one loss and one update."""
 
     def __init__(
-        self, pipeline: PipeliningLayer, loss_fn: LossFunction, update: Update
+        self,
+        pipeline: PipeliningLayer,
+        feed: Feed,
+        loss_fn: LossFunction,
+        update: Update,
     ):
         """Initialises the steps.
 
         Args:
             pipeline: what is trained.
+            feed: what it is given of a mini-batch.
             loss_fn: see `PipeliningLayer.ComputeGradients`. Its weight must follow from
                 the targets alone.
             update: what changes the weights of a stage.
@@ -49,6 +57,7 @@ class ConsecutiveSteps:
         _check_alone(pipeline)
         check_loss_function(loss_fn, pipeline.path)
         self._pipeline = pipeline
+        self._feed = feed
         self._loss_fn = loss_fn
         plan = dataclasses.replace(pipeline.plan, update=update)
         self._cache = FunctionCache(plan)
@@ -65,8 +74,7 @@ class ConsecutiveSteps:
     def run(
         self,
         theta: NestedMap,
-        inputs: Sequence[Any],
-        targets: Any,
+        batches: Any,
         first_step: tf.Tensor,
         tables: Sequence[NestedMap],
     ) -> NestedMap:
@@ -74,15 +82,13 @@ class ConsecutiveSteps:
 
         Args:
             theta: weights, in the variables' own dtypes.
-            inputs: the positional inputs of the first cell, `[N, B, ...]` each.
-            targets: of the loss, `[N, B, ...]` each.
+            batches: the mini-batches, `[N, B, ...]`.
             first_step: [] int64, the number of the first step.
             tables: see `tables`; tensors or arrays.
 
         Returns:
             See `results_of_steps`.
         """
-        batches = as_tensors((tuple(inputs), targets), self._pipeline.path)
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
         own_steps = first_step + tf.range(tf.cast(num_steps, tf.int64))
@@ -106,25 +112,36 @@ class ConsecutiveSteps:
         return function(arguments, tables)
 
     def _cut(self, batches: Any) -> tuple[MicroBatches, Any]:
-        """How each mini-batch is cut; and all of them, `[N * M, .. b ..]`."""
-        p, path = self._pipeline.params, self._pipeline.path
+        """How each mini-batch is cut; and inputs and targets, `[N * M, .. b ..]`."""
         flat = present(batches)
+        cuts: list[MicroBatches] = []
+        structures: list[Any] = []
+
+        def cut(*batch: tf.Tensor) -> list[tf.Tensor]:
+            fed = self._fed(pack_present(batches, batch))
+            cuts.append(self._how(fed))
+            structures.append(map_present(spec_of, fed))
+            return present(cuts[-1].split(fed))
+
         specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in flat]
-        cut = cut_batch(
-            pack_present(batches, specs),
-            p.num_micro_batches,
-            p.micro_batch_size,
-            p.batch_dim,
-            path,
-        )
-        shapes = tf.function(cut.split).get_concrete_function(specs)
+        function = tf.function(cut, autograph=False).get_concrete_function(*specs)
         split = tf.map_fn(
-            cut.split,
+            lambda batch: function(*batch),
             flat,
-            fn_output_signature=list(map(spec_of, shapes.outputs)),
+            fn_output_signature=list(map(spec_of, function.outputs)),
         )
-        return cut, pack_present(
-            batches, [tf.reshape(x, [-1, *x.shape[2:]]) for x in split]
+        return cuts[0], pack_present(
+            structures[0], [tf.reshape(x, [-1, *x.shape[2:]]) for x in split]
+        )
+
+    def _fed(self, batch: Any) -> Any:
+        inputs, targets = self._feed(batch)
+        return as_tensors((tuple(inputs), targets), self._pipeline.path)
+
+    def _how(self, fed: Any) -> MicroBatches:
+        p, path = self._pipeline.params, self._pipeline.path
+        return cut_batch(
+            fed, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path
         )
 
 

@@ -20,6 +20,7 @@ from lingvo_pipe.training.exponential_moving_average import define_averaging_par
 from lingvo_pipe.training.frozen_variables import define_freezing_params, without_frozen
 from lingvo_pipe.training.init_from_checkpoint import define_initialization_params
 from lingvo_pipe.training.learner import define_learner_params
+from lingvo_pipe.training.local_params import check_plain, local_params
 from lingvo_pipe.training.loop_params import define_loop_params
 from lingvo_pipe.training.loss_spikes import define_spike_params
 from lingvo_pipe.training.skipped_steps import define_skipping_params
@@ -33,13 +34,42 @@ class BaseTask(BaseLayer):
         """Params: the pipeline, training and evaluation."""
         p = super().Params()
         p.Define("pipeline", PipeliningLayer.Params(), "The model's layers.")
+        p.Define("local", local_params(), "Which blocks of them are trained alone.")
         p.Define("train", _train_params(), "How to train it.")
         p.Define("eval", _eval_params(), "How to evaluate it.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
+        check_plain(self.params, self.path)
         self.CreateChild("pipeline", self.params.pipeline)
+
+    @classmethod
+    def LocalHead(
+        cls,
+        p: InstantiableParams,
+        num_cells: int,
+        handed_on: Any,
+        predictions: Any,
+    ) -> InstantiableParams:
+        """Params of the head of a block of cells that has a loss of its own.
+
+        Args:
+            p: the task's params.
+            num_cells: how many cells have run before the head.
+            handed_on: specs of what the last of them returns: the head's inputs.
+            predictions: specs of what the model's last cell returns: its outputs.
+
+        Raises:
+            ValueError: if the task knows none, as here.
+        """
+        raise ValueError(
+            "A block that is trained by itself needs a head, which makes of what its "
+            "last cell hands on what the loss takes; "
+            f"{cls.__name__} knows none for {_shown(handed_on)} behind "
+            f"{num_cells} cells. Set task.local.head to params of a layer, or define "
+            "LocalHead in the task's class."
+        )
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """What of a batch goes into the first layer: its positional inputs."""
@@ -168,6 +198,12 @@ class BaseTask(BaseLayer):
             self.params.train,
             {k: v for k, v in self.VariablePaths().items() if v.trainable},
         )
+
+
+def _shown(specs: Any) -> str:
+    """Shapes, for an error."""
+    flat = [x for x in tf.nest.flatten(specs) if x is not None]
+    return ", ".join(str(list(x.shape)) for x in flat)
 
 
 def _read(variable: tf.Variable) -> tf.Tensor:

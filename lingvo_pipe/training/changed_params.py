@@ -36,7 +36,7 @@ FREE = (
     "task.train.save_interval_steps",
 )
 # How weights came about, and from what data: whatever uses them depends on neither.
-_OF_TRAINING = ("input", "task.train")
+_OF_TRAINING = ("input", "task.local", "task.train")
 _ABSENT = "(none)"
 _MAX_SHOWN = 20
 _MAX_NAMED = 8

@@ -5,7 +5,7 @@ They follow the weights at the rates of `averaging_rate`, and start as the weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -101,15 +101,20 @@ class ExponentialMovingAverage:
         for path, average in self._averages.items():
             average.assign(tf.cast(self._variables[path], average.dtype))
 
-    def Update(self, num_steps: tf.Tensor) -> None:
+    def Update(
+        self, num_steps: tf.Tensor, paths: Collection[str] | None = None
+    ) -> None:
         """Moves the averages towards the variables.
 
         Args:
             num_steps: n, [] integer: how many steps were trained, the last included.
+            paths: of some variables, for their averages alone; None: of all.
         """
         with tf.device("/CPU:0"):
             rate = averaging_rate(self._decay, num_steps)
         for path, average in self._averages.items():
+            if paths is not None and path not in paths:
+                continue
             with tf.device(average.device):
                 weight = tf.cast(self._variables[path].read_value(), average.dtype)
                 change = weight - average.read_value()

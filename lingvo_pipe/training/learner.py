@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -44,14 +43,25 @@ class Learner:
 
     A gradient -> with that of weight decay -> clipped -> the optimizer. All of it runs
     on the device of the variable's stage, where the optimizer's slots are too.
+
+    Attributes:
+        counters: variables that belong to no single one: the number of steps, and the
+            learning rate where that is constant.
     """
 
-    def __init__(self, p: Params, variables: Mapping[str, tf.Variable]):
+    def __init__(
+        self,
+        p: Params,
+        variables: Mapping[str, tf.Variable],
+        all_paths: Sequence[str] | None = None,
+    ):
         """Creates the optimizer's slots.
 
         Args:
             p: as of `define_learner_params`.
             variables: those to train, by path, in the order of the model.
+            all_paths: of all variables of the model that are trained, if there are
+                other learners for the others.
 
         Raises:
             ValueError: if a param can't be used.
@@ -64,8 +74,10 @@ class Learner:
         _check_clipping(p)
         self._params = p
         self._variables = dict(variables)
-        self._l2_weights = l2_weights(p, list(variables))
+        decayed = l2_weights(p, list(variables if all_paths is None else all_paths))
+        self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
         self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
+        self.counters = [variable.value for variable in self._optimizer.variables]
         try:
             self._optimizer.build(list(variables.values()))
         except (AttributeError, ValueError) as error:
@@ -83,18 +95,18 @@ class Learner:
         """Updates the variables from gradients by path, of those trained or more."""
         decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
         ordered = [decayed[path] for path in self._variables]
+        if not ordered:  # A stage without weights counts steps as the others do.
+            self._optimizer.iterations.assign_add(1)
+            return
         self._optimizer.apply(self._clipped(ordered))
 
-    def State(self) -> dict[str, Any]:
+    def State(self) -> dict[str, tf.Variable]:
         """The optimizer's own variables by name, for checkpoints."""
-        state: dict[str, Any] = {}
-        seen: Counter[str] = Counter()
-        for variable in self._optimizer.variables:
-            path, number = variable.path, seen[variable.path]
-            # Keras writes `a/b_c` and `a_b/c` alike; the order is the model's.
-            state[f"{path}+{number}" if number else path] = variable.value
-            seen[path] += 1
-        return state
+        return learner_state([self])
+
+    def OwnVariables(self) -> list[tuple[str, tf.Variable]]:
+        """The optimizer's own variables with their names; some may be alike."""
+        return [(each.path, each.value) for each in self._optimizer.variables]
 
     def _clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         p, variables = self._params, list(self._variables.values())
@@ -102,6 +114,27 @@ class Learner:
             if p.Get(name) is not None:
                 gradients = clip(gradients, variables, p.Get(name))
         return gradients
+
+
+def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
+    """The optimizers' own variables by name, for checkpoints.
+
+    Args:
+        learners: for the variables of a model, in its order. Counters are those of the
+            first; the others' must be the same.
+    """
+    state: dict[str, tf.Variable] = {}
+    seen: Counter[str] = Counter()
+    for learner in learners:
+        left_out = [] if learner is learners[0] else learner.counters
+        for path, variable in learner.OwnVariables():
+            if any(variable is counter for counter in left_out):
+                continue
+            number = seen[path]
+            # Keras writes `a/b_c` and `a_b/c` alike; the order is the model's.
+            state[f"{path}+{number}" if number else path] = variable
+            seen[path] += 1
+    return state
 
 
 _CLIPPINGS = {

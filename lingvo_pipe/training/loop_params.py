@@ -8,6 +8,13 @@ from lingvo_pipe.hyperparams import Params
 def define_loop_params(p: Params) -> None:
     """Defines them among those of a task's training."""
     p.Define("max_steps", None, "Number of steps to train for.")
+    p.Define(
+        "steps_per_loop",
+        1,
+        "How many steps run in one call, in which each stage changes its own weights "
+        "as soon as it can; the results are the same. Above 1 where stages train by "
+        "losses of their own, or calls take long.",
+    )
     p.Define("save_interval_steps", 100, "Steps from checkpoint to checkpoint.")
     p.Define("keep_checkpoints", 5, "How many checkpoints are kept.")
     p.Define("report_interval_steps", 10, "Steps from report to report.")
@@ -30,6 +37,7 @@ def check_loop_params(p: Params) -> None:
     """
     numbers = {
         "task.train.max_steps": p.train.max_steps,
+        "task.train.steps_per_loop": p.train.steps_per_loop,
         "task.train.save_interval_steps": p.train.save_interval_steps,
         "task.train.report_interval_steps": p.train.report_interval_steps,
         "task.train.keep_checkpoints": p.train.keep_checkpoints,

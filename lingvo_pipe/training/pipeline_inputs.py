@@ -11,6 +11,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.optional_nest import map_present
 from lingvo_pipe.pipeline.micro_batches import cut_batch
 from lingvo_pipe.pipeline.stage_ends import needs_inputs
+from lingvo_pipe.training.local_params import plain_task
 
 
 def tell_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
@@ -28,22 +29,8 @@ def tell_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
     p = task_params.pipeline
     if p.input_shapes is not None or not needs_inputs(p):
         return
-    one_stage = task_params.Copy()
-    one_stage.pipeline.Set(
-        splits=1,
-        stages_per_device=1,
-        schedule="gpipe",
-        devices=None,
-        cell_costs=None,
-        memory_limit=None,
-    )
     with tf.Graph().as_default():
-        task = one_stage.Instantiate()
-        batch = tf.nest.map_structure(
-            lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape),
-            input_generator.element_spec,
-        )
-        inputs = tuple(task.PipelineInputs(batch))
+        task, inputs = task_and_inputs(task_params, input_generator)
         cut = cut_batch(
             inputs,
             p.num_micro_batches,
@@ -56,6 +43,34 @@ def tell_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
     dtypes = map_present(lambda x: x.dtype, stacked)
     p.input_shapes = [_plain(shape) for shape in shapes]
     p.input_dtypes = [_plain(dtype) for dtype in dtypes]
+
+
+def task_and_inputs(
+    task_params: InstantiableParams, input_generator: Any
+) -> tuple[Any, tuple]:
+    """A task in one stage, and placeholders of a batch's inputs; for a scratch graph.
+
+    Args:
+        task_params: params of a BaseTask, which stay as they are.
+        input_generator: has an `element_spec`.
+    """
+    one_stage = plain_task(task_params)
+    one_stage.pipeline.Set(
+        splits=1,
+        stages_per_device=1,
+        schedule="gpipe",
+        devices=None,
+        cell_costs=None,
+        memory_limit=None,
+        input_shapes=None,
+        input_dtypes=None,
+    )
+    task = one_stage.Instantiate()
+    batch = tf.nest.map_structure(
+        lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape),
+        input_generator.element_spec,
+    )
+    return task, tuple(task.PipelineInputs(batch))
 
 
 def _plain(structure: Any) -> Any:

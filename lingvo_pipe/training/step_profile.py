@@ -56,10 +56,15 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     return timeline
 
 
-def predict(steps: Sequence[Timeline]) -> Timeline:
-    """The step that others of the same schedule lead to expect: at least one."""
+def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
+    """What others lead to expect.
+
+    Args:
+        steps: the others, at least one, of the same stages and kinds of operations.
+        schedule: what is to run.
+    """
     costs = median_costs([fitted_costs(step) for step in steps])
-    return simulate(steps[-1].schedule, costs)
+    return simulate(schedule, costs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,9 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.step_loop import StepLoop
 from lingvo_pipe.training.step_profile import StepProfile, measured_timeline, predict
+from lingvo_pipe.training.train_step import TrainStep
 
 # One that warms up and does not count, and one that the prediction is made from.
 _MIN_BEFORE = 2
@@ -56,51 +59,53 @@ class StepProfiler:
         self._directory = directory
         self._metrics_log = metrics_log
         self._log = log
-        self._times: list[list[np.ndarray]] = []
-        if self._first >= step:
+        self._ran: list[tuple[Schedule, list[np.ndarray]]] = []
+        self._is_done = self._first >= step
+        if self._is_done:
             log(
                 f"Step {step} is not profiled: this run goes on after step {start}, "
                 f"and the first step that it can profile is {start + _MIN_BEFORE + 1}."
             )
 
-    def after_step(self, step: int, times: Callable[[], list[np.ndarray]]) -> None:
-        """To be called after each step.
+    def after_step(self, step: int, trained: TrainStep | StepLoop) -> None:
+        """To be called after each step, or each of the calls that make several.
 
         Args:
-            step: its number.
-            times: returns its times; see `TrainStep.Times`.
+            step: its number, or the last one's.
+            trained: what made it.
         """
-        if self._first <= step <= self._step:
-            self._times.append(times())
-        if self._first < step == self._step:
-            self._profile()
-
-    def _profile(self) -> None:
-        try:
-            *before, measured = [
-                measured_timeline(self._pipeline.schedule, times)
-                for times in self._times
-            ]
-        except ValueError as error:  # The machine's clock was set meanwhile.
-            self._log(f"Step {self._step} is not profiled: {error}")
+        if self._is_done or step < self._first:
             return
-        profile = StepProfile(self._step, predict(before), measured, self._notes())
+        self._ran.append((trained.schedule, trained.Times()))
+        if step >= self._step and len(self._ran) > 1:
+            self._is_done = True
+            self._profile(step)
+
+    def _profile(self, step: int) -> None:
+        try:
+            *before, measured = [measured_timeline(*ran) for ran in self._ran]
+        except ValueError as error:  # The machine's clock was set meanwhile.
+            self._log(f"Step {step} is not profiled: {error}")
+            return
+        predicted = predict(before, measured.schedule)
+        profile = StepProfile(step, predicted, measured, self._notes(step))
         folder = self._directory.profile_path
         profile.write(folder)
         self._metrics_log.write_page(
-            self._step, "train", "pipeline", profile.picture, profile.text()
+            step, "train", "pipeline", profile.picture, profile.text()
         )
-        self._log(f"{profile.line()}; see {folder}/step-{self._step}.*")
+        self._log(f"{profile.line()}; see {folder}/step-{step}.*")
 
-    def _notes(self) -> list[str]:
+    def _notes(self, step: int) -> list[str]:
         """What a reader of the profile should know."""
         devices = self._devices()
         specs = [tf.DeviceSpec.from_string(name) for name in devices]
         notes = [
             "Predicted: the schedule simulated with what operations and messages cost "
-            f"in steps {self._first} to {self._step - 1}, the median of each.",
+            f"in steps {self._first} to {step - 1}, the median of each.",
             "A step is timed from the begin of its first operation to the end of its "
-            "last; reading the batch and updating the weights are not part of it.",
+            "last; reading the batch is not part of it, nor is updating the weights "
+            "where that is none of its operations.",
             *(f"Device {i} is {name}." for i, name in enumerate(devices)),
         ]
         if any(spec.device_type == "GPU" for spec in specs):

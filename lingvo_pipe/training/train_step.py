@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +10,24 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.base_task import BaseTask
-from lingvo_pipe.training.exponential_moving_average import make_averages
+from lingvo_pipe.training.failed_step import diagnose_error, not_finite_error
 from lingvo_pipe.training.gradient_norm import global_norm
-from lingvo_pipe.training.learner import Learner
+from lingvo_pipe.training.step_metrics import (
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    check_metric_names,
+)
+from lingvo_pipe.training.train_state import TrainState
 
-_LEARNING_RATE = "learning_rate"
-_GRADIENT_NORM = "gradient_norm"
 
-
-class TrainStep:
-    """Forward, backward, update; and all the state that a step changes."""
+class TrainStep(TrainState):
+    """Forward, backward, update of all stages together."""
 
     def __init__(self, task: BaseTask):
-        task.CheckAllInPipeline()
-        self._task = task
-        p, trained = task.params.train, task.TrainedVariables()
-        self._trained = trained
-        self._learner = Learner(p, trained)
-        self._averages = make_averages(p, trained, task.VariablePaths())
-        with tf.device("/CPU:0"):
-            self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        super().__init__(task)
+        (self._learner,) = self.learners
         self._times: list[tf.Tensor] = []
         self._function = tf.function(self._run, autograph=False)
 
@@ -43,6 +38,10 @@ class TrainStep:
             batch_spec: the tf.TensorSpec of each part of a batch.
         """
         self._function.get_concrete_function(batch_spec)
+
+    def Steps(self, input_batches: Sequence[NestedMap]) -> list[NestedMap]:
+        """Trains on batches, one after another; see `__call__`."""
+        return [self(input_batch) for input_batch in input_batches]
 
     def __call__(self, input_batch: NestedMap) -> NestedMap:
         """Trains on a batch.
@@ -59,57 +58,32 @@ class TrainStep:
         try:
             metrics, self._times, is_finite = self._function(input_batch)
         except tf.errors.OpError as error:
-            if may_be_diagnosed(error):
-                with contextlib.suppress(FloatingPointError):
-                    self._diagnose(input_batch)
+            diagnose_error(error, self, [input_batch])
             raise
         if not is_finite:
-            raise self._not_finite(float(metrics.loss[0]), input_batch)
+            raise not_finite_error(self, 0, float(metrics.loss[0]), input_batch)
         return metrics
-
-    def Skip(self) -> None:
-        """Counts a step that was not finite as made."""
-        self.global_step.assign_add(1)
 
     def Times(self) -> list[np.ndarray]:
         """When the devices' operations ran in the last step; see `DeviceLoop.emit`."""
         return [times.numpy() for times in self._times]
 
-    def EvalValues(self) -> NestedMap:
-        """What to evaluate with: the weights' moving averages where there are any.
-
-        Returns:
-            As of `BaseTask.Values`.
-        """
-        if self._averages is None:
-            return self._task.Values()
-        return tf.nest.map_structure(self._averages.Value, self._task.vars)
-
-    def StartAveraging(self) -> None:
-        """Makes the averages equal to weights that were changed since."""
-        if self._averages is not None:
-            self._averages.Reset()
-
-    def State(self) -> dict[str, tf.Variable]:
-        """Everything that must be saved to go on later, by name."""
-        return {
-            "global_step": self.global_step,
-            **self._task.VariablePaths(),
-            **self._learner.State(),
-            **(self._averages.State() if self._averages is not None else {}),
-        }
+    @property
+    def schedule(self) -> Schedule:
+        """Of the last step."""
+        return self.task.pipeline.schedule
 
     def _run(
         self, input_batch: NestedMap
     ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
-        task = self._task
+        task = self.task
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
             result = task.ComputeGradients(task.Values(), input_batch)
-        _check_metric_names(result.metrics)
+        check_metric_names(result.metrics)
         gradients = _by_path(task, result.gradients)
-        ours = {path: gradients[path] for path in self._trained}
-        norm = global_norm(list(ours.values()), list(self._trained.values()))
+        ours = {path: gradients[path] for path in self.trained}
+        norm = global_norm(list(ours.values()), list(self.trained.values()))
         with tf.device("/CPU:0"):
             both = tf.stack([norm, tf.cast(result.metrics.loss[0], norm.dtype)])
             is_finite = tf.reduce_all(tf.math.is_finite(both))
@@ -120,7 +94,7 @@ class TrainStep:
             return self._update(here, result.accumulated)
 
         tf.cond(is_finite, update, self.global_step.read_value)
-        of_step = {_LEARNING_RATE: learning_rate, _GRADIENT_NORM: norm}
+        of_step = {LEARNING_RATE: learning_rate, GRADIENT_NORM: norm}
         metrics = NestedMap(
             result.metrics, **{k: (x, tf.constant(1.0)) for k, x in of_step.items()}
         )
@@ -132,41 +106,16 @@ class TrainStep:
         """Changes all that a step changes; returns the number of steps."""
         self._learner.Apply(gradients)
         with ForwardContext(step=self.global_step.read_value()):
-            self._task.PostTrainingStepUpdate(accumulated)
+            self.task.PostTrainingStepUpdate(accumulated)
         num_steps = self.global_step.assign_add(1).read_value()
-        if self._averages is not None:
-            self._averages.Update(num_steps)
+        if self.averages is not None:
+            self.averages.Update(num_steps)
         return num_steps
-
-    def _diagnose(self, input_batch: NestedMap) -> None:
-        with ForwardContext(step=self.global_step.read_value()):
-            self._task.Diagnose(self._task.Values(), input_batch)
-
-    def _not_finite(self, loss: float, input_batch: NestedMap) -> FloatingPointError:
-        """The error of a step that was not made."""
-        what = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
-        found = ""
-        try:
-            self._diagnose(input_batch)
-        except FloatingPointError as error:
-            found = f": {error}"
-        return FloatingPointError(
-            "The loss and its gradients must stay finite; in step "
-            f"{int(self.global_step) + 1} {what}{found}."
-        )
 
 
 def _identity(x: tf.Tensor) -> tf.Tensor:
     with tf.device(x.device):
         return tf.identity(x)
-
-
-def _check_metric_names(metrics: NestedMap) -> None:
-    if taken := sorted({_LEARNING_RATE, _GRADIENT_NORM} & set(metrics)):
-        raise ValueError(
-            "A task's metrics must not be called as those that each step reports; got "
-            f"{' and '.join(map(repr, taken))}. Rename them in ComputeLoss."
-        )
 
 
 def _by_path(task: BaseTask, tree: Any) -> dict[str, tf.Tensor]:

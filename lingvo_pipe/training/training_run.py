@@ -9,6 +9,7 @@ from typing import Any
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.background_saver import BackgroundSaver
 from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.batch_groups import BatchGroups
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.evaluation import Evaluation
 from lingvo_pipe.training.finite import NotFinite
@@ -25,6 +26,7 @@ from lingvo_pipe.training.run_vocabulary import check_vocabulary, keep_vocabular
 from lingvo_pipe.training.skipped_batches import SkippedBatches
 from lingvo_pipe.training.skipped_steps import SkippedSteps
 from lingvo_pipe.training.stage_utilisation import stage_utilisation
+from lingvo_pipe.training.step_loop import StepLoop
 from lingvo_pipe.training.step_profiler import StepProfiler
 from lingvo_pipe.training.stop_requests import StopRequests
 from lingvo_pipe.training.train_step import TrainStep
@@ -59,7 +61,7 @@ class TrainingRun:
         p = task.params.train
         self._task, self._train_input = task, train_input
         self._directory, self._log = directory, log
-        self._step = TrainStep(task)
+        self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._skipped_steps = SkippedSteps(p)
         self._skipped_batches = SkippedBatches(directory.skipped_batches_path)
         self._place = InputPlace(train_input)
@@ -164,24 +166,24 @@ class TrainingRun:
         if n < self._max_steps and evaluations.is_missing(n):
             evaluations.evaluate(n)
             evaluations.best_on_file()()
-        batches = self._skipped_batches.batches(self._place.batches, n)
+        batches = BatchGroups(self._skipped_batches.batches(self._place.batches, n))
         examples = self._train_input.params.batch_size
         with Progress(self._max_steps, examples, n) as progress:
             while n < self._max_steps and not (stops.asked_by or best.is_over):
-                batch = next(batches, None)
-                if batch is None:
+                group = batches.next(self._num_at_once(n))
+                if not group:
                     self._save(n, watchers)
                     watchers.saver.wait()
                     raise _ended(n, self._max_steps)
-                metrics = self._trained(batch)
-                n += 1
-                if metrics:
-                    watchers.spikes.check(n, metrics["loss"])
+                for metrics in self._trained(group):
+                    n += 1
+                    if metrics:
+                        watchers.spikes.check(n, metrics["loss"])
+                    is_last = n == self._max_steps
+                    if metrics and (is_last or n % p.report_interval_steps == 0):
+                        self._report(n, metrics, progress, watchers)
                 if watchers.profiler:
-                    watchers.profiler.after_step(n, self._step.Times)
-                is_last = n == self._max_steps
-                if metrics and (is_last or n % p.report_interval_steps == 0):
-                    self._report(n, metrics, progress, watchers)
+                    watchers.profiler.after_step(n, self._step)
                 every = p.histogram_interval_steps
                 if every and n % every == 0:
                     variables = self._task.TrainedVariables()
@@ -194,6 +196,20 @@ class TrainingRun:
                     self._check_finite(n)
                     self._save(n, watchers)
         return n
+
+    def _num_at_once(self, step: int) -> int:
+        """How many steps after this one may be made before something else is due."""
+        p = self._task.params
+        intervals = (
+            p.train.save_interval_steps,
+            p.train.histogram_interval_steps,
+            p.eval.interval_steps,
+        )
+        return min(
+            p.train.steps_per_loop,
+            self._max_steps - step,
+            *(every - step % every for every in intervals if every),
+        )
 
     def _report(
         self,
@@ -228,16 +244,16 @@ class TrainingRun:
             self._log,
         )
 
-    def _trained(self, batch: NestedMap) -> dict[str, float]:
-        """Trains on a batch; returns no metrics if the step was skipped."""
+    def _trained(self, group: list[NestedMap]) -> list[dict[str, float]]:
+        """Trains on batches; the metrics of a step that was skipped are empty."""
         try:
-            metrics = _means(self._step(batch))
+            metrics = list(map(_means, self._step.Steps(group)))
         except FloatingPointError as error:
             if not self._skipped_steps.may_skip():
                 raise FloatingPointError(f"{error} {self._remedy()}") from error
             self._step.Skip()
             self._log(f"Skipped a step. {error}")
-            return {}
+            return [{}]
         self._skipped_steps.add_finite()
         return metrics
 

@@ -16,6 +16,7 @@ from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
 from params.image.fine_tuning import all_but_softmax
+from params.local_blocks import in_blocks
 
 
 @model_registry.RegisterSingleTaskModel
@@ -66,6 +67,15 @@ class AmoebaNetDigits(AmoebaNetModel):
             ema_decay=0.99,
             ema_decay_moving_vars=False,
         )
+
+
+@model_registry.RegisterSingleTaskModel
+class AmoebaNetDigitsLocal(AmoebaNetDigits):
+    """Two blocks of cells, each trained by a loss of its own on its own device."""
+
+    def Task(self) -> InstantiableParams:
+        """The network, and how it is trained."""
+        return in_blocks(super().Task(), 2)
 
 
 @model_registry.RegisterSingleTaskModel

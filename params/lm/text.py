@@ -16,7 +16,7 @@ For a text of one's own make a vocabulary, and derive a model, in `my_models/nov
 from __future__ import annotations
 
 import model_registry
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.cldr.shipped import (
     ENGLISH_VOCABULARY,
     TEXTS,
@@ -25,6 +25,7 @@ from lingvo_pipe.input.cldr.shipped import (
 )
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
 from params.lm.language_model import LanguageModel
+from params.local_blocks import in_blocks
 
 
 @model_registry.RegisterSingleTaskModel
@@ -61,3 +62,12 @@ class TransformerTiny(LanguageModel):
             ),
             optimizer=OptimizerParams("Adam", beta_2=0.98),
         )
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerTinyLocal(TransformerTiny):
+    """Two blocks of layers, each trained by a loss of its own on its own device."""
+
+    def Task(self) -> InstantiableParams:
+        """The network, and how it is trained."""
+        return in_blocks(super().Task(), 2)

@@ -18,6 +18,7 @@ from lingvo_pipe.input.cldr.shipped import (
 )
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
 from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from params.local_blocks import in_blocks
 from params.mt.translation_model import TranslationModel
 
 
@@ -76,6 +77,15 @@ class TransformerTiny(CldrTransformer):
     LEARNING_RATE = 3e-3
     WARMUP_STEPS = 100
     MAX_STEPS = 1000
+
+
+@model_registry.RegisterSingleTaskModel
+class TransformerTinyLocal(TransformerTiny):
+    """Encoder and decoder, each trained by a loss of its own on its own device."""
+
+    def Task(self) -> InstantiableParams:
+        """The network, and how it is trained."""
+        return in_blocks(super().Task(), 2)
 
 
 @model_registry.RegisterSingleTaskModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from lingvo_pipe.layers.dense import FCLayer
@@ -44,14 +45,25 @@ def test_a_weight_that_is_not_there_is_told(prefix: str) -> None:
     _create({near: first})
 
 
-def test_a_weight_of_a_later_layer_is_told() -> None:
+def test_a_weight_keeps_its_name_and_value_behind_the_other() -> None:
     first, _, second, *_ = _paths()
-    words = f"in model, {first} is tied to {second}, .* Swap the two if"
+    alone, model = _create({}).VariablePaths(), _create({first: second})
+    paths = model.VariablePaths()
+    assert list(paths) == [path for path in alone if path != f"model/{first}"]
+    np.testing.assert_array_equal(paths[f"model/{second}"], alone[f"model/{second}"])
+    assert model.sub[0].vars.w is model.sub[1].vars.w
+
+
+def test_chains_of_ties_are_told() -> None:
+    first, _, second, *_ = _paths()
+    words = f"in model, {first} is tied to {second}, and there are"
     with pytest.raises(ValueError, match=words):
-        _create({first: second})
+        _create({first: second, second: first})
 
 
 def test_weights_of_two_shapes_can_not_be_one() -> None:
     first, last = _paths()[0], _paths()[-2]
     with pytest.raises(ValueError, match="must have the same shape"):
         _create({last: first})
+    with pytest.raises(ValueError, match="must have the same shape"):
+        _create({first: last})

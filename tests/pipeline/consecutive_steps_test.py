@@ -63,11 +63,15 @@ def _one_by_one(layer: PipeliningLayer, batches: Sequence[Any]) -> list[bytes]:
 
 
 def _at_once(layer: PipeliningLayer, batches: Sequence[Any]) -> Any:
-    steps = ConsecutiveSteps(layer, loss_fn, _change)
-    inputs, targets = tf.nest.map_structure(lambda *x: tf.stack(x), *batches)
+    steps = _steps(layer)
+    stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *batches)
     tables = steps.tables(len(batches))
     first = tf.constant(FIRST_STEP, tf.int64)
-    return steps.run(raw_values(layer), inputs, targets, first, tables)
+    return steps.run(raw_values(layer), stacked, first, tables)
+
+
+def _steps(layer: PipeliningLayer) -> ConsecutiveSteps:
+    return ConsecutiveSteps(layer, lambda data: data, loss_fn, _change)
 
 
 WAYS: list[dict[str, Any]] = [
@@ -107,11 +111,11 @@ def test_stages_share_no_weights() -> None:
     dense = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
     layer = pipeline([dense] * 3, 3, 1, tied={"cells_2/w": "cells_0/w"})
     with pytest.raises(ValueError, match="cells_2/w'\\] are in more than one"):
-        ConsecutiveSteps(layer, loss_fn, _change)
+        _steps(layer)
 
 
 def test_no_layers_stand_before_the_stages() -> None:
     dense = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
     layer = pipeline([dense], 1, 1, before_tpl=[dense])
     with pytest.raises(ValueError, match="before_tpl are in no stage"):
-        ConsecutiveSteps(layer, loss_fn, _change)
+        _steps(layer)

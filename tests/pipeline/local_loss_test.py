@@ -28,7 +28,8 @@ from tests.pipeline.plain_model import assert_close, by_path, bytes_of
 def _plain_blocks(layer: PipeliningLayer, data: Any) -> NestedMap:
     """By a tape for each block, that sees nothing of the others."""
     (x,), targets = data
-    metrics, found = NestedMap(), {}
+    metrics = NestedMap()
+    found: dict[str, np.ndarray] = {}
     paths = {v.ref(): path for path, v in layer.VariablePaths().items()}
     with ForwardContext(step=tf.constant(3, tf.int64), first_example=0):
         for begin, end in BLOCKS:

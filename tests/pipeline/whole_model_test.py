@@ -120,7 +120,7 @@ def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
     ("tied", "words"),
     [
         ({"cells_3/w": "cells_0/v"}, "tied to cells_0/v.*mean 'cells_0/w'"),
-        ({"cells_0/w": "cells_3/w"}, "a layer before it"),
+        ({"cells_0/w": "cells_3/w", "cells_3/w": "cells_0/w"}, "tied to no other"),
         ({"cells_3/v": "cells_0/w"}, r"\['cells_3/v'\] do not"),
         ({"cells_3/w": "cells_1/b"}, "same shape.*cells_3/w has"),
     ],

@@ -6,6 +6,7 @@ import functools
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 import model_registry
@@ -13,7 +14,9 @@ from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
 from lingvo_pipe.models.side_classifier import SideClassifierLayer
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.train_step import TrainStep
+from tests.registered_models.reduced_models import batches, reduced_params
 
 DIGITS = "image.digits.AmoebaNetDigits"
 
@@ -57,6 +60,24 @@ def test_any_number_of_stages_leaves_the_same_bytes(num_stages: int) -> None:
     assert [path for path in want if found[path] != want[path]] == []
     for kind in ("/gamma/ema", "/moving_mean", "/auxiliary_head/", "learner/"):
         assert any(kind in path for path in want)
+
+
+@pytest.mark.parametrize("scheme", ["greedy", "overlapping"])
+def test_each_cell_may_be_trained_by_itself(scheme: str) -> None:
+    """Stem, cells that drop paths and hand on tuples, and the auxiliary head."""
+    params = reduced_params(DIGITS)
+    params.task.local.scheme = scheme
+    given = params.input.Instantiate()
+    task = with_local_losses(params.task, given).Instantiate()
+    step = TrainStep(task)
+    before = {k: v.numpy().tobytes() for k, v in step.State().items()}
+    metrics = [step(batch) for batch in itertools.islice(batches(params), 2)][-1]
+    num_heads = sum("local_" in p.name for p in task.params.pipeline.cell_tpl)
+    assert sum(name.startswith("local_") for name in metrics) == 2 * num_heads
+    for mean, _ in metrics.values():
+        assert np.isfinite(mean)
+    same = [k for k, v in step.State().items() if v.numpy().tobytes() == before[k]]
+    assert not same, "everything that is saved changes in training"
 
 
 @pytest.mark.parametrize(

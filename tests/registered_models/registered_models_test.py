@@ -14,6 +14,8 @@ import model_registry
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.training.export import export_model
 from lingvo_pipe.training.inspect_model import describe
+from lingvo_pipe.training.local_params import plain_task
+from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.train_step import TrainStep
 from tests.registered_models.reduced_models import batches, reduced_params
 
@@ -61,8 +63,10 @@ def test_params_of_each_data_set_survive_their_text(name: str) -> None:
 def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
-    text = describe(model.task, model.input.Instantiate())
-    for cell in model.task.pipeline.cell_tpl:
+    data = model.input.Instantiate()
+    task_params = with_local_losses(model.task, data)
+    text = describe(task_params, data)
+    for cell in task_params.pipeline.cell_tpl:
         assert cell.name in text
     assert "total: " in text
 
@@ -71,7 +75,7 @@ def test_it_can_be_described(name: str, tmp_path: Path) -> None:
 def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
-    task = model.task.Instantiate()
+    task = with_local_losses(model.task, model.input.Instantiate()).Instantiate()
     step = TrainStep(task)
     before = {k: v.numpy().tobytes() for k, v in step.State().items()}
     for batch in itertools.islice(batches(model), 2):
@@ -89,7 +93,7 @@ def test_it_can_be_exported(name: str, tmp_path: Path) -> None:
     """Once networks with drop-path could not, for a batch of any number."""
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
-    task = model.task.Instantiate()
+    task = plain_task(model.task).Instantiate()
     batch = next(batches(model))
     spec = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
     export_model(task, spec, tmp_path / "model")

@@ -85,7 +85,7 @@ def test_times_of_a_clock_that_was_set_back_are_refused(
 def test_the_step_to_expect_is_the_usual_one(schedule: Schedule) -> None:
     """Steps that took longer don't change it, nor does the step it is compared with."""
     usual, slow = simulate(schedule, COSTS), simulate(schedule, SLOW)
-    predicted = predict([usual, slow, usual])
+    predicted = predict([usual, slow, usual], usual.schedule)
     assert predicted.schedule == schedule
     assert predicted.step_seconds == pytest.approx(usual.step_seconds)
     assert predicted.bubble_fraction == pytest.approx(usual.bubble_fraction)

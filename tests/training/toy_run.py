@@ -103,9 +103,11 @@ def run(
     data: Any,
     logdir: Path,
     log: Callable[[str], None] | None = None,
+    profile_step: int | None = None,
 ) -> dict[str, float]:
     directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
-    return train(task, data, test, directory, PARAMS, log or (lambda _: None))
+    log = log or (lambda _: None)
+    return train(task, data, test, directory, PARAMS, log, profile_step)
 
 
 def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:

@@ -32,6 +32,8 @@ def prediction_errors(
     steps = [measured_timeline(pipeline.schedule, of_step) for of_step in times]
     errors = []
     for i, step in enumerate(steps[1:], start=1):
-        predicted = predict(steps[max(0, i - _NUM_BEFORE) : i]).step_seconds
+        predicted = predict(
+            steps[max(0, i - _NUM_BEFORE) : i], steps[i].schedule
+        ).step_seconds
         errors.append(abs(predicted - step.step_seconds) / step.step_seconds)
     return errors

@@ -18,6 +18,7 @@ from absl import app, flags
 
 from lingvo_pipe.jobs import ModelRequest
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
 from lingvo_pipe.training.run_directory import RunDirectory
@@ -66,12 +67,13 @@ def _measure() -> InterleavedSteps:
     model.task.eval.interval_steps = None
     train_input, test_input = model.input.Instantiate(), test_model.input.Instantiate()
     tell_inputs(model.task, train_input)
-    bare = TrainStep(model.task.Instantiate())
+    task_params = with_local_losses(model.task, train_input)
+    bare = TrainStep(task_params.Instantiate())
     bare.Trace(train_input.TrainBatches().element_spec)
     steps = InterleavedSteps(train_input, bare, FLAGS.steps)
     with tempfile.TemporaryDirectory() as logdir:
         directory = RunDirectory(logdir, FLAGS.model)
-        task = model.task.Instantiate()
+        task = task_params.Instantiate()
         train(task, steps, test_input, directory, model.ToText())
     return steps
 

@@ -5,9 +5,13 @@ Shapes: B examples, T tokens, V tokens in the vocabulary.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
-from lingvo_pipe.models.transformer.streams import as_stream
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.models.transformer.local_heads import logits_head
+from lingvo_pipe.models.transformer.streams import TARGET, as_stream, has_hidden
 from lingvo_pipe.models.transformer.token_loss import token_metrics
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
@@ -20,6 +24,19 @@ class LanguageModelTask(BaseTask):
     `ids` are what is read, one token behind the `labels` `[B, T]`; `weights` `[B, T]`
     are 0 for padding.
     """
+
+    @classmethod
+    def LocalHead(
+        cls,
+        p: InstantiableParams,
+        num_cells: int,
+        handed_on: Any,
+        predictions: Any,
+    ) -> InstantiableParams:
+        """A norm of the hidden states, and a projection to the vocabulary."""
+        if not has_hidden(handed_on, TARGET):
+            return super().LocalHead(p, num_cells, handed_on, predictions)
+        return logits_head(p.pipeline.cell_tpl, handed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
         """The state of the one stream, without hidden states."""

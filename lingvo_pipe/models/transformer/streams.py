@@ -34,6 +34,11 @@ def as_stream(batch: NestedMap) -> NestedMap:
     )
 
 
+def has_hidden(state: Any, stream: str) -> bool:
+    """Whether this is a state in which a stream has its hidden states."""
+    return isinstance(state, NestedMap) and "hidden" in state.get(stream, {})
+
+
 def with_hidden(state: NestedMap, stream: str, hidden: Any) -> NestedMap:
     """The state in which a stream's hidden states, or their shape, are others."""
     return NestedMap(state, **{stream: NestedMap(state[stream], hidden=hidden)})

@@ -5,14 +5,21 @@ Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.softmax_cross_entropy import check_label_smoothing
 from lingvo_pipe.models.decoding.hypotheses import Hypotheses
 from lingvo_pipe.models.transformer.beam_decode import beam_decode, decoding_params
+from lingvo_pipe.models.transformer.local_heads import (
+    decoder_head,
+    logits_head,
+    reads_source,
+)
 from lingvo_pipe.models.transformer.placed_cell import placed_cells
-from lingvo_pipe.models.transformer.streams import as_stream
+from lingvo_pipe.models.transformer.streams import SOURCE, as_stream, has_hidden
 from lingvo_pipe.models.transformer.token_loss import token_metrics
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.base_task import BaseTask
@@ -39,6 +46,26 @@ class TranslationTask(BaseTask):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         check_label_smoothing(self.params.label_smoothing)
+
+    @classmethod
+    def LocalHead(
+        cls,
+        p: InstantiableParams,
+        num_cells: int,
+        handed_on: Any,
+        predictions: Any,
+    ) -> InstantiableParams:
+        """As of a language model, once a layer of the decoder has seen the source.
+
+        Before, where hidden states of the target would train nothing of the source's,
+        the head is a small decoder of its own: see `decoder_head`.
+        """
+        cells = p.pipeline.cell_tpl
+        if any(reads_source(cell) for cell in cells[:num_cells]):
+            return logits_head(cells, handed_on, predictions)
+        if has_hidden(handed_on, SOURCE) and any(map(reads_source, cells)):
+            return decoder_head(cells, handed_on, predictions)
+        return super().LocalHead(p, num_cells, handed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
         """The state of both streams, without hidden states."""

@@ -111,6 +111,13 @@ def run_graphs_as_they_are() -> None:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
+def as_it_is() -> bytes:
+    """For an operation that calls a function: its graph optimizer is off too."""
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config.SerializeToString()
+
+
 def must_compile(device: str) -> bool:
     """Whether a device runs only what XLA has compiled."""
     return device_name(device).kind == "TPU"

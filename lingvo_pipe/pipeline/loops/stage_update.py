@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import as_it_is
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.packing import Handles
 from lingvo_pipe.pipeline.loops.stage import Stage
@@ -85,6 +86,7 @@ class StageUpdate:
             ],
             Tout=[x.dtype for x in self._function.outputs],
             f=self._function,
+            config_proto=as_it_is(),
         )
         for result, x in zip(results, self._function.outputs, strict=True):
             result.set_shape(x.shape)

@@ -12,6 +12,9 @@ from lingvo_pipe.pipeline.tracing.trace import Trace
 # Names: of what made a gradient, which is in the trace, and of neighbours on a device.
 _NAMING = ("_gradient_op_type", "_class")
 
+# What a trace records that is no tensor.
+_FLAGS = ("uses", "wants")
+
 
 def same_traces(one: Trace, other: Trace) -> bool:
     """Whether they compute the same by the same operations in the same order.
@@ -44,7 +47,7 @@ def _without_names(trace: Trace) -> tuple[list[Any], list[Any]]:
             for op in operations
         ],
         [
-            (name, value if name == "uses" else map_present(place, value))
+            (name, value if name in _FLAGS else map_present(place, value))
             for name, value in recorded
             if name != "graph"
         ],

@@ -1,0 +1,144 @@
+"""Several steps in one call: the bytes of as many calls, metrics included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.training.step_loop import StepLoop
+from lingvo_pipe.training.train_state import TrainState
+from lingvo_pipe.training.train_step import TrainStep
+from tests.training.toy_run import Input, batch, published_params, run, saved_bytes
+
+BATCHES = [batch(seed) for seed in range(7)]
+
+
+def _params(**train_params: Any) -> InstantiableParams:
+    """The published training, in blocks with losses of their own."""
+    p = published_params()
+    p.train.Set(clip_gradient_norm_to_value=None, clip_gradient_single_norm_to_value=1)
+    p.train.Set(**train_params)
+    first, norm, *others = p.pipeline.cell_tpl
+    num_classes = others[-1].output_dim
+    head = FCLayer.Params().Set(input_dim=norm.dim, output_dim=num_classes)
+    local = LocalLossLayer.Params().Set(name="local", head=head)
+    p.pipeline.Set(
+        cell_tpl=[first, norm, local, *others],
+        splits=[3, 3 + len(others)],
+        schedule="local",
+    )
+    return p
+
+
+def _trained(state: Any, groups: Sequence[Sequence[NestedMap]]) -> Any:
+    """Metrics of all steps, and the state after them."""
+    metrics = [each for group in groups for each in state.Steps(group)]
+    return _bytes([dict(each) for each in metrics]), _state(state)
+
+
+def _bytes(structure: Any) -> list[bytes]:
+    return [np.asarray(x).tobytes() for x in tf.nest.flatten(structure)]
+
+
+def _state(state: TrainState) -> dict[str, bytes]:
+    return {name: v.numpy().tobytes() for name, v in state.State().items()}
+
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "RMSProp, weight decay, averages": {},
+    "Adam with a schedule, a frozen stage": {
+        "optimizer": OptimizerParams("Adam"),
+        "lr_schedule": ScheduleParams("CosineDecay", decay_steps=9),
+        "bprop_variable_exclusion": "/(in|norm|local)/",
+        "clip_gradient_single_norm_to_value": None,
+    },
+    "Adafactor": {"optimizer": OptimizerParams("Adafactor"), "ema_decay": 0.0},
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_bytes_are_those_of_steps_one_by_one(learner: str) -> None:
+    params = LEARNERS[learner]
+    want = _trained(TrainStep(_params(**params).Instantiate()), [BATCHES])
+    for groups in ([BATCHES], [BATCHES[:2], BATCHES[2:3], BATCHES[3:]]):
+        loop = StepLoop(_params(**params).Instantiate())
+        assert _trained(loop, groups) == want
+
+
+def test_a_pipeline_without_blocks_may_make_several_steps_too() -> None:
+    def params() -> InstantiableParams:
+        p = published_params(num_stages=4)
+        p.train.clip_gradient_norm_to_value = None
+        return p
+
+    want = _trained(TrainStep(params().Instantiate()), [BATCHES])
+    assert _trained(StepLoop(params().Instantiate()), [BATCHES]) == want
+
+
+def test_another_run_goes_on_one_by_one_and_several_at_a_time(tmp_path: Path) -> None:
+    """Reports, evaluations and checkpoints come when they would."""
+
+    def go(logdir: str, max_steps: int, steps_per_loop: int) -> None:
+        p = _params(max_steps=max_steps, steps_per_loop=steps_per_loop)
+        p.train.Set(save_interval_steps=4, report_interval_steps=1)
+        p.eval.interval_steps = 3
+        run(p.Instantiate(), Input(*BATCHES), tmp_path / logdir)
+
+    go("one", 7, 1)
+    go("loop", 7, 5)
+    for steps, at_once in [(2, 2), (5, 1), (7, 3)]:
+        go("parts", steps, at_once)
+    want = saved_bytes(tmp_path / "one", 7)
+    assert saved_bytes(tmp_path / "loop", 7) == want
+    assert saved_bytes(tmp_path / "parts", 7) == want
+    reports = read_metrics(tmp_path / "one")
+    assert read_metrics(tmp_path / "loop") == reports
+    evaluated = [each["step"] for each in reports if each["split"] == "test"]
+    assert evaluated == [3, 6, 7]
+
+
+def test_what_is_not_finite_is_told_by_its_step() -> None:
+    loop = StepLoop(_params().Instantiate())
+    spoilt = batch(3)
+    spoilt.image[1] = np.nan
+    told = r"in step 3 the loss is nan: at first the input\[0\] of the mini-batch"
+    with pytest.raises(FloatingPointError, match=told):
+        loop.Steps([*BATCHES[:2], spoilt, *BATCHES[3:]])
+
+
+def test_a_profile_is_of_all_the_steps_of_a_call(tmp_path: Path) -> None:
+    p = _params(max_steps=6, steps_per_loop=2)
+    p.train.save_interval_steps = 100
+    said: list[str] = []
+    data = Input(*BATCHES)
+    run(p.Instantiate(), data, tmp_path, said.append, profile_step=5)
+    (line,) = [each for each in said if "bubble" in each]
+    assert line.startswith("step 6: ")
+    table = (tmp_path / "profile" / "step-6.txt").read_text()
+    assert re.search("update +[0-9]", table)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "clipping": ({"clip_gradient_norm_to_value": 1.0}, "clip_gradient_norm_to_value"),
+    "skipping": ({"max_skipped_steps": 2}, "max_skipped_steps leaves all"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_of_all_stages_together_is_refused(name: str) -> None:
+    params, words = WRONG[name]
+    p = _params(**params, clip_gradient_single_norm_to_value=None)
+    with pytest.raises(ValueError, match=f"steps_per_loop above 1 .*{words}"):
+        StepLoop(p.Instantiate())
