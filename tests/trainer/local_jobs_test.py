@@ -119,7 +119,10 @@ def test_what_is_exported_has_the_plain_models_weights(
 ) -> None:
     jobs.export_trained(_request(override), RunUse(str(logdir), "Test"))
     (path,) = (logdir / "export").iterdir()
-    names = {name for name, _ in tf.train.list_variables(str(path / "variables"))}
+    names = {
+        name
+        for name, _ in tf.train.list_variables(str(path / "variables" / "variables"))
+    }
     module = tf.saved_model.load(str(path))
     shapes = [tuple(v.shape) for v in module.model_variables]
     assert sorted(shapes) == sorted(

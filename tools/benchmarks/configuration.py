@@ -18,6 +18,9 @@ _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 # The schedules whose steps are predicted by the simulation.
 _PREDICTED = ("gpipe", "1f1b", "zero_bubble")
 
+# Where blocks train by losses of their own.
+_STEPS_PER_CALL = 16
+
 # By the number of micro-batches: what is measured with its stages on workers too.
 _ON_WORKERS: list[tuple[int, str, Recompute]] = [
     (8, "gpipe", "always"),
@@ -37,6 +40,8 @@ class Configuration:
         schedule: its name.
         recompute: a policy, or the layers that are recomputed.
         stages_per_device: V.
+        num_blocks: how many blocks of layers have losses of their own.
+        steps_per_call: how many steps run in one call.
         only_start: whether the first step alone is run.
         placement: whether lingvo_pipe's stages are on devices of the process that
             trains, or each on a worker process of its own, as they always are in
@@ -50,6 +55,8 @@ class Configuration:
     schedule: str = "gpipe"
     recompute: Recompute = "always"
     stages_per_device: int = 1
+    num_blocks: int = 1
+    steps_per_call: int = 1
     only_start: bool = False
     placement: Placement | None = "in-process"
 
@@ -68,6 +75,18 @@ class Configuration:
         return self.num_devices * self.stages_per_device
 
     @property
+    def schedule_text(self) -> str:
+        """Its name, and what else is said of it."""
+        parts = [self.schedule]
+        if self.stages_per_device > 1:
+            parts.append(f"V={self.stages_per_device}")
+        if self.num_blocks > 1:
+            parts.append(f"{self.num_blocks} blocks")
+        if self.steps_per_call > 1:
+            parts.append(f"{self.steps_per_call} steps a call")
+        return ", ".join(parts)
+
+    @property
     def recompute_text(self) -> str:
         """The policy, or the layers."""
         if isinstance(self.recompute, str):
@@ -79,7 +98,7 @@ class Configuration:
         """What --only selects by."""
         name = (
             f"{self.system} L={self.workload.num_layers} K={self.num_devices} "
-            f"M={self.num_micro_batches} {self.schedule} {self.recompute_text}"
+            f"M={self.num_micro_batches} {self.schedule_text} {self.recompute_text}"
         )
         return f"{name} {self.placement}" if self.placement else name
 
@@ -160,9 +179,27 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
             group += _compared(pipelined, on_workers)
     return [
         *groups.values(),
+        *(
+            _compared(_local(num_devices, steps), on_workers=False)
+            for steps in (1, _STEPS_PER_CALL)
+        ),
         [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
         [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
     ]
+
+
+def _local(num_devices: int, steps_per_call: int) -> Configuration:
+    """A block with a loss of its own on each device."""
+    return Configuration(
+        "lingvo_pipe",
+        _LAYERS_8,
+        num_devices,
+        num_micro_batches=8,
+        schedule="local",
+        recompute="never",
+        num_blocks=num_devices,
+        steps_per_call=steps_per_call,
+    )
 
 
 def quick_configurations(num_devices: int) -> list[list[Configuration]]:
@@ -171,7 +208,10 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
         num_layers=num_devices, model_dim=8, batch_size=8, sequence_length=4
     )
     pipelined = Configuration("lingvo_pipe", workload, num_devices, 4)
-    return [_compared(pipelined, on_workers=True)]
+    local = dataclasses.replace(
+        pipelined, schedule="local", num_blocks=num_devices, steps_per_call=3
+    )
+    return [_compared(pipelined, on_workers=True), _compared(local, on_workers=False)]
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:

@@ -13,21 +13,22 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.other_programs import OtherPrograms
 from tools.benchmarks.prediction import prediction_errors
+from tools.benchmarks.train_steps import peak_bytes, train_steps
 from tools.benchmarks.transformer_layer import TransformerLayer
 from tools.benchmarks.turns import Turns
-from tools.benchmarks.workload import LEARNING_RATE
 
 
 def main() -> None:
@@ -44,10 +45,11 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
     places = places or [f"cpu:{i}" for i in range(configuration.num_devices)]
     layer = _pipeline(configuration, initialize_devices(places, list(workers)))
     batch = tf.constant(configuration.workload.batch())
+    num_steps = configuration.steps_per_call
 
     before = time.perf_counter()
-    step = _train_step(layer, batch)
-    loss = float(step(batch).loss)
+    step = train_steps(layer, batch, num_steps)
+    loss = float(step().loss)
     start_seconds = time.perf_counter() - before
 
     others = OtherPrograms(request.cores, workers.values())
@@ -56,15 +58,15 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
         turns.wait()
         with others:
             before = time.perf_counter()
-            result = step(batch)
+            result = step()
             loss = float(result.loss)
-            step_seconds.append(time.perf_counter() - before)
+            step_seconds.append((time.perf_counter() - before) / num_steps)
         times.append([of_device.numpy() for of_device in result.times])
     turns.wait()
     return Report(
         start_seconds,
         step_seconds,
-        layer.PeakBytes([batch], None, _loss) if request.with_peak else None,
+        peak_bytes(layer, batch) if request.with_peak else None,
         loss,
         others.num_cores(),
         prediction_errors(layer, times) if configuration.is_predicted else [],
@@ -75,11 +77,8 @@ def _pipeline(configuration: Configuration, devices: Sequence[str]) -> Pipelinin
     workload, recompute = configuration.workload, configuration.recompute
     p = PipeliningLayer.Params().Set(
         name="pipeline",
-        cell_tpl=[
-            TransformerLayer.Params().Set(workload=workload)
-            for _ in range(workload.num_layers)
-        ],
-        splits=configuration.num_stages,
+        cell_tpl=_cells(configuration),
+        splits=_splits(configuration),
         num_micro_batches=configuration.num_micro_batches,
         schedule=configuration.schedule,
         stages_per_device=configuration.stages_per_device,
@@ -87,44 +86,37 @@ def _pipeline(configuration: Configuration, devices: Sequence[str]) -> Pipelinin
         recompute=recompute if isinstance(recompute, str) else list(recompute),
     )
     layer = p.Instantiate()
-    for i, cell in enumerate(layer.cells):
+    layers = [cell for cell in layer.cells if isinstance(cell, TransformerLayer)]
+    for i, cell in enumerate(layers):
         for name, value in workload.weights(i).items():
             cell.vars[name].assign(value)
     return layer
 
 
-def _train_step(
-    layer: PipeliningLayer, batch: tf.Tensor
-) -> Callable[[tf.Tensor], NestedMap]:
-    """The traced step: updates the weights and returns NestedMap(loss, times)."""
-
-    def run(batch: tf.Tensor) -> NestedMap:
-        rate = tf.constant(LEARNING_RATE)
-        theta = tf.nest.map_structure(_read, layer.vars)
-        with ForwardContext(step=tf.constant(0, tf.int64)):
-            result = layer.ComputeGradients(theta, [batch], None, _loss)
-        for variable, gradient in zip(
-            tf.nest.flatten(layer.vars),
-            tf.nest.flatten(result.gradients),
-            strict=True,
-        ):
-            with tf.device(variable.device):
-                tf.raw_ops.ResourceApplyGradientDescent(
-                    var=variable.handle, alpha=rate, delta=gradient
-                )
-        return NestedMap(loss=result.metrics.loss[0], times=result.times)
-
-    return tf.function(run, autograph=False).get_concrete_function(batch)
+def _cells(configuration: Configuration) -> list[InstantiableParams]:
+    """The layers, and behind each block but the last its loss."""
+    workload = configuration.workload
+    cells: list[InstantiableParams] = []
+    for i in range(workload.num_layers):
+        if i in _block_ends(configuration):
+            dim = workload.model_dim
+            head = FCLayer.Params().Set(input_dim=dim, output_dim=dim)
+            cells.append(LocalLossLayer.Params().Set(head=head))
+        cells.append(TransformerLayer.Params().Set(workload=workload))
+    return cells
 
 
-def _read(variable: tf.Variable) -> tf.Tensor:
-    with tf.device(variable.device):
-        return variable.value()
+def _splits(configuration: Configuration) -> list[int]:
+    """The stages' ends; a block's loss is in the stage of its last layer."""
+    num_layers, num_stages = configuration.workload.num_layers, configuration.num_stages
+    ends = [num_layers * (k + 1) // num_stages for k in range(num_stages)]
+    blocks = _block_ends(configuration)
+    return [end + sum(block <= end for block in blocks) for end in ends]
 
 
-def _loss(outputs: tf.Tensor, targets: None) -> NestedMap:
-    weight = tf.cast(tf.shape(outputs)[0], tf.float32)
-    return NestedMap(loss=(tf.reduce_mean(tf.square(outputs)), weight))
+def _block_ends(configuration: Configuration) -> list[int]:
+    num_layers, num_blocks = configuration.workload.num_layers, configuration.num_blocks
+    return [num_layers * k // num_blocks for k in range(1, num_blocks)]
 
 
 if __name__ == "__main__":

@@ -54,10 +54,15 @@ class Row:
 
     @property
     def speedup_bound(self) -> float | None:
-        """K·M / (M + K - 1), what GPipe's bubble leaves; None: there is no speed-up."""
+        """K·M / (M + K - 1), what GPipe's bubble leaves; None: there is no speed-up.
+
+        K where no device waits for a gradient of another's.
+        """
         if self.speedup is None:
             return None
         num_devices = self.configuration.num_devices
+        if self.configuration.num_blocks == num_devices:
+            return float(num_devices)
         num_micro_batches = self.configuration.num_micro_batches
         return num_devices * num_micro_batches / (num_micro_batches + num_devices - 1)
 
@@ -75,6 +80,8 @@ class Row:
             "num_stages": configuration.num_stages,
             "num_micro_batches": configuration.num_micro_batches,
             "schedule": configuration.schedule,
+            "num_blocks": configuration.num_blocks,
+            "steps_per_call": configuration.steps_per_call,
             "recompute": configuration.recompute,
             "placement": configuration.placement,
             **_flat("step_seconds", self.step_seconds),

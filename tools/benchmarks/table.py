@@ -88,13 +88,11 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _model_cells(configuration: Configuration) -> tuple[str, ...]:
     """What is trained, and how."""
-    stages_per_device = configuration.stages_per_device
-    interleaving = f", V={stages_per_device}" if stages_per_device > 1 else ""
     return (
         f"{configuration.workload.num_layers:,}",
         str(configuration.num_devices),
         str(configuration.num_micro_batches),
-        configuration.schedule + interleaving,
+        configuration.schedule_text,
         configuration.recompute_text,
     )
 
