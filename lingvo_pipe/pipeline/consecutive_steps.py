@@ -19,6 +19,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, pack_present, present, spec_of
 from lingvo_pipe.pipeline.function_cache import FunctionCache
 from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
+from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.plan import by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -62,6 +63,11 @@ class ConsecutiveSteps:
         plan = dataclasses.replace(pipeline.plan, update=update)
         self._cache = FunctionCache(plan)
         self.schedule = functools.cache(self._schedule)
+
+    @property
+    def functions(self) -> list[PipelineFunction]:
+        """The functions built so far, one for each set of shapes."""
+        return self._cache.functions
 
     def _schedule(self, num_steps: int) -> Schedule:
         """That of so many steps."""

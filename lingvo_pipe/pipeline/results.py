@@ -150,7 +150,7 @@ def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
     for name, (total, weight) in sums.metrics.items():
         metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
     for name, total in sums.losses.items():
-        number = tf.cast(batch_size, total.dtype)
+        number = tf.fill(tf.shape(total), tf.cast(batch_size, total.dtype))
         metrics[name] = (total / number, number)
     return metrics
 

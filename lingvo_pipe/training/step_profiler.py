@@ -8,7 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.simulation.steps_ahead import steps_ahead
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.step_loop import StepLoop
@@ -88,7 +90,8 @@ class StepProfiler:
             self._log(f"Step {step} is not profiled: {error}")
             return
         predicted = predict(before, measured.schedule)
-        profile = StepProfile(step, predicted, measured, self._notes(step))
+        notes = [*self._notes(step), *_ahead(measured)]
+        profile = StepProfile(step, predicted, measured, notes)
         folder = self._directory.profile_path
         profile.write(folder)
         self._metrics_log.write_page(
@@ -125,3 +128,13 @@ class StepProfiler:
         homes = self._pipeline.schedule.device_of_stage()
         names = {homes[k]: name for k, name in enumerate(self._pipeline.devices)}
         return [names[device] for device in range(len(names))]
+
+
+def _ahead(measured: Timeline) -> list[str]:
+    """How far blocks were ahead of one another, where that can be."""
+    if Kind.UPDATE not in measured.schedule.kinds:
+        return []
+    return [
+        f"Stage {k} was at most {num} steps ahead of stage {k + 1}."
+        for k, num in steps_ahead(measured).items()
+    ]

@@ -68,6 +68,8 @@ class TransformerTiny(LanguageModel):
 class TransformerTinyLocal(TransformerTiny):
     """Two blocks of layers, each trained by a loss of its own on its own device."""
 
+    TIED_EMBEDDINGS = False  # Blocks have no weights in common.
+
     def Task(self) -> InstantiableParams:
         """The network, and how it is trained."""
         return in_blocks(super().Task(), 2)

@@ -83,6 +83,8 @@ class TransformerTiny(CldrTransformer):
 class TransformerTinyLocal(TransformerTiny):
     """Encoder and decoder, each trained by a loss of its own on its own device."""
 
+    TIED_EMBEDDINGS = False  # Blocks have no weights in common.
+
     def Task(self) -> InstantiableParams:
         """The network, and how it is trained."""
         return in_blocks(super().Task(), 2)

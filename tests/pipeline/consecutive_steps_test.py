@@ -15,6 +15,7 @@ import tensorflow as tf
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, pipeline, raw_values
@@ -105,6 +106,48 @@ def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
     assert bytes_of((result.metrics, raw_values(layer))) == want
     for _, steps in result.notes:
         np.testing.assert_array_equal(steps, FIRST_STEP + np.arange(num_steps))
+
+
+class EnergyLayer(BaseLayer):
+    """Adds a loss to that of its block."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        self.AddLoss("energy", tf.reduce_mean(x**2, axis=1))
+        return x
+
+
+@pytest.mark.parametrize("batch_size", [8, 7])
+def test_losses_of_layers_count_by_the_weight_of_their_own_step(
+    batch_size: int,
+) -> None:
+    all_cells = cells()
+    all_cells.insert(1, EnergyLayer.Params())
+    batches = _batches(3, batch_size)
+    want = _one_by_one(pipeline(all_cells, 1, 4), batches)
+    layer = pipeline(all_cells, [4, 8, 10], 4, schedule="local")
+    result = _at_once(layer, batches)
+    assert bytes_of((result.metrics, raw_values(layer))) == want
+
+
+def test_only_leave_to_go_on_crosses_the_boundary_of_a_block_backward() -> None:
+    """One number a step, which waits for no pass; and activations forward."""
+    layer = pipeline(cells(), [3, 7, 9], 4, schedule="local")
+    steps = _steps(layer)
+    stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *_batches(3, 8))
+    first = tf.constant(FIRST_STEP, tf.int64)
+    steps.run(raw_values(layer), stacked, first, steps.tables(3))
+    graph = steps.functions[-1].graph.as_graph_def()
+    nodes = [n for f in graph.library.function for n in f.node_def]
+    found = {
+        (
+            node.attr["send_device"].s[-1:] + node.attr["recv_device"].s[-1:],
+            tf.as_dtype(node.attr["T"].type),
+        )
+        for node in [*graph.node, *nodes]
+        if node.op == "Send"
+    }
+    forward = {(ends, tf.float32) for ends in (b"01", b"12")}
+    assert found == forward | {(ends, tf.int32) for ends in (b"10", b"21")}
 
 
 def test_stages_share_no_weights() -> None:

@@ -178,13 +178,13 @@ class Emitter:
         }
 
     def _first_leave(self, stages: Sequence[int]) -> list[tf.Operation]:
-        """Gives leave to begin the first steps."""
+        """Gives leave to begin the first steps, that which is made and those ahead."""
         with tf.device(self._devices[stages[0]]):
             return [
                 self._leaves[k - 1].send(tf.constant(0))
                 for k in stages
                 if k - 1 in self._leaves
-                for _ in range(MAX_STEPS_AHEAD)
+                for _ in range(MAX_STEPS_AHEAD + 1)
             ]
 
     def _leave_not_taken(
@@ -197,7 +197,7 @@ class Emitter:
                 self._leaves[k].receive()
                 for k in stages
                 if k in self._leaves
-                for _ in range(MAX_STEPS_AHEAD)
+                for _ in range(MAX_STEPS_AHEAD + 1)
             ]
 
 

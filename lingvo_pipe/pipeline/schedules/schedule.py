@@ -18,8 +18,8 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# How many steps a block may be ahead of the next one that has not begun the first of
-# them: what it hands on waits there meanwhile.
+# How many steps a block may be ahead of the next one: so many mini-batches of what it
+# hands on may wait there. With 1 it would wait for each step that takes a bit longer.
 MAX_STEPS_AHEAD = 2
 
 
@@ -165,7 +165,7 @@ class Schedule:
         last_before = m - m % per_step - 1
         if last_before >= 0:
             needs.append(Op(Kind.UPDATE, last_before, stage))
-        far_before = last_before - (MAX_STEPS_AHEAD - 1) * per_step
+        far_before = last_before - MAX_STEPS_AHEAD * per_step
         if self.waits_for_next(op) and far_before >= 0:
             needs.append(Op(Kind.UPDATE, far_before, stage + 1))
         return needs

@@ -88,11 +88,12 @@ def _starts(schedule: Schedule, seconds: list[float]) -> dict[Op, tuple[float, f
 def test_a_fast_block_waits_for_a_slow_one_and_not_the_other_way() -> None:
     num_steps = 12
     times = _starts(_blocks(2, 1, num_steps), [1.0, 5.0])
-    for n in range(MAX_STEPS_AHEAD, num_steps):
-        leave = times[Op(Kind.UPDATE, n - MAX_STEPS_AHEAD, 1)][1]
+    for n in range(MAX_STEPS_AHEAD + 1, num_steps):
+        leave = times[Op(Kind.UPDATE, n - MAX_STEPS_AHEAD - 1, 1)][1]
         assert times[Op(Kind.FORWARD, n, 0)][0] >= leave
     # It is as far ahead as it may be.
-    assert times[Op(Kind.FORWARD, 9, 0)][0] == times[Op(Kind.UPDATE, 7, 1)][1]
+    begun, made = Op(Kind.FORWARD, 9, 0), Op(Kind.UPDATE, 8 - MAX_STEPS_AHEAD, 1)
+    assert times[begun][0] == times[made][1]
     times = _starts(_blocks(2, 1, num_steps), [5.0, 1.0])
     for before, after in itertools.pairwise(range(num_steps)):
         end = times[Op(Kind.UPDATE, before, 0)][1]
