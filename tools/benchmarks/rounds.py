@@ -75,11 +75,12 @@ def _summary(report: Report) -> str:
 
 
 def _check_losses(measured: Round) -> None:
-    """After as many steps on the same batch the losses must agree."""
+    """After as many steps by the same losses on the same batch they must agree."""
     first: dict[tuple, tuple[Configuration, float]] = {}
     for configuration, report in measured.items():
         assert report.loss is not None
-        key = configuration.workload, len(report.step_seconds)
+        num_steps = (1 + len(report.step_seconds)) * configuration.steps_per_call
+        key = configuration.workload, configuration.num_blocks, num_steps
         other, loss = first.setdefault(key, (configuration, report.loss))
         if not math.isclose(loss, report.loss, rel_tol=_LOSS_TOLERANCE):
             raise RuntimeError(

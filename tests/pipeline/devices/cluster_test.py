@@ -18,8 +18,8 @@ ROOT = Path(lingvo_pipe.__file__).parents[1]
 HERE = ["cpu:0", "cpu:1"]
 THERE = ["worker:0/cpu:0", "worker:1/cpu:0"]
 RUNS = [
-    (places, schedule)
-    for schedule in ("gpipe", "1f1b")
+    (places, schedule, at_once)
+    for schedule, at_once in (("gpipe", False), ("1f1b", False), ("1f1b", True))
     for places in (HERE, THERE, ["worker:1/cpu:0", "cpu:1"])
 ]
 

@@ -1,7 +1,7 @@
 """Trains a small pipeline on several lists of devices, those of workers among them.
 
-Takes JSON of the workers' addresses and of a list of (devices, schedule); prints JSON
-of a hash of all variables for each.
+Takes JSON of the workers' addresses and of a list of (devices, schedule, whether all
+steps run in one graph); prints JSON of a hash of all variables for each.
 """
 
 from __future__ import annotations
@@ -9,30 +9,50 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from tests.pipeline.example_layers import gradients, image_batch, image_cells, pipeline
+from tests.pipeline.example_layers import (
+    gradients,
+    image_batch,
+    image_cells,
+    loss_fn,
+    pipeline,
+    raw_values,
+)
 
 NUM_STEPS = 3
 
 
-def _train(devices: list[str], schedule: str) -> str:
+def _train(devices: list[str], schedule: str, at_once: bool) -> str:
     layer = pipeline(image_cells(), 2, 4, devices=devices, schedule=schedule)
-    variables = tf.nest.flatten(layer.vars)
-    for step in range(NUM_STEPS):
-        result = gradients(layer, image_batch(8, seed=step), step)
-        found = tf.nest.flatten(result.gradients)
-        for variable, gradient in zip(variables, found, strict=True):
-            if gradient is not None:
-                variable.assign_sub(0.1 * gradient)
-    values = b"".join(variable.numpy().tobytes() for variable in variables)
-    return hashlib.sha256(values).hexdigest()
+    batches = [image_batch(8, seed=step) for step in range(NUM_STEPS)]
+    if at_once:
+        steps = ConsecutiveSteps(layer, lambda batch: batch, loss_fn, _descend)
+        stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *batches)
+        first, tables = tf.constant(0, tf.int64), steps.tables(NUM_STEPS)
+        steps.run(raw_values(layer), stacked, first, tables)
+    else:
+        for step, batch in enumerate(batches):
+            _descend([layer], [gradients(layer, batch, step).gradients])
+    values = [variable.numpy().tobytes() for variable in tf.nest.flatten(layer.vars)]
+    return hashlib.sha256(b"".join(values)).hexdigest()
+
+
+def _descend(layers: Any, all_gradients: Any, *unused: Any) -> list[Any]:
+    variables = tf.nest.flatten([layer.vars for layer in layers])
+    found = tf.nest.flatten(all_gradients)
+    for variable, gradient in zip(variables, found, strict=True):
+        if gradient is not None:
+            variable.assign_sub(0.1 * gradient)
+    return []
 
 
 if __name__ == "__main__":
     workers, runs = map(json.loads, sys.argv[1:])
-    named = dict.fromkeys(name for devices, _ in runs for name in devices)
+    named = dict.fromkeys(name for devices, *_ in runs for name in devices)
     initialize_devices(list(named), workers)
     print(json.dumps([_train(*run) for run in runs]))

@@ -1,0 +1,81 @@
+"""The tables say what rows hold; means are over seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.local_study.made_up_rows import made_up_row
+from tools.local_study.averages import averages
+from tools.local_study.pictures import draw_all
+from tools.local_study.report import format_report
+
+_ROWS = [
+    made_up_row("backpropagation", 4, last_loss=0.25),
+    made_up_row("backpropagation", 8, last_loss=0.5),
+    made_up_row("greedy", 4, last_loss=0.75),
+    made_up_row("greedy", 8, last_loss=0.625),
+]
+
+
+def _cells(report: str, *begin: str) -> list[str]:
+    """The first line that begins with these cells."""
+    lines = [[c.strip() for c in x.split("|")[1:-1]] for x in report.splitlines()]
+    return next(x for x in lines if x[: len(begin)] == list(begin))
+
+
+def test_what_was_learned_and_what_it_took() -> None:
+    report = format_report("a.B", _ROWS)
+    plain = _cells(report, "backpropagation", "4", "1")
+    assert plain[3:5] == ["0.2500", "0.8000"]
+    assert plain[6] == plain[8] == "1.00"
+    greedy = _cells(report, "greedy", "4", "2")
+    assert greedy[3] == "0.7500"
+    assert greedy[6] == "1.10"  # (36 + 30) / 60
+    assert greedy[8] == "0.61"  # (36 + 4 / 10) / 60, of which 4 come once
+
+
+def test_what_crosses() -> None:
+    report = format_report("a.B", _ROWS)
+    assert "in a step of 4 examples" in report
+    assert _cells(report, "in", "4.0") == ["in", "4.0", "4.0", "0.0"]
+
+
+def test_the_frontier() -> None:
+    report = format_report("a.B", _ROWS)
+    # The first is of trained weights, and larger batches take as many steps to it.
+    assert _cells(report, "1.0000", "greedy")[2:4] == ["4", "5"]
+    # The lowest that both reach is greedy's with batches of 8.
+    assert _cells(report, "0.6250", "greedy")[2:4] == ["8", "10"]
+    assert _cells(report, "0.6250", "backpropagation")[2:4] == ["4", "10"]
+    hard = format_report("a.B", _ROWS).split("## Cosine")[0]
+    assert _cells(hard, "0.3953", "greedy")[2] == "not reached"
+
+
+def test_layers_without_gradients_are_left_empty() -> None:
+    report = format_report("a.B", _ROWS)
+    assert _cells(report, "in", "0.750") == ["in", "0.750", "0.750"]
+    assert _cells(report, "drop") == ["drop", "", ""]
+    assert _cells(report, "out") == ["out", "1.000", "1.000"]
+
+
+def test_means_over_seeds() -> None:
+    rows = [made_up_row("greedy", 4, seed, last_loss=seed / 2) for seed in (1, 2)]
+    (average,) = averages(rows)
+    assert average.test_curve("loss") == [(0, 2.0), (5, 1.0), (10, 0.75)]
+    assert average.train_curve() == [(5, 1.5), (10, 1.0)]
+    assert average.similarities()[9] == {"in": 0.75, "drop": None, "out": 1.0}
+    report = format_report("a.B", rows)
+    assert "means of 2 seeds" in report
+    assert _cells(report, "greedy", "4")[3] == "0.7500 ± 0.3536"
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    draw_all(_ROWS, tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {"cost_and_time.png", "pareto.png", "similarity.png", "steps.png"}
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
+
+
+def test_backpropagation_alone_is_drawn(tmp_path: Path) -> None:
+    draw_all(_ROWS[:1], tmp_path)
+    assert not (tmp_path / "similarity.png").exists()

@@ -1,0 +1,157 @@
+"""The study's tables, as Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import stdev
+
+from tools.local_study.averages import Average, averages, metric_names
+from tools.local_study.reached import Reached, reached_losses
+from tools.local_study.study_rows import Row
+
+_KIB = 2**10
+
+
+def format_report(model: str, rows: Sequence[Row]) -> str:
+    """What was found of a model, for each scheme and batch size; means over seeds."""
+    found = averages(rows)
+    num_seeds = len(found[0].rows)
+    seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
+    parts = [
+        f"# {model}: {found[0].num_steps} steps each{seeds}",
+        "## What was learned, and what it took",
+        _table([_headings(found), *(_cells(each, found) for each in found)]),
+        "## What crosses the boundaries between blocks in a step of "
+        f"{found[0].batch_size} examples, KiB",
+        _table(_traffic_lines(found)),
+        "## What it took to reach a test loss",
+        _table([_REACHED_HEADINGS, *_reached_lines(found)]),
+    ]
+    local = [each for each in found if each.similarities()]
+    if local:
+        parts += [
+            "## Cosine of local and true gradients, at the last moment",
+            _table(_similarity_lines(local)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+_REACHED_HEADINGS = (
+    "test loss",
+    "scheme",
+    "batch",
+    "steps",
+    "total, GFLOPs",
+    "sequential, GFLOPs",
+)
+
+
+def _headings(found: Sequence[Average]) -> tuple[str, ...]:
+    metrics = (f"test {name}" for name in metric_names(found))
+    return (
+        "scheme",
+        "batch",
+        "blocks",
+        *metrics,
+        "step's cost, GFLOPs",
+        "of backpropagation's",
+        "step's time, MFLOPs",
+        "of backpropagation's",
+    )
+
+
+def _cells(average: Average, found: Sequence[Average]) -> tuple[str, ...]:
+    cost, time = _step(average)
+    shares = ["", ""]
+    for other in found:
+        if len(other.rows[0].blocks) == 1 and other.batch_size == average.batch_size:
+            shares = [f"{cost / _step(other)[0]:.2f}", f"{time / _step(other)[1]:.2f}"]
+    return (
+        average.scheme,
+        str(average.batch_size),
+        str(len(average.rows[0].blocks)),
+        *(_metric(average, name) for name in metric_names(found)),
+        f"{cost / 1e9:.3f}",
+        shares[0],
+        f"{time / 1e6:.2f}",
+        shares[1],
+    )
+
+
+def _step(average: Average) -> tuple[float, float]:
+    """Cost and time of a step: the mean, filling included."""
+    point, steps = average.point(average.num_steps), average.num_steps
+    return point.cost / steps, point.time / steps
+
+
+def _metric(average: Average, name: str) -> str:
+    """At the end: the mean, and the standard deviation over seeds."""
+    values = [row.records[-1].test[name] for row in average.rows]
+    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{average.test_curve(name)[-1][1]:.4f}{spread}"
+
+
+def _traffic_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
+    """A line for each boundary, a column for what a scheme sends back."""
+    own = [each for each in found if each.batch_size == found[0].batch_size]
+    sent_back = [
+        {b.after: b.backward + b.weights for b in each.boundaries} for each in own
+    ]
+    forward = {b.after: b.forward for each in own for b in each.boundaries}
+    headings = ("after", "forward", *(f"back, {each.scheme}" for each in own))
+    lines = [
+        (
+            after,
+            _kib(num_bytes),
+            *(_kib(back[after]) if after in back else "" for back in sent_back),
+        )
+        for after, num_bytes in forward.items()
+    ]
+    return [headings, *lines]
+
+
+def _kib(num_bytes: int) -> str:
+    return f"{num_bytes / _KIB:,.1f}"
+
+
+def _reached_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
+    return [
+        (f"{target:.4f}", scheme, *cells)
+        for target, by_scheme in reached_losses(found).items()
+        for scheme, reached in by_scheme.items()
+        for cells in (
+            list(map(_reached_cells, reached)) or [("not reached",) + 3 * ("",)]
+        )
+    ]
+
+
+def _reached_cells(reached: Reached) -> tuple[str, ...]:
+    return (
+        str(reached.batch_size),
+        str(reached.num_steps),
+        f"{reached.point.cost / 1e9:,.1f}",
+        f"{reached.point.time / 1e9:,.3f}",
+    )
+
+
+def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:
+    """A line for each layer, a column for each scheme and batch size."""
+    last = [list(each.similarities().values())[-1] for each in local]
+    headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
+    lines = [
+        (layer, *("" if x[layer] is None else f"{x[layer]:.3f}" for x in last))
+        for layer in last[0]
+    ]
+    return [headings, *lines]
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    """The headings first."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * width for width in widths]
+    return "\n".join(_line(line, widths) for line in (lines[0], rule, *lines[1:]))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return f"| {' | '.join(padded)} |"
