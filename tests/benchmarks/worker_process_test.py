@@ -15,7 +15,7 @@ from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.worker_process import run_workers
 
 REPORT = Report(1.0, [1.0, 1.0], None, 0.5, 0.0)
-(GROUP,) = quick_configurations(2)
+GROUP, _ = quick_configurations(2)
 IN_PROCESS = next(c for c in GROUP if c.is_predicted)
 ON_WORKERS = IN_PROCESS.on_workers()
 IN_TORCH = IN_PROCESS.in_torch()

@@ -16,12 +16,13 @@ from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
+    NUM_CLASSES,
     gradients,
     loss_fn,
     pipeline,
     raw_values,
 )
-from tests.pipeline.local_blocks import BLOCKS, batch, cells
+from tests.pipeline.local_blocks import BLOCKS, batch, cells, dense, local_loss
 from tests.pipeline.plain_model import assert_close, by_path, bytes_of
 
 
@@ -111,6 +112,25 @@ def test_no_gradient_crosses_the_boundary_of_a_block() -> None:
     layer = pipeline(cells(), [1, 3, 9], 4)
     gradients(layer, batch(8))
     assert sorted(set(_sends(layer))) == ["0 1", "1 0", "1 2"]
+
+
+def _peak(num_blocks: int, num_micro_batches: int, schedule: str) -> int:
+    """Of the device that needs most; micro-batches are always of 4 examples."""
+    block = [dense(), dense(), local_loss()]
+    layer = pipeline(
+        [*(block * num_blocks)[:-1], dense(NUM_CLASSES)],
+        [3 * (k + 1) for k in range(num_blocks)],
+        num_micro_batches,
+        schedule=schedule,
+        recompute="never",
+    )
+    inputs, targets = batch(4 * num_micro_batches)
+    return max(layer.PeakBytes(inputs, targets, loss_fn))
+
+
+def test_memory_grows_with_neither_devices_nor_micro_batches() -> None:
+    assert len({_peak(k, m, "local") for k in (2, 3, 4) for m in (2, 4, 8)}) == 1
+    assert _peak(2, 2, "gpipe") < _peak(2, 4, "gpipe") < _peak(2, 8, "gpipe")
 
 
 def test_evaluation_knows_nothing_of_heads() -> None:
