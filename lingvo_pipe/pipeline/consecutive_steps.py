@@ -22,6 +22,7 @@ from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_bat
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.plan import by_stage
+from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from lingvo_pipe.pipeline.schedules.table import make_tables
@@ -63,6 +64,7 @@ class ConsecutiveSteps:
         plan = dataclasses.replace(pipeline.plan, update=update)
         self._cache = FunctionCache(plan)
         self.schedule = functools.cache(self._schedule)
+        self.tables = functools.cache(self._tables)
 
     @property
     def functions(self) -> list[PipelineFunction]:
@@ -71,9 +73,11 @@ class ConsecutiveSteps:
 
     def _schedule(self, num_steps: int) -> Schedule:
         """That of so many steps."""
-        return several_steps(self._pipeline.schedule, num_steps)
+        schedule = several_steps(self._pipeline.schedule, num_steps)
+        check(schedule)
+        return schedule
 
-    def tables(self, num_steps: int) -> list[NestedMap]:
+    def _tables(self, num_steps: int) -> list[NestedMap]:
         """What a call for so many steps is to be given."""
         return [table.fed for table in make_tables(self.schedule(num_steps))]
 

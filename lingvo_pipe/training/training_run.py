@@ -175,13 +175,10 @@ class TrainingRun:
                     self._save(n, watchers)
                     watchers.saver.wait()
                     raise _ended(n, self._max_steps)
-                for metrics in self._trained(group):
-                    n += 1
-                    if metrics:
-                        watchers.spikes.check(n, metrics["loss"])
-                    is_last = n == self._max_steps
-                    if metrics and (is_last or n % p.report_interval_steps == 0):
-                        self._report(n, metrics, progress, watchers)
+                all_metrics = self._trained(group)
+                self._report(n, all_metrics, progress, watchers)
+                n += len(all_metrics)
+                is_last = n == self._max_steps
                 if watchers.profiler:
                     watchers.profiler.after_step(n, self._step)
                 every = p.histogram_interval_steps
@@ -214,15 +211,23 @@ class TrainingRun:
     def _report(
         self,
         step: int,
-        metrics: dict[str, float],
+        all_metrics: list[dict[str, float]],
         progress: Progress,
         watchers: _Watchers,
     ) -> None:
-        devices = self._task.pipeline.devices
-        busy = stage_utilisation(devices, self._step.Times())
-        progress.report(step, metrics["loss"], busy)
-        watchers.metrics_log.write(step, "train", metrics)
-        watchers.spikes.add(metrics["loss"])
+        """Reports steps after one, of one call; shows the last of those reported."""
+        every, shown = self._task.params.train.report_interval_steps, None
+        for n, metrics in enumerate(all_metrics, step + 1):
+            if not metrics:
+                continue
+            watchers.spikes.check(n, metrics["loss"])
+            if n == self._max_steps or n % every == 0:
+                watchers.metrics_log.write(n, "train", metrics)
+                watchers.spikes.add(metrics["loss"])
+                shown = n, metrics["loss"]
+        if shown:
+            devices = self._task.pipeline.devices
+            progress.report(*shown, stage_utilisation(devices, self._step.Times()))
 
     def _save(self, step: int, watchers: _Watchers) -> None:
         self._place.note(self._skipped_batches.position(step))

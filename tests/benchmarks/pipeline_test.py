@@ -30,12 +30,14 @@ def test_measures(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     ours = [row for row in rows if row["system"] == "lingvo_pipe"]
-    one_device, pipelined, on_workers = ours
-    assert [row["num_stages"] for row in ours] == [1, 2, 2]
+    one_device, pipelined, on_workers, one_local, two_blocks = ours
+    assert [row["num_stages"] for row in ours] == [1, 2, 2, 1, 2]
     places = [row["placement"] for row in ours]
-    assert places == ["in-process", "in-process", "workers"]
+    assert places == ["in-process", "in-process", "workers", *["in-process"] * 2]
+    assert [row["num_blocks"] for row in ours] == [1, 1, 1, 2, 2]
+    assert [row["steps_per_call"] for row in ours] == [1, 1, 1, 3, 3]
     for row in ours:
-        assert row["schedule"] == "gpipe"
+        assert row["schedule"] == ("gpipe" if row["num_blocks"] == 1 else "local")
         assert row["recompute"] == "always"
         assert 0 < row["step_seconds"] < row["start_seconds"]
         peak = row["peak_bytes_by_stage"]
@@ -47,12 +49,14 @@ def test_measures(tmp_path: Path) -> None:
     ratio = on_workers["step_seconds"] / pipelined["step_seconds"]
     assert on_workers["step_over_in_process"] == pytest.approx(ratio)
     assert pipelined["step_over_in_process"] is None
+    assert one_local["speedup"] is None
+    assert two_blocks["speedup_bound"] == 2
     # Of two steps one is predicted.
     assert pipelined["prediction_error"] == pipelined["prediction_error_max"] >= 0
     assert one_device["prediction_error"] is on_workers["prediction_error"] is None
-    assert run.stdout.count("| lingvo_pipe ") == 3
+    assert run.stdout.count("| lingvo_pipe ") == 5
     assert run.stdout.count("%") == 2
-    assert (len(rows) == 3) == ("--torch_python=PATH" in run.stdout)
+    assert (len(rows) == 5) == ("--torch_python=PATH" in run.stdout)
 
 
 @pytest.mark.parametrize(
