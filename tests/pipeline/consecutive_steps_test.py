@@ -130,7 +130,7 @@ def test_losses_of_layers_count_by_the_weight_of_their_own_step(
 
 
 def test_only_leave_to_go_on_crosses_the_boundary_of_a_block_backward() -> None:
-    """One number a step, which waits for no pass; and activations forward."""
+    """A yes for each step, which waits for no pass; and activations forward."""
     layer = pipeline(cells(), [3, 7, 9], 4, schedule="local")
     steps = _steps(layer)
     stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *_batches(3, 8))
@@ -147,7 +147,7 @@ def test_only_leave_to_go_on_crosses_the_boundary_of_a_block_backward() -> None:
         if node.op == "Send"
     }
     forward = {(ends, tf.float32) for ends in (b"01", b"12")}
-    assert found == forward | {(ends, tf.int32) for ends in (b"10", b"21")}
+    assert found == forward | {(ends, tf.bool) for ends in (b"10", b"21")}
 
 
 def test_stages_share_no_weights() -> None:

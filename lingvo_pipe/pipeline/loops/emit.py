@@ -172,7 +172,7 @@ class Emitter:
                 f"{prefix}/leave/{k}",
                 self._devices[k + 1],
                 self._devices[k],
-                tf.TensorSpec([], tf.int32),
+                tf.TensorSpec([], tf.bool),
             )
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
@@ -181,7 +181,7 @@ class Emitter:
         """Gives leave to begin the first steps, that which is made and those ahead."""
         with tf.device(self._devices[stages[0]]):
             return [
-                self._leaves[k - 1].send(tf.constant(0))
+                self._leaves[k - 1].send(tf.constant(True))
                 for k in stages
                 if k - 1 in self._leaves
                 for _ in range(MAX_STEPS_AHEAD + 1)

@@ -172,7 +172,7 @@ class StageRunner:
         sent = []
         if self._traffic.gives_leave:
             with tf.control_dependencies(state.updated.weights):
-                sent = [self._traffic.gives_leave.send(tf.identity(row.micro_batch))]
+                sent = [self._traffic.gives_leave.send(tf.constant(True))]
         return Outcome(state, sent, started)
 
     def _forward(
