@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lingvo_pipe.hyperparams import InstantiableParams
 
-
 # Divides what is usual from report to report, and from checkpoint to checkpoint.
 _STEPS_PER_LOOP = 10
 

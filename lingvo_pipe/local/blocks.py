@@ -59,8 +59,10 @@ def make_blocks(
         )
     if (chunks is None) == (scheme == "chunked"):
         raise ValueError(
-            "The number of blocks is for 'chunked', which needs it, and for no other "
-            f"scheme; got {chunks!r} for {scheme!r}."
+            "chunks, the number of blocks, is for 'chunked', which needs it, and for "
+            f"no other scheme; got {chunks!r} for {scheme!r}. "
+            + ("Set" if chunks is None else "Leave out")
+            + " task.local.chunks."
         )
     if scheme == "overlapping":
         firsts = [Block(k, k + 1, ahead=1) for k in range(num_layers - 2)]

@@ -160,7 +160,8 @@ def _check_alone(pipeline: PipeliningLayer) -> None:
     if pipeline.before:
         raise ValueError(
             "In a graph of several steps each stage changes its own weights; those of "
-            f"{pipeline.path}.before_tpl are in no stage. Put the layers into cell_tpl."
+            f"{pipeline.path}.before_tpl are in no stage. Put the layers into "
+            "cell_tpl, or train one step at a time: task.train.steps_per_loop=1."
         )
     stages: dict[Any, int] = {}
     shared = set()
@@ -172,6 +173,7 @@ def _check_alone(pipeline: PipeliningLayer) -> None:
     if shared:
         raise ValueError(
             "In a graph of several steps each stage changes its own weights; "
-            f"{sorted(shared)} are in more than one. Untie them, or train one step at "
-            "a time."
+            f"{', '.join(sorted(shared))} are in more than one. Untie them in "
+            f"{pipeline.path}.tied, or train one step at a time, as overlapping blocks "
+            "on several stages must be: task.train.steps_per_loop=1."
         )

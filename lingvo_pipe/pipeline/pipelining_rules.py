@@ -16,6 +16,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.exact_amounts import is_amount
 from lingvo_pipe.pipeline.splitting.partition import is_count
@@ -47,10 +48,10 @@ def check_each_param(p: InstantiableParams, where: str) -> None:
 
 
 def check_not_nested(layers: Iterable[BaseLayer], kind: type, where: str) -> None:
-    """Checks that no pipeline is in another.
+    """Checks that no pipeline is in another, and no local loss within a cell.
 
     Args:
-        layers: of a pipeline.
+        layers: the cells of a pipeline, and those before.
         kind: what a pipeline is.
         where: the pipeline's path.
 
@@ -68,6 +69,18 @@ def check_not_nested(layers: Iterable[BaseLayer], kind: type, where: str) -> Non
             "A pipeline can't be a cell of another, nor in one, for a cell runs on one "
             f"device; {where} has {', '.join(inner)}. List the inner pipeline's cells "
             "in cell_tpl instead."
+        )
+    within = [
+        descendant.path
+        for layer in layers
+        for descendant in layer.Descendants()
+        if isinstance(descendant, LocalLossLayer) and descendant is not layer
+    ]
+    if within:
+        raise ValueError(
+            "A LocalLossLayer is a cell, for the pipeline gives it the targets; "
+            f"{', '.join(within)} is within another layer of {where}. List the layers "
+            "of that one in cell_tpl."
         )
 
 

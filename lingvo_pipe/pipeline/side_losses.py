@@ -105,9 +105,10 @@ def _weight_graph(
     cut = CutGraph(loss.graph, loss.surroundings, [], [[weight]])
     if {x.ref() for x in cut.needed(0)} - {x.ref() for x in targets}:
         raise ValueError(
-            "Where layers add losses, or blocks have their own, the weight of the "
-            "task's loss must follow from the targets alone, for it is needed "
-            "beforehand; here it depends on the predictions. Compute the weight in "
-            "ComputeLoss, or your loss_fn, from the targets."
+            "Where layers add losses, blocks have their own, or several steps run in "
+            "one call, the weight of the task's loss must follow from the targets "
+            "alone, for it is needed beforehand; here it depends on the "
+            "predictions. Compute the weight in ComputeLoss, or your loss_fn, from the "
+            "targets."
         )
     return cut, weight, targets

@@ -34,6 +34,7 @@ FREE = (
     "task.train.max_steps",
     "task.train.report_interval_steps",
     "task.train.save_interval_steps",
+    "task.train.steps_per_loop",
 )
 # How weights came about, and from what data: whatever uses them depends on neither.
 _OF_TRAINING = ("input", "task.local", "task.train")

@@ -43,10 +43,6 @@ class Learner:
 
     A gradient -> with that of weight decay -> clipped -> the optimizer. All of it runs
     on the device of the variable's stage, where the optimizer's slots are too.
-
-    Attributes:
-        counters: variables that belong to no single one: the number of steps, and the
-            learning rate where that is constant.
     """
 
     def __init__(
@@ -77,7 +73,6 @@ class Learner:
         decayed = l2_weights(p, list(variables if all_paths is None else all_paths))
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
         self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
-        self.counters = [variable.value for variable in self._optimizer.variables]
         try:
             self._optimizer.build(list(variables.values()))
         except (AttributeError, ValueError) as error:
@@ -95,9 +90,6 @@ class Learner:
         """Updates the variables from gradients by path, of those trained or more."""
         decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
         ordered = [decayed[path] for path in self._variables]
-        if not ordered:  # A stage without weights counts steps as the others do.
-            self._optimizer.iterations.assign_add(1)
-            return
         self._optimizer.apply(self._clipped(ordered))
 
     def State(self) -> dict[str, tf.Variable]:
@@ -116,6 +108,22 @@ class Learner:
         return gradients
 
 
+def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
+    """For each learner what belongs to no single variable, in one order.
+
+    It is the number of steps, and what else follows from that alone.
+
+    Args:
+        learners: of one kind, each for some of a model's variables.
+    """
+    of_learners = [
+        {path: own for path, own in learner.OwnVariables() if not own.shape.rank}
+        for learner in learners
+    ]
+    names = [p for p in of_learners[0] if all(p in others for others in of_learners)]
+    return [[of_one[name] for name in names] for of_one in of_learners]
+
+
 def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
     """The optimizers' own variables by name, for checkpoints.
 
@@ -125,8 +133,8 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
     """
     state: dict[str, tf.Variable] = {}
     seen: Counter[str] = Counter()
-    for learner in learners:
-        left_out = [] if learner is learners[0] else learner.counters
+    for learner, own_counters in zip(learners, counters(learners), strict=True):
+        left_out = [] if learner is learners[0] else own_counters
         for path, variable in learner.OwnVariables():
             if any(variable is counter for counter in left_out):
                 continue

@@ -41,11 +41,18 @@ def with_local_losses(
         ValueError: if there are no such blocks, or the task knows no head.
     """
     p, local = plain_task(task_params), task_params.local
+    _check_head(local.head)
     try:
         blocks = make_blocks(local.scheme, len(p.pipeline.cell_tpl), local.chunks)
     except ValueError as error:
         raise ValueError(f"task.local: {error}") from error
     if len(blocks) == 1:
+        if local.head is not None:
+            raise ValueError(
+                "task.local.head is of blocks with losses of their own; by "
+                f"task.local.scheme={local.scheme!r} there is one block, whose loss is "
+                "the model's. Leave it out, or choose a scheme of several blocks."
+            )
         return p
     specs = _handed_on(p, input_generator)
 
@@ -57,6 +64,14 @@ def with_local_losses(
 
     p.pipeline = local_pipeline(p.pipeline, blocks, make_head)
     return p
+
+
+def _check_head(head: Any) -> None:
+    if head is not None and not isinstance(head, InstantiableParams):
+        raise ValueError(
+            "task.local.head must be params of a layer, or None for the task's own; "
+            f"got {head!r}. Set it in the model's Task, as HeadLayer.Params()."
+        )
 
 
 def _handed_on(task_params: InstantiableParams, input_generator: Any) -> list[Any]:

@@ -9,8 +9,7 @@ Shapes: N steps.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,12 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.plan import by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.failed_step import diagnose_error, not_finite_error
 from lingvo_pipe.training.gradient_norm import square_sum
+from lingvo_pipe.training.learner import counters
 from lingvo_pipe.training.step_metrics import (
     GRADIENT_NORM,
     LEARNING_RATE,
@@ -46,14 +47,8 @@ class StepLoop(TrainState):
         """
         _check_alone(task)
         super().__init__(task, learner_by_stage=True)
-        cells, ends = task.pipeline.cells, task.pipeline.ends
-        self._learner_of_cell = {
-            cell: learner
-            for learner, (begin, end) in zip(
-                self.learners, itertools.pairwise([0, *ends]), strict=True
-            )
-            for cell in cells[begin:end]
-        }
+        stages = by_stage(task.pipeline.cells, task.pipeline.ends)
+        self._stage_of_cell = {c: k for k, cells in enumerate(stages) for c in cells}
         self._paths = {v.ref(): path for path, v in task.VariablePaths().items()}
         self._steps = ConsecutiveSteps(
             task.pipeline, self._feed, task.ComputeLoss, self._update
@@ -70,20 +65,22 @@ class StepLoop(TrainState):
         """
         self._concrete(batch_spec)
 
-    def Steps(self, input_batches: Sequence[NestedMap]) -> list[NestedMap]:
+    def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
         """Trains on batches of one shape, one after another.
 
-        Returns:
-            For each the metrics; see `TrainStep`.
+        Yields:
+            For each the metrics; see `TrainStep`. All steps are made before the first.
 
         Raises:
             tf.errors.OpError: if an operation fails; it names the layer.
-            FloatingPointError: if a loss or gradient is not finite; it names the layer.
-                By then some stages have made more steps than others: what was trained
-                must be restored.
+            FloatingPointError: if a loss or gradient is not finite, after the metrics
+                of the steps before. It names the layer, if that can still be seen: some
+                stages have made more steps by then, and what was trained must be
+                restored.
         """
         self._num_steps = len(input_batches)
-        stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *input_batches)
+        with tf.device("/CPU:0"):
+            stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *input_batches)
         spec = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape[1:], x.dtype), stacked
         )
@@ -95,14 +92,12 @@ class StepLoop(TrainState):
         except tf.errors.OpError as error:
             diagnose_error(error, self, input_batches)
             raise
+        metrics = tf.nest.map_structure(lambda x: x.numpy(), metrics)
         for n, batch in enumerate(input_batches):
             if not is_finite[n]:
                 raise not_finite_error(self, n, float(metrics.loss[0][n]), batch)
+            yield tf.nest.map_structure(lambda x, n=n: x[n], metrics)
         self.global_step.assign_add(self._num_steps)
-        return [
-            tf.nest.map_structure(lambda x, n=n: x[n], metrics)
-            for n in range(self._num_steps)
-        ]
 
     def Times(self) -> list[np.ndarray]:
         """When operations ran in the last call; see `DeviceLoop.emit`."""
@@ -136,9 +131,9 @@ class StepLoop(TrainState):
     def _run(
         self, batches: NestedMap, tables: list[NestedMap]
     ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
-        first, *others = self.learners
+        first, *others = counters(list(self.learners.values()))
         for other in others:
-            for own, shared in zip(other.counters, first.counters, strict=True):
+            for own, shared in zip(other, first, strict=True):
                 own.assign(shared)
         result = self._steps.run(
             self.task.Values().pipeline,
@@ -147,11 +142,12 @@ class StepLoop(TrainState):
             tables,
         )
         check_metric_names(result.metrics)
+        rate, *_ = result.notes[next(iter(self.learners))]
         with tf.device("/CPU:0"):
-            norms = tf.sqrt(tf.add_n([x for _, *own in result.notes for x in own]))
+            norms = tf.sqrt(tf.add_n([x for own in result.notes for x in own[1:]]))
             losses = tf.cast(result.metrics.loss[0], norms.dtype)
             is_finite = tf.math.is_finite(norms) & tf.math.is_finite(losses)
-        of_steps = {LEARNING_RATE: result.notes[0][0], GRADIENT_NORM: norms}
+        of_steps = {LEARNING_RATE: rate, GRADIENT_NORM: norms}
         ones = tf.ones_like(norms, tf.float32)
         metrics = NestedMap(
             result.metrics, **{name: (x, ones) for name, x in of_steps.items()}
@@ -168,10 +164,11 @@ class StepLoop(TrainState):
         """Changes all that a step changes of a stage, if its gradients are finite.
 
         Returns:
-            The learning rate, and the sum of squares of each gradient.
+            The learning rate, and the sum of squares of each gradient; nothing if there
+            is nothing to train.
         """
-        learner = self._learner_of_cell[cells[0]]
-        rate = tf.identity(learner.learning_rate)
+        learner = self.learners.get(self._stage_of_cell[cells[0]])
+        rate = [tf.identity(learner.learning_rate)] if learner else []
         ours = self._trained_of(cells, gradients)
         squares = []
         for path, gradient in ours.items():
@@ -181,7 +178,8 @@ class StepLoop(TrainState):
         def update() -> tf.Tensor:
             # Of this branch's graph, all of them: Keras takes no others beside those.
             here = {path: tf.identity(x) for path, x in ours.items()}
-            learner.Apply(here)
+            if learner:
+                learner.Apply(here)
             with ForwardContext(step=step):
                 for cell, totals in zip(cells, accumulated, strict=True):
                     cell.PostTrainingStepUpdate(totals)
@@ -192,7 +190,7 @@ class StepLoop(TrainState):
 
         is_finite = tf.reduce_all(tf.math.is_finite(tf.stack([*squares, 0.0])))
         tf.cond(is_finite, update, lambda: tf.constant(False))
-        return [rate, *squares]
+        return [*rate, *squares]
 
     def _trained_of(
         self, cells: Sequence[BaseLayer], gradients: Sequence[Any]
@@ -219,6 +217,10 @@ def _check_alone(task: BaseTask) -> None:
         faults.append(
             "max_skipped_steps leaves all weights as they are, and by then other "
             "stages have changed theirs; set it to 0"
+        )
+    if type(task).ComputeGradients is not BaseTask.ComputeGradients:
+        faults.append(
+            f"{type(task).__name__}.ComputeGradients is of a single step; leave it out"
         )
     for layer in (task, task.pipeline):
         if type(layer).PostTrainingStepUpdate is not BaseLayer.PostTrainingStepUpdate:

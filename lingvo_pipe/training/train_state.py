@@ -8,6 +8,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.plan import by_stage
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.exponential_moving_average import make_averages
+from lingvo_pipe.training.keras_optimizer import LEARNER_NAME
 from lingvo_pipe.training.learner import Learner, learner_state
 
 
@@ -17,7 +18,8 @@ class TrainState:
     Attributes:
         task: what is trained.
         trained: the variables that learners update, by path.
-        learners: one for all stages together, or one for each.
+        learners: one for all stages together; or one for each, by stage, that has
+            variables to train.
         averages: of the weights, or None.
         global_step: the number of steps made.
     """
@@ -35,7 +37,7 @@ class TrainState:
         if learner_by_stage:
             self.learners = _learners_by_stage(task, self.trained)
         else:
-            self.learners = [Learner(p, self.trained)]
+            self.learners = {0: Learner(p, self.trained)}
         self.averages = make_averages(p, self.trained, task.VariablePaths())
         with tf.device("/CPU:0"):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -64,20 +66,33 @@ class TrainState:
         return {
             "global_step": self.global_step,
             **self.task.VariablePaths(),
-            **learner_state(self.learners),
+            **learner_state(list(self.learners.values())),
             **(self.averages.State() if self.averages is not None else {}),
         }
 
 
 def _learners_by_stage(
     task: BaseTask, trained: dict[str, tf.Variable]
-) -> list[Learner]:
+) -> dict[int, Learner]:
     """A learner for each stage, with all that it has on the stage's device."""
-    pipeline, learners = task.pipeline, []
+    pipeline, learners = task.pipeline, {}
     stages = by_stage([cell.VariablePaths() for cell in pipeline.cells], pipeline.ends)
-    for device, cells in zip(pipeline.devices, stages, strict=True):
+    for k, (device, cells) in enumerate(zip(pipeline.devices, stages, strict=True)):
         paths = [path for of_cell in cells for path in of_cell if path in trained]
         own = {path: trained[path] for path in paths}
-        with tf.device(device):
-            learners.append(Learner(task.params.train, own, list(trained)))
+        if own:
+            with tf.device(device):
+                learners[k] = Learner(task.params.train, own, list(trained))
+    _check_named([path for x in learners.values() for path, _ in x.OwnVariables()])
     return learners
+
+
+def _check_named(paths: list[str]) -> None:
+    """Raises ValueError unless it can be told which variables learners share."""
+    odd = sorted({path for path in paths if not path.startswith(f"{LEARNER_NAME}/")})
+    if odd:
+        raise ValueError(
+            "Where each stage changes its own weights, the optimizer must name all "
+            f"that it keeps; this one has {', '.join(odd)}. Choose another as task."
+            "train.optimizer, or set task.train.steps_per_loop to 1."
+        )

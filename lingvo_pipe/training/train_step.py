@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class TrainStep(TrainState):
 
     def __init__(self, task: BaseTask):
         super().__init__(task)
-        (self._learner,) = self.learners
+        (self._learner,) = self.learners.values()
         self._times: list[tf.Tensor] = []
         self._function = tf.function(self._run, autograph=False)
 
@@ -39,9 +39,9 @@ class TrainStep(TrainState):
         """
         self._function.get_concrete_function(batch_spec)
 
-    def Steps(self, input_batches: Sequence[NestedMap]) -> list[NestedMap]:
+    def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
         """Trains on batches, one after another; see `__call__`."""
-        return [self(input_batch) for input_batch in input_batches]
+        return map(self, input_batches)
 
     def __call__(self, input_batch: NestedMap) -> NestedMap:
         """Trains on a batch.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,9 +175,8 @@ class TrainingRun:
                     self._save(n, watchers)
                     watchers.saver.wait()
                     raise _ended(n, self._max_steps)
-                all_metrics = self._trained(group)
-                self._report(n, all_metrics, progress, watchers)
-                n += len(all_metrics)
+                self._report(n, self._trained(group), progress, watchers)
+                n += len(group)
                 is_last = n == self._max_steps
                 if watchers.profiler:
                     watchers.profiler.after_step(n, self._step)
@@ -211,7 +210,7 @@ class TrainingRun:
     def _report(
         self,
         step: int,
-        all_metrics: list[dict[str, float]],
+        all_metrics: Iterable[dict[str, float]],
         progress: Progress,
         watchers: _Watchers,
     ) -> None:
@@ -249,18 +248,18 @@ class TrainingRun:
             self._log,
         )
 
-    def _trained(self, group: list[NestedMap]) -> list[dict[str, float]]:
+    def _trained(self, group: list[NestedMap]) -> Iterator[dict[str, float]]:
         """Trains on batches; the metrics of a step that was skipped are empty."""
         try:
-            metrics = list(map(_means, self._step.Steps(group)))
+            for metrics in self._step.Steps(group):
+                yield _means(metrics)
+                self._skipped_steps.add_finite()
         except FloatingPointError as error:
             if not self._skipped_steps.may_skip():
                 raise FloatingPointError(f"{error} {self._remedy()}") from error
             self._step.Skip()
             self._log(f"Skipped a step. {error}")
-            return [{}]
-        self._skipped_steps.add_finite()
-        return metrics
+            yield {}
 
     def _check_finite(self, step: int) -> None:
         """Keeps checkpoints that can't be gone on from out of the directory."""
@@ -275,14 +274,18 @@ class TrainingRun:
         """What is to be done about numbers that are not finite."""
         is_saved = bool(self._checkpointer.saved_steps())
         kept = "The last checkpoint is kept." if is_saved else "None is saved yet."
-        num = self._task.params.train.max_skipped_steps
+        p = self._task.params.train
+        num, clipping = p.max_skipped_steps, "clip_gradient_norm_to_value"
         skipping = "or skip such steps by task.train.max_skipped_steps"
         if num:
             skipping = f"or skip more in a row than task.train.max_skipped_steps, {num}"
+        if p.steps_per_loop > 1:
+            skipping += ", with task.train.steps_per_loop 1"
+            clipping = "clip_gradient_single_norm_to_value"
         return (
             f"{kept} Where the mini-batch itself has them, mend the data, {skipping}; "
             "else lower task.train.learning_rate or set "
-            "task.train.clip_gradient_norm_to_value, and accept it by "
+            f"task.train.{clipping}, and accept it by "
             "--allow_params_change=task.train.learning_rate. Start again to go on."
         )
 

@@ -13,13 +13,22 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from tests.pipeline.example_layers import gradients, loss_fn, pipeline, raw_values
-from tests.pipeline.local_blocks import DIM, batch, cells
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
+from lingvo_pipe.pipeline.simulation.steps_ahead import steps_ahead
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from tests.pipeline.example_layers import (
+    NUM_CLASSES,
+    gradients,
+    loss_fn,
+    pipeline,
+    raw_values,
+)
+from tests.pipeline.local_blocks import batch, cells, dense
 from tests.pipeline.plain_model import bytes_of
 
 RATE = 0.3
@@ -108,6 +117,22 @@ def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
         np.testing.assert_array_equal(steps, FIRST_STEP + np.arange(num_steps))
 
 
+def test_a_stage_without_weights_is_not_too_far_ahead() -> None:
+    """Once it was as far as there were steps, for no gradient goes back to it."""
+    plain = [dense(), dense(NUM_CLASSES)]
+    no_weights = DropoutLayer.Params().Set(keep_prob=0.8)
+    layer = pipeline([no_weights, *plain], [1, 3], 1, schedule="1f1b")
+    batches = _batches(12, 4)
+    result, schedule = _at_once(layer, batches), _steps(layer).schedule(len(batches))
+    times = [of_device.numpy() for of_device in result.times]
+    rows = (
+        (device, op, *row)
+        for device, column in enumerate(schedule.columns)
+        for op, row in zip(column, times[device].tolist(), strict=True)
+    )
+    assert 0 <= steps_ahead(Timeline.from_rows(rows))[0] <= MAX_STEPS_AHEAD
+
+
 class EnergyLayer(BaseLayer):
     """Adds a loss to that of its block."""
 
@@ -151,14 +176,12 @@ def test_only_leave_to_go_on_crosses_the_boundary_of_a_block_backward() -> None:
 
 
 def test_stages_share_no_weights() -> None:
-    dense = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
-    layer = pipeline([dense] * 3, 3, 1, tied={"cells_2/w": "cells_0/w"})
-    with pytest.raises(ValueError, match="cells_2/w'\\] are in more than one"):
+    layer = pipeline([dense()] * 3, 3, 1, tied={"cells_2/w": "cells_0/w"})
+    with pytest.raises(ValueError, match="cells_2/w are in more than one"):
         _steps(layer)
 
 
 def test_no_layers_stand_before_the_stages() -> None:
-    dense = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
-    layer = pipeline([dense], 1, 1, before_tpl=[dense])
+    layer = pipeline([dense()], 1, 1, before_tpl=[dense()])
     with pytest.raises(ValueError, match="before_tpl are in no stage"):
         _steps(layer)

@@ -152,5 +152,7 @@ def test_the_weight_of_the_loss_must_follow_from_the_targets() -> None:
         mean, weight = loss_fn(outputs, targets).loss
         return NestedMap(loss=(mean, weight * tf.reduce_mean(outputs)))
 
-    with pytest.raises(ValueError, match="blocks have their own, the weight of the"):
+    with pytest.raises(
+        ValueError, match="several steps run in one call, the weight of"
+    ):
         gradients(pipeline(cells(), 3, 4), batch(8), loss=loss)

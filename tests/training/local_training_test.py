@@ -190,7 +190,7 @@ def test_blocks_that_are_not_made_yet_are_refused() -> None:
     ("local", "words"),
     [
         ({"scheme": "chunky"}, r"task.local: .*Did you mean 'chunked'"),
-        ({"scheme": "chunked"}, "task.local: The number of blocks"),
+        ({"scheme": "chunked"}, "task.local: chunks, the number of blocks"),
         (
             {"scheme": "chunked", "chunks": 9},
             "task.local: The number of blocks must lie",

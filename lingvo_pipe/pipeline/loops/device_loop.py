@@ -159,8 +159,10 @@ class DeviceLoop:
         old = {x.ref() for x in present(before)}
         new = [x for x in present(outcome.state) if x.ref() not in old]
         # A stage without state or messages ends when it has started.
-        with tf.control_dependencies([*new, *outcome.sent, outcome.started]):
-            ended = timestamp(self._device)
+        ended = outcome.ended
+        if ended is None:
+            with tf.control_dependencies([*new, *outcome.sent, outcome.started]):
+                ended = timestamp(self._device)
         return tf.raw_ops.TensorListSetItem(
             input_handle=times,
             index=index,

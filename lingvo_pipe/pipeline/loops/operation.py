@@ -28,8 +28,11 @@ class Outcome(NamedTuple):
         state: the new state.
         sent: operations that must have run.
         started: [] float64, the time at which its messages were there.
+        ended: likewise, at which it was done; None: when the state is there, and all is
+            sent.
     """
 
     state: NestedMap
     sent: list[tf.Operation]
     started: tf.Tensor
+    ended: tf.Tensor | None = None

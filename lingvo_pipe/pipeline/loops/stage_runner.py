@@ -169,11 +169,12 @@ class StageRunner:
         started = self._time_after([row.micro_batch])
         with tf.control_dependencies([started]):
             state = self._update.run(state, constants, row.micro_batch)
-        sent = []
+        # Who is given leave must not seem to have begun before this was over.
+        ended, sent = self._time_after([started, *state.updated.weights]), []
         if self._traffic.gives_leave:
-            with tf.control_dependencies(state.updated.weights):
+            with tf.control_dependencies([ended]):
                 sent = [self._traffic.gives_leave.send(tf.constant(True))]
-        return Outcome(state, sent, started)
+        return Outcome(state, sent, started, ended)
 
     def _forward(
         self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row

@@ -18,7 +18,7 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# How many steps a block may be ahead of the next one: so many mini-batches of what it
+# How many steps a stage may be ahead of the next one: so many mini-batches of what it
 # hands on may wait there. With 1 it would wait for each step that takes a bit longer.
 MAX_STEPS_AHEAD = 2
 
@@ -104,11 +104,15 @@ class Schedule:
         return self.num_micro_batches // self.num_steps
 
     def waits_for_next(self, op: Op) -> bool:
-        """Whether it begins a step that a block may not begin too far ahead."""
+        """Whether it begins a step that a stage may not begin too far ahead.
+
+        Where gradients come back from the next stage, it never has to wait. Where none
+        do, as behind a block, or behind stages that have nothing to train, it may.
+        """
         kind, m, stage = op
         return (
             kind is Kind.FORWARD
-            and stage in self.block_ends
+            and stage + 1 < self.num_stages
             and Kind.UPDATE in self.kinds
             and m % self.micro_batches_per_step == 0
         )

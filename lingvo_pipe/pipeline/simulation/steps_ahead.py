@@ -1,4 +1,4 @@
-"""How far blocks of stages were ahead of one another. Pure."""
+"""How far stages were ahead of one another. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
 def steps_ahead(timeline: Timeline) -> dict[int, int]:
-    """For each stage that ends a block, how many steps it was ahead at most.
+    """For each stage but the last, how many steps it was ahead of the next at most.
 
     Args:
         timeline: of several steps.
@@ -19,8 +19,8 @@ def steps_ahead(timeline: Timeline) -> dict[int, int]:
         not made at that moment. MAX_STEPS_AHEAD is the most that can be.
     """
     schedule = timeline.schedule
-    begun: dict[int, dict[int, float]] = {k: {} for k in schedule.block_ends}
-    made: dict[int, list[float]] = {k + 1: [] for k in schedule.block_ends}
+    begun: dict[int, dict[int, float]] = {k: {} for k in range(schedule.num_stages - 1)}
+    made: dict[int, list[float]] = {k + 1: [] for k in begun}
     for _, (op, _, start, end) in timeline.ops():
         n = op.micro_batch // schedule.micro_batches_per_step
         if op.kind is Kind.FORWARD and op.stage in begun:
@@ -32,5 +32,5 @@ def steps_ahead(timeline: Timeline) -> dict[int, int]:
             n - bisect.bisect_right(sorted(made[k + 1]), start)
             for n, start in begun[k].items()
         )
-        for k in sorted(begun)
+        for k in begun
     }
