@@ -69,10 +69,10 @@ def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """One step, predicted and measured.
+    """One step, or all those of one call, predicted and measured.
 
     Attributes:
-        step: its number.
+        step: its number, or the last one's.
         predicted: as from `predict`.
         measured: of the same schedule.
         notes: what a reader of the table should know besides.
@@ -83,18 +83,29 @@ class StepProfile:
     measured: Timeline
     notes: Sequence[str] = ()
 
+    @property
+    def name(self) -> str:
+        """Which steps they are."""
+        num = self.measured.schedule.num_steps
+        if num == 1:
+            return f"step {self.step}"
+        return f"steps {self.step - num + 1} to {self.step}"
+
     def line(self) -> str:
         """The most important, in a line."""
         predicted, measured = self.predicted, self.measured
+        each = " each" if measured.schedule.num_steps > 1 else ""
         return (
-            f"step {self.step}: {_milliseconds(measured)} in the pipeline, predicted "
+            f"{self.name}: {_milliseconds(measured)}{each} in the pipeline, predicted "
             f"{_milliseconds(predicted)}; bubble {measured.bubble_fraction:.1%}, "
             f"predicted {predicted.bubble_fraction:.1%}"
         )
 
     def text(self) -> str:
         """The notes, and the table that `compare` makes."""
-        lines = [f"Step {self.step}: predicted, and measured.", *self.notes]
+        together = ", all together" if self.measured.schedule.num_steps > 1 else ""
+        title = f"{self.name.capitalize()}{together}: predicted, and measured."
+        lines = [title, *self.notes]
         return "\n".join([*lines, "", compare(self.predicted, self.measured)])
 
     @functools.cached_property
@@ -123,4 +134,6 @@ class StepProfile:
 
 
 def _milliseconds(timeline: Timeline) -> str:
-    return f"{timeline.step_seconds * 1e3:.1f} ms"
+    """Of a step."""
+    seconds = timeline.step_seconds / timeline.schedule.num_steps
+    return f"{seconds * 1e3:.1f} ms"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Schedule
 from lingvo_pipe.pipeline.simulation.steps_ahead import steps_ahead
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.training.metrics_log import MetricsLog
@@ -17,10 +18,11 @@ from lingvo_pipe.training.step_loop import StepLoop
 from lingvo_pipe.training.step_profile import StepProfile, measured_timeline, predict
 from lingvo_pipe.training.train_step import TrainStep
 
-# One that warms up and does not count, and one that the prediction is made from.
+# Calls, of a step each or of several: one that warms up and does not count, and one
+# that the prediction is made from.
 _MIN_BEFORE = 2
 
-# The prediction is made from so many steps, or from as many as there are.
+# The prediction is made from so many calls, or from as many as there are.
 _NUM_BEFORE = 5
 
 
@@ -36,6 +38,9 @@ def check_profile_step(step: int, max_steps: int) -> None:
 
 class StepProfiler:
     """Keeps the times of the steps before the one that is asked for, and profiles it.
+
+    Where several steps run in one call, all those of a call are profiled together: of
+    the first call with the step, or after it, that others can be compared with.
 
     Args:
         pipeline: what is trained.
@@ -57,12 +62,14 @@ class StepProfiler:
     ):
         self._pipeline = pipeline
         self._step = step
-        self._first = max(start + _MIN_BEFORE, step - _NUM_BEFORE)
         self._directory = directory
         self._metrics_log = metrics_log
         self._log = log
-        self._ran: list[tuple[Schedule, list[np.ndarray]]] = []
-        self._is_done = self._first >= step
+        self._num_calls = 0
+        self._ran: deque[tuple[Schedule, list[np.ndarray]]] = deque(
+            maxlen=_NUM_BEFORE + 1
+        )
+        self._is_done = start + _MIN_BEFORE >= step
         if self._is_done:
             log(
                 f"Step {step} is not profiled: this run goes on after step {start}, "
@@ -76,12 +83,23 @@ class StepProfiler:
             step: its number, or the last one's.
             trained: what made it.
         """
-        if self._is_done or step < self._first:
+        self._num_calls += 1
+        if self._is_done or self._num_calls < _MIN_BEFORE:
             return
         self._ran.append((trained.schedule, trained.Times()))
         if step >= self._step and len(self._ran) > 1:
             self._is_done = True
             self._profile(step)
+
+    def finish(self) -> None:
+        """To be called after the last step: says so if nothing was profiled."""
+        if not self._is_done:
+            self._log(
+                f"Step {self._step} is not profiled: the first call of a run warms up, "
+                "from the next the prediction is made, and this run made "
+                f"{self._num_calls} after which none came. Lower task.train."
+                "steps_per_loop, the number of steps in a call, or --profile_step."
+            )
 
     def _profile(self, step: int) -> None:
         try:
@@ -90,7 +108,7 @@ class StepProfiler:
             self._log(f"Step {step} is not profiled: {error}")
             return
         predicted = predict(before, measured.schedule)
-        notes = [*self._notes(step), *_ahead(measured)]
+        notes = [*self._notes(len(before)), *_ahead(measured)]
         profile = StepProfile(step, predicted, measured, notes)
         folder = self._directory.profile_path
         profile.write(folder)
@@ -99,13 +117,14 @@ class StepProfiler:
         )
         self._log(f"{profile.line()}; see {folder}/step-{step}.*")
 
-    def _notes(self, step: int) -> list[str]:
+    def _notes(self, num_before: int) -> list[str]:
         """What a reader of the profile should know."""
+        before = "the call before" if num_before == 1 else f"{num_before} calls before"
         devices = self._devices()
         specs = [tf.DeviceSpec.from_string(name) for name in devices]
         notes = [
             "Predicted: the schedule simulated with what operations and messages cost "
-            f"in steps {self._first} to {step - 1}, the median of each.",
+            f"in {before}, the median of each.",
             "A step is timed from the begin of its first operation to the end of its "
             "last; reading the batch is not part of it, nor is updating the weights "
             "where that is none of its operations.",
@@ -135,6 +154,7 @@ def _ahead(measured: Timeline) -> list[str]:
     if Kind.UPDATE not in measured.schedule.kinds:
         return []
     return [
-        f"Stage {k} was at most {num} steps ahead of stage {k + 1}."
+        f"Stage {k} began steps while stage {k + 1} had {num} before them to make, at "
+        f"most; {MAX_STEPS_AHEAD} are allowed, and 0 are usual for a slower stage."
         for k, num in steps_ahead(measured).items()
     ]

@@ -191,6 +191,8 @@ class TrainingRun:
                 if is_end or n % p.save_interval_steps == 0:
                     self._check_finite(n)
                     self._save(n, watchers)
+        if watchers.profiler and not stops.asked_by:
+            watchers.profiler.finish()
         return n
 
     def _num_at_once(self, step: int) -> int:

@@ -155,9 +155,23 @@ def test_a_profile_is_of_all_the_steps_of_a_call(tmp_path: Path) -> None:
     data = Input(*BATCHES)
     run(p.Instantiate(), data, tmp_path, said.append, profile_step=5)
     (line,) = [each for each in said if "bubble" in each]
-    assert line.startswith("step 6: ")
+    # Not by the first call, which warms up and takes far longer.
+    found = re.match(
+        r"steps 5 to 6: ([0-9.]+) ms each .* predicted ([0-9.]+) ms;", line
+    )
+    assert found
+    assert float(found[2]) < 20 * float(found[1])
     table = (tmp_path / "profile" / "step-6.txt").read_text()
+    assert table.startswith("Steps 5 to 6, all together: ")
     assert re.search("update +[0-9]", table)
+
+
+def test_a_run_of_a_single_call_says_that_it_is_not_profiled(tmp_path: Path) -> None:
+    said: list[str] = []
+    p = _params(max_steps=5, steps_per_loop=5)
+    p.train.save_interval_steps = 100
+    run(p.Instantiate(), Input(*BATCHES), tmp_path, said.append, profile_step=3)
+    assert any("Step 3 is not profiled: the first call" in line for line in said)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

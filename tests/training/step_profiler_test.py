@@ -113,7 +113,7 @@ def test_the_run_directory_holds_the_profile(folder: Path, profiled: Any) -> Non
     assert written == {"step-4.png", "step-4.txt", "step-4.trace.json"}
     text = (folder / "profiled" / "profile" / "step-4.txt").read_text()
     # The first step warms up.
-    assert "cost in steps 2 to 3, the median" in text
+    assert "cost in 2 calls before, the median" in text
     assert re.search("Device 1 is .*device:CPU:1", text)
     assert "idle: communication" in text
     assert "GPU" not in text
