@@ -95,14 +95,14 @@ class _Ties:
         path, owner = full_path.removeprefix(f"{self._root}/"), self.owner(full_path)
         if owner is None:
             if path in self._ahead:
-                self._check_alike(path, path, create)
+                self._check_alike(path, self._created[path], self._ahead[path], create)
                 del self._ahead[path]
             else:
                 self._created[path] = create(full_path)
             return self._created[path]
         self._used.add(path)
         if owner in self._created:
-            self._check_alike(path, owner, create)
+            self._check_alike(path, self._created[owner], owner, create)
         else:
             self._created[owner] = create(f"{self._root}/{owner}")
             self._ahead[owner] = path
@@ -127,10 +127,13 @@ class _Ties:
             )
 
     def _check_alike(
-        self, path: str, owner: str, create: Callable[[str], tf.Variable]
+        self,
+        path: str,
+        variable: tf.Variable,
+        made_at: str,
+        create: Callable[[str], tf.Variable],
     ) -> None:
         """Checks what would be created at a place that has a variable already."""
-        variable = self._created[owner]
         with tf.Graph().as_default():
             own = create(path)
             described = [
@@ -139,5 +142,5 @@ class _Ties:
         if described[0] != described[1]:
             raise ValueError(
                 "Tied weights must have the same shape, dtype and trainability; "
-                f"{path} has {described[0]}, {owner} {described[1]}."
+                f"{path} has {described[0]}, {made_at} {described[1]}."
             )

@@ -67,11 +67,17 @@ def make_blocks(
     if scheme == "overlapping":
         firsts = [Block(k, k + 1, ahead=1) for k in range(num_layers - 2)]
         return [*firsts, Block(max(num_layers - 2, 0), num_layers)]
+    if isinstance(chunks, str):
+        raise ValueError(
+            "chunks must be a number of blocks, or a list of their ends; got "
+            f"{chunks!r}. Write numbers without quotes."
+        )
     wanted = {"backpropagation": 1, "greedy": num_layers}.get(scheme, chunks)
     assert wanted is not None
     try:
         ends = resolve_ends(wanted, num_layers)
     except ValueError as error:
-        message = str(error).replace("splits", "The blocks").replace("stage", "block")
+        message = str(error).replace("splits", "chunks").replace("stage", "block")
+        message = message.replace("layers", "cells").replace(" or devices", "")
         raise ValueError(message) from error
     return list(itertools.starmap(Block, itertools.pairwise([0, *ends])))
