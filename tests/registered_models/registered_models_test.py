@@ -16,6 +16,7 @@ from lingvo_pipe.training.export import export_model
 from lingvo_pipe.training.inspect_model import describe
 from lingvo_pipe.training.local_params import plain_task
 from lingvo_pipe.training.local_training import with_local_losses
+from lingvo_pipe.training.step_loop import StepLoop
 from lingvo_pipe.training.train_step import TrainStep
 from tests.registered_models.reduced_models import batches, reduced_params
 
@@ -76,10 +77,9 @@ def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
     task = with_local_losses(model.task, model.input.Instantiate()).Instantiate()
-    step = TrainStep(task)
+    step = StepLoop(task) if task.params.train.steps_per_loop > 1 else TrainStep(task)
     before = {k: v.numpy().tobytes() for k, v in step.State().items()}
-    for batch in itertools.islice(batches(model), 2):
-        metrics = step(batch)
+    for metrics in step.Steps(list(itertools.islice(batches(model), 2))):
         assert math.isfinite(float(metrics.loss[0]))
     assert int(step.global_step) == 2
     same = [k for k, v in step.State().items() if v.numpy().tobytes() == before[k]]
