@@ -23,6 +23,7 @@ from lingvo_pipe.layers.feature_extraction import FeatureExtractionLayer, FetchL
 from lingvo_pipe.layers.feed_forward import FeedForwardLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer, PoolingLayer
 from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.layers.seq_layer import SeqLayer
@@ -136,6 +137,14 @@ EXAMPLES: dict[str, Example] = {
     "avg_pool": Example(_pool("AVG", "SAME"), [IMAGE], [(4, 3, 6, 3)]),
     "avg_pool_valid": Example(_pool("AVG", "VALID"), [IMAGE], [(4, 2, 4, 3)]),
     "global_pool": Example(GlobalAveragePoolingLayer.Params(), [IMAGE], [(4, 3)]),
+    # Without a loss around it, as here, its head does not run.
+    "local_loss": Example(
+        LocalLossLayer.Params().Set(
+            head=ActivationLayer.Params().Set(activation="NONE")
+        ),
+        [(4, 3)],
+        [(4, 3)],
+    ),
     "dropout": Example(
         DropoutLayer.Params().Set(keep_prob=0.7), [(4, 5, 3)], [(4, 5, 3)]
     ),

@@ -5,6 +5,7 @@ Shapes: B examples, D channels, N classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class PointsInput:
 
 @model_registry.RegisterSingleTaskModel
 class Points(SingleTaskModelParams):
-    """Three layers in two stages."""
+    """Three layers."""
 
     def Train(self) -> InstantiableParams:
         return PointsInput.Params()
@@ -73,7 +74,6 @@ class Points(SingleTaskModelParams):
             cell_tpl=[
                 FCLayer.Params().Set(input_dim=i, output_dim=o) for i, o in sizes
             ],
-            splits=2,
             num_micro_batches=2,
         )
         p.train.Set(max_steps=STEPS, learning_rate=0.1)
@@ -86,6 +86,14 @@ def _request(override: str = SCHEME) -> ModelRequest:
         n for n in model_registry.ListModels() if n.endswith("local_jobs_test.Points")
     )
     return ModelRequest(name, override=override)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def any_device() -> Iterator[None]:
+    """TensorFlow may have run in this process, with other devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "initialize_devices", lambda *unused: ["cpu:0"])
+        yield
 
 
 @pytest.fixture(scope="module")

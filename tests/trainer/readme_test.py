@@ -38,7 +38,7 @@ def toy(
 
 
 def test_there_are_commands() -> None:
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 11
 
 
 def test_the_model_of_ones_own_learns(
