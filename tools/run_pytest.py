@@ -26,6 +26,9 @@ if __name__ == "__main__":
     # This folder must not be where tests find modules.
     del sys.path[0]
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    # Data sets of the tests are prepared anew: a sandbox may not write to the home.
+    if "TEST_TMPDIR" in os.environ:
+        os.environ["TFDS_DATA_DIR"] = os.path.join(os.environ["TEST_TMPDIR"], "data")
     sys.dont_write_bytecode = True
 
     import pytest
