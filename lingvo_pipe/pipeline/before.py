@@ -68,7 +68,7 @@ class Before:
             cells,
             layers=layers,
             ends=[len(layers)],
-            devices=cells.devices[:1],
+            replicas=[cells.devices[:1]],
             recomputed=[False] * len(layers),
             jit_compile=cells.jit_compile[:1],
         )

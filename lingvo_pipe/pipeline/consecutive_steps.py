@@ -157,6 +157,13 @@ class ConsecutiveSteps:
 
 def _check_alone(pipeline: PipeliningLayer) -> None:
     """Raises ValueError unless each stage's weights are its own."""
+    if pipeline.plan.num_parts > 1:
+        raise ValueError(
+            "In a graph of several steps each stage changes its own weights; "
+            f"{pipeline.path} has {pipeline.plan.num_parts} parts of a mini-batch, "
+            "whose totals are added up first. Set num_replicas to 1 and num_parts to "
+            "None, or train one step at a time: task.train.steps_per_loop=1."
+        )
     if pipeline.before:
         raise ValueError(
             "In a graph of several steps each stage changes its own weights; those of "

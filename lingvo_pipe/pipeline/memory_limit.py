@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.pipelining_rules import count_parts
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     Farthest,
@@ -45,7 +46,7 @@ class MemoryLimit:
         self._where = where
         self._schedule = schedule
         self._cells = cells
-        self._memory = cells.memory(recomputed)
+        self._memory = cells.memory(recomputed, count_parts(p, where) // p.num_replicas)
         self._needs = StageNeeds(self._memory, schedule)
         homes = schedule.device_of_stage()
         self._shared = [list(homes.values()).count(homes[s]) for s in sorted(homes)]

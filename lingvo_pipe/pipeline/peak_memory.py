@@ -18,17 +18,19 @@ def peak_bytes(
     stages: Sequence[Stage],
     specs: Mapping[int, tf.TensorSpec],
     inputs: Iterable[int],
+    num_totals: int,
 ) -> list[int]:
-    """For each device: weights, totals of gradients, and the most that is kept.
+    """For each device of a replica: weights, totals of gradients, the most kept.
 
     Args:
         schedule: for training.
         stages: its stages.
         specs: of all values, for one micro-batch.
         inputs: the values that are the mini-batch's, which are not kept.
+        num_totals: see `call_bytes`.
     """
     calls = [
-        call_bytes(call, again)
+        call_bytes(call, again, num_totals)
         for stage in stages
         for call, again in zip(stage.calls, stage.recomputed, strict=True)
     ]
@@ -38,12 +40,18 @@ def peak_bytes(
     )
 
 
-def call_bytes(call: StageCall, recomputed: bool) -> CallBytes:
-    """What a layer or the loss takes."""
+def call_bytes(call: StageCall, recomputed: bool, num_totals: int) -> CallBytes:
+    """What a layer or the loss takes.
+
+    Args:
+        call: of it.
+        recomputed: whether it is where the schedule recomputes.
+        num_totals: of how many parts of the mini-batch a device has the totals.
+    """
     phases = call.functions.phases
     return CallBytes(
         weights=num_bytes(phases.weights),
-        totals=num_bytes(call.functions.totals),
+        totals=num_bytes(call.functions.totals) * num_totals,
         residuals=num_bytes(phases.residuals),
         weight_residuals=num_bytes(phases.weight_residuals),
         recomputed=recomputed,

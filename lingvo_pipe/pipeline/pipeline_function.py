@@ -29,6 +29,7 @@ from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.turns import take_turns
 from lingvo_pipe.pipeline.peak_memory import peak_bytes
 from lingvo_pipe.pipeline.plan import Plan, by_stage
+from lingvo_pipe.pipeline.replicas import emit_parts
 from lingvo_pipe.pipeline.results import results_of, results_of_steps
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.side_losses import (
@@ -79,17 +80,20 @@ class PipelineFunction:
         outputs = present(self._assembly.outputs)
         seeded = [v for v in outputs if is_differentiable(self._assembly.specs[v])]
         self._num_inputs = len(present(specs.inputs))
-        self._emitter = Emitter(
-            plan.tables,
-            self._stages,
-            self._devices,
-            self._assembly.specs,
-            outputs=[] if plan.loss_fn or plan.trains else outputs,
-            seeded=seeded if plan.trains and not plan.loss_fn else [],
-            input_gradients=range(self._num_inputs) if plan.input_gradients else [],
-            channel_prefix=plan.name,
-            updates=self._updates(plan.update) if plan.update else [],
-        )
+        self._emitters = [
+            Emitter(
+                plan.tables,
+                self._stages,
+                list(map(loop_device, devices)),
+                self._assembly.specs,
+                outputs=[] if plan.loss_fn or plan.trains else outputs,
+                seeded=seeded if plan.trains and not plan.loss_fn else [],
+                input_gradients=range(self._num_inputs) if plan.input_gradients else [],
+                channel_prefix=f"{plan.name}/{replica}",
+                updates=self._updates(plan.update) if plan.update else [],
+            )
+            for replica, devices in enumerate(plan.replicas)
+        ]
         tables = [
             NestedMap(
                 rows=tf.TensorSpec([None, 4], tf.int32),
@@ -151,9 +155,11 @@ class PipelineFunction:
         )
 
     def peak_bytes(self, schedule: Schedule) -> list[int]:
-        """See `peak_memory`."""
-        assembly = self._assembly
-        return peak_bytes(schedule, self._stages, assembly.specs, assembly.inputs)
+        """For each device of a replica; see `peak_memory`."""
+        of_values = self._assembly.specs, self._assembly.inputs
+        return peak_bytes(
+            schedule, self._stages, *of_values, self._plan.parts_per_replica
+        )
 
     @property
     def graph(self) -> tf.Graph:
@@ -175,10 +181,13 @@ class PipelineFunction:
         return take_turns(self._plan.name, flat, run)
 
     def _results_of(self, arguments: NestedMap) -> NestedMap:
-        raw = self._emitter.emit(self._fed(arguments))
-        if self._plan.update:
-            return results_of_steps(self._plan, self._assembly, raw, arguments)
-        return results_of(self._plan, self._assembly, self._stages, raw, arguments)
+        plan, fed = self._plan, self._fed(arguments)
+        if plan.update:
+            (emitter,) = self._emitters
+            raw = emitter.emit(fed)
+            return results_of_steps(plan, self._assembly, raw, arguments)
+        parts = emit_parts(self._emitters, plan.num_parts, fed, plan.inputs_home)
+        return results_of(plan, self._assembly, self._stages, parts, arguments)
 
     def _fed(self, arguments: NestedMap) -> NestedMap:
         """The arguments as the emitter takes them."""

@@ -22,16 +22,17 @@ from lingvo_pipe.layers.tied_variables import tying
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.before import Before, BeforeRun
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
+from lingvo_pipe.pipeline.given_schedule import checked_schedule
+from lingvo_pipe.pipeline.homes import homes_in_turn
 from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.pipelining_params import (
     define_pipelining_params,
     make_layout,
 )
-from lingvo_pipe.pipeline.pipelining_rules import check_not_nested, faults_of
+from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.runs import Runs
-from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.theta_check import check_theta
 from lingvo_pipe.pipeline.tied_gradients import sum_tied
@@ -57,25 +58,24 @@ class PipeliningLayer(BaseLayer):
         p = self.params
         layout = make_layout(p, self.path)
         self._layout = layout
+        first = layout.replicas[0][0]
         with tying(p.tied, self.path):
-            first = layout.devices[0]
             self.CreateChildren("before", p.before_tpl, [first] * len(p.before_tpl))
-            self.CreateChildren(
-                "cells",
-                p.cell_tpl,
-                [layout.devices[self.stage_of_cell(i)] for i in range(len(p.cell_tpl))],
-            )
+            homes = homes_in_turn(layout.ends, layout.replicas)
+            self.CreateChildren("cells", p.cell_tpl, homes)
         children = (*self.before, *self.cells)
         check_not_nested(children, PipeliningLayer, self.path)
         plan = Plan(
             layers=self.cells,
             ends=layout.ends,
-            devices=layout.devices,
+            replicas=layout.replicas,
+            num_parts=layout.num_parts,
             recomputed=layout.recomputed,
-            jit_compile=[p.jit_compile or must_compile(d) for d in layout.devices],
+            jit_compile=[p.jit_compile or must_compile(d) for d in layout.replicas[0]],
             name=self.path,
             batch_dim=p.batch_dim,
             state_dtype=p.state_dtype,
+            inputs_home=first if p.before_tpl else "/CPU:0",
         )
         self._before = Before(self.before, plan)
         self._runs = Runs(plan)
@@ -97,8 +97,13 @@ class PipeliningLayer(BaseLayer):
 
     @property
     def devices(self) -> list[str]:
-        """The device of each stage."""
-        return list(self._layout.devices)
+        """The device of each stage; of the first replica's, if there are several."""
+        return list(self._layout.replicas[0])
+
+    @property
+    def replicas(self) -> list[list[str]]:
+        """For each replica the device of each stage."""
+        return [list(devices) for devices in self._layout.replicas]
 
     @property
     def plan(self) -> Plan:
@@ -200,9 +205,11 @@ class PipeliningLayer(BaseLayer):
                     the second place of a tied weight.
                 accumulated: totals in the structure of `accumulators`; None in an
                     evaluation, which has none.
-                times: for each device when its operations ran; see `DeviceLoop.emit`.
+                times: for each device when its operations ran, those of a replica after
+                    those of another, and parts one after another; see
+                    `DeviceLoop.emit`.
         """
-        schedule = self._checked(schedule)
+        schedule = checked_schedule(schedule, self._layout.schedule, self.path)
         before = self._run_before(theta, inputs, trains=True)
         cut, arguments = self._arguments(theta, before.outputs, targets)
         result = self._runs.with_loss(
@@ -230,6 +237,7 @@ class PipeliningLayer(BaseLayer):
     ) -> list[int]:
         """The most memory that each device's tensors take between operations, in bytes.
 
+        The devices of a replica stand behind those of another.
         Counted are weights, the totals of their gradients, what is kept of
         micro-batches at the worst moment, and what the layers before keep of the
         mini-batch; not what an operation needs while it runs, nor tensors within a
@@ -241,11 +249,12 @@ class PipeliningLayer(BaseLayer):
             loss_fn: likewise.
             schedule: likewise.
         """
-        schedule = self._checked(schedule)
+        schedule = checked_schedule(schedule, self._layout.schedule, self.path)
         theta = self.vars  # In the dtypes in which a training step is given them.
         before = self._run_before(theta, inputs, trains=True)
         _, arguments = self._arguments(theta, before.outputs, targets)
         peaks = self._runs.peak_bytes(schedule, arguments, loss_fn, bool(self.before))
+        peaks *= len(self._layout.replicas)
         peaks[schedule.device_of_stage()[0]] += before.num_bytes
         return peaks
 
@@ -318,33 +327,3 @@ class PipeliningLayer(BaseLayer):
             targets=targets,
             output_gradients=[],
         )
-
-    def _checked(self, schedule: Schedule | None) -> Schedule:
-        """The schedule, or if it is None the layer's own."""
-        if schedule is None:
-            return self._layout.schedule
-        if not isinstance(schedule, Schedule):
-            raise ValueError(
-                f"schedule must be a Schedule, or None for that of {self.path}; got "
-                f"{schedule!r}. For one by its name see make_schedule."
-            )
-        with faults_of("schedule", self.path):
-            check(schedule)
-        own = self._layout.schedule
-        if not schedule.has_backward:
-            raise ValueError(
-                "A schedule for ComputeGradients must have backward passes; that given "
-                f"to {self.path} has none. Use ComputeMetrics."
-            )
-        if (schedule.device_of_stage(), schedule.num_micro_batches) != (
-            own.device_of_stage(),
-            own.num_micro_batches,
-        ):
-            raise ValueError(
-                "A schedule must have the layer's stages on their devices, and its "
-                f"number of micro-batches; {self.path} has {own.num_micro_batches} "
-                f"micro-batches and devices {own.device_of_stage()} by stage, the "
-                f"schedule {schedule.num_micro_batches} and "
-                f"{schedule.device_of_stage()}. Make it of the layer's sizes."
-            )
-        return schedule

@@ -10,7 +10,12 @@ from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.pipeline.pipelining_rules import check_each_param, faults_of
+from lingvo_pipe.pipeline.homes import replica_devices
+from lingvo_pipe.pipeline.pipelining_rules import (
+    check_each_param,
+    count_parts,
+    faults_of,
+)
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.stage_ends import choose_ends, count_stages
@@ -73,6 +78,22 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     )
     p.Define("num_micro_batches", 1, "M, at most the mini-batch.")
     p.Define(
+        "num_replicas",
+        1,
+        "R, how many pipelines run side by side, each on devices of its own and on its "
+        "share of the micro-batches. A weight is on a device of one of them, with all "
+        "that the optimizer keeps of it, and its gradients are added up there. The "
+        "layers of before_tpl run once, on the first device of all.",
+    )
+    p.Define(
+        "num_parts",
+        None,
+        "Into how many parts the micro-batches are cut, each a run of the schedule; a "
+        "replica runs its own one after another. None: one for each replica. Totals of "
+        "the parts are added up in order, so that what a step leaves depends on their "
+        "number, and not on that of the replicas.",
+    )
+    p.Define(
         "micro_batch_size",
         None,
         "Rows of a micro-batch; None: the mini-batch over M, rounded up.",
@@ -107,7 +128,10 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."
     )
     p.Define(
-        "devices", None, "Names of the devices; None: the first of this process's."
+        "devices",
+        None,
+        "Names of the devices, those of a replica after those of another; None: the "
+        "first of this process's.",
     )
 
 
@@ -117,13 +141,15 @@ class Layout:
 
     Attributes:
         ends: of the stages.
-        devices: full names, one for each stage.
+        replicas: for each replica full names of devices, one for each stage.
+        num_parts: into how many parts the micro-batches are cut.
         schedule: for training.
         recomputed: for each cell whether it is where the schedule recomputes.
     """
 
     ends: list[int]
-    devices: list[str]
+    replicas: list[list[str]]
+    num_parts: int
     schedule: Schedule
     recomputed: list[bool]
 
@@ -143,13 +169,15 @@ def make_layout(p: InstantiableParams, where: str) -> Layout:
             "stages_per_device must divide the number of stages; "
             f"{where} has {per_device} and {num_stages}. Change it, or splits."
         )
+    num_parts = count_parts(p, where)
+    num_devices = num_stages // per_device
     with faults_of("devices", where):
-        devices = stage_devices(p.devices, num_stages // per_device)
+        devices = stage_devices(p.devices, num_devices * p.num_replicas)
     make = functools.partial(
         make_schedule,
         p.schedule,
-        len(devices),
-        p.num_micro_batches,
+        num_devices,
+        p.num_micro_batches // num_parts,
         per_device,
         p.recompute,
     )
@@ -160,9 +188,13 @@ def make_layout(p: InstantiableParams, where: str) -> Layout:
     recomputed = [i in listed for i in cells]
     homes = schedule.device_of_stage()
     ends = choose_ends(p, where, schedule, devices[homes[0]], recomputed)
+    stages = [homes[stage] for stage in range(num_stages)]
+    with faults_of("devices", where):
+        replicas = replica_devices(devices, p.num_replicas, stages)
     return Layout(
         ends,
-        [devices[homes[stage]] for stage in range(num_stages)],
+        replicas,
+        num_parts,
         make(block_ends=_block_ends(p, ends)),
         recomputed,
     )

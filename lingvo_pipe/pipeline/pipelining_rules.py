@@ -47,6 +47,29 @@ def check_each_param(p: InstantiableParams, where: str) -> None:
             )
 
 
+def count_parts(p: InstantiableParams, where: str) -> int:
+    """P, into how many parts the micro-batches are cut.
+
+    Raises:
+        ValueError: if the layer's replicas can't share them, or they the micro-batches.
+    """
+    num_parts = p.num_replicas if p.num_parts is None else p.num_parts
+    if num_parts % p.num_replicas:
+        raise ValueError(
+            "num_parts must be a multiple of num_replicas, for each replica runs as "
+            f"many parts; those of {where} are {num_parts} and {p.num_replicas}. Leave "
+            "num_parts None, or change one of them."
+        )
+    if p.num_micro_batches % num_parts:
+        name = "num_replicas" if p.num_parts is None else "num_parts"
+        raise ValueError(
+            f"num_micro_batches must be a multiple of {name}, for each part has as "
+            f"many; those of {where} are {p.num_micro_batches} and {num_parts}. Change "
+            "one of them."
+        )
+    return num_parts
+
+
 def check_not_nested(layers: Iterable[BaseLayer], kind: type, where: str) -> None:
     """Checks that no pipeline is in another, and no local loss within a cell.
 
@@ -230,6 +253,16 @@ _RULES = {
         "an integer of at least 1",
         lambda value, p: is_count(value),
         "Set it to 1 to leave the mini-batch whole.",
+    ),
+    "num_replicas": _Rule(
+        "an integer of at least 1",
+        lambda value, p: is_count(value),
+        "Set it to 1 unless devices of several pipelines share the mini-batch.",
+    ),
+    "num_parts": _Rule(
+        "None, or an integer of at least 1",
+        _or_none(lambda value, p: is_count(value)),
+        "Leave it None to have a part for each replica.",
     ),
     "micro_batch_size": _Rule(
         "None, or an integer of at least 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.pipeline.homes import homes_in_turn
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 from lingvo_pipe.pipeline.update_function import Update
@@ -22,7 +24,7 @@ class Plan:
     Attributes:
         layers: all layers, in order.
         ends: of the stages.
-        devices: full names, one for each stage.
+        replicas: for each replica full names of devices, one for each stage.
         recomputed: for each layer, whether it is where the schedule recomputes.
         jit_compile: for each stage, whether XLA compiles its layers.
         name: of its channels, and of the lock that those of one name share.
@@ -35,11 +37,13 @@ class Plan:
             given gradients of the outputs.
         input_gradients: whether the gradients of the inputs are wanted.
         update: what changes weights, in a schedule that has UPDATEs.
+        num_parts: into how many parts the mini-batch is cut; see `replicas`.
+        inputs_home: the device where it is.
     """
 
     layers: Sequence[BaseLayer]
     ends: Sequence[int]
-    devices: Sequence[str]
+    replicas: Sequence[Sequence[str]]
     recomputed: Sequence[bool]
     jit_compile: Sequence[bool]
     name: str
@@ -51,6 +55,23 @@ class Plan:
     trains: bool = False
     input_gradients: bool = False
     update: Update | None = None
+    num_parts: int = 1
+    inputs_home: str = "/CPU:0"
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """Of the first replica's stages."""
+        return self.replicas[0]
+
+    @property
+    def parts_per_replica(self) -> int:
+        """How many parts each replica runs, one after another."""
+        return self.num_parts // len(self.replicas)
+
+    @functools.cached_property
+    def homes(self) -> list[str]:
+        """For each layer the device of its weights."""
+        return homes_in_turn(self.ends, self.replicas)
 
 
 def by_stage(of_layers: Sequence[Any], ends: Sequence[int]) -> list[list[Any]]:

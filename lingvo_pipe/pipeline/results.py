@@ -15,7 +15,8 @@ from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.loops.totals import finish_total
-from lingvo_pipe.pipeline.plan import Plan, by_stage
+from lingvo_pipe.pipeline.plan import Plan
+from lingvo_pipe.pipeline.replicas import added_totals, devices_of_parts, join_parts
 from lingvo_pipe.pipeline.side_losses import loss_divisor
 from lingvo_pipe.pipeline.tracing.trace import Trace
 
@@ -24,7 +25,7 @@ def results_of(
     plan: Plan,
     assembly: Assembly,
     stages: Sequence[Stage],
-    raw: NestedMap,
+    parts: Sequence[NestedMap],
     arguments: NestedMap,
 ) -> NestedMap:
     """The results of a run, on the devices where the totals are.
@@ -33,12 +34,13 @@ def results_of(
         plan: what was run.
         assembly: likewise.
         stages: likewise.
-        raw: see `Emitter.emit`.
+        parts: as from `emit_parts`.
         arguments: of the run; see `PipelineFunction`.
 
     Returns:
         See `PipelineFunction`; `accumulated` is a dict by path.
     """
+    raw = join_parts(parts, len(plan.replicas), list(map(loop_device, plan.devices)))
     sums = sums_of(
         assembly.layers, assembly.traces, [s for stage in raw.sums for s in stage]
     )
@@ -57,7 +59,7 @@ def results_of(
             found = [finish_total(x, divisor, x.dtype) for x in found]
         input_gradients = pack_present(arguments.inputs, found)
     return NestedMap(
-        gradients=_gradients(plan, stages, raw.gradients, arguments.thetas, divisor),
+        gradients=_gradients(plan, stages, parts, arguments.thetas, divisor),
         metrics=metrics,
         accumulated=sums.accumulated,
         outputs=outputs,
@@ -156,18 +158,23 @@ def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
 
 
 def _gradients(
-    plan: Plan, stages: Sequence[Stage], totals: Any, thetas: Any, divisor: Any
+    plan: Plan,
+    stages: Sequence[Stage],
+    parts: Sequence[NestedMap],
+    thetas: Any,
+    divisor: Any,
 ) -> list[Any]:
     """For each layer its gradients; the loss, in the last stage, has no weights."""
+    calls = [
+        (call, [part.gradients[k][i] for part in parts], devices_of_parts(plan, k))
+        for k, stage in enumerate(stages)
+        for i, call in enumerate(stage.calls)
+    ]
     found = []
-    for stage, device, own_thetas, own_totals in zip(
-        stages, plan.devices, by_stage(thetas, plan.ends), totals, strict=True
+    for (call, totals, devices), theta, home in zip(
+        calls, thetas, map(loop_device, plan.homes), strict=False
     ):
-        with tf.device(loop_device(device)):
-            found += [
-                layer_gradients(call, theta, total, divisor)
-                for call, theta, total in zip(
-                    stage.calls, own_thetas, own_totals, strict=False
-                )
-            ]
+        packed = added_totals(call, totals, devices, home)
+        with tf.device(home):
+            found.append(layer_gradients(call, theta, packed, divisor))
     return found

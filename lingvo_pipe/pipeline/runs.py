@@ -159,14 +159,10 @@ class Runs:
 
     def _stopped(self, arguments: NestedMap) -> NestedMap:
         """The arguments as no tape sees them, each where it was."""
-        thetas: list[Any] = []
-        for device, of_stage in zip(
-            self.plan.devices,
-            by_stage(arguments.thetas, self.plan.ends),
-            strict=True,
-        ):
-            with tf.device(device):
-                thetas += map_present(tf.stop_gradient, of_stage)
+        thetas = []
+        for home, theta in zip(self.plan.homes, arguments.thetas, strict=True):
+            with tf.device(home):
+                thetas.append(map_present(tf.stop_gradient, theta))
         rest = NestedMap({k: v for k, v in arguments.items() if k != "thetas"})
         return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
 

@@ -36,7 +36,9 @@ def count_stages(p: InstantiableParams, where: str) -> int:
     """
     _check_together(p, where)
     auto = is_auto(p.splits)
-    splits = len(p.devices) * p.stages_per_device if auto else p.splits
+    splits = p.splits
+    if auto:
+        splits = len(p.devices) // p.num_replicas * p.stages_per_device
     with faults_of("splits", where):
         return len(resolve_ends(splits, len(p.cell_tpl)))
 

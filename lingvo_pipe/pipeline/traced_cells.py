@@ -61,7 +61,7 @@ class TracedCells:
             used.update(call.used)
         return crossing[::-1]
 
-    def memory(self, recomputed: Sequence[bool]) -> StageMemory:
+    def memory(self, recomputed: Sequence[bool], num_totals: int) -> StageMemory:
         """What the cells take, and behind them a loss.
 
         The loss is known when a step runs, and not before. It is taken to keep as much
@@ -69,9 +69,10 @@ class TracedCells:
 
         Args:
             recomputed: for each cell whether it is where the schedule recomputes.
+            num_totals: see `call_bytes`.
         """
         cells = [
-            call_bytes(call, again)
+            call_bytes(call, again, num_totals)
             for call, again in zip(self.calls, recomputed, strict=True)
         ]
         loss = CallBytes(
@@ -99,6 +100,8 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     alone = p.Copy().Set(
         splits=1,
         stages_per_device=1,
+        num_replicas=1,
+        num_parts=None,
         devices=[device],
         schedule="gpipe",
         recompute=None,
@@ -167,7 +170,7 @@ def _before(
     plan = Plan(
         layers=pipeline.before,
         ends=[len(pipeline.before)],
-        devices=[device],
+        replicas=[[device]],
         recomputed=[False] * len(pipeline.before),
         jit_compile=[p.jit_compile or must_compile(device)],
         name=pipeline.path,

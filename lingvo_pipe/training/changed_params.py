@@ -20,6 +20,7 @@ FREE = (
     "task.pipeline.input_dtypes",
     "task.pipeline.input_shapes",
     "task.pipeline.memory_limit",
+    "task.pipeline.num_replicas",
     "task.pipeline.recompute",
     "task.pipeline.schedule",
     "task.pipeline.splits",

@@ -12,6 +12,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.pipeline.devices.device_names import short_name
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.predicted_bubble import PredictedBubble, predict_bubble
 
@@ -102,7 +103,7 @@ def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
     if pipeline.before:
         count = sum(map(_num_parameters, pipeline.before))
         lines.append(f"{_BEFORE}: {len(pipeline.before)} layers, {count:,} parameters")
-    for stage, device in enumerate(pipeline.devices):
+    for stage, of_replicas in enumerate(zip(*pipeline.replicas, strict=True)):
         cells = [
             cell
             for i, cell in enumerate(pipeline.cells)
@@ -111,7 +112,8 @@ def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
         counts.append(sum(map(_num_parameters, cells)))
         share = f"{work.shares[stage]:.1%} of the flops, " if work else ""
         lines.append(
-            f"stage {stage} on {device.rpartition('device:')[2]}: {len(cells)} layers, "
+            f"stage {stage} on {', '.join(map(short_name, of_replicas))}: "
+            f"{len(cells)} layers, "
             f"{share}{counts[-1]:,} parameters"
         )
     if len(counts) > 1:

@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import device_names
-from lingvo_pipe.pipeline.pipelining_rules import check_each_param, faults_of
+from lingvo_pipe.pipeline.pipelining_rules import (
+    check_each_param,
+    count_parts,
+    faults_of,
+)
 from lingvo_pipe.pipeline.splitting.partition import is_auto, resolve_ends
 
 _WHERE = "task.pipeline"
@@ -32,7 +36,7 @@ def place_stages(
 
     Args:
         pipeline: params of a PipeliningLayer. Where `splits` is a number of stages it
-            becomes that which `asked` means.
+            becomes that which `asked` means, and `num_parts` that of the replicas.
         asked: the flag --devices: a number of devices, or their full names; None:
             those that the params name, or as many as they have stages.
 
@@ -41,6 +45,7 @@ def place_stages(
             how many stages there are.
     """
     check_each_param(pipeline, _WHERE)
+    _settle_parts(pipeline)
     named, num_stages = pipeline.devices, _num_stages(pipeline)
     if asked is not None:
         if named is not None:
@@ -54,7 +59,14 @@ def place_stages(
             f"{_WHERE}.splits='auto' makes as many stages as there are devices; say "
             "which: --devices=4, or their names."
         )
-    return Placement(max(num_stages // pipeline.stages_per_device, 1))
+    num_devices = max(num_stages // pipeline.stages_per_device, 1)
+    return Placement(num_devices * pipeline.num_replicas)
+
+
+def _settle_parts(pipeline: InstantiableParams) -> None:
+    """Notes the number of parts, on which bytes depend, as it goes by the replicas."""
+    if pipeline.num_replicas > 1:
+        pipeline.num_parts = count_parts(pipeline, _WHERE)
 
 
 def _num_stages(pipeline: InstantiableParams) -> int | None:
@@ -82,7 +94,13 @@ def _set_splits(pipeline: InstantiableParams, asked: int | Sequence[str]) -> str
     """Has `splits` make stages for the devices asked for; returns a note."""
     splits, num_stages = pipeline.splits, _num_stages(pipeline)
     wanted = asked if isinstance(asked, int) else len(asked)
-    wanted *= pipeline.stages_per_device
+    if wanted % pipeline.num_replicas:
+        raise ValueError(
+            f"--devices must be a multiple of {_WHERE}.num_replicas, each of which has "
+            f"as many; it asks for {_text(asked)}, for {pipeline.num_replicas} "
+            "replicas. Change one of them."
+        )
+    wanted = wanted // pipeline.num_replicas * pipeline.stages_per_device
     if num_stages in (None, wanted):
         return ""
     if isinstance(splits, (list, tuple)):

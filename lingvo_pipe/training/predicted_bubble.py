@@ -8,6 +8,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present
 from lingvo_pipe.pipeline.micro_batches import MicroBatches, cut_batch
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
@@ -48,7 +49,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
             micro-batches.
     """
     pipeline = task.pipeline
-    num_micro_batches = pipeline.schedule.num_micro_batches
+    plan, p = pipeline.plan, pipeline.params
     inputs = tuple(task.PipelineInputs(batch))
     cut = _cut(pipeline, inputs)
     costs = pipeline_costs(
@@ -60,23 +61,26 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
         _stage_costs(pipeline, stage, costs.cells.flops)
         for stage in range(pipeline.num_stages)
     ]
-    work = [num_micro_batches * stage.forward for stage in stages]
-    before = num_micro_batches * costs.before
+    of_each = p.num_micro_batches // len(plan.replicas)
+    work = [of_each * stage.forward for stage in stages]
+    before = p.num_micro_batches * costs.before
     work[0] += before
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
     return PredictedBubble(
         cell_flops=[flops / cut.num_rows for flops in costs.cells.flops],
         shares=[part / sum(work) if sum(work) else 0.0 for part in work],
-        bubble_fraction=_bubble_fraction(step, before * (1 + _BACKWARD_PER_FORWARD)),
+        bubble_fraction=_bubble_fraction(
+            step, plan, before * (1 + _BACKWARD_PER_FORWARD)
+        ),
     )
 
 
-def _bubble_fraction(step: Timeline, alone: float) -> float:
-    """That of a step to which one device adds a time of its own."""
-    num_devices = len(step.columns)
-    idle = sum(map(step.idle_seconds, range(num_devices))) + alone * (num_devices - 1)
-    total = (step.step_seconds + alone) * num_devices
-    return idle / total if total else 0.0
+def _bubble_fraction(part: Timeline, plan: Plan, alone: float) -> float:
+    """That of a step of several parts, to which one device adds a time of its own."""
+    num_devices = len(part.columns) * len(plan.replicas)
+    idle = plan.num_parts * sum(map(part.idle_seconds, range(len(part.columns))))
+    total = (plan.parts_per_replica * part.step_seconds + alone) * num_devices
+    return (idle + alone * (num_devices - 1)) / total if total else 0.0
 
 
 def _cut(pipeline: PipeliningLayer, inputs: tuple) -> MicroBatches:

@@ -56,6 +56,26 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     return timeline
 
 
+def measured_parts(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
+    """The timelines of the parts of a step, each of which ran the schedule.
+
+    Args:
+        schedule: what each ran.
+        times: as of `measured_timeline`, of all devices: those of a replica after those
+            of another, of a device those of its parts one after another.
+    """
+    size = len(schedule.columns)
+    turns = len(times[0]) // len(schedule.columns[0])
+    return [
+        measured_timeline(
+            schedule,
+            [np.split(own, turns)[turn] for own in times[first : first + size]],
+        )
+        for first in range(0, len(times), size)
+        for turn in range(turns)
+    ]
+
+
 def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
     """What others lead to expect.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,7 @@ from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.step_loop import StepLoop
-from lingvo_pipe.training.step_profile import StepProfile, measured_timeline, predict
+from lingvo_pipe.training.step_profile import StepProfile, measured_parts, predict
 from lingvo_pipe.training.train_step import TrainStep
 
 # Calls, of a step each or of several: one that warms up and does not count, and one
@@ -103,12 +103,18 @@ class StepProfiler:
 
     def _profile(self, step: int) -> None:
         try:
-            *before, measured = [measured_timeline(*ran) for ran in self._ran]
+            *before, parts = [measured_parts(*ran) for ran in self._ran]
         except ValueError as error:  # The machine's clock was set meanwhile.
             self._log(f"Step {step} is not profiled: {error}")
             return
-        predicted = predict(before, measured.schedule)
-        notes = [*self._notes(len(before)), *_ahead(measured)]
+        slowest = max(range(len(parts)), key=lambda i: parts[i].step_seconds)
+        measured = parts[slowest]
+        predicted = predict([own[slowest] for own in before], measured.schedule)
+        notes = [
+            *self._notes(len(before), slowest),
+            *_ahead(measured),
+            *_of_parts(parts, slowest),
+        ]
         profile = StepProfile(step, predicted, measured, notes)
         folder = self._directory.profile_path
         profile.write(folder)
@@ -117,10 +123,10 @@ class StepProfiler:
         )
         self._log(f"{profile.line()}; see {folder}/step-{step}.*")
 
-    def _notes(self, num_before: int) -> list[str]:
+    def _notes(self, num_before: int, part: int) -> list[str]:
         """What a reader of the profile should know."""
         before = "the call before" if num_before == 1 else f"{num_before} calls before"
-        devices = self._devices()
+        devices = self._devices(part)
         specs = [tf.DeviceSpec.from_string(name) for name in devices]
         notes = [
             "Predicted: the schedule simulated with what operations and messages cost "
@@ -142,10 +148,11 @@ class StepProfiler:
             )
         return notes
 
-    def _devices(self) -> list[str]:
-        """Names of the schedule's devices."""
-        homes = self._pipeline.schedule.device_of_stage()
-        names = {homes[k]: name for k, name in enumerate(self._pipeline.devices)}
+    def _devices(self, part: int) -> list[str]:
+        """Names of the devices that ran a part of the mini-batch."""
+        plan, homes = self._pipeline.plan, self._pipeline.schedule.device_of_stage()
+        devices = plan.replicas[part // plan.parts_per_replica]
+        names = {homes[k]: name for k, name in enumerate(devices)}
         return [names[device] for device in range(len(names))]
 
 
@@ -157,4 +164,19 @@ def _ahead(measured: Timeline) -> list[str]:
         f"Stage {k} began steps while stage {k + 1} had {num} before them to make, at "
         f"most; {MAX_STEPS_AHEAD} are allowed, and 0 are usual for a slower stage."
         for k, num in steps_ahead(measured).items()
+    ]
+
+
+def _of_parts(parts: Sequence[Timeline], shown: int) -> list[str]:
+    """Which part of the mini-batch is shown, and how long the others took."""
+    if len(parts) == 1:
+        return []
+    others = ", ".join(
+        f"part {i} {part.step_seconds * 1e3:.1f} ms"
+        for i, part in enumerate(parts)
+        if i != shown
+    )
+    return [
+        f"Shown is part {shown} of the mini-batch, which took longest. The others: "
+        f"{others}."
     ]

@@ -227,7 +227,8 @@ class TrainingRun:
                 watchers.spikes.add(metrics["loss"])
                 shown = n, metrics["loss"]
         if shown:
-            devices = self._task.pipeline.devices
+            replicas = self._task.pipeline.replicas
+            devices = [name for own in replicas for name in own]
             progress.report(*shown, stage_utilisation(devices, self._step.Times()))
 
     def _save(self, step: int, watchers: _Watchers) -> None:

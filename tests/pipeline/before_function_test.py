@@ -72,7 +72,7 @@ def _run(layer: PipeliningLayer, inputs: list[Any], trains: bool) -> BeforeRun:
     plan = Plan(
         layers=layer.cells,
         ends=[len(layer.cells)],
-        devices=layer.devices[:1],
+        replicas=[layer.devices[:1]],
         recomputed=[True] * len(layer.cells),
         jit_compile=[False],
         name=layer.path,

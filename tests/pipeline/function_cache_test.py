@@ -72,7 +72,7 @@ class Runner:
             Plan(
                 layers=self.layer.cells,
                 ends=[1, 2],
-                devices=self.layer.devices,
+                replicas=[self.layer.devices],
                 recomputed=[True, True],
                 jit_compile=[False, False],
                 name="cached",

@@ -106,7 +106,7 @@ class Trainings:
         """What training a task of TASKS leaves: weights, slots, averages by path."""
         layout = make_layout(p.pipeline, "task/pipeline")
         compiled = p.pipeline.jit_compile
-        key = name, str([layout.ends, layout.devices, layout.recomputed, compiled])
+        key = name, str([layout.ends, layout.replicas, layout.recomputed, compiled])
         if key not in self._kept:
             if len(self._kept) == _MOST_KEPT:
                 self._kept.pop(next(iter(self._kept)))

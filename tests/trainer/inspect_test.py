@@ -42,7 +42,7 @@ def test_names_layers_in_order(lines: list[str]) -> None:
 def test_counts_add_up(lines: list[str]) -> None:
     layers = [_count(line) for line in lines if re.match(r"\d", line)]
     trained = [_count(line) for line in lines if re.match(r" .* trained ", line)]
-    stages = [_count(line) for line in lines if re.match(r"stage \d on CPU:", line)]
+    stages = [_count(line) for line in lines if re.match(r"stage \d on cpu:", line)]
     (total,) = [_count(line) for line in lines if line.startswith("total: ")]
     assert sum(layers) == sum(trained) == sum(stages) == total
     assert len(stages) == 3

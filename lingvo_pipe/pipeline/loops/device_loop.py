@@ -69,7 +69,7 @@ class DeviceLoop:
         arguments: NestedMap,
         table: NestedMap,
         weights: Any,
-        sent: Sequence[tf.Operation] = (),
+        after: Sequence[tf.Operation | tf.Tensor] = (),
     ) -> NestedMap:
         """Emits the loop into the current graph.
 
@@ -78,7 +78,7 @@ class DeviceLoop:
             table: NestedMap(rows=`[N, 4]` int32, num_slots=int32, one for each of
                 `stashes`).
             weights: by stage.
-            sent: operations that must have run before it.
+            after: what must have run before it.
 
         Returns:
             NestedMap(states: by stage, times: `[N, 3]` float64 seconds).
@@ -94,7 +94,7 @@ class DeviceLoop:
                 for stage, runner in zip(self.stages, self._runners, strict=True)
             ]
             states, constants = map(list, zip(*begun, strict=True))
-            with tf.control_dependencies(sent):
+            with tf.control_dependencies(after):
                 index = tf.identity(tf.constant(0))
             final = _while(
                 self._run_operation,

@@ -99,10 +99,14 @@ class Emitter:
             for table in tables
         ]
 
-    def emit(self, arguments: NestedMap) -> NestedMap:
+    def emit(
+        self, arguments: NestedMap, after: Sequence[tf.Tensor] | None = None
+    ) -> NestedMap:
         """Emits the loops into the current graph, one without automatic dependencies.
 
         Args:
+            after: for each device what must be there before its loop begins, such as
+                the `times` of loops emitted before.
             arguments: NestedMap of tensors or None:
                 tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
                 weights: for each stage, for each of its calls, a list.
@@ -131,10 +135,14 @@ class Emitter:
         """
         states: dict[int, NestedMap] = {}
         times = []
-        for loop, table in zip(self._loops, arguments.tables, strict=True):
-            final = loop.emit(
-                arguments, table, arguments.weights, self._first_leave(loop.stages)
-            )
+        for i, (loop, table) in enumerate(
+            zip(self._loops, arguments.tables, strict=True)
+        ):
+            before = [
+                *self._first_leave(loop.stages),
+                *(after[i : i + 1] if after else []),
+            ]
+            final = loop.emit(arguments, table, arguments.weights, before)
             states.update(final.states)
             rest = self._leave_not_taken(final, loop.stages)
             device = self._devices[loop.stages[0]]

@@ -105,6 +105,21 @@ class PackedPhases:
         return _out_of_line(lambda: self.gradients.pack(zero_totals(self.totals)))
 
     @functools.cached_property
+    def pack_gradients(self) -> Function:
+        """`totals -> packed totals`."""
+        return _out_of_line(lambda *x: self.gradients.pack(x), self.totals)
+
+    @functools.cached_property
+    def add_gradients(self) -> Function:
+        """`(packed totals, more totals) -> packed totals` of both."""
+
+        def add(*flat: tf.Tensor) -> list[tf.Tensor]:
+            packed, more = cut_list(flat, len(self.gradients.handles))
+            return self._added(packed, more)
+
+        return _out_of_line(add, self.gradients.handles, self.totals)
+
+    @functools.cached_property
     def unpack_gradients(self) -> Function:
         """`packed totals -> totals`."""
         return _out_of_line(lambda *x: self.gradients.unpack(x), self.gradients.handles)
