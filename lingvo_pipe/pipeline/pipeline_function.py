@@ -20,6 +20,7 @@ from lingvo_pipe.optional_nest import (
     spec_of,
 )
 from lingvo_pipe.pipeline.assembly import Assembly
+from lingvo_pipe.pipeline.boundary_bytes import Bytes, step_bytes
 from lingvo_pipe.pipeline.cut_gradients import warn_of_cut_gradients
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.diagnosis import diagnose
@@ -27,7 +28,7 @@ from lingvo_pipe.pipeline.loops.emit import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.turns import take_turns
-from lingvo_pipe.pipeline.peak_memory import peak_bytes
+from lingvo_pipe.pipeline.peak_memory import call_bytes, peak_bytes
 from lingvo_pipe.pipeline.plan import Plan, by_stage
 from lingvo_pipe.pipeline.replicas import emit_parts
 from lingvo_pipe.pipeline.results import results_of, results_of_steps
@@ -160,6 +161,16 @@ class PipelineFunction:
         return peak_bytes(
             schedule, self._stages, *of_values, self._plan.parts_per_replica
         )
+
+    def boundary_bytes(self, num_micro_batches: int) -> Bytes:
+        """See `boundary_bytes`."""
+        calls = [
+            call_bytes(call, recomputed=False, num_totals=1)
+            for stage in self._stages
+            for call in stage.calls
+        ]
+        between = [emitter.bytes_between() for emitter in self._emitters]
+        return step_bytes(self._plan, between, calls, num_micro_batches)
 
     @property
     def graph(self) -> tf.Graph:

@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.tied_variables import tying
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.before import Before, BeforeRun
+from lingvo_pipe.pipeline.boundary_bytes import Bytes
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.given_schedule import checked_schedule
 from lingvo_pipe.pipeline.homes import homes_in_turn
-from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
+from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
 from lingvo_pipe.pipeline.pipelining_params import (
     define_pipelining_params,
@@ -32,6 +31,7 @@ from lingvo_pipe.pipeline.pipelining_params import (
 )
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
 from lingvo_pipe.pipeline.plan import Plan
+from lingvo_pipe.pipeline.run_arguments import run_arguments
 from lingvo_pipe.pipeline.runs import Runs
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.theta_check import check_theta
@@ -258,6 +258,33 @@ class PipeliningLayer(BaseLayer):
         peaks[schedule.device_of_stage()[0]] += before.num_bytes
         return peaks
 
+    def BoundaryBytes(
+        self,
+        inputs: Sequence[Any],
+        targets: Any,
+        loss_fn: LossFunction,
+        schedule: Schedule | None = None,
+    ) -> Bytes:
+        """How many bytes a training step sends from device to device, by shapes.
+
+        Counted are values and gradients between stages, and between replicas weights
+        and totals of their gradients; not the mini-batch, nor single numbers.
+
+        Args:
+            inputs: as of `ComputeGradients`.
+            targets: likewise.
+            loss_fn: likewise.
+            schedule: likewise.
+
+        Returns:
+            Bytes by full names of the device that sends and the one that receives.
+        """
+        schedule = checked_schedule(schedule, self._layout.schedule, self.path)
+        before = self._run_before(self.vars, inputs, trains=True)
+        _, arguments = self._arguments(self.vars, before.outputs, targets)
+        needs_inputs = bool(self.before)
+        return self._runs.boundary_bytes(schedule, arguments, loss_fn, needs_inputs)
+
     def Diagnose(
         self,
         theta: NestedMap,
@@ -307,23 +334,5 @@ class PipeliningLayer(BaseLayer):
     def _arguments(
         self, theta: NestedMap, inputs: Sequence[Any], targets: Any = None
     ) -> tuple[MicroBatches, NestedMap]:
-        """What a run is given; see `PipelineFunction`."""
-        p = self.params
-        batch = as_tensors((tuple(inputs), targets), self.path)
-        cut = cut_batch(
-            batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, self.path
-        )
-        inputs, targets = cut.split(batch)
-        context = forward_context.current()
-        first = 0 if context.first_example is None else context.first_example
-        num_examples = tf.constant(cut.num_examples) if cut.is_ragged else None
-        return cut, NestedMap(
-            thetas=tf.nest.map_structure(tf.convert_to_tensor, theta["cells"]),
-            step=None if context.step is None else tf.convert_to_tensor(context.step),
-            first_examples=tf.cast(first, tf.int64) + cut.first_examples,
-            num_examples=num_examples,
-            batch_size=tf.constant(cut.batch_size),
-            inputs=inputs,
-            targets=targets,
-            output_gradients=[],
-        )
+        """What a run is given."""
+        return run_arguments(self.params, self.path, theta, inputs, targets)

@@ -16,6 +16,7 @@ from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, present
+from lingvo_pipe.pipeline.boundary_bytes import Bytes
 from lingvo_pipe.pipeline.devices.stage_devices import run_graphs_as_they_are
 from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.pipeline.function_cache import FunctionCache
@@ -99,6 +100,18 @@ class Runs:
         return self._function(
             schedule, arguments, loss_fn, do_eval, input_gradients
         ).peak_bytes(schedule)
+
+    def boundary_bytes(
+        self,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction,
+        input_gradients: bool,
+    ) -> Bytes:
+        """See `PipeliningLayer.BoundaryBytes`."""
+        check_loss_function(loss_fn, self.plan.name)
+        function = self._function(schedule, arguments, loss_fn, False, input_gradients)
+        return function.boundary_bytes(len(arguments.first_examples))
 
     def diagnose(
         self,

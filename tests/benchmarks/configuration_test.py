@@ -80,6 +80,8 @@ def test_gpipe_and_1f1b_run_on_workers(num_devices: int) -> None:
     assert on_workers == [
         (num_devices, 8, "gpipe", "always"),
         (num_devices, 8, "1f1b", "always"),
+        (num_devices, 16, "gpipe", "always"),
+        (num_devices, 16, "1f1b", "always"),
     ]
 
 
@@ -110,6 +112,6 @@ def test_the_slowest_process_counts() -> None:
 
 
 def test_the_report_of_one_process_is_that_of_the_pipeline() -> None:
-    report = Report(3.0, [1.0, 5.0], [10, 20], 0.5, 0.25, [0.125])
+    report = Report(3.0, [1.0, 5.0], [10, 20], 0.5, 0.25, [0.125], 64, [65, 66])
     assert Report.from_json(report.to_json()) == report
     assert merge([report]) == report

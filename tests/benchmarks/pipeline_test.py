@@ -51,6 +51,13 @@ def test_measures(tmp_path: Path) -> None:
     assert pipelined["step_over_in_process"] is None
     assert one_local["speedup"] is None
     assert two_blocks["speedup_bound"] == 2
+    for row in ours:
+        by_shapes, sent = row["bytes_by_shapes"], row["sent_bytes"]
+        if row["placement"] == "workers":
+            # The rest are headers, and what the workers are told to do.
+            assert by_shapes < sent
+        else:
+            assert by_shapes is sent is None
     # Of two steps one is predicted.
     assert pipelined["prediction_error"] == pipelined["prediction_error_max"] >= 0
     assert one_device["prediction_error"] is on_workers["prediction_error"] is None

@@ -10,7 +10,7 @@ from tools.benchmarks.configuration import Configuration, standard_configuration
 from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.rounds import Round, measure_rounds
 from tools.benchmarks.rows import Row, make_rows
-from tools.benchmarks.table import format_predictions, format_table
+from tools.benchmarks.table import format_predictions, format_table, format_traffic
 
 GROUPS = standard_configurations(2)
 CONFIGURATIONS = [c for group in GROUPS for c in group]
@@ -35,6 +35,8 @@ def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Ro
             loss=(loss_of or {}).get(configuration.system, 0.25),
             other_cores=i / 10,
             prediction_errors=[(i + 7 * j) % 11 / 100 for j in range(num_predicted)],
+            bytes_by_shapes=2**20 if configuration.placement == "workers" else None,
+            sent_bytes=[2**20 + i] * 2 if configuration.placement == "workers" else [],
         )
 
     return measure_rounds(
@@ -152,6 +154,15 @@ def test_every_predicted_step_counts() -> None:
 def test_without_predictions_there_is_no_table_of_them() -> None:
     rows = make_rows(_rounds(1))
     assert not format_predictions([row for row in rows if not row.prediction_error])
+
+
+def test_what_is_sent_stands_beside_what_shapes_say() -> None:
+    rows = make_rows(_rounds(3))
+    _, _, *lines = format_traffic(rows).splitlines()
+    on_workers = [c for c in CONFIGURATIONS if c.placement == "workers"]
+    assert len(lines) == len(on_workers) > 0
+    assert all("| 1.00           | 1.00" in line for line in lines)
+    assert not format_traffic([row for row in rows if not row.sent_bytes])
 
 
 def test_the_first_step_alone_has_no_step_time() -> None:

@@ -25,6 +25,8 @@ _STEPS_PER_CALL = 16
 _ON_WORKERS: list[tuple[int, str, Recompute]] = [
     (8, "gpipe", "always"),
     (8, "1f1b", "always"),
+    (16, "gpipe", "always"),
+    (16, "1f1b", "always"),
 ]
 
 

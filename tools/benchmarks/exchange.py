@@ -51,6 +51,9 @@ class Report:
         other_cores: how many of its cores other programs kept busy during the steps.
         prediction_errors: relative errors of the predicted times of steps; empty where
             none was predicted.
+        bytes_by_shapes: what a step sends between processes, by the shapes of what
+            stages exchange and of the mini-batch; None: all is in one.
+        sent_bytes: what went over the loopback interface in each step.
     """
 
     start_seconds: float
@@ -59,6 +62,8 @@ class Report:
     loss: float | None
     other_cores: float
     prediction_errors: list[float] = dataclasses.field(default_factory=list)
+    bytes_by_shapes: int | None = None
+    sent_bytes: list[int] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> str:
         """On one line."""
@@ -73,6 +78,7 @@ class Report:
 def merge(reports: Sequence[Report]) -> Report:
     """The report of a pipeline from those of its processes, first stage first."""
     peaks = [report.peak_bytes_by_stage for report in reports]
+    by_shapes = [r.bytes_by_shapes for r in reports if r.bytes_by_shapes is not None]
     (loss,) = [report.loss for report in reports if report.loss is not None]
     return Report(
         start_seconds=max(report.start_seconds for report in reports),
@@ -84,4 +90,6 @@ def merge(reports: Sequence[Report]) -> Report:
         loss=loss,
         other_cores=sum(report.other_cores for report in reports),
         prediction_errors=[e for report in reports for e in report.prediction_errors],
+        bytes_by_shapes=sum(by_shapes) if by_shapes else None,
+        sent_bytes=[n for report in reports for n in report.sent_bytes],
     )

@@ -23,7 +23,7 @@ from tools.benchmarks.configuration import (
 from tools.benchmarks.output_file import check_writable, write_rows
 from tools.benchmarks.rounds import measure_rounds
 from tools.benchmarks.rows import make_rows
-from tools.benchmarks.table import format_predictions, format_table
+from tools.benchmarks.table import format_predictions, format_table, format_traffic
 from tools.benchmarks.worker_process import has_torch, run_workers
 
 FLAGS = flags.FLAGS
@@ -78,6 +78,9 @@ def main(argv: Sequence[str]) -> None:
     predictions = format_predictions(rows)
     if predictions:
         print(f"\nSteps, predicted from those before:\n\n{predictions}")
+    traffic = format_traffic(rows)
+    if traffic:
+        print(f"\nWhat a step sends between processes:\n\n{traffic}")
     if groups != selected:
         print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
 

@@ -40,6 +40,8 @@ class Row:
         other_cores: how many of its cores other programs kept busy during its steps.
         prediction_error: relative, of the predicted time of a step; over all steps that
             were predicted, in all rounds.
+        bytes_by_shapes: what a step sends between processes.
+        sent_bytes: what went over the loopback interface in a step, in all rounds.
     """
 
     configuration: Configuration
@@ -51,6 +53,8 @@ class Row:
     peak_bytes_by_stage: list[int] | None
     other_cores: Spread | None
     prediction_error: Spread | None
+    bytes_by_shapes: int | None
+    sent_bytes: Spread | None
 
     @property
     def speedup_bound(self) -> float | None:
@@ -94,6 +98,8 @@ class Row:
             "paper_bytes_by_stage": paper_bytes_by_stage(configuration),
             **_flat("other_cores", self.other_cores),
             **_flat("prediction_error", self.prediction_error),
+            "bytes_by_shapes": self.bytes_by_shapes,
+            **_flat("sent_bytes", self.sent_bytes),
         }
 
 
@@ -120,6 +126,8 @@ def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
         prediction_error=_spread(
             error for report in own for error in report.prediction_errors
         ),
+        bytes_by_shapes=own[0].bytes_by_shapes,
+        sent_bytes=_spread(n for report in own for n in report.sent_bytes),
     )
 
 

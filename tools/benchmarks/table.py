@@ -35,6 +35,16 @@ _PREDICTION_HEADINGS = (
     "prediction's error",
     "largest",
 )
+_TRAFFIC_HEADINGS = (
+    "layers",
+    "K",
+    "M",
+    "schedule",
+    "recompute",
+    "by shapes, MiB",
+    "sent, MiB",
+    "sent / by shapes",
+)
 _MIB = 2**20
 
 
@@ -58,6 +68,25 @@ def format_predictions(rows: Sequence[Row]) -> str:
         if row.prediction_error
     ]
     return _aligned([_PREDICTION_HEADINGS, *lines]) if lines else ""
+
+
+def format_traffic(rows: Sequence[Row]) -> str:
+    """A line for each row whose stages are in several processes; "": there is none."""
+    lines = [
+        (
+            *_model_cells(row.configuration),
+            f"{row.bytes_by_shapes / _MIB:.2f}",
+            _spread(_scaled(row.sent_bytes, 1 / _MIB), 2),
+            _spread(_scaled(row.sent_bytes, 1 / row.bytes_by_shapes), 3),
+        )
+        for row in rows
+        if row.bytes_by_shapes and row.sent_bytes
+    ]
+    return _aligned([_TRAFFIC_HEADINGS, *lines]) if lines else ""
+
+
+def _scaled(spread: Spread, factor: float) -> Spread:
+    return Spread(spread.median * factor, spread.min * factor, spread.max * factor)
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:

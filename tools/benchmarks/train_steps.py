@@ -47,6 +47,14 @@ def peak_bytes(layer: PipeliningLayer, batch: tf.Tensor) -> list[int]:
     return layer.PeakBytes(*_fed(batch), _loss)
 
 
+def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
+    """What a step sends, see `PipeliningLayer.BoundaryBytes`, and the batch's bytes."""
+    between = layer.BoundaryBytes(*_fed(batch), _loss)
+    inputs, weights = _fed(batch)
+    given = sum(x.shape.num_elements() * x.dtype.size for x in (*inputs, weights))
+    return sum(between.values()) + given
+
+
 def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
     with ForwardContext(step=tf.constant(0, tf.int64)):
         result = layer.ComputeGradients(_values(layer), *_fed(batch), _loss)

@@ -12,7 +12,12 @@ from lingvo_pipe.pipeline.devices.cluster import incarnation
 
 
 class Channel:
-    """Carries tensors of one spec from one device to another."""
+    """Carries tensors of one spec from one device to another.
+
+    Attributes:
+        ends: full names of the devices that send and receive.
+        num_bytes: of a tensor.
+    """
 
     def __init__(self, name: str, source: str, target: str, spec: tf.TensorSpec):
         """Initialises the channel.
@@ -23,8 +28,10 @@ class Channel:
             target: full name of the receiving device.
             spec: of the tensors; the shape is static.
         """
+        self.ends = source, target
+        self.num_bytes = spec.shape.num_elements() * spec.dtype.size
         self._spec = spec
-        self._ends = {
+        self._attributes = {
             "tensor_name": name,
             "send_device": source,
             "send_device_incarnation": incarnation(source),
@@ -33,9 +40,9 @@ class Channel:
 
     def send(self, tensor: tf.Tensor) -> tf.Operation:
         """Sends a tensor; returns the operation that must run."""
-        return tf.raw_ops.Send(tensor=tensor, **self._ends)
+        return tf.raw_ops.Send(tensor=tensor, **self._attributes)
 
     def receive(self) -> tf.Tensor:
         """Receives the next tensor."""
-        tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **self._ends)
+        tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **self._attributes)
         return tf.ensure_shape(tensor, self._spec.shape)

@@ -15,6 +15,7 @@ must run within an iteration is tied to its results by hand.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -66,6 +67,7 @@ class Emitter:
         self._updates = updates
         forward = _channels(flow.forward, f"{channel_prefix}/value", devices, specs)
         back = _channels(flow.backward, f"{channel_prefix}/gradient", devices, specs)
+        self._channels = [*forward.values(), *back.values()]
         last = len(stages) - 1
         self._leaves = self._leave_channels(tables, channel_prefix)
         self._runners = [
@@ -98,6 +100,13 @@ class Emitter:
             )
             for table in tables
         ]
+
+    def bytes_between(self) -> dict[tuple[str, str], int]:
+        """What a micro-batch sends, by the devices that send and receive."""
+        found: Counter[tuple[str, str]] = Counter()
+        for channel in self._channels:
+            found[channel.ends] += channel.num_bytes
+        return dict(found)
 
     def emit(
         self, arguments: NestedMap, after: Sequence[tf.Tensor] | None = None

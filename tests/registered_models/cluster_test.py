@@ -1,0 +1,66 @@
+"""Registered models on worker processes leave the bytes that they leave at home."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.devices.free_ports import free_ports
+from tests.trainer.command_line import CommandLine
+
+NUM_WORKERS = 4
+MODELS = ["image.digits.AmoebaNetDigits", "mt.cldr.TransformerTiny"]
+
+AT_HOME = {"devices": ["cpu:0"], "splits": 1}
+
+
+def _on_workers(num_stages: int, num_replicas: int = 1) -> dict:
+    tasks = range(num_stages * num_replicas)
+    devices = [f"worker:{task}/cpu:0" for task in tasks]
+    return {"devices": devices, "splits": num_stages, "num_replicas": num_replicas}
+
+
+# Each with the others of its list.
+ONE_PART = [AT_HOME, _on_workers(2), _on_workers(4)]
+TWO_PARTS = [
+    {**pipeline, "num_parts": 2}
+    for pipeline in (AT_HOME, _on_workers(num_stages=2, num_replicas=2))
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[CommandLine, list[str]]]:
+    """What starts programs, and the addresses of the workers."""
+    command_line = CommandLine(tmp_path_factory.mktemp("cluster"))
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(NUM_WORKERS)]
+    flag = f"--cluster_spec=worker={','.join(addresses)}"
+    workers: list[subprocess.Popen[str]] = [
+        command_line.start_trainer("--job=worker", f"--task={task}", flag)
+        for task in range(NUM_WORKERS)
+    ]
+    yield command_line, addresses
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_bytes_are_the_same_on_two_and_four_workers_and_with_replicas(
+    cluster: tuple[CommandLine, list[str]], model: str
+) -> None:
+    command_line, addresses = cluster
+    script = str(Path(__file__).with_name("train_on_cluster.py"))
+    runs = [*ONE_PART, *TWO_PARTS]
+    trainer = command_line.start(script, *map(json.dumps, (addresses, model, runs)))
+    output, errors = trainer.communicate(timeout=1200)
+    assert trainer.returncode == 0, errors
+    hashes = json.loads(output.splitlines()[-1])
+    assert len(set(hashes[: len(ONE_PART)])) == 1
+    assert len(set(hashes[len(ONE_PART) :])) == 1
+    assert len(set(hashes)) == 2, "sums of two parts round otherwise"
