@@ -1,0 +1,194 @@
+"""A job waits for its workers, survives their loss, and gives up in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from lingvo_pipe.failures import worker_watch
+from lingvo_pipe.failures.keep_alive import forget_trainers_after, own_number
+from lingvo_pipe.failures.lost_workers import LostWorkers
+from lingvo_pipe.failures.worker_answers import Answer
+from lingvo_pipe.failures.worker_watch import WorkerWatch
+
+# What the thread raises in place of a restart is no failure of its own.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)
+
+UP, SILENT, GONE = Answer(b"1"), Answer(), Answer(is_gone=True)
+
+
+class Ended(BaseException):
+    """Where a process would end or restart: with an exit code, or without."""
+
+
+class Worker:
+    """A worker that answers as it is told to."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def ask(self, seconds: float) -> Sequence[Answer]:
+        return [self.answer]
+
+    def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
+        return [False]
+
+
+class FakeRestarts:
+    """Counts up to what it is given."""
+
+    def __init__(self, in_a_row: int = 0) -> None:
+        self.in_a_row = in_a_row
+        self.restarted = threading.Event()
+
+    def again(self) -> NoReturn:
+        self.restarted.set()
+        raise Ended
+
+
+@pytest.fixture(autouse=True)
+def _no_exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def leave(code: int) -> NoReturn:
+        raise Ended(code)
+
+    monkeypatch.setattr(worker_watch.os, "_exit", leave)
+    before = context._KEEP_ALIVE_SECS
+    yield
+    context._KEEP_ALIVE_SECS = before
+
+
+def _watch(
+    worker: Worker,
+    said: list[str],
+    restarts: FakeRestarts | None = None,
+    patience: float = 0.0,
+    timeout: float = 30.0,
+) -> WorkerWatch:
+    lost = LostWorkers(
+        ["a:1"], worker, timeout, lambda: None, sleep=lambda seconds: None
+    )
+    counted: object = restarts or FakeRestarts()
+    return WorkerWatch(lost, timeout, patience, counted, True, said.append)  # type: ignore[arg-type]
+
+
+def _do(watch: WorkerWatch, job: Callable[[], None]) -> None:
+    """Has a watch survive a job."""
+    with watch.surviving():
+        watch.begin()
+        job()
+
+
+def _fails(
+    worker: Worker, answer: Answer, error: Exception | None = None
+) -> Callable[[], None]:
+    """A job that fails, and a worker that answers otherwise then."""
+
+    def job() -> None:
+        worker.answer = answer
+        raise error or ValueError("Whatever follows from that.")
+
+    return job
+
+
+def _end_asked_for(worker: Worker) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    worker.answer = GONE
+    raise ValueError("Whatever follows from that.")
+
+
+def test_a_worker_that_never_comes_is_an_error() -> None:
+    said: list[str] = []
+    words = "worker:0 at a:1 can't be reached within 2 seconds. .*--wait_for_workers"
+    with pytest.raises(ConnectionError, match=words):
+        _watch(Worker(GONE), said, patience=2.0).begin()
+    assert len(said) == 1
+    assert said[0].startswith("Waiting for worker:0 at a:1, ")
+
+
+@pytest.mark.parametrize("error", [ValueError("a"), ConnectionError("b")])
+def test_an_error_of_another_kind_is_told(error: Exception) -> None:
+    worker = Worker(UP)
+    with pytest.raises(type(error), match=str(error)):
+        _do(_watch(worker, []), _fails(worker, UP, error))
+
+
+def test_an_error_before_workers_are_met_is_told() -> None:
+    with pytest.raises(ValueError, match="x"), _watch(Worker(GONE), []).surviving():
+        raise ValueError("x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fate"), [(GONE, "is gone"), (Answer(b"2"), "has restarted")]
+)
+def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, fate: str) -> None:
+    worker, restarts = Worker(UP), FakeRestarts()
+    said: list[str] = []
+    watch = _watch(worker, said, restarts)
+    with pytest.raises(Ended):
+        _do(watch, _fails(worker, answer))
+    assert restarts.restarted.is_set()
+    assert said == [
+        f"worker:0 at a:1 {fate}.",
+        "This process waits for all workers, and goes on from the last checkpoint.",
+    ]
+
+
+def test_a_failed_connection_restarts_the_process() -> None:
+    worker = Worker(UP)
+    said: list[str] = []
+    error = ConnectionError("A worker")
+    error.__cause__ = tf.errors.UnavailableError(None, None, "Socket closed")
+    with pytest.raises(Ended):
+        _do(_watch(worker, said), _fails(worker, UP, error))
+    assert said[0] == "The connection to a worker failed: Socket closed"
+
+
+def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
+    worker, restarts = Worker(UP), FakeRestarts()
+    said: list[str] = []
+    watch = _watch(worker, said, restarts, timeout=1.0)
+    with watch.surviving():
+        watch.begin()
+        worker.answer = SILENT
+        assert restarts.restarted.wait(20)
+    assert said[0] == "worker:0 at a:1 has not answered for 1 seconds."
+
+
+def test_no_restart_is_one_too_many() -> None:
+    worker, restarts = Worker(UP), FakeRestarts(in_a_row=5)
+    said: list[str] = []
+    watch = _watch(worker, said, restarts)
+    with pytest.raises(Ended) as ended:
+        _do(watch, _fails(worker, GONE))
+    assert ended.value.args == (1,)
+    assert not restarts.restarted.is_set()
+    assert "lost 6 times in a row without anything new on file" in said[-1]
+
+
+def test_who_was_asked_to_end_does_not_restart() -> None:
+    worker, restarts = Worker(UP), FakeRestarts()
+    said: list[str] = []
+    watch = _watch(worker, said, restarts)
+    before = signal.signal(signal.SIGTERM, lambda *unused: None)
+    try:
+        with pytest.raises(Ended) as ended:
+            _do(watch, lambda: _end_asked_for(worker))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.args == (143,)
+    assert said[-1].startswith("Stopped by SIGTERM. The same command goes on from ")
+
+
+def test_this_version_of_tensorflow_forgets_trainers_when_told() -> None:
+    assert forget_trainers_after(77)
+    assert context._KEEP_ALIVE_SECS == 77
+    assert own_number() is None  # It has workers nowhere.
