@@ -13,7 +13,8 @@ import tqdm
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.text_diff import diff_texts
-from lingvo_pipe.pipeline.devices.cluster import lost_workers_named
+from lingvo_pipe.pipeline.devices.cluster import workers_note
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.training.changed_params import check_allowed, check_use
 from lingvo_pipe.training.decoder_run import check_decode_input, decode
@@ -49,7 +50,8 @@ class ModelRequest:
         data_dir: where data sets are; None: where the model says.
         max_steps: number of steps to train for; None: the model's own.
         devices: a number or names; None: the model's own, see `place_stages`.
-        workers: addresses of the workers whose devices are among them.
+        cluster: the workers whose devices are among them, if there are any.
+        await_workers: see `initialize_devices`.
     """
 
     name: str
@@ -58,7 +60,8 @@ class ModelRequest:
     data_dir: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None
-    workers: Sequence[str] = ()
+    cluster: Cluster | None = None
+    await_workers: Callable[[], None] | None = None
 
     def params(self, dataset: str) -> Params:
         """The model's params with the changes, its input being that of `dataset`.
@@ -179,17 +182,16 @@ def train_model(
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
     tell_inputs(model.task, train_input)
     task = with_local_losses(model.task, train_input).Instantiate()
-    with lost_workers_named():
-        train(
-            task,
-            train_input,
-            test_input,
-            directory,
-            model.ToText(),
-            log=_log_after(note),
-            profile_step=profile_step,
-            allowed_changes=allowed_changes,
-        )
+    train(
+        task,
+        train_input,
+        test_input,
+        directory,
+        model.ToText(),
+        log=_log_after(note),
+        profile_step=profile_step,
+        allowed_changes=allowed_changes,
+    )
 
 
 @dataclass(frozen=True)
@@ -239,16 +241,15 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     tell_inputs(model.task, data)
     task = plain_task(model.task).Instantiate()
     log = _log_after(note)
-    with lost_workers_named():
-        evaluate_run(
-            task,
-            data,
-            directory,
-            use.split.lower(),
-            use.checkpoint,
-            use.follow_seconds,
-            log,
-        )
+    evaluate_run(
+        task,
+        data,
+        directory,
+        use.split.lower(),
+        use.checkpoint,
+        use.follow_seconds,
+        log,
+    )
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:
@@ -261,13 +262,12 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
     task = plain_task(model.task).Instantiate()
     log = _log_after(note)
     check_vocabulary(directory.path, data)
-    with lost_workers_named():
-        for step in weights_in_turn(
-            task, directory, use.checkpoint, use.follow_seconds, log
-        ):
-            path = directory.export_path / str(step)
-            export_model(task, data.element_spec, path)
-            log(f"Exported the checkpoint of step {step} to {path}.")
+    for step in weights_in_turn(
+        task, directory, use.checkpoint, use.follow_seconds, log
+    ):
+        path = directory.export_path / str(step)
+        export_model(task, data.element_spec, path)
+        log(f"Exported the checkpoint of step {step} to {path}.")
 
 
 def decode_data_set(request: ModelRequest, use: RunUse) -> None:
@@ -281,24 +281,25 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     tell_inputs(model.task, data)
     task = plain_task(model.task).Instantiate()
     log = _log_after(note)
-    with lost_workers_named():
-        decode(
-            task,
-            sentences,
-            directory,
-            use.split.lower(),
-            use.checkpoint,
-            use.follow_seconds,
-            log,
-        )
+    decode(
+        task,
+        sentences,
+        directory,
+        use.split.lower(),
+        use.checkpoint,
+        use.follow_seconds,
+        log,
+    )
 
 
 def _place(model: Params, request: ModelRequest) -> str:
     """Makes the devices ready and gives one to each stage; returns a note for users."""
     pipeline = model.task.pipeline
     placement = place_stages(pipeline, request.devices)
-    pipeline.devices = initialize_devices(placement.devices, request.workers)
-    return placement.note
+    pipeline.devices = initialize_devices(
+        placement.devices, request.cluster, request.await_workers
+    )
+    return "\n".join(filter(None, [workers_note(), placement.note]))
 
 
 def _log_after(note: str) -> Callable[[str], None]:

@@ -12,17 +12,23 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from absl import app, flags, logging
 
-from lingvo_pipe.error_text import error_text
-from lingvo_pipe.fault_line import fault_line
-from lingvo_pipe.kept_traceback import keep_traceback
-from lingvo_pipe.pipeline.devices.cluster_spec import checked_task, parse_cluster_spec
+from lingvo_pipe.cluster_flags import check_worker_flags, settle_membership
+from lingvo_pipe.errors_as_lines import errors_as_lines, exit_with
+from lingvo_pipe.failures.free_memory import return_free_memory
+from lingvo_pipe.failures.restarts import ProcessStart
+from lingvo_pipe.pipeline.devices.cluster_spec import checked_task
 from lingvo_pipe.pipeline.devices.device_names import parse_devices
+from lingvo_pipe.pipeline.devices.membership import Membership
 from lingvo_pipe.quiet_startup import quiet_startup
+from lingvo_pipe.watch_flags import watch_of
+
+if TYPE_CHECKING:
+    from lingvo_pipe.jobs import ModelRequest
 
 FLAGS = flags.FLAGS
 
@@ -66,7 +72,8 @@ flags.DEFINE_string(
     None,
     "A number of devices, or their names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, of "
     "workers, worker:0/gpu:0,worker:1/gpu:0; one stage each, or "
-    "task.pipeline.stages_per_device. This replaces a number in task.pipeline.splits, "
+    "task.pipeline.stages_per_device. With --cluster a number is of the cluster's, in "
+    "the order of its tasks. This replaces a number in task.pipeline.splits, "
     "which the first line then says; a list there, and task.pipeline.devices, must be "
     "as many. By default task.pipeline.devices, or as many as the model has stages.",
 )
@@ -98,11 +105,34 @@ flags.DEFINE_float(
     lower_bound=0,
 )
 flags.DEFINE_string(
-    "cluster_spec",
+    "cluster",
     None,
-    "Where the workers are, the same for all tasks: worker=host1:port1,host2:port2.",
+    "Where the workers are, the same for all tasks: worker=host1:port1,host2:port2, "
+    "and before that trainer=host0:port0@ if the trainer has an address too. Or who "
+    "says so, and what this process does: tf_config, slurm, kubernetes or "
+    "kubernetes:LABEL=VALUE. By default TF_CONFIG, if that is set.",
 )
+flags.DEFINE_alias("cluster_spec", "cluster")
 flags.DEFINE_integer("task", None, "Which worker this is, with --job=worker: 0, 1, ...")
+flags.DEFINE_bool(
+    "listen_on_all_addresses",
+    False,
+    "With --cluster: answer at all addresses of this machine, and not only at its own "
+    "in --cluster. Whoever reaches the port may run anything.",
+)
+flags.DEFINE_float(
+    "worker_timeout_seconds",
+    30.0,
+    "With --cluster: a worker that does not answer for so long is lost. The job then "
+    "waits for all workers, and goes on from the last checkpoint.",
+    lower_bound=1.0,
+)
+flags.DEFINE_float(
+    "wait_for_workers_seconds",
+    600.0,
+    "With --cluster: how long to wait for workers that are not up, or are lost.",
+    lower_bound=0.0,
+)
 flags.DEFINE_string(
     "model_params_override",
     "",
@@ -129,7 +159,8 @@ _USING_FLAGS = ("split", "checkpoint", "follow_seconds")
 _REPORT_FLAGS = ("job", "mode", "logdir", "model", "traceback")
 _USING_JOBS = ("evaler", "decoder", "exporter")
 
-_GOES_ON = "goes on from the last checkpoint, if one was saved"
+# Noted before anything is changed.
+_START = ProcessStart.now()
 
 
 def run() -> None:
@@ -151,25 +182,29 @@ def run() -> None:
 def main(argv: Sequence[str]) -> None:
     """Does what the flags say; an error is told in a line on standard error."""
     logging.set_verbosity(logging.WARNING)
-    with _errors_as_lines():
-        _check_flags(argv)
-        spec = FLAGS.cluster_spec
-        workers = [] if spec is None else parse_cluster_spec(spec)
-        if FLAGS.job == "worker":
-            task = checked_task(FLAGS.task, workers)
+    with errors_as_lines(_USING_JOBS):
+        member = settle_membership()
+        _check_flags(argv, member)
+        if member.source:
+            print(member.note())
+        if FLAGS.job == "worker" and member.cluster is not None:
+            task = checked_task(FLAGS.task, member.cluster.workers)
             with quiet_startup():
                 from lingvo_pipe.pipeline.devices.worker import serve
-            serve(workers, task)
+            return_free_memory()
+            serve(member.cluster, task, member.ends_with_trainer)
             return
         devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
         with quiet_startup():
             from lingvo_pipe import jobs
+            from lingvo_pipe.pipeline.devices.dismissal import workers_dismissed_after
         if FLAGS.list_models:
             print("\n".join(jobs.list_models(FLAGS.model_imports)))
             return
         if FLAGS.mode == "report":
             print(jobs.report_run(FLAGS.logdir, FLAGS.model))
             return
+        watch = watch_of(member, _START)
         model = jobs.ModelRequest(
             name=FLAGS.model,
             imports=FLAGS.model_imports,
@@ -177,42 +212,55 @@ def main(argv: Sequence[str]) -> None:
             data_dir=FLAGS.data_dir,
             max_steps=FLAGS.max_steps,
             devices=devices,
-            workers=workers,
+            cluster=member.cluster,
+            await_workers=watch.begin if watch else None,
         )
-        if FLAGS.job in _USING_JOBS:
-            use = jobs.RunUse(
-                FLAGS.logdir,
-                FLAGS.split,
-                FLAGS.checkpoint,
-                FLAGS.follow_seconds,
-                FLAGS.allow_params_change,
-            )
-            do = {
-                "evaler": jobs.evaluate_data_set,
-                "decoder": jobs.decode_data_set,
-                "exporter": jobs.export_trained,
-            }
-            do[FLAGS.job](model, use)
-        elif FLAGS.mode == "inspect_model":
-            print(jobs.inspect_model(model))
-        elif FLAGS.mode == "inspect_params":
-            print(jobs.inspect_params(model))
-        elif FLAGS.mode == "diff_params":
-            print(jobs.diff_params(model, FLAGS.other_model, FLAGS.logdir))
-        else:
-            jobs.train_model(
-                model, FLAGS.logdir, FLAGS.profile_step, FLAGS.allow_params_change
-            )
+        with contextlib.ExitStack() as stack:
+            if member.ends_with_trainer and member.cluster is not None:
+                stack.enter_context(workers_dismissed_after(member.cluster))
+            if watch is not None:
+                stack.enter_context(watch.surviving())
+            _do(model)
+
+
+def _do(model: ModelRequest) -> None:
+    """Does a job, or what --mode says, with a model."""
+    from lingvo_pipe import jobs
+
+    if FLAGS.job in _USING_JOBS:
+        use = jobs.RunUse(
+            FLAGS.logdir,
+            FLAGS.split,
+            FLAGS.checkpoint,
+            FLAGS.follow_seconds,
+            FLAGS.allow_params_change,
+        )
+        do = {
+            "evaler": jobs.evaluate_data_set,
+            "decoder": jobs.decode_data_set,
+            "exporter": jobs.export_trained,
+        }
+        do[FLAGS.job](model, use)
+    elif FLAGS.mode == "inspect_model":
+        print(jobs.inspect_model(model))
+    elif FLAGS.mode == "inspect_params":
+        print(jobs.inspect_params(model))
+    elif FLAGS.mode == "diff_params":
+        print(jobs.diff_params(model, FLAGS.other_model, FLAGS.logdir))
+    else:
+        jobs.train_model(
+            model, FLAGS.logdir, FLAGS.profile_step, FLAGS.allow_params_change
+        )
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
     try:
         return FLAGS(argv)
     except flags.Error as error:
-        _exit_with(f"{str(error).rstrip(' ?.')}. --help shows all flags.")
+        exit_with(f"{str(error).rstrip(' ?.')}. --help shows all flags.")
 
 
-def _check_flags(argv: Sequence[str]) -> None:
+def _check_flags(argv: Sequence[str], member: Membership) -> None:
     if argv[1:]:
         raise ValueError(
             f"Arguments must be flags, with --; got {' '.join(argv[1:])}. --help shows "
@@ -221,7 +269,8 @@ def _check_flags(argv: Sequence[str]) -> None:
     if FLAGS.list_models:
         return
     if FLAGS.job == "worker":
-        _check_worker_flags()
+        if not member.source:  # A scheduler starts all tasks with the same flags.
+            check_worker_flags(_given_flags())
         return
     if FLAGS.task is not None:
         raise ValueError("--task says which worker this is; it needs --job=worker.")
@@ -285,49 +334,10 @@ def _check_flags_of_jobs() -> None:
         )
 
 
-def _check_worker_flags() -> None:
-    needed = ["cluster_spec", "task"]
-    missing = [f"--{name}" for name in needed if FLAGS[name].value is None]
-    more = sorted(f"--{name}" for name in _given_flags() - {"job", *needed})
-    if missing or more:
-        raise ValueError(
-            "--job=worker takes --cluster_spec and --task, and leaves all else to the "
-            f"trainer; missing: {missing}, too many: {more}. For example: --job=worker "
-            "--task=0 --cluster_spec=worker=host1:2222,host2:2222."
-        )
-
-
 def _given_flags() -> set[str]:
     """Names of the trainer's flags that are on the command line."""
     ours = {flag.name for flag in FLAGS.get_flags_for_module(sys.modules[__name__])}
     return {name for name in ours if FLAGS[name].present}
-
-
-@contextlib.contextmanager
-def _errors_as_lines() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        then = "begins anew" if FLAGS.job in _USING_JOBS else _GOES_ON
-        print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
-        sys.exit(130)
-    except Exception as error:
-        if FLAGS.traceback:
-            raise
-        where_more = "" if fault_line(error) else f"\n{_where_more(error)}"
-        _exit_with(f"{error_text(error)}{where_more}")
-
-
-def _where_more(error: Exception) -> str:
-    """Where the traceback of an error is that may not be the user's fault."""
-    logdir = os.path.expanduser(FLAGS.logdir or "")
-    path = keep_traceback(error, logdir, FLAGS.model) if logdir else None
-    return f"The traceback is in {path}." if path else "--traceback shows more."
-
-
-def _exit_with(text: str) -> NoReturn:
-    print(f"error: {text}", file=sys.stderr)
-    sys.exit(1)
 
 
 if __name__ == "__main__":

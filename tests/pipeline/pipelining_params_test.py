@@ -168,6 +168,15 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong("nowhere.csv", "'nowhere.csv' is not: No such file"),
         Wrong("", "''"),
     ],
+    "num_replicas": [
+        *_each(0, -1, 1.5, "2", None, True, [1]),
+        Wrong(3, "num_micro_batches must be a multiple of num_replicas"),
+    ],
+    "num_parts": [
+        *_each(0, -1, 1.5, "2", True, [1]),
+        Wrong(3, "num_parts must be a multiple of num_rep", {"num_replicas": 2}),
+        Wrong(7, "num_micro_batches must be a multiple of num_parts"),
+    ],
     "stages_per_device": [
         *NO_COUNTS,
         Wrong(None),

@@ -102,8 +102,17 @@ MISTAKES = [
     ),
     Mistake("near_device", [DIGITS, "--devices=cpus:1"], "Did you mean cpu:1"),
     Mistake("no_workers", [DIGITS, "--devices=worker:0/cpu:0"], "Give all addresses"),
-    Mistake("unused", [DIGITS, SPEC], "example: --devices=worker:0/cpu:0,worker:1/cp"),
+    Mistake("unused", [DIGITS, SPEC, "--devices=cpu:0"], "theirs; got .'cpu:0'.*es=2"),
     Mistake("no_job", [DIGITS, "--cluster_spec=a:1"], "name the job 'worker'.*'a:1'"),
+    Mistake("other_job", [DIGITS, "--cluster=works=a:1"], "Did you mean 'worker'"),
+    Mistake("no_slurm", [DIGITS, "--cluster=slurm"], "to the tasks of srun; 'SLURM_S"),
+    Mistake("no_tf_config", [DIGITS, "--cluster=tf_config"], "TF_CONFIG to be set"),
+    Mistake(
+        "no_kubernetes", [DIGITS, "--cluster=kubernetes"], "=kubernetes needs .*Or "
+    ),
+    Mistake(
+        "nobody_listens", [DIGITS, "--listen_on_all_addresses"], "for tasks of a cl"
+    ),
     Mistake("no_cluster", [DIGITS, "--cluster_spec="], "name the job 'worker'.*got ''"),
     Mistake("no_worker", [DIGITS, "--task=0"], "it needs --job=worker"),
     Mistake(
@@ -112,8 +121,8 @@ MISTAKES = [
     Mistake("no_task", ["--job=worker", "--task=2", SPEC], "0..1; got 2", None),
     Mistake(
         "unreachable",
-        [DIGITS, SPEC, "--devices=worker:0/cpu:0,worker:1/cpu:0"],
-        "worker:0 at localhost:1, worker:1 at localhost:2 can't be reached",
+        [DIGITS, SPEC, "--devices=2", "--wait_for_workers_seconds=1"],
+        "worker:0 at localhost:1.* worker:1 at localhost:2",
     ),
     Mistake("no_devices", [DIGITS, "--devices=0"], "at least 1 device; got 0"),
     Mistake("device_twice", [DIGITS, "--devices=cpu:1,cpu:1"], "cpu:1.* stand twice"),

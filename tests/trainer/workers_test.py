@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
@@ -76,7 +77,7 @@ class Cluster:
             for i in range(2)
         ]
 
-    def start_trainer(self, logdir: str, *flags: str) -> subprocess.Popen[str]:
+    def start_trainer(self, logdir: str, *flags: str) -> Popen[str]:
         """Starts a run on the workers."""
         return self.command_line.start_trainer(
             MODEL, self.flag, DEVICES, f"--logdir={logdir}", *flags
@@ -121,21 +122,47 @@ def test_checkpoints_have_the_same_bytes(folder: Path) -> None:
     assert text == (folder / "here" / "metrics.jsonl").read_text()
 
 
-def test_the_loss_of_a_worker_ends_the_run_in_one_line(
+def _start_and_save(cluster: Cluster, logdir: Path, *flags: str) -> Popen[str]:
+    """Starts a run that has no end; returns when it has saved a checkpoint."""
+    long = "--max_steps=90000"
+    trainer = cluster.start_trainer(str(logdir), long, OFTEN, *flags)
+    while trainer.poll() is None and not list(logdir.glob("checkpoints/*.index")):
+        time.sleep(0.05)
+    return trainer
+
+
+def test_who_waits_for_a_stopped_worker_can_be_asked_to_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The step that it is in never ends."""
+    logdir = tmp_path / "stopped"
+    trainer = _start_and_save(cluster, logdir, "--worker_timeout_seconds=3")
+    cluster.workers[1].send_signal(signal.SIGSTOP)
+    try:
+        trainer.send_signal(signal.SIGTERM)
+        output, _ = trainer.communicate(timeout=60)
+    finally:
+        cluster.workers[1].send_signal(signal.SIGCONT)
+    assert trainer.returncode == 128 + signal.SIGTERM
+    where = cluster.addresses[1]
+    assert f"worker:1 at {where} has not answered for 3 seconds.\n" in output
+    last = output.splitlines()[-1]
+    assert last.startswith("Stopped by SIGTERM. The same command goes on from the la")
+
+
+def test_a_worker_that_stays_away_ends_the_run_in_one_line(
     folder: Path, cluster: Cluster
 ) -> None:
     """And the run goes on from its last checkpoint, here without any worker."""
     logdir = folder / "lost"
-    trainer = cluster.start_trainer(str(logdir), "--max_steps=90000", OFTEN)
-    while trainer.poll() is None and not list(logdir.glob("checkpoints/*.index")):
-        time.sleep(0.05)
+    trainer = _start_and_save(cluster, logdir, "--wait_for_workers_seconds=3")
     cluster.workers[1].kill()
-    killed = time.monotonic()
-    _, errors = trainer.communicate()
-    assert time.monotonic() - killed < 20
+    output, errors = trainer.communicate(timeout=120)
     assert trainer.returncode == 1
     (line,) = re.findall("^error: .*", errors, re.MULTILINE)
-    assert f"worker:1 at {cluster.addresses[1]} is gone. The last check" in line
+    named = f"worker:1 at {cluster.addresses[1]}"
+    assert f"{named} is gone.\nThis process waits for all workers, and goes" in output
+    assert f"{named} can't be reached within 3 seconds. " in line
     assert "Traceback" not in errors
     (newest,) = sorted(logdir.glob("checkpoints/*.index"))[-1:]
     step = int(newest.stem.removeprefix("ckpt-"))

@@ -20,13 +20,15 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report, Request
+from tools.benchmarks.loopback import loopback_bytes
 from tools.benchmarks.other_programs import OtherPrograms
 from tools.benchmarks.prediction import prediction_errors
-from tools.benchmarks.train_steps import peak_bytes, train_steps
+from tools.benchmarks.train_steps import bytes_by_shapes, peak_bytes, train_steps
 from tools.benchmarks.transformer_layer import TransformerLayer
 from tools.benchmarks.turns import Turns
 
@@ -43,7 +45,8 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
     configuration = request.configuration
     places = [f"worker:{i}/cpu:0" for i in range(len(workers))]
     places = places or [f"cpu:{i}" for i in range(configuration.num_devices)]
-    layer = _pipeline(configuration, initialize_devices(places, list(workers)))
+    cluster = Cluster(tuple(workers)) if workers else None
+    layer = _pipeline(configuration, initialize_devices(places, cluster))
     batch = tf.constant(configuration.workload.batch())
     num_steps = configuration.steps_per_call
 
@@ -53,14 +56,15 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
     start_seconds = time.perf_counter() - before
 
     others = OtherPrograms(request.cores, workers.values())
-    step_seconds, times = [], []
+    step_seconds, times, sent = [], [], []
     for _ in range(request.num_steps):
         turns.wait()
         with others:
-            before = time.perf_counter()
+            sent_before, before = loopback_bytes(), time.perf_counter()
             result = step()
             loss = float(result.loss)
             step_seconds.append((time.perf_counter() - before) / num_steps)
+            sent.append((loopback_bytes() - sent_before) // num_steps)
         times.append([of_device.numpy() for of_device in result.times])
     turns.wait()
     return Report(
@@ -70,6 +74,8 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
         loss,
         others.num_cores(),
         prediction_errors(layer, times) if configuration.is_predicted else [],
+        bytes_by_shapes(layer, batch) if workers else None,
+        sent if workers else [],
     )
 
 

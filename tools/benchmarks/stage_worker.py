@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.worker import serve
 
 
@@ -20,7 +21,7 @@ def main() -> None:
     core, task, *addresses = sys.argv[1:]
     os.sched_setaffinity(0, {int(core)})
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    serve(addresses, int(task))
+    serve(Cluster(tuple(addresses)), int(task))
 
 
 def _end_with_standard_input() -> None:

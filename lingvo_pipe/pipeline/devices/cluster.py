@@ -4,28 +4,34 @@
 
 The trainer and its workers make up a TensorFlow cluster: the workers' devices become
 devices of the trainer's process like its own. Each task reaches each other by its
-address, the trainer too, whose address is the one that workers see.
+address, the trainer too, whose address is the one that workers see, or that it was
+given.
 """
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.devices.cluster_spec import split_address
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
 from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB
+from lingvo_pipe.pipeline.devices.handshake import TO_ANSWER, read_worker, versions
+from lingvo_pipe.pipeline.devices.own_addresses import own_addresses
+from lingvo_pipe.pipeline.devices.own_port import check_port, unused_port
+from lingvo_pipe.pipeline.devices.socket_fence import cut_off, fence
+from lingvo_pipe.pipeline.devices.worker_description import (
+    WorkerDescription,
+    differences,
+)
 
 # Seconds in which workers that are starting may come up, and others.
 _PATIENCE = 10.0
 _PAUSE = 0.2
 _TO_CONNECT = 1.0
-_TO_ANSWER = 5.0
-_TO_HANG_UP = 2.0
 
 
 @dataclass
@@ -35,43 +41,89 @@ class _Cluster:
     Attributes:
         workers: their addresses.
         incarnations: of all devices, by full name.
+        note: a line for the user: who the workers are.
     """
 
     workers: list[str] = field(default_factory=list)
+    note: str = ""
     incarnations: dict[str, int] = field(default_factory=dict)
 
 
 _cluster = _Cluster()
 
 
-def connect(workers: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Meeting:
+    """What a trainer has learned of its workers before it connects to them.
+
+    Attributes:
+        own_host: this machine's address as they see it.
+        workers: what worker 0, 1, ... say of themselves.
+    """
+
+    own_host: str
+    workers: tuple[WorkerDescription, ...]
+
+    def note(self, cluster: Cluster) -> str:
+        """A line for the user: who the workers are."""
+        return "workers: " + "; ".join(
+            f"worker:{task} at {address} ({worker})"
+            for task, (address, worker) in enumerate(
+                zip(cluster.workers, self.workers, strict=True)
+            )
+        )
+
+
+def meet(cluster: Cluster) -> Meeting:
+    """Waits for all workers, and sees that they are what they should be.
+
+    Raises:
+        ConnectionError: if they can't be reached, or are not.
+    """
+    own_host = _reach(cluster.workers)
+    return Meeting(own_host, _checked_workers(cluster.workers))
+
+
+def connect(cluster: Cluster, met: Meeting) -> None:
     """Makes the workers' devices devices of this process.
 
     Args:
-        workers: addresses of worker 0, 1, ...
+        cluster: the workers.
+        met: what `meet` has found of them.
 
     Raises:
-        ConnectionError: if workers can't be reached, or are not what they should be.
+        ConnectionError: if this process can't listen where it should, or answers
+            elsewhere too.
         RuntimeError: if this process is connected to others.
     """
+    workers = list(cluster.workers)
     if _cluster.workers:
-        if _cluster.workers != list(workers):
+        if _cluster.workers != workers:
             raise RuntimeError(
                 "A process connects to one cluster only; it has connected to "
-                f"{_cluster.workers}, now got {list(workers)}. Start another process."
+                f"{_cluster.workers}, now got {workers}. Start another process."
             )
         return
-    own_host = _reach(workers)
-    _check_tasks(workers)
-    own = f"{own_host}:{_unused_port()}"
+    own = cluster.trainer or f"{met.own_host}:0"
+    addresses = [] if cluster.listens_on_all else own_addresses(own, workers)
+    host, port = own.rpartition(":")[0], split_address(own)[1] or unused_port()
+    check_port("The trainer", f"{host}:{port}")
     tf.config.experimental_connect_to_cluster(
-        tf.train.ClusterSpec({WORKER_JOB: list(workers), LOCAL_JOB: [own]}),
+        tf.train.ClusterSpec({WORKER_JOB: workers, LOCAL_JOB: [f"{host}:{port}"]}),
         job_name=LOCAL_JOB,
         task_index=0,
     )
     tf.config.list_logical_devices()  # Makes the connections.
-    _cluster.workers = list(workers)
-    _cluster.incarnations = _incarnations(own)
+    if addresses:
+        fence(port, addresses)
+        cut_off(port, addresses)
+    _cluster.workers, _cluster.note = workers, met.note(cluster)
+    _cluster.incarnations = _incarnations(f"{host}:{port}")
+
+
+def workers_note() -> str:
+    """A line for the user: who the workers are; empty if there are none."""
+    return _cluster.note
 
 
 def incarnation(device: str) -> int:
@@ -83,26 +135,6 @@ def incarnation(device: str) -> int:
         device: full name.
     """
     return _cluster.incarnations.get(device, 0)
-
-
-@contextlib.contextmanager
-def lost_workers_named() -> Iterator[None]:
-    """Has an error that comes of the loss of a worker say so.
-
-    Raises:
-        ConnectionError: naming the workers that are gone.
-    """
-    try:
-        yield
-    except tf.errors.OpError as error:
-        lost = _lost()
-        if not lost:
-            raise
-        raise ConnectionError(
-            f"Workers must stay up while a trainer runs; {' and '.join(lost)}. The "
-            "last checkpoint is kept: see that all workers run, and start again to go "
-            "on from it."
-        ) from error
 
 
 def _reach(workers: Sequence[str]) -> str:
@@ -126,7 +158,7 @@ def _reach(workers: Sequence[str]) -> str:
             raise ConnectionError(
                 f"Workers must be up before the trainer; {', '.join(absent)} can't be "
                 f"reached within {_PATIENCE:.0f} seconds. Start each with --job=worker "
-                "--task=<its number> and the same --cluster_spec."
+                "--task=<its number> and the same --cluster."
             )
         time.sleep(_PAUSE)
 
@@ -145,30 +177,43 @@ def _is_loopback(host: str) -> bool:
     return host.startswith("127.") or host == "[::1]"
 
 
-def _unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        return listener.getsockname()[1]
+def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
+    """What all workers say; raises ConnectionError unless it is as it should be."""
+    found = [_described(f"worker:{i} at {at}", at) for i, at in enumerate(workers)]
+    wrong = [
+        f"worker:{task} at {workers[task]} ({worker}): {'; '.join(different)}"
+        for task, worker in enumerate(found)
+        if (different := differences(worker, task, workers, versions()))
+    ]
+    if wrong:
+        raise ConnectionError(
+            "All tasks must have the same versions and be given the same --cluster; "
+            f"{' and '.join(wrong)}. Start again those that are wrong."
+        )
+    return tuple(found)
 
 
-def _check_tasks(workers: Sequence[str]) -> None:
-    """Raises ConnectionError unless all workers have this cluster_spec."""
-    everyone = set(range(len(workers)))
-    for task, worker in enumerate(workers):
+def _described(name: str, address: str) -> WorkerDescription:
+    """What a worker says of itself, which it does soon after it can be reached."""
+    deadline = time.monotonic() + TO_ANSWER
+    while True:
         try:
-            tasks = [_task(device) for device in _incarnations(worker)]
+            found = read_worker(address)
         except tf.errors.OpError as error:
             raise ConnectionError(
-                f"worker:{task} at {worker} must answer as a worker of this cluster; "
-                f"it does not within {_TO_ANSWER:.0f} seconds. Give the same "
-                "--cluster_spec to all tasks."
+                f"{name} must answer as a worker; it does not within {TO_ANSWER:.0f} "
+                "seconds. Something else listens there, or it hangs: start it again "
+                "with --job=worker."
             ) from error
-        if tasks[0] != task or set(tasks) != everyone:
+        if found is not None:
+            return found
+        if time.monotonic() > deadline:
             raise ConnectionError(
-                "All tasks must be given the same --cluster_spec; "
-                f"{worker} is worker:{task} of {len(workers)} here, and runs as "
-                f"worker:{tasks[0]} of {len(set(tasks))}."
+                f"{name} must be a worker of this version of lingvo_pipe; it is a "
+                "TensorFlow server that does not say so. Start it with --job=worker, "
+                "of the trainer's version."
             )
+        time.sleep(_PAUSE)
 
 
 def _incarnations(task: str) -> dict[str, int]:
@@ -177,36 +222,9 @@ def _incarnations(task: str) -> dict[str, int]:
     Args:
         task: its address.
     """
-    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(_TO_ANSWER * 1000))
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(TO_ANSWER * 1000))
     with (
         tf.Graph().as_default(),
         tf.compat.v1.Session(f"grpc://{task}", config=config) as session,
     ):
         return {device.name: device.incarnation for device in session.list_devices()}
-
-
-def _task(device: str) -> int:
-    return tf.DeviceSpec.from_string(device).task
-
-
-def _lost() -> list[str]:
-    """What has become of workers that are no longer what they were."""
-    # A process that was killed may be seen to hang up before its port is free.
-    deadline = time.monotonic() + _TO_HANG_UP
-    while True:
-        unreached = [w for w in _cluster.workers if _own_host(w) is None]
-        if unreached or time.monotonic() > deadline:
-            break
-        time.sleep(_PAUSE)
-    gone = unreached or [w for w in _cluster.workers if not _is_the_same(w)]
-    named = [f"worker:{_cluster.workers.index(w)} at {w}" for w in gone]
-    return [f"{name} {'is gone' if unreached else 'has restarted'}" for name in named]
-
-
-def _is_the_same(worker: str) -> bool:
-    """Whether a worker that can be reached is the process it was."""
-    try:
-        device, its_incarnation = next(iter(_incarnations(worker).items()))
-    except tf.errors.OpError:
-        return False
-    return its_incarnation == incarnation(device)

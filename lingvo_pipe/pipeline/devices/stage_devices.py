@@ -14,13 +14,17 @@ on the TPU. This is built as TensorFlow documents it and was never run on a TPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.devices.cluster import connect
+from lingvo_pipe.pipeline.devices.cluster import Meeting, connect, meet
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
 from lingvo_pipe.pipeline.devices.device_names import (
     KINDS,
+    WORKER_JOB,
     DeviceName,
     checked_number,
     device_name,
@@ -31,7 +35,9 @@ _ACCELERATORS = [kind for kind in KINDS if kind != "CPU"]
 
 
 def initialize_devices(
-    wanted: int | Sequence[str], workers: Sequence[str] = ()
+    wanted: int | Sequence[str],
+    cluster: Cluster | None = None,
+    await_workers: Callable[[], None] | None = None,
 ) -> list[str]:
     """Prepares the devices of this process and its workers, once, first of all.
 
@@ -41,27 +47,35 @@ def initialize_devices(
 
     Args:
         wanted: as from `parse_devices`; a number means so many GPUs if the machine has
-            any, else logical CPU devices.
-        workers: addresses of worker 0, 1, ..., each `host:port`.
+            any, else logical CPU devices; or so many of the cluster's, see
+            `choose_devices`.
+        cluster: the workers, if there are any.
+        await_workers: called before they are met, to wait for those that are not up
+            yet; None: there are seconds for that.
 
     Returns:
         Full device names, one for each stage.
 
     Raises:
         ValueError: if these are no devices, or not present.
-        ConnectionError: if workers can't be reached.
+        ConnectionError: if workers can't be reached, or are not what they should be.
         RuntimeError: if TensorFlow has run something before, on other devices.
     """
-    if isinstance(wanted, int):
-        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-        wanted = [f"{kind}:{i}" for i in range(checked_number(wanted))]
-    names = device_names(wanted)
-    _check_tasks(names, workers)
+    names = _local(wanted) if isinstance(wanted, int) else device_names(wanted)
+    if not isinstance(wanted, int):
+        _check_tasks(names, cluster)
+    if cluster is not None and await_workers is not None:
+        await_workers()
+    met = None if cluster is None else meet(cluster)
+    if cluster is not None and met is not None:
+        if isinstance(wanted, int):
+            names = choose_devices(wanted, _tasks(cluster, met))
+        _check_lent(names, met)
     local = [name for name in names if name.worker is None]
     _check_accelerators(local)
     _configure(local)
-    if workers:
-        connect(workers)
+    if cluster is not None and met is not None:
+        connect(cluster, met)
         _check_present([name.full for name in names])
     if any(name.kind == "TPU" for name in names):
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
@@ -147,20 +161,42 @@ def identity_in_place(x: tf.Tensor) -> tf.Tensor:
         return tf.identity(x)
 
 
-def _check_tasks(names: Sequence[DeviceName], workers: Sequence[str]) -> None:
+def _local(number: int) -> list[DeviceName]:
+    """The first GPUs of this machine, or CPU devices if it has no GPU."""
+    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    return [DeviceName(None, kind, i) for i in range(checked_number(number))]
+
+
+def _tasks(cluster: Cluster, met: Meeting) -> list[TaskDevices]:
+    """The devices of all tasks, the trainer's among them if it is one of them."""
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    own = [TaskDevices(None, num_gpus, os.cpu_count() or 1)]
+    counts = [worker.counts() for worker in met.workers]
+    return [
+        *(own if cluster.trainer is not None else []),
+        *(
+            TaskDevices(task, count.get("GPU", 0), count.get("CPU", 0))
+            for task, count in enumerate(counts)
+        ),
+    ]
+
+
+def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
     """Raises ValueError unless names and workers belong together."""
+    num_workers = 0 if cluster is None else len(cluster.workers)
     remote = [name for name in names if name.worker is not None]
-    if workers and not remote:
+    if num_workers and not remote:
         raise ValueError(
-            "With workers, devices must be named, some of them theirs; got "
-            f"{[name.short for name in names]}. For example: --devices="
-            + ",".join(f"worker:{task}/cpu:0" for task in range(len(workers)))
+            "With workers, some of the devices that are named must be theirs; got "
+            f"{[name.short for name in names]}. For example: --devices={num_workers}, "
+            "or --devices="
+            + ",".join(f"{WORKER_JOB}:{task}/cpu:0" for task in range(num_workers))
         )
-    absent = [n.short for n in remote if (n.worker or 0) >= len(workers)]
+    absent = [n.short for n in remote if (n.worker or 0) >= num_workers]
     if absent:
         raise ValueError(
             f"Devices of workers need workers; {absent} are of none of the "
-            f"{len(workers)} there are. Give all addresses: --cluster_spec="
+            f"{num_workers} there are. Give all addresses: --cluster="
             "worker=host1:port1,host2:port2."
         )
     tpus = [name.short for name in remote if name.kind == "TPU"]
@@ -168,6 +204,21 @@ def _check_tasks(names: Sequence[DeviceName], workers: Sequence[str]) -> None:
         raise ValueError(
             f"TPUs must be those of the trainer's machine; {tpus} are workers'. Run "
             "the trainer there."
+        )
+
+
+def _check_lent(names: Sequence[DeviceName], met: Meeting) -> None:
+    """Raises ValueError unless workers have the devices that are named."""
+    absent = [
+        f"{name.short} ({met.workers[name.worker]})"
+        for name in names
+        if name.worker is not None
+        and name.index >= met.workers[name.worker].counts().get(name.kind, 0)
+    ]
+    if absent:
+        raise ValueError(
+            "Workers must have the devices that are named; there is no "
+            f"{' and no '.join(absent)}. Ask for fewer of that worker, or for others."
         )
 
 

@@ -4,68 +4,100 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.devices.cluster_spec import checked_task, split_address
+from lingvo_pipe.pipeline.devices.cluster_spec import (
+    Cluster,
+    checked_task,
+    split_address,
+)
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
+from lingvo_pipe.pipeline.devices.dismissal import Dismissal
+from lingvo_pipe.pipeline.devices.handshake import describe_worker
+from lingvo_pipe.pipeline.devices.own_addresses import own_addresses
+from lingvo_pipe.pipeline.devices.own_port import check_port, no_port
+from lingvo_pipe.pipeline.devices.socket_fence import cut_off, fence
+from lingvo_pipe.pipeline.devices.trainers_end import await_trainers_end
 
 # Has TensorFlow look for GPUs now, while what it says about those it misses is hidden.
 tf.config.list_physical_devices("GPU")
 
 
-def serve(workers: Sequence[str], task: int) -> None:
+def serve(cluster: Cluster, task: int, ends_with_trainer: bool = False) -> None:
     """Lends this machine's devices, one CPU device for each core, until interrupted.
 
-    Whoever reaches the worker's port may run anything on it.
+    Whoever reaches the worker's port may run anything on it, so it answers at its own
+    address alone.
 
     Args:
-        workers: addresses of all workers.
-        task: which of them this is.
+        cluster: all tasks.
+        task: which of its workers this is.
+        ends_with_trainer: whether this ends when the trainer does, whose address the
+            cluster must name.
 
     Raises:
-        ValueError: if there is no such worker.
-        ConnectionError: if something else has its port.
+        ValueError: as `start_worker`.
+        ConnectionError: likewise; or if no trainer comes, with which this is to end.
     """
-    address = workers[checked_task(task, workers)]
-    _check_port(address, task)
+    server = start_worker(cluster, task)
+    address, number = cluster.workers[task], len(cluster.workers)
+    print(f"{WORKER_JOB}:{task} of {number} runs at {address}.", flush=True)
     try:
-        server = tf.distribute.Server(
-            tf.train.ClusterSpec({WORKER_JOB: list(workers)}),
-            job_name=WORKER_JOB,
-            task_index=task,
-            config=_config(),
-        )
-    except tf.errors.UnknownError as error:
-        # Such as a worker that was started at the same moment.
-        raise _no_port(address, task, error.message) from error
-    print(f"worker:{task} of {len(workers)} runs at {address}.", flush=True)
-    try:
-        while True:
-            signal.pause()
+        if ends_with_trainer and cluster.trainer is not None:
+            dismissal = Dismissal(server.target)
+            end = await_trainers_end(cluster.trainer, dismissal.is_given)
+            print(end, flush=True)
+        else:
+            while True:
+                signal.pause()
     except KeyboardInterrupt:
         print("Interrupted.", flush=True)
     finally:
         del server
 
 
-def _check_port(address: str, task: int) -> None:
-    """Raises ConnectionError if a server could not listen there."""
+def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
+    """Makes a server that answers at a worker's address, and says what it is.
+
+    Args:
+        cluster: all tasks.
+        task: which of its workers this is.
+
+    Raises:
+        ValueError: if there is no such worker.
+        ConnectionError: if something else has its port, its address is not of this
+            machine, or it can't be kept from answering at others.
+    """
+    workers = cluster.workers
+    address = workers[checked_task(task, workers)]
+    name = f"{WORKER_JOB}:{task}"
+    others = _others(cluster, address)
+    addresses = [] if cluster.listens_on_all else own_addresses(address, others)
+    check_port(name, address)
     try:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", split_address(address)[1]))
-    except OSError as error:
-        raise _no_port(address, task, str(error.strerror)) from error
+        server = tf.distribute.Server(
+            tf.train.ClusterSpec({WORKER_JOB: list(workers)}),
+            job_name=WORKER_JOB,
+            task_index=task,
+            config=_config(),
+            start=False,
+        )
+    except tf.errors.UnknownError as error:
+        # Such as a worker that was started at the same moment.
+        raise no_port(name, address, error.message) from error
+    if addresses:
+        fence(split_address(address)[1], addresses)
+    server.start()
+    describe_worker(server.target, cluster, task)
+    if addresses:
+        cut_off(split_address(address)[1], addresses)
+    return server
 
 
-def _no_port(address: str, task: int, reason: str) -> ConnectionError:
-    return ConnectionError(
-        f"worker:{task} must be able to listen at {address}; it can't: {reason}. End "
-        "what else does, or choose another port in --cluster_spec, for all tasks."
-    )
+def _others(cluster: Cluster, own: str) -> list[str]:
+    every = [*cluster.workers, *([cluster.trainer] if cluster.trainer else [])]
+    return [address for address in every if address != own]
 
 
 def _config() -> tf.compat.v1.ConfigProto:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from lingvo_pipe.pipeline.devices.cluster_spec import (
+    Cluster,
     checked_task,
     parse_cluster_spec,
     split_address,
@@ -20,7 +21,13 @@ from lingvo_pipe.pipeline.devices.cluster_spec import (
     ],
 )
 def test_workers_are_addresses(text: str, workers: list[str]) -> None:
-    assert parse_cluster_spec(text) == workers
+    assert parse_cluster_spec(text) == Cluster(tuple(workers))
+
+
+def test_a_trainer_may_have_an_address() -> None:
+    cluster = Cluster(("a:1", "b:1"), "c:2")
+    assert parse_cluster_spec("trainer=c:2@worker=a:1,b:1") == cluster
+    assert parse_cluster_spec("worker=a:1,b:1@trainer=c:2") == cluster
 
 
 def test_addresses_are_split() -> None:
@@ -31,12 +38,16 @@ def test_addresses_are_split() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a:1,b:1", "must name the job 'worker' and nothing else; got 'a:1,b:1'"),
+        ("a:1,b:1", "must name the job 'worker', and nothing else but the 'trainer'"),
+        ("worker=a:1@worker=b:1", "each once; got 'worker=a:1@worker=b:1'"),
+        ("trainer=a:1", "must have workers; --cluster names none, but ['trainer']"),
+        ("trainer=c:1,d:1@worker=a:1", "one trainer at most; --cluster names ['c:1'"),
+        ("trainer=a:1@worker=a:1", "['a:1'] stand twice in --cluster"),
         ("workers=a:1", "Did you mean 'worker'? Write worker=host1:port1"),
-        ("worker=a:1@ps=b:1", "['a:1@ps=b:1'] in --cluster_spec are not"),
-        ("worker=a,b:x,c:1", "['a', 'b:x'] in --cluster_spec are not"),
-        ("worker=a:0,b:65536", "['a:0', 'b:65536'] in --cluster_spec are not"),
-        ("worker=", "[''] in --cluster_spec are not"),
+        ("worker=a:1@ps=b:1", "nothing else but the 'trainer', each once; got 'work"),
+        ("worker=a,b:x,c:1", "['a', 'b:x'] in --cluster are not"),
+        ("worker=a:0,b:65536", "['a:0', 'b:65536'] in --cluster are not"),
+        ("worker=", "[''] in --cluster are not"),
         ("worker=a:1,b:1,a:1", "['a:1'] stand twice"),
     ],
 )

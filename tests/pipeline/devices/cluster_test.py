@@ -1,4 +1,7 @@
-"""Stages on the devices of other processes compute the same bytes."""
+"""Stages on the devices of other processes compute the same bytes.
+
+The workers are at addresses of their own, as on hosts of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,14 @@ import lingvo_pipe
 from tests.pipeline.devices.free_ports import free_ports
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
+HOSTS = ("127.0.0.2", "127.0.0.3")
+OWN_HOST = "127.0.0.4"
+SERVE = """
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.worker import serve
+
+serve(Cluster({!r}), {})
+"""
 HERE = ["cpu:0", "cpu:1"]
 THERE = ["worker:0/cpu:0", "worker:1/cpu:0"]
 RUNS = [
@@ -37,14 +48,15 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module")
-def hashes() -> Iterator[list[str]]:
-    """Of all variables after some steps of each of RUNS."""
-    workers = [f"localhost:{port}" for port in free_ports(2)]
-    serve = "from lingvo_pipe.pipeline.devices.worker import serve; serve({!r}, {})"
-    processes = [_start("-c", serve.format(workers, task)) for task in range(2)]
+def results() -> Iterator[tuple[list[str], list[str]]]:
+    """Hashes of all variables after each of RUNS; and where the trainer answered."""
+    *ports, own_port = free_ports(len(HOSTS) + 1)
+    workers = tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True))
+    processes = [_start("-c", SERVE.format(workers, task)) for task in range(2)]
     try:
         script = Path(__file__).with_name("train_on_workers.py")
-        trainer = _start(str(script), json.dumps(workers), json.dumps(RUNS))
+        told = [workers, RUNS, f"{OWN_HOST}:{own_port}"]
+        trainer = _start(str(script), *map(json.dumps, told))
         output, errors = trainer.communicate(timeout=120)
         assert trainer.returncode == 0, errors
         yield json.loads(output)
@@ -54,6 +66,16 @@ def hashes() -> Iterator[list[str]]:
             process.communicate()
 
 
-def test_bytes_are_the_same_wherever_the_stages_are(hashes: list[str]) -> None:
+def test_bytes_are_the_same_wherever_the_stages_are(
+    results: tuple[list[str], list[str]],
+) -> None:
+    hashes, _ = results
     assert len(hashes) == len(RUNS)
     assert len(set(hashes)) == 1
+
+
+def test_the_trainer_answers_at_its_own_address_alone(
+    results: tuple[list[str], list[str]],
+) -> None:
+    _, hosts = results
+    assert hosts == [OWN_HOST]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import (
     initialize_devices,
     loop_device,
@@ -28,15 +29,19 @@ def test_absent_accelerators_are_refused(kind: str) -> None:
             ["a:1", "b:1"],
             r"\['worker:2/cpu:0'\] are of no",
         ),
-        (2, ["a:1", "b:1"], "For example: --devices=worker:0/cpu:0,worker:1/cpu:0"),
+        (
+            ["cpu:0"],
+            ["a:1", "b:1"],
+            "=2, or --devices=worker:0/cpu:0,worker:1",
+        ),
         (["worker:0/tpu:0"], ["a:1"], r"\['worker:0/tpu:0'\] are workers'"),
     ],
 )
 def test_devices_and_workers_must_belong_together(
-    wanted: int | list[str], workers: list[str], words: str
+    wanted: list[str], workers: list[str], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        initialize_devices(wanted, workers)
+        initialize_devices(wanted, Cluster(tuple(workers)) if workers else None)
 
 
 def test_only_tpus_must_compile_and_leave_loops_to_their_hosts() -> None:

@@ -1,19 +1,22 @@
 """Trains a small pipeline on several lists of devices, those of workers among them.
 
-Takes JSON of the workers' addresses and of a list of (devices, schedule, whether all
-steps run in one graph); prints JSON of a hash of all variables for each.
+Takes JSON of the workers' addresses, of a list of (devices, schedule, whether all steps
+run in one graph), and of this process's own address; prints JSON of a hash of all
+variables for each, and of the loopback addresses at which this process answered.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import sys
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from tests.pipeline.example_layers import (
     gradients,
@@ -51,8 +54,18 @@ def _descend(layers: Any, all_gradients: Any, *unused: Any) -> list[Any]:
     return []
 
 
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), 0.5):
+            return True
+    except OSError:
+        return False
+
+
 if __name__ == "__main__":
-    workers, runs = map(json.loads, sys.argv[1:])
+    workers, runs, own = map(json.loads, sys.argv[1:])
     named = dict.fromkeys(name for devices, *_ in runs for name in devices)
-    initialize_devices(list(named), workers)
-    print(json.dumps([_train(*run) for run in runs]))
+    initialize_devices(list(named), Cluster(tuple(workers), own))
+    port = int(own.rpartition(":")[2])
+    hosts = [f"127.0.0.{i}" for i in range(1, 6) if _answers(f"127.0.0.{i}", port)]
+    print(json.dumps([[_train(*run) for run in runs], hosts]))

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from lingvo_pipe.pipeline.devices import worker
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["before", "meanwhile"])
@@ -15,7 +16,7 @@ def test_a_port_that_is_taken_is_told(
 ) -> None:
     """Or was free when it was looked at: two workers may start at the same moment."""
     if not is_checked:
-        monkeypatch.setattr(worker, "_check_port", lambda address, task: None)
+        monkeypatch.setattr(worker, "check_port", lambda who, address: None)
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()
@@ -24,4 +25,4 @@ def test_a_port_that_is_taken_is_told(
             f"worker:0 must be able to listen at {address}; it can't: .*another port"
         )
         with pytest.raises(ConnectionError, match=words):
-            worker.serve([address], 0)
+            worker.serve(Cluster((address,)), 0)

@@ -1,0 +1,170 @@
+"""A trainer takes its workers, and nothing else, and they answer where they should."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.devices import cluster as trainer_side
+from lingvo_pipe.pipeline.devices import handshake
+from lingvo_pipe.pipeline.devices.cluster import meet
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.dismissal import Dismissal, workers_dismissed_after
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.devices.worker import start_worker
+from tests.pipeline.devices.free_ports import free_ports
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+
+
+def _cluster() -> Cluster:
+    ports = free_ports(len(HOSTS))
+    return Cluster(tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    """Of two workers, which end with this process, as TensorFlow's servers do."""
+    cluster = _cluster()
+    workers = [start_worker(cluster, task) for task in range(2)]
+    assert len(workers) == 2
+    return cluster
+
+
+def test_workers_say_what_they_are(cluster: Cluster) -> None:
+    met = meet(cluster)
+    for task, worker in enumerate(met.workers):
+        assert (worker.task, worker.workers) == (task, cluster.workers)
+        assert (worker.host, worker.pid) == (socket.gethostname(), os.getpid())
+        assert worker.counts()["CPU"] == os.cpu_count()
+    for task, address in enumerate(cluster.workers):
+        who = f"worker:{task} at {address} (host {socket.gethostname()}, process "
+        assert who in met.note(cluster)
+
+
+def test_workers_answer_at_their_own_address_alone(cluster: Cluster) -> None:
+    for own, address in zip(HOSTS, cluster.workers, strict=True):
+        port = int(address.rpartition(":")[2])
+        for host in ("127.0.0.1", *HOSTS, "::1"):
+            try:
+                with socket.create_connection((host, port), 0.5):
+                    answers = True
+            except OSError:
+                answers = False
+            assert answers == (host == own), f"{host}:{port}"
+
+
+def test_workers_learn_that_their_trainer_has_ended() -> None:
+    cluster = _cluster()
+    workers = [start_worker(cluster, task) for task in range(2)]
+    dismissals = [Dismissal(worker.target) for worker in workers]
+    gone = Cluster((f"127.0.0.2:{free_ports(1)[0]}", *cluster.workers))
+
+    def fail() -> None:
+        with workers_dismissed_after(gone):
+            assert not any(each.is_given() for each in dismissals)
+            raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 - The trainer's own error.
+        fail()
+    assert all(each.is_given() for each in dismissals)
+
+
+def test_workers_of_another_cluster_or_number_are_refused(cluster: Cluster) -> None:
+    zero, one = cluster.workers
+    with pytest.raises(ConnectionError) as raised:
+        meet(Cluster((one, zero)))
+    text = str(raised.value)
+    for task, address in enumerate((one, zero)):
+        assert f"worker:{task} at {address} (host " in text
+        assert (
+            f"worker:{1 - task} there, worker:{task} here; workers {zero},{one}" in text
+        )
+    with pytest.raises(
+        ConnectionError, match=f"{zero},{one} there, {zero} here. Start"
+    ):
+        meet(Cluster((zero,)))
+
+
+def test_workers_of_other_versions_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"lingvo_pipe": "9.9", "tensorflow": "1.0"}
+    monkeypatch.setattr(trainer_side, "versions", lambda: others)
+    here = handshake.versions()
+    words = (
+        f"lingvo_pipe {here['lingvo_pipe']} there, 9.9 here; "
+        f"tensorflow {here['tensorflow']} there, 1.0 here"
+    )
+    with pytest.raises(ConnectionError, match=re.escape(words)):
+        meet(cluster)
+
+
+def test_devices_that_a_worker_lacks_are_refused(cluster: Cluster) -> None:
+    words = (
+        r"no worker:0/gpu:0 \(host .*\) and no worker:1/cpu:999 \(host .*process "
+        rf"{os.getpid()}, .* CPU.*\)\. Ask for fewer of that worker"
+    )
+    with pytest.raises(ValueError, match=words):
+        initialize_devices(["worker:0/gpu:0", "worker:1/cpu:999"], cluster)
+    most = 2 * (os.cpu_count() or 1)
+    words = rf"the cluster has {most} CPUs: worker:0 .*Use {most} at most"
+    with pytest.raises(ValueError, match=words):
+        initialize_devices(999, cluster)
+
+
+def test_another_tensorflow_server_is_no_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trainer_side, "TO_ANSWER", 0.5)
+    server = tf.distribute.Server.create_local_server()
+    address = server.target.removeprefix("grpc://")
+    words = f"worker:0 at {address} must be a worker .* TensorFlow server that does not"
+    with pytest.raises(ConnectionError, match=words):
+        meet(Cluster((address,)))
+
+
+def test_what_listens_and_is_no_server_is_no_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "TO_ANSWER", 0.5)
+    with socket.create_server(("localhost", 0)) as other:
+        address = f"localhost:{other.getsockname()[1]}"
+        with pytest.raises(
+            ConnectionError, match="Something else listens there, or it"
+        ):
+            meet(Cluster((address,)))
+
+
+def test_a_worker_may_describe_itself_after_it_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that is met between its two first acts."""
+    server = tf.distribute.Server.create_local_server()
+    address = server.target.removeprefix("grpc://")
+    cluster = Cluster((address,))
+    monkeypatch.setattr(handshake, "WORKER_JOB", "local")
+    later = threading.Timer(1.0, handshake.describe_worker, (server.target, cluster, 0))
+    later.start()
+    assert meet(cluster).workers[0].pid == os.getpid()
+    later.join()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_worker_that_listens_on_all_addresses_says_so_by_its_flag(
+    is_open: bool,
+) -> None:
+    (port,) = free_ports(1)
+    worker = start_worker(Cluster((f"127.0.0.2:{port}",), None, is_open), 0)
+    assert worker.target
+    try:
+        with socket.create_connection(("127.0.0.1", port), 0.5):
+            answers = True
+    except OSError:
+        answers = False
+    assert answers == is_open

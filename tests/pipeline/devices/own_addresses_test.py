@@ -1,0 +1,85 @@
+"""A task answers at the addresses that others know it by."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.pipeline.devices import own_addresses as module
+from lingvo_pipe.pipeline.devices.own_addresses import own_addresses
+
+# What this machine's hosts file is made to say.
+HOSTS = {
+    "debian": ["127.0.1.1"],
+    "here": ["127.0.0.1", "192.0.2.77"],
+    "there": ["192.0.2.77"],
+    "other": ["192.0.2.78"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = socket.getaddrinfo
+
+    def answer(host: str, *arguments: Any, **more: Any) -> Any:
+        if host == "nowhere":
+            raise socket.gaierror(-2, "Name or service not known")
+        found = [asked(ip, *arguments, **more) for ip in HOSTS.get(host, [host])]
+        return [entry for entries in found for entry in entries]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("127.0.0.2:1", ["127.0.0.2"]),
+        ("[::1]:1", ["::1"]),
+        ("127.0.1.1:1", ["127.0.1.1"]),
+    ],
+)
+def test_a_loopback_address_is_what_it_says(address: str, found: list[str]) -> None:
+    assert own_addresses(address) == found
+    assert own_addresses(address, ["other:1"]) == found
+
+
+def test_localhost_is_this_machine() -> None:
+    assert "127.0.0.1" in own_addresses("localhost:1")
+
+
+def test_addresses_of_others_are_left_out() -> None:
+    assert own_addresses("here:1", ["here:2"]) == ["127.0.0.1"]
+
+
+def test_a_name_that_is_loopback_here_alone_has_the_address_that_others_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways = {"other:1": "192.0.2.5", "debian:2": "127.0.0.1", "lost:1": None}
+    monkeypatch.setattr(module, "_way_to", ways.get)
+    assert own_addresses("debian:1", ["debian:2"]) == ["127.0.1.1"]
+    both = ["127.0.1.1", "192.0.2.5"]
+    assert own_addresses("debian:1", ["debian:2", "other:1"]) == both
+    for others in ([], ["lost:1"], ["debian:2", "lost:1"]):
+        words = "debian of debian:1 is 127.0.1.1 here. Write the address itself"
+        with pytest.raises(ConnectionError, match=words):
+            own_addresses("debian:1", others)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("there:1", "there of there:1 is 192.0.2.77 here, which are none. Give it"),
+        ("nowhere:1", "not known here (Name or service not known)"),
+    ],
+)
+def test_other_machines_are_refused(address: str, words: str) -> None:
+    with pytest.raises(ConnectionError, match=re.escape(words)):
+        own_addresses(address)
+
+
+def test_the_way_to_this_machine_is_within_it() -> None:
+    assert module._way_to("127.0.0.3:9") == "127.0.0.1"
+    assert module._way_to("nowhere:9") is None
