@@ -30,7 +30,7 @@ from lingvo_pipe.pipeline.pipelining_params import (
     make_layout,
 )
 from lingvo_pipe.pipeline.pipelining_rules import check_not_nested
-from lingvo_pipe.pipeline.plan import Plan
+from lingvo_pipe.pipeline.plan import OWN_CPU, Plan
 from lingvo_pipe.pipeline.run_arguments import run_arguments
 from lingvo_pipe.pipeline.runs import Runs
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
@@ -75,7 +75,7 @@ class PipeliningLayer(BaseLayer):
             name=self.path,
             batch_dim=p.batch_dim,
             state_dtype=p.state_dtype,
-            inputs_home=first if p.before_tpl else "/CPU:0",
+            inputs_home=first if p.before_tpl else OWN_CPU,
         )
         self._before = Before(self.before, plan)
         self._runs = Runs(plan)

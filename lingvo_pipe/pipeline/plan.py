@@ -11,10 +11,14 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.homes import homes_in_turn
 from lingvo_pipe.pipeline.schedules.table import Table
 from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
 from lingvo_pipe.pipeline.update_function import Update
+
+# Where the mini-batch is that this process has read.
+OWN_CPU = device_name("cpu:0").full
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Plan:
     input_gradients: bool = False
     update: Update | None = None
     num_parts: int = 1
-    inputs_home: str = "/CPU:0"
+    inputs_home: str = OWN_CPU
 
     @property
     def devices(self) -> Sequence[str]:

@@ -8,6 +8,7 @@ training    forward and backward, with the loss; likewise
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,14 +16,14 @@ import tensorflow as tf
 from lingvo_pipe.layers import forward_context
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, present
+from lingvo_pipe.optional_nest import map_present
 from lingvo_pipe.pipeline.boundary_bytes import Bytes
 from lingvo_pipe.pipeline.devices.stage_devices import run_graphs_as_they_are
 from lingvo_pipe.pipeline.diagnosis import may_be_diagnosed
 from lingvo_pipe.pipeline.function_cache import FunctionCache
 from lingvo_pipe.pipeline.outer_gradient import with_gradient
 from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
-from lingvo_pipe.pipeline.plan import Plan, by_stage
+from lingvo_pipe.pipeline.plan import Plan
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
 from lingvo_pipe.pipeline.tracing.loss_function import check_loss_function
@@ -66,9 +67,8 @@ class Runs:
         def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
             given = NestedMap(stopped, output_gradients=output_gradients)
             back = self._run(context, schedule, given, input_gradients=True)
-            stages = by_stage(back.gradients, self.plan.ends)
             inputs = differentiable(back.input_gradients)
-            return [*map(tf.nest.flatten, stages), inputs]
+            return [*self._by_home(back.gradients).values(), inputs]
 
         return self._seen_by_tapes(result.outputs, arguments, gradients)
 
@@ -180,10 +180,19 @@ class Runs:
         return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
 
     def _seen_by_tapes(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
-        stages = by_stage(arguments.thetas, self.plan.ends)
-        sources = list(zip(self.plan.devices, map(present, stages), strict=True))
-        sources.append((self.plan.devices[0], differentiable(arguments.inputs)))
+        # Each where it is: elsewhere it would have to be sent.
+        sources = [
+            *self._by_home(arguments.thetas).items(),
+            (self.plan.inputs_home, differentiable(arguments.inputs)),
+        ]
         return with_gradient(results, self.plan.devices[-1], sources, gradients)
+
+    def _by_home(self, of_layers: Sequence[Any]) -> dict[str, list[Any]]:
+        """What belongs to the layers, flat, by the devices of their weights."""
+        found: dict[str, list[Any]] = {}
+        for home, own in zip(self.plan.homes, of_layers, strict=True):
+            found.setdefault(home, []).extend(tf.nest.flatten(own))
+        return found
 
 
 def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
