@@ -1,14 +1,24 @@
 """A first-in-first-out channel for tensors between the loops of two devices.
 
+    within one process    Send ------------------------------------> Recv
+    between processes     Send ----> Recv Send --------------------> Recv
+                                     the relay, on the receiving device
+
 TensorFlow's Send and Recv, which queue messages of one name in the order they were
-sent. Within one process or between processes; a receiver waits only for its message.
+sent. A receiver waits only for its message. Between processes it is the receiver that
+asks for each, and a loop that asks when it needs a message would wait for its way there
+and back, each time. So a loop beside it, the relay, asks for one message after another,
+and hands them on within the process.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.cluster import incarnation
+from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.loops.while_loop import while_loop
 
 
 class Channel:
@@ -17,9 +27,17 @@ class Channel:
     Attributes:
         ends: full names of the devices that send and receive.
         num_bytes: of a tensor.
+        is_relayed: whether `relay` must run beside the loops.
     """
 
-    def __init__(self, name: str, source: str, target: str, spec: tf.TensorSpec):
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        target: str,
+        spec: tf.TensorSpec,
+        is_urgent: bool = True,
+    ):
         """Initialises the channel.
 
         Args:
@@ -27,22 +45,53 @@ class Channel:
             source: full name of the sending device.
             target: full name of the receiving device.
             spec: of the tensors; the shape is static.
+            is_urgent: whether it is relayed where it goes to another process.
         """
         self.ends = source, target
         self.num_bytes = spec.shape.num_elements() * spec.dtype.size
+        tasks = {device_name(end).worker for end in self.ends}
+        self.is_relayed = is_urgent and len(tasks) > 1
         self._spec = spec
-        self._attributes = {
-            "tensor_name": name,
-            "send_device": source,
-            "send_device_incarnation": incarnation(source),
-            "recv_device": target,
-        }
+        self._first = _attributes(name, source, target)
+        self._last = self._first
+        if self.is_relayed:
+            self._last = _attributes(f"{name}/relayed", target, target)
 
     def send(self, tensor: tf.Tensor) -> tf.Operation:
         """Sends a tensor; returns the operation that must run."""
-        return tf.raw_ops.Send(tensor=tensor, **self._attributes)
+        return tf.raw_ops.Send(tensor=tensor, **self._first)
 
     def receive(self) -> tf.Tensor:
         """Receives the next tensor."""
-        tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **self._attributes)
+        return self._received(self._last)
+
+    def relay(self, number: tf.Tensor) -> tf.Tensor:
+        """Relays so many messages, `[]` int32, on the current device.
+
+        Returns:
+            What is there when all are handed on.
+        """
+
+        def hand_on(carried: NestedMap) -> NestedMap:
+            sent = tf.raw_ops.Send(tensor=self._received(self._first), **self._last)
+            with tf.control_dependencies([sent]):
+                return NestedMap(carried, index=tf.identity(carried.index + 1))
+
+        return while_loop(
+            lambda carried: carried.index < carried.number,
+            hand_on,
+            NestedMap(index=tf.identity(tf.constant(0)), number=tf.identity(number)),
+        ).index
+
+    def _received(self, attributes: dict[str, object]) -> tf.Tensor:
+        tensor = tf.raw_ops.Recv(tensor_type=self._spec.dtype, **attributes)
         return tf.ensure_shape(tensor, self._spec.shape)
+
+
+def _attributes(name: str, source: str, target: str) -> dict[str, object]:
+    return {
+        "tensor_name": name,
+        "send_device": source,
+        "send_device_incarnation": incarnation(source),
+        "recv_device": target,
+    }

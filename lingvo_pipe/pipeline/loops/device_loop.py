@@ -1,9 +1,5 @@
 """One device's loop over its column of the schedule.
 
-A functional While that stays one node in the graph: it is not lowered to control-flow
-operations, so each iteration is a function call on the device, and messages of a
-channel carry no iteration number but queue in the order they were sent.
-
 The column is data: a row an operation, of branch, micro-batch and the slots where it
 finds and puts what is kept. What is structure are the branches: which kinds of
 operation the device runs on which stages. For each operation the loop notes when it
@@ -19,15 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import (
-    map_present,
-    pack_present,
-    present,
-    spec_of,
-)
+from lingvo_pipe.optional_nest import map_present, present
 from lingvo_pipe.pipeline.loops.clock import timestamp
 from lingvo_pipe.pipeline.loops.operation import Outcome, Row
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
+from lingvo_pipe.pipeline.loops.while_loop import while_loop
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.slots import Kept
 from lingvo_pipe.pipeline.schedules.table import Branch
@@ -96,7 +88,8 @@ class DeviceLoop:
             states, constants = map(list, zip(*begun, strict=True))
             with tf.control_dependencies(after):
                 index = tf.identity(tf.constant(0))
-            final = _while(
+            final = while_loop(
+                lambda carried: carried.index < tf.shape(carried.rows)[0],
                 self._run_operation,
                 NestedMap(
                     index=index,
@@ -184,28 +177,3 @@ def _read_times(times: tf.Tensor) -> tf.Tensor:
         element_shape=tf.constant([_NUM_TIMES]),
         element_dtype=tf.float64,
     )
-
-
-def _while(body: Any, carried: NestedMap) -> NestedMap:
-    """Runs `body` on what is carried until `index` reaches the end of `rows`."""
-    tensors = present(carried)
-    pack = functools.partial(pack_present, carried)
-
-    def flat_body(*flat: tf.Tensor) -> list[tf.Tensor]:
-        return present(body(pack(flat)))
-
-    def flat_condition(*flat: tf.Tensor) -> tf.Tensor:
-        state = pack(flat)
-        return state.index < tf.shape(state.rows)[0]
-
-    specs = list(map(spec_of, tensors))
-    results = tf.raw_ops.While(
-        input=tensors,
-        cond=tf.compat.v1.wrap_function(flat_condition, specs),
-        body=tf.compat.v1.wrap_function(flat_body, specs),
-        output_shapes=[x.shape for x in tensors],
-        parallel_iterations=1,
-    )
-    for result, x in zip(results, tensors, strict=True):
-        result.set_shape(x.shape)
-    return pack(results)

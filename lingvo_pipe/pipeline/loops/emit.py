@@ -154,6 +154,8 @@ class Emitter:
             final = loop.emit(arguments, table, arguments.weights, before)
             states.update(final.states)
             rest = self._leave_not_taken(final, loop.stages)
+            with tf.control_dependencies(before):
+                rest += self._relays(loop.stages, arguments.first_examples)
             device = self._devices[loop.stages[0]]
             with tf.device(device), tf.control_dependencies(rest):
                 times.append(tf.identity(final.times))
@@ -167,6 +169,22 @@ class Emitter:
         with tf.device(self._devices[-1]):
             found.outputs = self._runners[-1].stacked_outputs(states[len(states) - 1])
         return found
+
+    def _relays(
+        self, stages: Sequence[int], of_micro_batches: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Emits the loops that relay messages from other processes to these stages.
+
+        Each value, and each gradient, comes once for each micro-batch.
+        """
+        device = self._devices[stages[0]]
+        with tf.device(device):
+            number = tf.shape(of_micro_batches)[0]
+            return [
+                channel.relay(number)
+                for channel in self._channels
+                if channel.is_relayed and channel.ends[1] == device
+            ]
 
     def _add_totals(
         self, found: NestedMap, runner: StageRunner, state: NestedMap
@@ -190,6 +208,7 @@ class Emitter:
                 self._devices[k + 1],
                 self._devices[k],
                 tf.TensorSpec([], tf.bool),
+                is_urgent=False,
             )
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
