@@ -23,12 +23,19 @@ def replica_devices(
         stages: for each stage the number of its device within a replica.
 
     Raises:
-        ValueError: if a stage is not on devices of one kind, which may round otherwise.
+        ValueError: if a stage is not on devices of one kind, which may round otherwise;
+            or if there are several replicas on TPUs, for one of which XLA compiles.
     """
     size = len(devices) // num_replicas
     replicas = [[devices[r * size + k] for k in stages] for r in range(num_replicas)]
     for stage, own in enumerate(zip(*replicas, strict=True)):
         names = device_names(own)
+        if num_replicas > 1 and names[0].kind == "TPU":
+            raise ValueError(
+                "num_replicas must be 1 on TPUs, for layers are compiled for one of "
+                f"them; got {num_replicas}, and stage {stage} is on "
+                f"{[name.short for name in names]}. Use more stages instead."
+            )
         if len({name.kind for name in names}) > 1:
             raise ValueError(
                 "A stage must be on devices of one kind in all replicas; stage "

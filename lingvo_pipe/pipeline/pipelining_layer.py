@@ -268,7 +268,8 @@ class PipeliningLayer(BaseLayer):
         """How many bytes a training step sends from device to device, by shapes.
 
         Counted are values and gradients between stages, and between replicas weights
-        and totals of their gradients; not the mini-batch, nor single numbers.
+        and totals of their gradients; not the mini-batch, nor tied weights on their
+        way to their second places, nor single numbers.
 
         Args:
             inputs: as of `ComputeGradients`.

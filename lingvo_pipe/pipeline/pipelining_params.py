@@ -83,7 +83,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "R, how many pipelines run side by side, each on devices of its own and on its "
         "share of the micro-batches. A weight is on a device of one of them, with all "
         "that the optimizer keeps of it, and its gradients are added up there. The "
-        "layers of before_tpl run once, on the first device of all.",
+        "layers of before_tpl run once, on the first device of all. Not with several "
+        "steps in a graph, task.train.steps_per_loop.",
     )
     p.Define(
         "num_parts",

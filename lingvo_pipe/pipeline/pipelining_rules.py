@@ -56,16 +56,16 @@ def count_parts(p: InstantiableParams, where: str) -> int:
     num_parts = p.num_replicas if p.num_parts is None else p.num_parts
     if num_parts % p.num_replicas:
         raise ValueError(
-            "num_parts must be a multiple of num_replicas, for each replica runs as "
-            f"many parts; those of {where} are {num_parts} and {p.num_replicas}. Leave "
-            "num_parts None, or change one of them."
+            "num_parts must be a multiple of num_replicas, so that all replicas run as "
+            f"many; {where} has num_parts {num_parts} and num_replicas "
+            f"{p.num_replicas}. Leave num_parts None, or change one of them."
         )
     if p.num_micro_batches % num_parts:
         name = "num_replicas" if p.num_parts is None else "num_parts"
         raise ValueError(
-            f"num_micro_batches must be a multiple of {name}, for each part has as "
-            f"many; those of {where} are {p.num_micro_batches} and {num_parts}. Change "
-            "one of them."
+            f"num_micro_batches must be a multiple of {name}, so that all parts have "
+            f"as many; {where} has num_micro_batches {p.num_micro_batches} and {name} "
+            f"{num_parts}. Change one of them."
         )
     return num_parts
 

@@ -38,6 +38,12 @@ def count_stages(p: InstantiableParams, where: str) -> int:
     auto = is_auto(p.splits)
     splits = p.splits
     if auto:
+        if len(p.devices) % p.num_replicas:
+            raise ValueError(
+                "devices must be a multiple of num_replicas, each of which has as "
+                f"many; {where} has {len(p.devices)} devices and {p.num_replicas} "
+                "replicas. Change one of them."
+            )
         splits = len(p.devices) // p.num_replicas * p.stages_per_device
     with faults_of("splits", where):
         return len(resolve_ends(splits, len(p.cell_tpl)))

@@ -39,6 +39,11 @@ FREE = (
 )
 # How weights came about, and from what data: whatever uses them depends on neither.
 _OF_TRAINING = ("input", "task.local", "task.train")
+_PARTS = "task.pipeline.num_parts"
+_ABOUT_PARTS = (
+    f"Several replicas set {_PARTS} to their number; --model_params_override='{_PARTS} "
+    ": {}' goes on with another number of them."
+)
 _ABSENT = "(none)"
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
@@ -129,6 +134,8 @@ def _check(
     ]
     if not changed:
         return
+    if _PARTS in changed:
+        remedy = f"{_ABOUT_PARTS.format(_shown(old.get(_PARTS)))} {remedy}"
     lines = [
         f"  {path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in changed[:_MAX_SHOWN]

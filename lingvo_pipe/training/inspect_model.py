@@ -143,10 +143,12 @@ def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]
         predicted = predict_bubble(task, batch)
     except ValueError as error:
         return None, f"bubble: not predicted. {error}"
+    num_parts = task.pipeline.plan.num_parts
+    parts = f" in {num_parts} parts" if num_parts > 1 else ""
     return predicted, (
         f"bubble: {predicted.bubble_fraction:.1%} with schedule {p.schedule} and "
-        f"{p.num_micro_batches} micro-batches, if only flops take time, and backward "
-        "passes twice as many as forward passes"
+        f"{p.num_micro_batches} micro-batches{parts}, if only flops take time, and "
+        "backward passes twice as many as forward passes"
     )
 
 

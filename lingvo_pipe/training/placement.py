@@ -106,7 +106,8 @@ def _set_splits(pipeline: InstantiableParams, asked: int | Sequence[str]) -> str
     if isinstance(splits, (list, tuple)):
         raise ValueError(
             f"--devices must be for the stages that {_WHERE}.splits lists; it asks for "
-            f"{_text(asked)}, which makes {wanted} stages, and the model's params list "
+            f"{_text(asked)}, which makes {wanted} stage{'s' if wanted > 1 else ''}"
+            f"{_of_replicas(pipeline)}, and the model's params list "
             f"{num_stages}, {list(splits)}. Leave --devices out, or have the stages "
             f"made anew by --model_params_override='{_WHERE}.splits (int) : {wanted}'."
         )
@@ -115,6 +116,11 @@ def _set_splits(pipeline: InstantiableParams, asked: int | Sequence[str]) -> str
         f"stages: {wanted} instead of {_WHERE}.splits, {splits}, as --devices asks for "
         f"{_text(asked)}"
     )
+
+
+def _of_replicas(pipeline: InstantiableParams) -> str:
+    number = pipeline.num_replicas
+    return f" for each of {number} replicas" if number > 1 else ""
 
 
 def _text(devices: int | Sequence[str]) -> str:

@@ -194,12 +194,14 @@ CHANGES: list[dict[str, Any]] = [
     },
 ]
 # Those of inputs bring the same examples; what a run begins with does not matter when
-# it goes on; the toy decodes nothing; and it clips by a norm of all stages together,
-# which loops of several steps can't: step_loop_test.py has others.
+# it goes on; the toy decodes nothing; it is of one part: replicas_test.py has others;
+# and it clips by a norm of all stages together, which loops of several steps can't:
+# step_loop_test.py has others.
 NOT_THE_TOYS = {
     "input.data_dir",
     "input.num_parallel_calls",
     "task.decode",
+    "task.pipeline.num_replicas",
     "task.train.init_from_checkpoint_override",
     "task.train.init_from_checkpoint_rules",
     "task.train.steps_per_loop",

@@ -70,7 +70,10 @@ class Membership:
             return f"{self.source}: {self.job} beside a cluster, on this machine."
         who = f"worker:{self.task}" if self.job == WORKER_JOB else self.job
         number = len(self.cluster.workers)
-        return f"{self.source}: {who}, of {number} worker{'s' if number > 1 else ''}."
+        note = f"{self.source}: {who}, of {number} worker{'s' if number > 1 else ''}."
+        if self.job == WORKER_JOB and self.cluster.trainer is None:
+            note += " None of the tasks trains: start a trainer beside them."
+        return note
 
 
 def membership(

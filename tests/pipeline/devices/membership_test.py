@@ -91,3 +91,10 @@ def test_what_is_no_cluster_is_refused(jobs: Any, words: str) -> None:
 def test_it_is_said(kind: str, note: str) -> None:
     index = 1 if kind == "worker" else 0
     assert _settled(kind, index).note() == note
+
+
+def test_workers_that_none_of_them_trains_are_told() -> None:
+    """TensorFlow's own strategies take worker 0 for the chief where there is none."""
+    jobs = {"worker": ("a:1", "b:1")}
+    member = membership(SchedulersCluster("X", jobs, "worker", 0, "Do."))
+    assert "None of the tasks trains: start a trainer" in member.note()
