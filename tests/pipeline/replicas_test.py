@@ -192,6 +192,15 @@ def test_each_device_of_a_replica_needs_what_it_would_alone() -> None:
         ({"num_replicas": 3}, "num_micro_batches must be a multiple of num_replicas"),
         ({"num_parts": 3}, "num_micro_batches must be a multiple of num_parts"),
         ({"num_replicas": 2, "devices": ["cpu:0"]}, "they need 2, and 1 are named"),
+        (
+            {
+                "num_replicas": 2,
+                "devices": ["cpu:0"],
+                "splits": "auto",
+                "cell_costs": [1.0] * 8,
+            },
+            "devices must be a multiple of num_replicas",
+        ),
     ],
 )
 def test_replicas_that_can_not_share_are_refused(
@@ -204,3 +213,9 @@ def test_replicas_that_can_not_share_are_refused(
 def test_a_stage_is_on_devices_of_one_kind() -> None:
     with pytest.raises(ValueError, match=r"stage 1 is on \['gpu:0', 'cpu:2'\]"):
         replica_devices(["cpu:0", "gpu:0", "cpu:1", "cpu:2"], 2, [0, 1])
+
+
+def test_replicas_are_not_for_tpus() -> None:
+    with pytest.raises(ValueError, match="must be 1 on TPUs"):
+        replica_devices(["tpu:0", "tpu:1"], 2, [0])
+    assert replica_devices(["tpu:0", "tpu:1"], 1, [0, 1]) == [["tpu:0", "tpu:1"]]
