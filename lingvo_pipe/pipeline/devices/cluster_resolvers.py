@@ -52,8 +52,10 @@ def from_slurm() -> SchedulersCluster:
         )
         jobs = resolver.cluster_spec().as_dict()
     except (KeyError, RuntimeError, ValueError) as error:
+        is_absent = isinstance(error, KeyError)
+        reason = f"{error.args[0]} is not set" if is_absent else error
         raise ValueError(
-            f"--cluster=slurm must be given to the tasks of srun; {error}. "
+            f"--cluster=slurm must be given to the tasks of srun; {reason}. "
             f"{_SLURM_REMEDY}"
         ) from error
     jobs = {job: _without_places(tasks) for job, tasks in jobs.items()}

@@ -41,8 +41,8 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     if not own:
         raise ConnectionError(
             f"A task must be given an address of its own machine; {host} of {address} "
-            f"is {', '.join(found)} here, which are none. Give it the machine's own "
-            f"address, or {ALL_FLAG} if a proxy stands between."
+            f"means {', '.join(found)}, and this machine has no such address. Give it "
+            f"the machine's own, or {ALL_FLAG} if a proxy stands between."
         )
     if not all(map(_is_loopback, own)) or _means_loopback(host):
         return own

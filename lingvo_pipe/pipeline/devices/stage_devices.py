@@ -195,8 +195,8 @@ def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
     absent = [n.short for n in remote if (n.worker or 0) >= num_workers]
     if absent:
         raise ValueError(
-            f"Devices of workers need workers; {absent} are of none of the "
-            f"{num_workers} there are. Give all addresses: --cluster="
+            f"Devices of workers need workers; {absent} are of none, and there are "
+            f"{num_workers}, counted from 0. Give the addresses of all: --cluster="
             "worker=host1:port1,host2:port2."
         )
     tpus = [name.short for name in remote if name.kind == "TPU"]
