@@ -121,7 +121,9 @@ def test_other_layouts_of_slurm_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ValueError, match="must be given to the tasks of srun; Invalid"):
         find_membership("slurm")
     monkeypatch.delenv("SLURM_STEP_NUM_TASKS")
-    with pytest.raises(ValueError, match="tasks of srun; SLURM_STEP_NUM_TASKS is not set"):
+    with pytest.raises(
+        ValueError, match="tasks of srun; SLURM_STEP_NUM_TASKS is not set"
+    ):
         find_membership("slurm")
 
 

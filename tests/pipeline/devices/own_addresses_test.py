@@ -71,7 +71,10 @@ def test_a_name_that_is_loopback_here_alone_has_the_address_that_others_see(
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("there:1", "there of there:1 means 192.0.2.77, and this machine has no such address. Give"),
+        (
+            "there:1",
+            "there of there:1 means 192.0.2.77, and this machine has no such",
+        ),
         ("nowhere:1", "not known here (Name or service not known)"),
     ],
 )
