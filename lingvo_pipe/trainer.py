@@ -192,7 +192,8 @@ def main(argv: Sequence[str]) -> None:
             with quiet_startup():
                 from lingvo_pipe.pipeline.devices.worker import serve
             return_free_memory()
-            serve(member.cluster, task, member.ends_with_trainer)
+            patience = FLAGS.wait_for_workers_seconds
+            serve(member.cluster, task, member.ends_with_trainer, patience)
             return
         devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
         with quiet_startup():

@@ -37,12 +37,15 @@ def watch_of(member: Membership, start: ProcessStart) -> WorkerWatch | None:
             )
         return None
     from lingvo_pipe.failures.worker_watch import watch_workers
+    from lingvo_pipe.pipeline.devices.dismissal import dismiss
 
+    workers = member.cluster.workers
     return watch_workers(
-        member.cluster.workers,
+        workers,
         FLAGS.worker_timeout_seconds,
         FLAGS.wait_for_workers_seconds,
         start,
         FLAGS.job,
         os.path.expanduser(FLAGS.logdir or ""),
+        on_end=lambda: dismiss(workers if member.ends_with_trainer else ()),
     )

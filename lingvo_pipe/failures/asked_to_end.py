@@ -27,7 +27,7 @@ class AskedToEnd:
         """The first signal that asked; None: none has."""
         try:
             numbers = self._read.recv(4096)
-        except BlockingIOError:
+        except OSError:  # None has come, or it was closed meanwhile.
             numbers = b""
         asked = [s for s in map(signal.Signals, numbers) if s in _ENDING]
         if asked and self._by is None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lingvo_pipe.failures.worker_answers import Answer
+from lingvo_pipe.failures.worker_answers import Answer, Questions
 
 # Seconds between two looks at a worker that is gone: its machine may have been busy.
 _TO_BE_SURE = 1.0
@@ -16,14 +16,14 @@ _TO_HANG_UP = 2.0
 _SOON = 5.0
 
 
-class Questions(Protocol):
-    """Asks all workers; see `WorkerAnswers`."""
-
-    def ask(self, seconds: float) -> Sequence[Answer]:
-        """Waits so many seconds at most."""
+class ClientQuestions(Questions, Protocol):
+    """Asks all workers, about their clients too; see `WorkerAnswers`."""
 
     def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
         """Which of them do not know a client any more."""
+
+    def forget(self, client: int, seconds: float) -> None:
+        """Has them free what a client has made there."""
 
 
 class LostWorkers:
@@ -35,19 +35,22 @@ class LostWorkers:
         timeout: seconds in which a worker that runs answers.
         client: returns the number by which they know this process; None: they don't.
         sleep: waits for so many seconds.
+
+    Attributes:
+        client: as given.
     """
 
     def __init__(
         self,
         addresses: Sequence[str],
-        questions: Questions,
+        questions: ClientQuestions,
         timeout: float,
         client: Callable[[], int | None],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._names = [f"worker:{i} at {a}" for i, a in enumerate(addresses)]
         self._questions, self._timeout, self._sleep = questions, timeout, sleep
-        self._client = client
+        self.client = client
         self._known: Sequence[bytes | None] = [None] * len(self._names)
 
     def absent(self) -> list[str]:
@@ -82,6 +85,10 @@ class LostWorkers:
         """As `lost`, of workers one of which may just have been killed."""
         return self.lost() or self._look_again()
 
+    def forget(self, client: int) -> None:
+        """Has all workers free what a client that is gone has made there."""
+        self._questions.forget(client, _SOON)
+
     def _look_again(self) -> list[str]:
         self._sleep(_TO_HANG_UP)
         return self.lost()
@@ -95,7 +102,7 @@ class LostWorkers:
 
     def _fates_of_forgetful(self) -> list[str]:
         """A worker forgets a process that says nothing, for it was stopped itself."""
-        client = self._client()
+        client = self.client()
         if client is None:
             return [""] * len(self._names)
         forgotten = self._questions.forgotten(client, self._timeout)

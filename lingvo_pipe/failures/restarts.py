@@ -8,17 +8,16 @@ keeps the process id, and the system gives back what the old one held, locks inc
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-# Of prctl(2), which only Linux has.
-_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+from lingvo_pipe.failures.death_signal import death_signal, set_death_signal
 
 _VARIABLE = "LINGVO_PIPE_RESTARTS"
+_CLIENT_VARIABLE = "LINGVO_PIPE_CLIENT_BEFORE"
 _INHERITED = 3  # Standard input, output and error.
 MOST_IN_A_ROW = 5
 
@@ -43,7 +42,7 @@ class ProcessStart:
     def now(cls) -> ProcessStart:
         """As it is now."""
         command = (sys.executable, *sys.orig_argv[1:])
-        return cls(command, os.getcwd(), dict(os.environ), _death_signal())
+        return cls(command, os.getcwd(), dict(os.environ), death_signal())
 
     def again(self, **changes: str) -> NoReturn:
         """Replaces the process; works from any thread, whatever the others do.
@@ -57,7 +56,7 @@ class ProcessStart:
             if int(name) >= _INHERITED:
                 _close_on_exec(int(name))
         if self.death_signal:  # It is the main thread's, and another may call this.
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, self.death_signal, 0, 0, 0)
+            set_death_signal(self.death_signal)
         os.chdir(self.folder)
         os.execve(self.command[0], self.command, {**self.environment, **changes})
 
@@ -65,7 +64,8 @@ class ProcessStart:
 class Restarts:
     """How often in a row a process was restarted without getting on.
 
-    The number passes from one to the next in their environment.
+    The number passes from one to the next in their environment, and so does the one by
+    which workers knew the process before.
 
     Args:
         start: how this process was started.
@@ -82,18 +82,23 @@ class Restarts:
         """How many there have been since the last progress."""
         return self._number if self._progress() == self._reached else 0
 
-    def again(self) -> NoReturn:
-        """Restarts this process."""
-        told = f"{self.in_a_row + 1} {self._progress()}"
-        self._start.again(**{_VARIABLE: told})
+    @property
+    def client_before(self) -> int | None:
+        """By which number workers knew the process before; None: there was none."""
+        told = self._start.environment.get(_CLIENT_VARIABLE, "")
+        return int(told) if told.isdecimal() else None
 
+    def again(self, client: int | None) -> NoReturn:
+        """Restarts this process.
 
-def _death_signal() -> int:
-    found = ctypes.c_int(0)
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0)
-    return found.value
+        Args:
+            client: by which number workers know it; None: they don't.
+        """
+        told = {
+            _VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
+            _CLIENT_VARIABLE: "" if client is None else str(client),
+        }
+        self._start.again(**told)
 
 
 def _read(text: str) -> tuple[int, str]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import grpc
 
 _STATUS = "/tensorflow.WorkerService/GetStatus"
 _KEEP_ALIVE = "/tensorflow.eager.EagerService/KeepAlive"
-_CONTEXT_ID = b"\x09"  # Before 8 bytes: the first field of a message of KeepAlive's.
+_CLOSE_CONTEXT = "/tensorflow.eager.EagerService/CloseContext"
+_CONTEXT_ID = b"\x09"  # Before 8 bytes: the first field of both calls' messages.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
@@ -42,6 +44,13 @@ class Answer:
     is_gone: bool = False
 
 
+class Questions(Protocol):
+    """Asks workers; see `WorkerAnswers`."""
+
+    def ask(self, seconds: float) -> Sequence[Answer]:
+        """Waits so many seconds at most."""
+
+
 class WorkerAnswers:
     """Questions to workers.
 
@@ -53,6 +62,9 @@ class WorkerAnswers:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
         self._status = [each.unary_unary(_STATUS, bytes, bytes) for each in channels]
         self._alive = [each.unary_unary(_KEEP_ALIVE, bytes, bytes) for each in channels]
+        self._close = [
+            each.unary_unary(_CLOSE_CONTEXT, bytes, bytes) for each in channels
+        ]
 
     def ask(self, seconds: float) -> list[Answer]:
         """Asks all at once, and waits for each so many seconds at most."""
@@ -72,9 +84,28 @@ class WorkerAnswers:
             seconds: for which to wait for each at most; one that is silent has not
                 forgotten.
         """
-        message = _CONTEXT_ID + client.to_bytes(8, "little")
-        asked = [call.future(message, timeout=seconds) for call in self._alive]
+        asked = [
+            call.future(_of_client(client), timeout=seconds) for call in self._alive
+        ]
         return [each.code() == grpc.StatusCode.ABORTED for each in asked]
+
+    def forget(self, client: int, seconds: float) -> None:
+        """Has workers free what a client of theirs that is gone has made there.
+
+        Args:
+            client: as of `forgotten`; nothing happens where it is not known.
+            seconds: for which to wait for each at most; one that is silent frees it
+                later.
+        """
+        asked = [
+            call.future(_of_client(client), timeout=seconds) for call in self._close
+        ]
+        for each in asked:
+            each.code()  # Waits.
+
+
+def _of_client(client: int) -> bytes:
+    return _CONTEXT_ID + client.to_bytes(8, "little")
 
 
 def _answer(asked: grpc.Future) -> Answer:

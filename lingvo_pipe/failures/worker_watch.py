@@ -52,6 +52,8 @@ class WorkerWatch:
         restarts: of this process.
         goes_on: whether the job goes on from a checkpoint; else it begins anew.
         say: takes a line for the user.
+        on_end: called before this process ends at once, as it does where its main
+            thread may hang; must not hang itself.
     """
 
     def __init__(
@@ -62,13 +64,15 @@ class WorkerWatch:
         restarts: Restarts,
         goes_on: bool,
         say: Callable[[str], None],
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._workers, self._restarts, self._say = workers, restarts, say
+        self._workers, self._restarts = workers, restarts
+        self._say, self._on_end = say, on_end
         self._timeout, self._patience = timeout, patience
         self._then = "goes on from the last checkpoint" if goes_on else "begins anew"
         self._asked_to_end: AskedToEnd | None = None
         self._is_over = threading.Event()
-        self._ending = threading.Lock()
+        self._ending = threading.RLock()  # One thread ends the job, or this process.
 
     def begin(self) -> None:
         """Waits until all workers are there, and watches them from now on.
@@ -79,6 +83,9 @@ class WorkerWatch:
             ConnectionError: if they don't come.
         """
         self._await_all()
+        if self._restarts.client_before is not None:
+            # Else they keep what it has made beside what this process makes.
+            self._workers.forget(self._restarts.client_before)
         forget_trainers_after(max(_TO_FORGET, round(2 * self._timeout)))
         self._asked_to_end = AskedToEnd()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -98,9 +105,10 @@ class WorkerWatch:
                 self._restart(lost)
             raise
         finally:
-            self._is_over.set()
-            if self._asked_to_end is not None:
-                self._asked_to_end.close()
+            with self._ending:
+                self._is_over.set()
+                if self._asked_to_end is not None:
+                    self._asked_to_end.close()
 
     def _await_all(self) -> None:
         begin = time.monotonic()
@@ -121,21 +129,38 @@ class WorkerWatch:
             time.sleep(_PAUSE)
 
     def _watch(self) -> None:
-        while not self._is_over.wait(min(_EVERY, self._timeout / 4)):
-            lost = self._workers.lost()
-            if lost and not self._is_over.is_set():
-                self._restart(lost)
+        try:
+            while not self._is_over.wait(min(_EVERY, self._timeout / 4)):
+                lost = self._workers.lost()
+                if lost:
+                    self._restart(lost)
+        except Exception as error:
+            with self._ending:
+                if not self._is_over.is_set():
+                    self._give_up("Workers can't be watched any more", error)
 
-    def _restart(self, lost: Sequence[str]) -> NoReturn:
-        """Tells what is lost, and restarts, or ends, this process."""
-        self._ending.acquire()  # For good: the other thread has seen it too.
+    def _restart(self, lost: Sequence[str]) -> None:
+        """Tells what is lost, and restarts, or ends, this process.
+
+        Returns only if the job has ended meanwhile. The other thread may have seen it
+        too, and waits for ever.
+        """
+        with self._ending:
+            if self._is_over.is_set():
+                return
+            try:
+                self._end_or_restart(lost)
+            except Exception as error:
+                self._give_up("This process could not be restarted", error)
+
+    def _end_or_restart(self, lost: Sequence[str]) -> NoReturn:
         for line in lost:
             self._tell(line)
         assert self._asked_to_end is not None
         asked_by = self._asked_to_end.by()
         if asked_by is not None:
             self._tell(f"Stopped by {asked_by.name}. The same command {self._then}.")
-            os._exit(128 + asked_by)
+            self._exit(128 + asked_by)
         if self._restarts.in_a_row >= MOST_IN_A_ROW:
             self._tell(
                 "error: Workers must stay up between two checkpoints; they were lost "
@@ -144,13 +169,20 @@ class WorkerWatch:
                 "task.train.save_interval_steps. The same command "
                 f"{self._then}."
             )
-            os._exit(1)
+            self._exit(1)
         self._tell(f"This process waits for all workers, and {self._then}.")
+        self._restarts.again(self._workers.client())
+
+    def _give_up(self, what: str, error: Exception) -> NoReturn:
+        why = str(error) or type(error).__name__
+        self._tell(f"error: {what}: {why}. The same command {self._then}.")
+        self._exit(1)
+
+    def _exit(self, code: int) -> NoReturn:
         try:
-            self._restarts.again()
-        except OSError as error:
-            self._tell(f"error: This process could not be restarted: {error}.")
-            os._exit(1)
+            self._on_end()
+        finally:
+            os._exit(code)
 
     def _tell(self, line: str) -> None:
         with contextlib.suppress(OSError):  # Nobody listens any more.
@@ -164,6 +196,7 @@ def watch_workers(
     start: ProcessStart,
     job: str,
     logdir: str,
+    on_end: Callable[[], None],
 ) -> WorkerWatch:
     """A watch for this process.
 
@@ -174,6 +207,7 @@ def watch_workers(
         start: how this process was started.
         job: what it does, as of --job.
         logdir: of its run.
+        on_end: see `WorkerWatch`.
     """
     return WorkerWatch(
         LostWorkers(workers, WorkerAnswers(workers), timeout, own_number),
@@ -182,6 +216,7 @@ def watch_workers(
         Restarts(start, lambda: progress_of(job, logdir)),
         goes_on=job == "trainer",
         say=tqdm.tqdm.write,
+        on_end=on_end,
     )
 
 
@@ -190,6 +225,6 @@ def _failed_connection(error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _OF_CONNECTIONS):
-            return seen.message.splitlines()[0]
+            return seen.message.partition("\n")[0] or type(seen).__name__
         seen = seen.__cause__ or seen.__context__
     return ""

@@ -30,6 +30,10 @@ class Replies:
         assert client == 7
         return self.forgetful
 
+    def forget(self, client: int, seconds: float) -> None:
+        assert client == 7
+        self.forgetful = [True, True]
+
 
 def _lost(replies: Replies, client: int | None = None) -> LostWorkers:
     return LostWorkers(
@@ -89,6 +93,9 @@ def test_a_worker_may_forget_this_process() -> None:
     assert workers.lost() == []
     replies.forgetful = [False, True]
     assert workers.lost() == ["worker:1 at b:2 has forgotten this process."]
+    replies.forgetful = [False, False]
+    workers.forget(7)
+    assert len(workers.lost()) == 2
     not_connected = _lost(replies)
     not_connected.absent()
     assert not_connected.lost() == []

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,8 @@ print(own_number(), flush=True)
 end = time.monotonic() + 6
 while time.monotonic() < end:
     float(work(x))
+print(flush=True)
+sys.stdin.read()
 """
 
 
@@ -50,6 +53,7 @@ def _start(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -95,13 +99,22 @@ def test_answers_tell_what_has_become_of_a_worker(worker: Worker) -> None:
     identity = worker.identity()
     asked = WorkerAnswers([worker.address])
     busy = _start(BUSY, worker.address)
+    assert busy.stdin is not None
     assert busy.stdout is not None
     number = int(busy.stdout.readline())
     assert asked.forgotten(number, TIMEOUT) == [False]
     assert asked.forgotten(number + 1, TIMEOUT) == [True]
-    while busy.poll() is None:
+    done = threading.Thread(target=busy.stdout.readline)
+    done.start()
+    while done.is_alive():
         assert asked.ask(TIMEOUT) == [Answer(identity)]
-    assert busy.wait() == 0
+    assert asked.forgotten(number, TIMEOUT) == [False]
+    asked.forget(number + 1, TIMEOUT)
+    assert asked.forgotten(number, TIMEOUT) == [False]
+    busy.kill()
+    busy.communicate()
+    asked.forget(number, TIMEOUT)
+    assert asked.forgotten(number, TIMEOUT) == [True]
 
     worker.process.send_signal(signal.SIGSTOP)
     assert asked.ask(1.0) == [Answer()]

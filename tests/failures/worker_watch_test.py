@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from lingvo_pipe.failures import worker_watch
+from lingvo_pipe.failures.asked_to_end import AskedToEnd
 from lingvo_pipe.failures.keep_alive import forget_trainers_after, own_number
 from lingvo_pipe.failures.lost_workers import LostWorkers
 from lingvo_pipe.failures.worker_answers import Answer
@@ -35,6 +36,7 @@ class Worker:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
+        self.to_forget: list[int] = []
 
     def ask(self, seconds: float) -> Sequence[Answer]:
         return [self.answer]
@@ -42,17 +44,24 @@ class Worker:
     def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
         return [False]
 
+    def forget(self, client: int, seconds: float) -> None:
+        self.to_forget.append(client)
+
 
 class FakeRestarts:
     """Counts up to what it is given."""
 
-    def __init__(self, in_a_row: int = 0) -> None:
-        self.in_a_row = in_a_row
-        self.restarted = threading.Event()
+    def __init__(
+        self, in_a_row: int = 0, error: Exception | None = None, before: int = 6
+    ) -> None:
+        self.in_a_row, self.client_before = in_a_row, before
+        self.restarted, self._error = threading.Event(), error
+        self.client: int | None = None
 
-    def again(self) -> NoReturn:
+    def again(self, client: int | None) -> NoReturn:
+        self.client = client
         self.restarted.set()
-        raise Ended
+        raise self._error or Ended
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +82,17 @@ def _watch(
     patience: float = 0.0,
     timeout: float = 30.0,
 ) -> WorkerWatch:
-    lost = LostWorkers(
-        ["a:1"], worker, timeout, lambda: None, sleep=lambda seconds: None
-    )
+    lost = LostWorkers(["a:1"], worker, timeout, lambda: 7, sleep=lambda seconds: None)
     counted: object = restarts or FakeRestarts()
-    return WorkerWatch(lost, timeout, patience, counted, True, said.append)  # type: ignore[arg-type]
+    return WorkerWatch(
+        lost,
+        timeout,
+        patience,
+        counted,  # type: ignore[arg-type]
+        True,
+        said.append,
+        on_end=lambda: said.append("dismissed"),
+    )
 
 
 def _do(watch: WorkerWatch, job: Callable[[], None]) -> None:
@@ -136,20 +151,25 @@ def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, fate: str) ->
     with pytest.raises(Ended):
         _do(watch, _fails(worker, answer))
     assert restarts.restarted.is_set()
+    assert restarts.client == 7
+    assert worker.to_forget == [6]
     assert said == [
         f"worker:0 at a:1 {fate}.",
         "This process waits for all workers, and goes on from the last checkpoint.",
     ]
 
 
-def test_a_failed_connection_restarts_the_process() -> None:
+@pytest.mark.parametrize(
+    ("message", "told"), [("Socket closed\nx", "Socket closed"), ("", "Unavailable")]
+)
+def test_a_failed_connection_restarts_the_process(message: str, told: str) -> None:
     worker = Worker(UP)
     said: list[str] = []
     error = ConnectionError("A worker")
-    error.__cause__ = tf.errors.UnavailableError(None, None, "Socket closed")
+    error.__cause__ = tf.errors.UnavailableError(None, None, message)
     with pytest.raises(Ended):
         _do(_watch(worker, said), _fails(worker, UP, error))
-    assert said[0] == "The connection to a worker failed: Socket closed"
+    assert said[0].startswith(f"The connection to a worker failed: {told}")
 
 
 def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
@@ -171,7 +191,8 @@ def test_no_restart_is_one_too_many() -> None:
         _do(watch, _fails(worker, GONE))
     assert ended.value.args == (1,)
     assert not restarts.restarted.is_set()
-    assert "lost 6 times in a row without anything new on file" in said[-1]
+    assert "lost 6 times in a row without anything new on file" in said[-2]
+    assert said[-1] == "dismissed"
 
 
 def test_who_was_asked_to_end_does_not_restart() -> None:
@@ -185,7 +206,50 @@ def test_who_was_asked_to_end_does_not_restart() -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.args == (143,)
-    assert said[-1].startswith("Stopped by SIGTERM. The same command goes on from ")
+    assert said[-2].startswith("Stopped by SIGTERM. The same command goes on from ")
+    assert said[-1] == "dismissed"
+
+
+def test_a_restart_that_fails_ends_the_process() -> None:
+    worker, said = Worker(UP), list[str]()
+    watch = _watch(worker, said, FakeRestarts(error=OSError("No such file")))
+    with pytest.raises(Ended) as ended:
+        _do(watch, _fails(worker, GONE))
+    assert ended.value.args == (1,)
+    assert said[-2].startswith("error: This process could not be restarted: No such ")
+
+
+def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, said, over = Worker(UP), list[str](), threading.Event()
+
+    def leave(code: int) -> NoReturn:
+        said.append(str(code))
+        over.set()
+        raise Ended
+
+    monkeypatch.setattr(worker_watch.os, "_exit", leave)
+    watch = _watch(worker, said, timeout=1.0)
+    with watch.surviving():
+        watch.begin()
+        worker.answer = None  # type: ignore[assignment]
+        assert over.wait(20)
+    assert said[-3].startswith("error: Workers can't be watched any more: 'NoneType' ")
+    assert said[-2:] == ["dismissed", "1"]
+
+
+def test_a_loss_that_is_noticed_after_the_end_is_none() -> None:
+    worker, restarts, said = Worker(UP), FakeRestarts(), list[str]()
+    watch = _watch(worker, said, restarts)
+    _do(watch, lambda: None)
+    watch._restart(["worker:0 at a:1 is gone."])
+    assert not restarts.restarted.is_set()
+    assert said == []
+
+
+def test_who_notes_signals_no_more_can_be_asked_for_them() -> None:
+    asked = AskedToEnd()
+    asked.close()
+    assert asked.by() is None
 
 
 def test_this_version_of_tensorflow_forgets_trainers_when_told() -> None:

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lingvo_pipe.failures.worker_answers import Answer
+from tools.local_cluster import free_ports as ports
 from tools.local_cluster import supervisor
 from tools.local_cluster.free_ports import free_ports
 from tools.local_cluster.process_state import is_stopped
@@ -55,8 +57,11 @@ class Script:
 class Beat:
     """A heartbeat that stops when it is told to."""
 
-    def __init__(self, hangs: bool = False) -> None:
-        self.hangs = hangs
+    def __init__(self, hangs: bool = False, was_up: bool = True) -> None:
+        self.hangs, self._was_up = hangs, was_up
+
+    def was_up(self) -> bool:
+        return self._was_up
 
     def restarted(self) -> None:
         self.hangs = False
@@ -122,6 +127,18 @@ def test_restarts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 1
     assert worker.did.count("start") == 1 + MOST_RESTARTS
     assert said[-1].startswith("error: Processes must stay up between two checkpoints")
+
+
+def test_a_worker_that_can_not_come_up_ends_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, worker = Script("trainer", None), Script("worker:0", None, -9, None, 1)
+    code, said = _run(monkeypatch, trainer, worker, Beat(was_up=False))
+    assert code == 1
+    assert worker.did.count("start") == 2  # What was killed may come up.
+    assert said[-1].startswith(
+        "error: Workers must come up; worker:0 has ended, with exit code 1, before it"
+    )
 
 
 def test_progress_allows_more_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +207,18 @@ def test_a_process_is_stopped_by_a_signal() -> None:
         process.kill()
 
 
-def test_ports_are_different_ones() -> None:
-    assert len(set(free_ports(20))) == 20
+@pytest.mark.parametrize(
+    ("systems", "end"), [("32768\t60999", 32768), ("9000\t65000", 65536)]
+)
+def test_ports_are_different_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, systems: str, end: int
+) -> None:
+    path = tmp_path / "ip_local_port_range"
+    path.write_text(systems)
+    monkeypatch.setattr(ports, "_RANGE", path)
+    found = free_ports(20)
+    assert len(set(found)) == 20
+    assert all(10_000 <= port < end for port in found)
 
 
 class Reply:
@@ -216,6 +243,7 @@ def test_a_worker_hangs_if_it_stops_to_answer_or_does_not_begin() -> None:
         return pulse.is_hung()
 
     assert not is_hung(Answer())  # It starts.
+    assert not pulse.was_up()
     assert not is_hung(Answer(b"1"))
     assert is_hung(Answer())
     assert not is_hung(Answer(b"1"))
@@ -223,6 +251,7 @@ def test_a_worker_hangs_if_it_stops_to_answer_or_does_not_begin() -> None:
     assert not is_hung(Answer(is_gone=True))  # It has ended, which is seen elsewhere.
     pulse.restarted()
     assert not is_hung(Answer(is_gone=True))
+    assert pulse.was_up()
     now[0] = 2000.0
     assert is_hung(Answer(is_gone=True))
 

@@ -10,19 +10,16 @@ program.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1  # Of prctl(2).
+from lingvo_pipe.failures.death_signal import set_death_signal
 
 
 def main(parent: str, cores: str, *command: str) -> None:
     """Binds this process to its parent and cores, and has it become the program."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl failed")
+    set_death_signal(signal.SIGKILL)
     if os.getppid() != int(parent):  # It has ended before it could be bound to it.
         sys.exit(f"Process {parent} has ended.")
     if cores:

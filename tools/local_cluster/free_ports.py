@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST = 10_000
+_LOWEST, _HIGHEST = 10_000, 65_536
 _MOST_TRIES = 1_000
 
 
@@ -16,22 +16,32 @@ def free_ports(number: int) -> list[int]:
     """Ports that nothing listens on, and that no connection is given by the system.
 
     The system takes ports of a range of its own for whoever connects to somewhere. A
-    port of those might be in use when a worker that has died comes back.
+    port of those might be in use when a worker that has died comes back. So they are
+    taken last.
 
     Raises:
         OSError: if there are none.
     """
-    candidates = range(_LOWEST, int(_RANGE.read_text().split()[0]))
+    systems = max(_LOWEST, int(_RANGE.read_text().split()[0]))
+    candidates = [*_some(range(_LOWEST, systems)), *_some(range(systems, _HIGHEST))]
     found: list[int] = []
     with contextlib.ExitStack() as stack:
-        for port in random.sample(candidates, min(_MOST_TRIES, len(candidates))):
-            listener = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
+        for port in candidates:
+            listener = socket.socket()
+            try:
                 listener.bind(("", port))
-                found.append(port)
+            except OSError:
+                listener.close()
+                continue
+            stack.enter_context(listener)
+            found.append(port)
             if len(found) == number:
                 return found
     raise OSError(
-        f"This machine must have {number} free ports between {candidates.start} and "
-        f"{candidates.stop}; {len(found)} were found."
+        f"This machine must have {number} free ports between {_LOWEST} and "
+        f"{_HIGHEST}; {len(found)} were found."
     )
+
+
+def _some(ports: range) -> list[int]:
+    return random.sample(ports, min(_MOST_TRIES, len(ports)))

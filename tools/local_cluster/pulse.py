@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from lingvo_pipe.failures.worker_answers import Answer
+from lingvo_pipe.failures.worker_answers import Questions
 
 _EVERY = 1.0
 # Seconds in which a worker that was started answers, on a machine that is busy.
 _TO_START = 120.0
-
-
-class Questions(Protocol):
-    """Asks one worker; see `WorkerAnswers`."""
-
-    def ask(self, seconds: float) -> Sequence[Answer]:
-        """Waits so many seconds at most."""
 
 
 class Pulse:
@@ -37,7 +29,7 @@ class Pulse:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._questions, self._timeout, self._clock = questions, timeout, clock
-        self._is_up = self._is_silent = False
+        self._is_up = self._is_silent = self._was_up = False
         self._process, self._started = 0, clock()
 
     def restarted(self) -> None:
@@ -45,6 +37,10 @@ class Pulse:
         self._process += 1
         self._is_up = self._is_silent = False
         self._started = self._clock()
+
+    def was_up(self) -> bool:
+        """Whether any of its processes has answered."""
+        return self._was_up
 
     def is_hung(self) -> bool:
         """Whether it has stopped to answer, or does not begin to."""
@@ -59,7 +55,8 @@ class Pulse:
         if asked != self._process:
             return  # Another process was asked.
         if answer.identity is not None:
-            self._is_up, self._is_silent = True, False
+            self._is_up = self._was_up = True
+            self._is_silent = False
         elif not answer.is_gone:
             self._is_silent = True
 

@@ -49,6 +49,9 @@ class Heartbeat(Protocol):
     def restarted(self) -> None:
         """Tells that it is another process now."""
 
+    def was_up(self) -> bool:
+        """Whether any of its processes has answered."""
+
     def is_hung(self) -> bool:
         """Whether it hangs."""
 
@@ -117,7 +120,7 @@ class Supervisor:
         for worker, heartbeat in self._workers:
             if worker.exit_code() is None and heartbeat.is_hung():
                 self._end(worker, f"has not answered for {self._timeout:g} seconds")
-        return self._restart_dead()
+        return self._end_if_none_comes_up() or self._restart_dead()
 
     def _end_if_stopped(self, member: Process) -> None:
         is_now = member.exit_code() is None and is_stopped(member.pid)
@@ -127,6 +130,19 @@ class Supervisor:
     def _end(self, member: Process, why: str) -> None:
         self._say(f"{member.name} {why}: killing it.")
         member.end()
+
+    def _end_if_none_comes_up(self) -> int | None:
+        """1 if a worker can't come up, such as for want of its port; else None."""
+        for worker, heartbeat in self._workers:
+            code = worker.exit_code()
+            if code is not None and code > 0 and not heartbeat.was_up():
+                worker.end()  # Repeats the last of what it said.
+                self._say(
+                    f"error: Workers must come up; {worker.name} has ended, "
+                    f"{_how(code)}, before it answered. See above what it said last."
+                )
+                return 1
+        return None
 
     def _restart_dead(self) -> int | None:
         dead = [m for m in self._members if m.exit_code() is not None]

@@ -10,6 +10,7 @@ given.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Sequence
@@ -19,10 +20,16 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
 from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB
-from lingvo_pipe.pipeline.devices.handshake import TO_ANSWER, read_worker, versions
+from lingvo_pipe.pipeline.devices.handshake import (
+    TO_ANSWER,
+    TO_FINISH,
+    is_busy,
+    read_worker,
+    versions,
+)
 from lingvo_pipe.pipeline.devices.own_addresses import own_addresses
 from lingvo_pipe.pipeline.devices.own_port import check_port, unused_port
-from lingvo_pipe.pipeline.devices.socket_fence import cut_off, fence
+from lingvo_pipe.pipeline.devices.socket_fence import fenced_meanwhile
 from lingvo_pipe.pipeline.devices.worker_description import (
     WorkerDescription,
     differences,
@@ -108,15 +115,14 @@ def connect(cluster: Cluster, met: Meeting) -> None:
     addresses = [] if cluster.listens_on_all else own_addresses(own, workers)
     host, port = own.rpartition(":")[0], split_address(own)[1] or unused_port()
     check_port("The trainer", f"{host}:{port}")
-    tf.config.experimental_connect_to_cluster(
-        tf.train.ClusterSpec({WORKER_JOB: workers, LOCAL_JOB: [f"{host}:{port}"]}),
-        job_name=LOCAL_JOB,
-        task_index=0,
-    )
-    tf.config.list_logical_devices()  # Makes the connections.
-    if addresses:
-        fence(port, addresses)
-        cut_off(port, addresses)
+    # It listens before it is connected to all workers.
+    with fenced_meanwhile(port, addresses) if addresses else contextlib.nullcontext():
+        tf.config.experimental_connect_to_cluster(
+            tf.train.ClusterSpec({WORKER_JOB: workers, LOCAL_JOB: [f"{host}:{port}"]}),
+            job_name=LOCAL_JOB,
+            task_index=0,
+        )
+        tf.config.list_logical_devices()  # Makes the connections.
     _cluster.workers, _cluster.note = workers, met.note(cluster)
     _cluster.incarnations = _incarnations(f"{host}:{port}")
 
@@ -194,12 +200,19 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
 
 
 def _described(name: str, address: str) -> WorkerDescription:
-    """What a worker says of itself, which it does soon after it can be reached."""
-    deadline = time.monotonic() + TO_ANSWER
+    """What a worker says of itself, which it does soon after it can be reached.
+
+    Or as soon as it has finished what it does for a trainer before.
+    """
+    begin = time.monotonic()
+    deadline, last = begin + TO_ANSWER, begin + TO_FINISH
     while True:
         try:
             found = read_worker(address)
         except tf.errors.OpError as error:
+            is_late = isinstance(error, tf.errors.DeadlineExceededError)
+            if is_late and time.monotonic() < last and is_busy(address):
+                continue
             raise ConnectionError(
                 f"{name} must answer as a worker; it does not within {TO_ANSWER:.0f} "
                 "seconds. Something else listens there, or it hangs: start it again "

@@ -6,7 +6,8 @@ As a worker's description, that is a variable of the worker's TensorFlow server.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -31,7 +32,10 @@ class Dismissal:
 
     def is_given(self) -> bool:
         """Whether the trainer has said that it ends."""
-        return bool(self._session.run(self._is_given))
+        try:
+            return bool(self._session.run(self._is_given))
+        except tf.errors.OpError:  # Such as late, for long operations run.
+            return False
 
 
 @contextlib.contextmanager
@@ -40,16 +44,29 @@ def workers_dismissed_after(cluster: Cluster) -> Iterator[None]:
     try:
         yield
     finally:
-        for address in cluster.workers:
-            # One that is gone need not be told.
-            with contextlib.suppress(tf.errors.OpError):
-                _dismiss(address)
+        dismiss(cluster.workers)
+
+
+def dismiss(workers: Sequence[str]) -> None:
+    """Tells workers that the trainer ends; one that is gone or hangs is not waited for.
+
+    Args:
+        workers: their addresses.
+    """
+    telling = [threading.Thread(target=_dismiss, args=[each]) for each in workers]
+    for each in telling:
+        each.start()
+    for each in telling:
+        each.join()
 
 
 def _dismiss(address: str) -> None:
     with tf.Graph().as_default() as graph:
         told = tf.raw_ops.AssignVariableOp(resource=_variable(), value=tf.constant(1))
-        with server_session(f"grpc://{address}", graph) as session:
+        with (
+            contextlib.suppress(tf.errors.OpError),
+            server_session(f"grpc://{address}", graph) as session,
+        ):
             session.run(told)
 
 

@@ -6,6 +6,7 @@ a name that is known. A trainer reads it before it connects.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 
@@ -20,6 +21,8 @@ from lingvo_pipe.pipeline.devices.worker_description import (
 from lingvo_pipe.version import VERSION
 
 TO_ANSWER = 5.0  # Seconds.
+# Seconds in which a worker finishes what it does for a trainer before.
+TO_FINISH = 600.0
 _VARIABLE = "lingvo_pipe_worker"
 # A session sees all tasks that no filter leaves out, and waits for each of them.
 _NO_OTHERS = ["/job:none"]
@@ -70,6 +73,18 @@ def read_worker(address: str) -> WorkerDescription | None:
     return read_description(text.decode(errors="replace"))
 
 
+def is_busy(address: str) -> bool:
+    """Whether a task answers as a TensorFlow server, though not what it says of itself.
+
+    All its threads may be at work for a trainer that is gone.
+    """
+    with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
+        try:
+            return bool(session.list_devices())
+        except tf.errors.OpError:
+            return False
+
+
 def server_session(target: str, graph: tf.Graph | None = None) -> tf.compat.v1.Session:
     """A session with one server, which waits for no other and not without end.
 
@@ -80,7 +95,14 @@ def server_session(target: str, graph: tf.Graph | None = None) -> tf.compat.v1.S
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(TO_ANSWER * 1000), device_filters=_NO_OTHERS
     )
-    return tf.compat.v1.Session(target, graph, config)
+    return _Session(target, graph, config)
+
+
+class _Session(tf.compat.v1.Session):
+    def close(self) -> None:
+        """Closes it; a server that can't be told is left with it."""
+        with contextlib.suppress(tf.errors.OpError):
+            super().close()
 
 
 def _variable() -> tf.Tensor:

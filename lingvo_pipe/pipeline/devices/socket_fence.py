@@ -1,41 +1,48 @@
 """Keeps a port of this process from answering at all addresses. No TensorFlow.
 
 TensorFlow's server listens at every address of its machine, whatever it is told, and
-does what whoever reaches it asks. So a filter of the kernel (classic BPF, which needs
-no privilege) is put on its sockets: a packet that is for another address is dropped,
-and whoever sends it gets no answer.
+does what whoever reaches it asks. So a filter of the kernel (classic BPF) is put on its
+sockets: a packet that is for another address is dropped, and whoever sends it gets no
+answer.
+
+Recent kernels let only who has the capability CAP_NET_ADMIN put one on TCP sockets.
+Without it the sockets are bound to the addresses' network interface, which anybody may
+do since Linux 5.7: they answer at all addresses of that interface, and at no other's.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import ipaddress
 import os
 import socket
-import struct
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lingvo_pipe.pipeline.devices.interfaces import (
+    InterfaceAddress,
+    common_interface,
+    interface_addresses,
+)
 from lingvo_pipe.pipeline.devices.own_addresses import ALL_FLAG
+from lingvo_pipe.pipeline.devices.packet_filter import attach_filter, filter_program
 
-_SO_ATTACH_FILTER = 26
+_SO_BINDTODEVICE = 25
+_LONGEST_NAME = 16
 _FDS = Path("/proc/self/fd")
-# Of linux/filter.h: instructions, and where the IP header begins.
-_LOAD_WORD, _LOAD_BYTE, _AND, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x30, 0x54, 0x15, 0x06
-_IP_HEADER = -0x100000 & 0xFFFFFFFF
-_VERSION_BITS, _VERSION_4 = 0xF0, 0x40
-_DESTINATION = {4: 16, 6: 24}
-_KEEP, _DROP = 0xFFFFFFFF, 0
 
 _TO_PROBE = 0.3  # Seconds.
-_PROBES = ("127.0.0.1", "127.0.0.2", "::1")
-
-Instruction = tuple[int, int, int, int]
+_LOOPBACK = [InterfaceAddress("lo", ip) for ip in ("127.0.0.1", "127.0.0.2", "::1")]
+# Seconds between looks for a listener, and how many looks there are at most.
+_PAUSE, _LOOKS = 0.01, 6000
 
 
 def fence(port: int, addresses: Sequence[str]) -> None:
     """Has all sockets of this process that listen at a port answer at these addresses.
+
+    Without the capability CAP_NET_ADMIN, they may answer at other addresses of the
+    same interface, too: at all loopback addresses if these are some.
 
     Args:
         port: where it listens.
@@ -45,20 +52,49 @@ def fence(port: int, addresses: Sequence[str]) -> None:
         ConnectionError: if the system doesn't allow that, or does not do it.
     """
     try:
-        num_fenced = 0
-        for each in _sockets(port):
-            with each:
-                if _listens(each):
-                    _attach(each, filter_program(addresses))
-                    num_fenced += 1
+        interfaces = _fence_listeners(port, addresses)
+        others = _elsewhere(addresses, interfaces)
     except OSError as error:
         raise _unfenced(port, addresses, str(error.strerror)) from error
-    if not num_fenced:
+    if not interfaces:
         raise _unfenced(port, addresses, "its socket is not found")
-    answering = [ip for ip in _PROBES if ip not in addresses and _answers(ip, port)]
+    answering = [ip for ip in others if _answers(ip, port)]
     if answering:
         reason = f"it still answers at {', '.join(answering)}"
         raise _unfenced(port, addresses, reason)
+
+
+@contextlib.contextmanager
+def fenced_meanwhile(port: int, addresses: Sequence[str]) -> Iterator[None]:
+    """Fences a port as soon as it listens in the block, which may take long after that.
+
+    At the end of the block it is seen that the fence holds, and who came before it is
+    cut off.
+
+    Raises:
+        ConnectionError: as `fence`, at the end of the block.
+    """
+    ended = threading.Event()
+
+    def fence_early() -> None:
+        # What it raises, the fence at the end of the block does as well.
+        with contextlib.suppress(OSError):
+            for _ in range(_LOOKS):
+                if _fence_listeners(port, addresses):
+                    cut_off(port, addresses)
+                    return
+                if ended.wait(_PAUSE):
+                    return
+
+    early = threading.Thread(target=fence_early, name="fence", daemon=True)
+    early.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        early.join()
+    fence(port, addresses)
+    cut_off(port, addresses)
 
 
 def cut_off(port: int, addresses: Sequence[str]) -> None:
@@ -67,67 +103,95 @@ def cut_off(port: int, addresses: Sequence[str]) -> None:
     They were made in the moment before the fence.
     """
     for each in _sockets(port):
-        with each:
+        with each, contextlib.suppress(OSError):  # It was closed meanwhile.
             its_own = each.getsockname()[0].removeprefix("::ffff:")
             if not _listens(each) and its_own not in addresses:
-                with contextlib.suppress(OSError):  # It was closed meanwhile.
-                    each.shutdown(socket.SHUT_RDWR)
+                each.shutdown(socket.SHUT_RDWR)
 
 
-def filter_program(addresses: Sequence[str]) -> list[Instruction]:
-    """Instructions that keep packets for these addresses and drop all others.
-
-    Returns:
-        (operation, jump if true, jump if false, operand) of each; see `packed`.
-    """
-    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
-    version_4 = _for_version(4, [ip.packed for ip in ips if ip.version == 4])
-    version_6 = _for_version(6, [ip.packed for ip in ips if ip.version == 6])
-    return [
-        (_LOAD_BYTE, 0, 0, _IP_HEADER),
-        (_AND, 0, 0, _VERSION_BITS),
-        (_JUMP_IF_EQUAL, 0, len(version_4), _VERSION_4),
-        *version_4,
-        *version_6,
-    ]
+def _fence_listeners(port: int, addresses: Sequence[str]) -> list[str | None]:
+    """Fences what listens at a port; returns the interface of each, None: a filter."""
+    interfaces = []
+    for each in _sockets(port):
+        with each:
+            if _listens(each):
+                interfaces.append(_fence_listener(each, addresses))
+    return interfaces
 
 
-def _for_version(version: int, addresses: Sequence[bytes]) -> list[Instruction]:
-    """Keeps packets whose destination is one of these addresses."""
-    program: list[Instruction] = []
-    for address in addresses:
-        words = struct.unpack(f"!{len(address) // 4}I", address)
-        for i, word in enumerate(words):
-            where = (_IP_HEADER + _DESTINATION[version] + 4 * i) & 0xFFFFFFFF
-            # Past what is left of this address, and its end.
-            past = 2 * (len(words) - i - 1) + 1
-            program += [(_LOAD_WORD, 0, 0, where), (_JUMP_IF_EQUAL, 0, past, word)]
-        program.append((_RETURN, 0, 0, _KEEP))
-    return [*program, (_RETURN, 0, 0, _DROP)]
+def _fence_listener(listener: socket.socket, addresses: Sequence[str]) -> str | None:
+    try:
+        attach_filter(listener, filter_program(addresses))
+    except PermissionError as error:
+        interface = common_interface(addresses)
+        if interface is None:
+            raise PermissionError(
+                error.errno,
+                "a filter needs the capability CAP_NET_ADMIN, and these addresses are "
+                "not those of one network interface, which would do without",
+            ) from error
+        _bind_to(listener, interface)
+        return interface
+    return None
 
 
-def _attach(listener: socket.socket, program: Sequence[Instruction]) -> None:
-    packed = b"".join(struct.pack("HBBI", *each) for each in program)
-    buffer = ctypes.create_string_buffer(packed)
-    where = struct.pack("HL", len(program), ctypes.addressof(buffer))
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, where)
+def _bind_to(listener: socket.socket, interface: str) -> None:
+    name = interface.encode()
+    options = (socket.SOL_SOCKET, _SO_BINDTODEVICE)
+    if listener.getsockopt(*options, _LONGEST_NAME).rstrip(b"\0") == name:
+        return  # Twice is not permitted.
+    try:
+        listener.setsockopt(*options, name)
+    except PermissionError as error:
+        raise PermissionError(
+            error.errno, "a filter needs the capability CAP_NET_ADMIN"
+        ) from error
+
+
+def _elsewhere(
+    addresses: Sequence[str], interfaces: Sequence[str | None]
+) -> dict[str, None]:
+    """Addresses of this machine at which what is fenced must not answer."""
+    if any(interfaces):
+        known = [*_LOOPBACK, *interface_addresses()]
+        others = [each.ip for each in known if each.interface not in interfaces]
+    else:
+        others = [each.ip for each in _LOOPBACK if each.ip not in addresses]
+    # A link-local address means nothing without its interface.
+    return dict.fromkeys(
+        ip for ip in others if not ipaddress.ip_address(ip).is_link_local
+    )
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
     """Copies of this process's sockets that have a port: listeners, connections."""
     for entry in os.listdir(_FDS):
-        try:
-            if not os.readlink(_FDS / entry).startswith("socket:"):
+        with contextlib.ExitStack() as stack:
+            try:
+                if not os.readlink(_FDS / entry).startswith("socket:"):
+                    continue
+                copy = stack.enter_context(_copy(int(entry)))
+                if not _is_tcp_at(copy, port):
+                    continue
+            except OSError:  # Closed meanwhile.
                 continue
-            copy = socket.socket(fileno=os.dup(int(entry)))
-        except OSError:  # Closed meanwhile.
-            continue
-        is_ip = copy.family in (socket.AF_INET, socket.AF_INET6)
-        is_tcp = is_ip and copy.type == socket.SOCK_STREAM
-        if is_tcp and copy.getsockname()[1] == port:
+            stack.pop_all()  # Whoever gets it closes it.
             yield copy
-        else:
-            copy.close()
+
+
+def _copy(descriptor: int) -> socket.socket:
+    copied = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copied)
+    except OSError:
+        os.close(copied)
+        raise
+
+
+def _is_tcp_at(each: socket.socket, port: int) -> bool:
+    is_ip = each.family in (socket.AF_INET, socket.AF_INET6)
+    is_tcp = is_ip and each.type == socket.SOCK_STREAM
+    return is_tcp and each.getsockname()[1] == port
 
 
 def _listens(each: socket.socket) -> bool:

@@ -24,7 +24,12 @@ from lingvo_pipe.pipeline.devices.trainers_end import await_trainers_end
 tf.config.list_physical_devices("GPU")
 
 
-def serve(cluster: Cluster, task: int, ends_with_trainer: bool = False) -> None:
+def serve(
+    cluster: Cluster,
+    task: int,
+    ends_with_trainer: bool = False,
+    patience: float = 0.0,
+) -> None:
     """Lends this machine's devices, one CPU device for each core, until interrupted.
 
     Whoever reaches the worker's port may run anything on it, so it answers at its own
@@ -35,6 +40,7 @@ def serve(cluster: Cluster, task: int, ends_with_trainer: bool = False) -> None:
         task: which of its workers this is.
         ends_with_trainer: whether this ends when the trainer does, whose address the
             cluster must name.
+        patience: seconds for which the trainer waits for its workers.
 
     Raises:
         ValueError: as `start_worker`.
@@ -46,7 +52,7 @@ def serve(cluster: Cluster, task: int, ends_with_trainer: bool = False) -> None:
     try:
         if ends_with_trainer and cluster.trainer is not None:
             dismissal = Dismissal(server.target)
-            end = await_trainers_end(cluster.trainer, dismissal.is_given)
+            end = await_trainers_end(cluster.trainer, dismissal.is_given, patience)
             print(end, flush=True)
         else:
             while True:
@@ -86,12 +92,14 @@ def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
     except tf.errors.UnknownError as error:
         # Such as a worker that was started at the same moment.
         raise no_port(name, address, error.message) from error
+    port = split_address(address)[1]
     if addresses:
-        fence(split_address(address)[1], addresses)
+        fence(port, addresses)
+        cut_off(port, addresses)
     server.start()
     describe_worker(server.target, cluster, task)
     if addresses:
-        cut_off(split_address(address)[1], addresses)
+        cut_off(port, addresses)  # Those that it had yet to accept.
     return server
 
 

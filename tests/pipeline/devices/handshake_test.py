@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 import threading
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -14,7 +17,11 @@ from lingvo_pipe.pipeline.devices import cluster as trainer_side
 from lingvo_pipe.pipeline.devices import handshake
 from lingvo_pipe.pipeline.devices.cluster import meet
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.dismissal import Dismissal, workers_dismissed_after
+from lingvo_pipe.pipeline.devices.dismissal import (
+    Dismissal,
+    dismiss,
+    workers_dismissed_after,
+)
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.devices.worker import start_worker
 from tests.pipeline.devices.free_ports import free_ports
@@ -73,6 +80,68 @@ def test_workers_learn_that_their_trainer_has_ended() -> None:
     with pytest.raises(OSError):  # noqa: PT011 - The trainer's own error.
         fail()
     assert all(each.is_given() for each in dismissals)
+
+
+@contextlib.contextmanager
+def _busy(target: str) -> Iterator[threading.Event]:
+    """Keeps all threads of a server of this process at work until the event is set."""
+    begun, end = threading.Semaphore(0), threading.Event()
+
+    def work() -> np.int32:
+        begun.release()
+        end.wait()
+        return np.int32(0)
+
+    number = 2 * max(2, os.cpu_count() or 1)
+    with tf.Graph().as_default() as graph:
+        works = [tf.numpy_function(work, [], tf.int32) for _ in range(number)]
+        session = tf.compat.v1.Session(target, graph)
+    working = threading.Thread(target=session.run, args=[works])
+    working.start()
+    begun.acquire()
+    try:
+        yield end
+    finally:
+        end.set()
+        working.join()
+        session.close()
+
+
+def _open_worker() -> tuple[tf.distribute.Server, str]:
+    """A worker, and an address of it by which a session really sends messages."""
+    (port,) = free_ports(1)
+    cluster = Cluster((f"127.0.0.2:{port}",), None, True)
+    return start_worker(cluster, 0), f"127.0.0.1:{port}"
+
+
+def test_a_worker_that_is_busy_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, address = _open_worker()
+    monkeypatch.setattr(handshake, "TO_ANSWER", 0.5)
+    with _busy(worker.target) as end:
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            handshake.read_worker(address)
+        threading.Timer(2.0, end.set).start()
+        assert trainer_side._described("worker:0", address).pid == os.getpid()
+    monkeypatch.setattr(trainer_side, "TO_FINISH", 1.0)
+    words = "worker:0 must answer as a worker"
+    with _busy(worker.target), pytest.raises(ConnectionError, match=words):
+        trainer_side._described("worker:0", address)
+
+
+def test_a_worker_that_is_busy_has_not_been_told_that_its_trainer_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, address = _open_worker()
+    monkeypatch.setattr(handshake, "TO_ANSWER", 0.5)
+    dismissal = Dismissal(worker.target)
+    with _busy(worker.target) as end:
+        threading.Timer(2.0, end.set).start()
+        assert not dismissal.is_given()
+    assert not dismissal.is_given()
+    dismiss([address])
+    assert dismissal.is_given()
 
 
 def test_workers_of_another_cluster_or_number_are_refused(cluster: Cluster) -> None:

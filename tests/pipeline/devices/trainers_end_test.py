@@ -7,6 +7,7 @@ import pytest
 from lingvo_pipe.pipeline.devices.trainers_end import end_of_trainer
 
 NEVER = 1e9
+PATIENCE = 1000.0
 
 
 def _end(
@@ -28,6 +29,7 @@ def _end(
         lambda: any(begin <= now[0] < end for begin, end in up),
         lambda: now[0] >= told_at,
         lambda: now[0] >= dismissed_at,
+        PATIENCE,
         lambda: now[0],
         sleep,
     )
@@ -39,8 +41,8 @@ def _end(
     [
         ([(5, 100)], NEVER, 99, True, (99, 101)),
         ([(5, 100), (900, 990)], NEVER, 990, True, (990, 992)),  # It was started again.
-        ([(5, 100)], NEVER, NEVER, True, (999, 1002)),  # It was killed.
-        ([], NEVER, NEVER, False, (600, 602)),
+        ([(5, 100)], NEVER, NEVER, True, (1399, 1402)),  # It was killed.
+        ([], NEVER, NEVER, False, (1300, 1302)),
         ([(5, 100)], 50, NEVER, True, (100, 105)),  # It saves its step.
         ([(5, 100)], 120, NEVER, True, (120, 122)),
         ([], 50, NEVER, False, (50, 52)),
