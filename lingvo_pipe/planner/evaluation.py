@@ -84,22 +84,9 @@ def evaluate(
         candidate.stages_per_device,
         candidate.recompute,
     )
-    needs = StageNeeds(model.memory, schedule)
-
-    def size(stage: int, start: int, end: int) -> int:
-        held = needs(stage, start, _stop(model, end)) * candidate.stages_per_device
-        return held + _slots(model, candidate, slot_bytes, start, end)
-
-    num_cells, num_stages = model.num_cells, candidate.num_stages
-    farthest = farthest_ends(size, device.memory, num_cells, num_stages)
-    if least_largest_ends(lambda *_: 0, farthest) is None:
-        return TooLarge(candidate, _least(size, num_cells, num_stages))
-    ends = balanced_ends(
-        [cell.forward + cell.backward for cell in seconds],
-        num_stages,
-        model.crossing,
-        farthest,
-    )
+    ends = _best_ends(candidate, model, seconds, device, slot_bytes, schedule)
+    if isinstance(ends, TooLarge):
+        return ends
     timeline = simulate(schedule, _costs(model, seconds, device, ends))
     after = max(
         _update_seconds(model, candidate, device, slot_bytes, *stage)
@@ -112,6 +99,36 @@ def evaluate(
         _bytes(model, candidate, slot_bytes, schedule, ends),
         timeline,
     )
+
+
+def _best_ends(
+    candidate: Candidate,
+    model: ModelCosts,
+    seconds: Sequence[CellSeconds],
+    device: DeviceModel,
+    slot_bytes: float,
+    schedule: Schedule,
+) -> list[int] | TooLarge:
+    """The most even stages that fit."""
+    num_cells, num_stages = model.num_cells, candidate.num_stages
+    costs = [cell.forward + cell.backward for cell in seconds]
+    ends = balanced_ends(costs, num_stages, model.crossing)
+    if max(_bytes(model, candidate, slot_bytes, schedule, ends)) <= device.memory:
+        return ends  # Memory limits nothing.
+    everything = model.memory.weights(0, num_cells) + model.memory.totals(0, num_cells)
+    everything += _slots(model, candidate, slot_bytes, 0, num_cells)
+    if everything > device.memory * candidate.num_devices:
+        return TooLarge(candidate, everything // candidate.num_devices)
+    needs = StageNeeds(model.memory, schedule)
+
+    def size(stage: int, start: int, end: int) -> int:
+        held = needs(stage, start, _stop(model, end)) * candidate.stages_per_device
+        return held + _slots(model, candidate, slot_bytes, start, end)
+
+    farthest = farthest_ends(size, device.memory, num_cells, num_stages)
+    if least_largest_ends(lambda *_: 0, farthest) is None:
+        return TooLarge(candidate, _least(size, num_cells, num_stages))
+    return balanced_ends(costs, num_stages, model.crossing, farthest)
 
 
 def _stop(model: ModelCosts, end: int) -> int:

@@ -1,8 +1,8 @@
 """A model traced for a micro-batch, with no weight allocated: what the planner counts.
 
 Layers that are alike are made and traced once, so a thousand of them take no longer
-than a handful. Tensors are those of the traced graph: what a backward pass needs is what
-it reads.
+than a handful. Tensors are those of the traced graph: what a backward pass needs is
+what it reads.
 
 Shapes: b rows in a micro-batch.
 """
@@ -28,6 +28,9 @@ from lingvo_pipe.pipeline.tracing.trace import Surroundings
 from lingvo_pipe.planner.model_costs import ModelCosts
 
 
+_DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
     """A model's costs, and what can be timed.
@@ -43,57 +46,64 @@ class TracedModel:
     specs: dict[int, tf.TensorSpec]
 
 
-def trace_model(
-    task_params: InstantiableParams, batch_spec: NestedMap, num_rows: int
-) -> TracedModel:
-    """Traces the cells and the loss of a task.
+class ModelTracer:
+    """Traces the cells and the loss of a task, for micro-batches of any size."""
 
-    Args:
-        task_params: of a BaseTask whose pipeline has nothing before its cells.
-        batch_spec: of a batch of its input, `[B, ...]`.
-        num_rows: b.
-    """
-    device = "/job:localhost/replica:0/task:0/device:CPU:0"
-    p = task_params.pipeline
-    kinds, order = _distinct(p.cell_tpl)
-    with tf.Graph().as_default():
-        task = _task_of(task_params, kinds)
-        inputs, targets = _fed(task, batch_spec, num_rows)
-    layers = [task.pipeline.cells[kind] for kind in order]
-    functions = LayerFunctions(
-        do_eval=False,
-        trains=True,
-        batch_dim=p.batch_dim,
-        state_dtype=p.state_dtype,
-        num_rows=num_rows,
-        loss_fn=task.ComputeLoss,
-    )
-    assembly = Assembly(
-        layers,
-        [tf.nest.map_structure(spec_of, layer.vars) for layer in layers],
-        Surroundings(
-            path_hash=tf.TensorSpec([], tf.uint64),
-            step=tf.TensorSpec([], tf.int64),
-            first_example=tf.TensorSpec([], tf.int64),
-            loss_scale=tf.TensorSpec([], tf.float64),
-        ),
-        inputs,
-        targets,
-        task.ComputeLoss,
-        functions,
-        input_gradients=False,
-    )
-    how = compilation(p.jit_compile, device)
-    stage_calls = assembly.stage_calls([how] * len(assembly.calls))
-    shapes = map_present(lambda x: tuple(x.shape), inputs)
-    counted = ModelCosts(
-        num_rows,
-        pipeline_costs([], p.cell_tpl, *shapes).cells.flops,
-        [_num_trained(layer) for layer in layers],
-        [call_bytes(call, recomputed=True, num_totals=1) for call in stage_calls],
-        value_bytes(assembly.specs, assembly.inputs),
-    )
-    return TracedModel(counted, stage_calls, assembly.specs)
+    def __init__(self, task_params: InstantiableParams, batch_spec: NestedMap):
+        """Initialises the tracer.
+
+        Args:
+            task_params: of a BaseTask whose pipeline has nothing before its cells.
+            batch_spec: of a batch of its input, `[B, ...]`.
+        """
+        self._params, self._batch_spec = task_params, batch_spec
+        self._kinds, self._order = _distinct(task_params.pipeline.cell_tpl)
+
+    def trace(self, num_rows: int) -> TracedModel:
+        """The model for micro-batches of b rows."""
+        p = self._params.pipeline
+        with tf.Graph().as_default():
+            task = _task_of(self._params, self._kinds)
+            inputs, targets = _fed(task, self._batch_spec, num_rows)
+        theta = [
+            tf.nest.map_structure(spec_of, cell.vars) for cell in task.pipeline.cells
+        ]
+        layers = [task.pipeline.cells[kind] for kind in self._order]
+        assembly = Assembly(
+            layers,
+            [theta[kind] for kind in self._order],
+            Surroundings(
+                path_hash=tf.TensorSpec([], tf.uint64),
+                step=tf.TensorSpec([], tf.int64),
+                first_example=tf.TensorSpec([], tf.int64),
+                loss_scale=tf.TensorSpec([], tf.float64),
+            ),
+            inputs,
+            targets,
+            task.ComputeLoss,
+            LayerFunctions(
+                do_eval=False,
+                trains=True,
+                batch_dim=p.batch_dim,
+                state_dtype=p.state_dtype,
+                num_rows=num_rows,
+                loss_fn=task.ComputeLoss,
+            ),
+            input_gradients=False,
+        )
+        how = compilation(p.jit_compile, _DEVICE)
+        stage_calls = assembly.stage_calls([how] * len(assembly.calls))
+        shapes = map_present(lambda x: tuple(x.shape), inputs)
+        kinds = [self._kinds[kind] for kind in self._order]
+        numbers = [_num_trained(cell) for cell in task.pipeline.cells]
+        counted = ModelCosts(
+            num_rows,
+            pipeline_costs([], kinds, *shapes).cells.flops,
+            [numbers[kind] for kind in self._order],
+            [call_bytes(call, recomputed=True, num_totals=1) for call in stage_calls],
+            value_bytes(assembly.specs, assembly.inputs),
+        )
+        return TracedModel(counted, stage_calls, assembly.specs)
 
 
 def _distinct(
@@ -104,7 +114,8 @@ def _distinct(
     The last stands for itself alone: behind it there is no other.
     """
     kinds: dict[Any, int] = {}
-    distinct, order = [], []
+    distinct: list[InstantiableParams] = []
+    order = []
     for i, cell in enumerate(cells):
         key = cell.Copy().Set(name="").ToText(), i == len(cells) - 1
         if key not in kinds:
