@@ -1,0 +1,97 @@
+"""One way to run a model: what the planner chooses among. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+# A schedule, the numbers of stages that a device may have, and what it may recompute.
+_SCHEDULES = (
+    ("gpipe", (1,), ("never", "except_last", "always")),
+    ("1f1b", (1,), ("never", "always")),
+    ("interleaved", (2,), ("never", "always")),
+    ("zero_bubble", (1,), ("never",)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """How devices share a mini-batch.
+
+    Attributes:
+        num_replicas: R.
+        num_devices: K, of a replica.
+        stages_per_device: V.
+        num_micro_batches: M, of all replicas.
+        schedule: its name.
+        recompute: a policy.
+    """
+
+    num_replicas: int
+    num_devices: int
+    stages_per_device: int
+    num_micro_batches: int
+    schedule: str
+    recompute: str
+
+    @property
+    def num_stages(self) -> int:
+        """K·V."""
+        return self.num_devices * self.stages_per_device
+
+    @property
+    def micro_batches_each(self) -> int:
+        """Of a replica."""
+        return self.num_micro_batches // self.num_replicas
+
+    def override(self, ends: Sequence[int]) -> str:
+        """What --model_params_override says to run it."""
+        values = {
+            "splits (list)": list(ends),
+            "stages_per_device": self.stages_per_device,
+            "num_replicas": self.num_replicas,
+            "num_micro_batches": self.num_micro_batches,
+            "schedule": self.schedule,
+            "recompute (str)": self.recompute,
+        }
+        return "; ".join(f"task.pipeline.{name} : {x}" for name, x in values.items())
+
+
+def candidates(
+    num_devices: int, num_cells: int, batch_size: int
+) -> Iterator[Candidate]:
+    """All ways to run a model on so many devices.
+
+    Args:
+        num_devices: of all replicas together.
+        num_cells: L; a stage has one at least.
+        batch_size: B; a micro-batch has one example at least, and all have as many.
+    """
+    for num_replicas in _divisors(num_devices):
+        each = num_devices // num_replicas
+        for num_micro_batches in _divisors(batch_size):
+            if num_micro_batches % num_replicas:
+                continue
+            for schedule, all_per_device, policies in _SCHEDULES:
+                for per_device in all_per_device:
+                    if each * per_device > num_cells:
+                        continue
+                    if schedule == "interleaved" and (
+                        num_micro_batches // num_replicas % each
+                    ):
+                        continue
+                    if each == 1 and schedule != "gpipe" and schedule != "1f1b":
+                        continue
+                    for policy in policies:
+                        yield Candidate(
+                            num_replicas,
+                            each,
+                            per_device,
+                            num_micro_batches,
+                            schedule,
+                            policy,
+                        )
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
