@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-# A schedule, the numbers of stages that a device may have, and what it may recompute.
+# A schedule, the number of stages that a device has, and what it may recompute.
 _SCHEDULES = (
-    ("gpipe", (1,), ("never", "except_last", "always")),
-    ("1f1b", (1,), ("never", "always")),
-    ("interleaved", (2,), ("never", "always")),
-    ("zero_bubble", (1,), ("never",)),
+    ("gpipe", 1, ("never", "except_last", "always")),
+    ("1f1b", 1, ("never", "always")),
+    ("interleaved", 2, ("never", "always")),
+    ("zero_bubble", 1, ("never",)),
 )
+_FOR_SEVERAL = ("interleaved", "zero_bubble")  # With one device they are as 1f1b.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,25 +73,28 @@ def candidates(
         for num_micro_batches in _divisors(batch_size):
             if num_micro_batches % num_replicas:
                 continue
-            for schedule, all_per_device, policies in _SCHEDULES:
-                for per_device in all_per_device:
-                    if each * per_device > num_cells:
-                        continue
-                    if schedule == "interleaved" and (
-                        num_micro_batches // num_replicas % each
-                    ):
-                        continue
-                    if each == 1 and schedule != "gpipe" and schedule != "1f1b":
-                        continue
-                    for policy in policies:
-                        yield Candidate(
-                            num_replicas,
-                            each,
-                            per_device,
-                            num_micro_batches,
-                            schedule,
-                            policy,
-                        )
+            for schedule, per_device, policies in _SCHEDULES:
+                for policy in policies:
+                    found = Candidate(
+                        num_replicas,
+                        each,
+                        per_device,
+                        num_micro_batches,
+                        schedule,
+                        policy,
+                    )
+                    if _can_run(found, num_cells):
+                        yield found
+
+
+def _can_run(candidate: Candidate, num_cells: int) -> bool:
+    """Whether there are cells, devices and micro-batches enough for the schedule."""
+    if candidate.num_stages > num_cells:
+        return False
+    if candidate.schedule in _FOR_SEVERAL and candidate.num_devices == 1:
+        return False
+    in_rounds = candidate.schedule == "interleaved"
+    return not (in_rounds and candidate.micro_batches_each % candidate.num_devices)
 
 
 def _divisors(number: int) -> list[int]:

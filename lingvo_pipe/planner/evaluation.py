@@ -18,6 +18,7 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
+    Size,
     farthest_ends,
     least_largest_ends,
 )
@@ -145,12 +146,13 @@ def _slots(
     return int(own * slot_bytes / candidate.num_replicas)
 
 
-def _least(size: object, num_cells: int, num_stages: int) -> int:
+def _least(size: Size, num_cells: int, num_stages: int) -> int:
+    """What the largest stage needs of the best split there is."""
     everything = [[num_cells] * num_cells] * num_stages
-    ends = least_largest_ends(size, everything)  # type: ignore[arg-type]
+    ends = least_largest_ends(size, everything)
     assert ends is not None  # There is a cell for each stage.
     stages = enumerate(itertools.pairwise([0, *ends]))
-    return max(size(stage, *pair) for stage, pair in stages)  # type: ignore[operator]
+    return max(size(stage, *pair) for stage, pair in stages)
 
 
 def _costs(

@@ -27,7 +27,6 @@ from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import Surroundings
 from lingvo_pipe.planner.model_costs import ModelCosts
 
-
 _DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
