@@ -101,11 +101,11 @@ MISTAKES = [
         "devices_in_words", [DIGITS, "--devices=two"], "'two'.*Give a number of dev"
     ),
     Mistake("near_device", [DIGITS, "--devices=cpus:1"], "Did you mean cpu:1"),
-    Mistake("no_workers", [DIGITS, "--devices=worker:0/cpu:0"], "Give all addresses"),
+    Mistake("no_workers", [DIGITS, "--devices=worker:0/cpu:0"], "addresses of all"),
     Mistake("unused", [DIGITS, SPEC, "--devices=cpu:0"], "theirs; got .'cpu:0'.*es=2"),
     Mistake("no_job", [DIGITS, "--cluster_spec=a:1"], "name the job 'worker'.*'a:1'"),
     Mistake("other_job", [DIGITS, "--cluster=works=a:1"], "Did you mean 'worker'"),
-    Mistake("no_slurm", [DIGITS, "--cluster=slurm"], "to the tasks of srun; 'SLURM_S"),
+    Mistake("no_slurm", [DIGITS, "--cluster=slurm"], "to the tasks of srun; SLURM_S"),
     Mistake("no_tf_config", [DIGITS, "--cluster=tf_config"], "TF_CONFIG to be set"),
     Mistake(
         "no_kubernetes", [DIGITS, "--cluster=kubernetes"], "=kubernetes needs .*Or "

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
 import model_registry
 from lingvo_pipe import jobs
@@ -16,7 +15,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.jobs import ModelRequest, RunUse
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.token_embedding import TokenEmbeddingLayer
-from lingvo_pipe.pipeline.devices import cluster
 from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
@@ -229,23 +227,6 @@ def test_weights_are_used_in_the_model_they_were_trained_in(
     others = [_change("train.max_steps", "7"), _change("eval.pictures", "false")]
     use("; ".join([_change(ACTIVATION, "'TANH'"), *others]))
     assert len(done) == 3
-
-
-@pytest.mark.parametrize(("job", "worker"), USES)
-def test_workers_that_are_lost_are_named_by_each_job(
-    logdir: str,
-    monkeypatch: pytest.MonkeyPatch,
-    job: Callable[[ModelRequest, RunUse], None],
-    worker: str,
-) -> None:
-    def fail(*arguments: Any) -> None:
-        raise tf.errors.UnavailableError(None, None, "Socket closed")
-
-    monkeypatch.setattr(jobs, worker, fail)
-    monkeypatch.setattr(cluster, "_lost", lambda: ["worker:1 is gone"])
-    request = ModelRequest(_name_of(Used), override=_change(ACTIVATION, "'TANH'"))
-    with pytest.raises(ConnectionError, match="worker:1 is gone"):
-        job(request, RunUse(logdir, "Test"))
 
 
 @pytest.mark.parametrize("begun", [False, True])
