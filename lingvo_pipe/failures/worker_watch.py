@@ -34,6 +34,8 @@ _SAY_EVERY = 30.0
 # Seconds after which workers forget a trainer, at least: one that is only slow lives.
 _TO_FORGET = 60
 
+_GOES_ON = "goes on from the last checkpoint, if one was saved"
+
 # What a connection's failure is; a worker's own failure has other codes.
 _OF_CONNECTIONS = (
     tf.errors.UnavailableError,
@@ -69,7 +71,7 @@ class WorkerWatch:
         self._workers, self._restarts = workers, restarts
         self._say, self._on_end = say, on_end
         self._timeout, self._patience = timeout, patience
-        self._then = "goes on from the last checkpoint" if goes_on else "begins anew"
+        self._then = _GOES_ON if goes_on else "begins anew"
         self._asked_to_end: AskedToEnd | None = None
         self._is_over = threading.Event()
         self._ending = threading.RLock()  # One thread ends the job, or this process.

@@ -197,7 +197,7 @@ class PipelineFunction:
             (emitter,) = self._emitters
             raw = emitter.emit(fed)
             return results_of_steps(plan, self._assembly, raw, arguments)
-        parts = emit_parts(self._emitters, plan.num_parts, fed, plan.inputs_home)
+        parts = emit_parts(self._emitters, plan, fed)
         return results_of(plan, self._assembly, self._stages, parts, arguments)
 
     def _fed(self, arguments: NestedMap) -> NestedMap:

@@ -36,42 +36,37 @@ _STACKED = ("batch", "first_examples", "num_examples", "output_gradients")
 
 
 def emit_parts(
-    emitters: Sequence[Emitter], num_parts: int, arguments: NestedMap, inputs_home: str
+    emitters: Sequence[Emitter], plan: Plan, arguments: NestedMap
 ) -> list[NestedMap]:
     """Emits a pipeline for each part.
 
     Args:
-        emitters: of the replicas, in order; their number divides that of the parts.
-        num_parts: P, which divides M.
+        emitters: of the replicas, in order.
+        plan: what they were made of.
         arguments: for all micro-batches; see `Emitter.emit`.
-        inputs_home: the device where the mini-batch is cut.
 
     Returns:
         For each part what its emitter returns.
     """
-    if num_parts == 1:
+    if plan.num_parts == 1:
         return [emitters[0].emit(arguments)]
-    parts = []
-    for replica, emitter in enumerate(emitters):
+    parts: list[NestedMap] = []
+    for emitter in emitters:
         after: Sequence[tf.Tensor] | None = None
-        for i in range(num_parts // len(emitters)):
-            part = replica * (num_parts // len(emitters)) + i
-            with tf.device(inputs_home):
-                own = _cut(arguments, part, num_parts)
+        for _ in range(plan.parts_per_replica):
+            with tf.device(plan.inputs_home):
+                own = _cut(arguments, len(parts), plan.num_parts)
             parts.append(emitter.emit(own, after))
             after = parts[-1].times
     return parts
 
 
-def join_parts(
-    parts: Sequence[NestedMap], num_replicas: int, devices: Sequence[str]
-) -> NestedMap:
+def join_parts(parts: Sequence[NestedMap], plan: Plan) -> NestedMap:
     """What the parts have made of a mini-batch, but for the weights' gradients.
 
     Args:
         parts: as from `emit_parts`.
-        num_replicas: R.
-        devices: of the first replica's stages.
+        plan: of what they are.
 
     Returns:
         As `Emitter.emit`, without `gradients`; `times` are those of the first replica's
@@ -79,6 +74,7 @@ def join_parts(
     """
     if len(parts) == 1:
         return parts[0]
+    devices = list(map(loop_device, plan.devices))
     first, last = devices[0], devices[-1]
     sums = []
     for k, device in enumerate(devices):
@@ -92,7 +88,7 @@ def join_parts(
         sums=sums,
         outputs=outputs,
         input_gradients=input_gradients,
-        times=_times(parts, num_replicas),
+        times=_times(parts, plan.parts_per_replica),
     )
 
 
@@ -150,9 +146,8 @@ def _concat(structures: Sequence[Any]) -> Any:
     return tf.nest.map_structure(lambda *own: tf.concat(own, 0), *structures)
 
 
-def _times(parts: Sequence[NestedMap], num_replicas: int) -> list[tf.Tensor]:
+def _times(parts: Sequence[NestedMap], each: int) -> list[tf.Tensor]:
     """For each device those of its parts, one after another."""
-    each = len(parts) // num_replicas
     found = []
     for start in range(0, len(parts), each):
         for own in zip(

@@ -40,7 +40,7 @@ def results_of(
     Returns:
         See `PipelineFunction`; `accumulated` is a dict by path.
     """
-    raw = join_parts(parts, len(plan.replicas), list(map(loop_device, plan.devices)))
+    raw = join_parts(parts, plan)
     sums = sums_of(
         assembly.layers, assembly.traces, [s for stage in raw.sums for s in stage]
     )
@@ -166,8 +166,9 @@ def _gradients(
 ) -> list[Any]:
     """For each layer its gradients; the loss, in the last stage, has no weights."""
     calls = [
-        (call, [part.gradients[k][i] for part in parts], devices_of_parts(plan, k))
+        (call, [part.gradients[k][i] for part in parts], devices)
         for k, stage in enumerate(stages)
+        for devices in [devices_of_parts(plan, k)]
         for i, call in enumerate(stage.calls)
     ]
     found = []

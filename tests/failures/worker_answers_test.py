@@ -15,7 +15,7 @@ import pytest
 
 import lingvo_pipe
 from lingvo_pipe.failures.worker_answers import Answer, WorkerAnswers
-from tests.pipeline.devices.free_ports import free_ports
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 # Seconds in which even a busy machine answers.
@@ -64,7 +64,7 @@ class Worker:
     """A worker at an address, and another process after it."""
 
     def __init__(self) -> None:
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
+        self.address = f"127.0.0.1:{unused_ports(1)[0]}"
         self.start()
 
     def start(self) -> None:
@@ -129,5 +129,5 @@ def test_answers_tell_what_has_become_of_a_worker(worker: Worker) -> None:
 
 
 def test_nobody_is_gone() -> None:
-    address = f"127.0.0.1:{free_ports(1)[0]}"
+    address = f"127.0.0.1:{unused_ports(1)[0]}"
     assert WorkerAnswers([address]).ask(TIMEOUT) == [Answer(is_gone=True)]

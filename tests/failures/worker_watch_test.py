@@ -155,7 +155,8 @@ def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, fate: str) ->
     assert worker.to_forget == [6]
     assert said == [
         f"worker:0 at a:1 {fate}.",
-        "This process waits for all workers, and goes on from the last checkpoint.",
+        "This process waits for all workers, and goes on from the last checkpoint, if "
+        "one was saved.",
     ]
 
 

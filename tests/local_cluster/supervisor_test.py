@@ -159,7 +159,9 @@ def test_the_trainer_is_asked_to_end_and_waited_for(
         if look == 0:
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert _run(monkeypatch, trainer, worker, at_look=ask)[0] == 0
+    code, said = _run(monkeypatch, trainer, worker, at_look=ask)
+    assert code == 0
+    assert said[0].startswith("SIGINT: the trainer ends after its step; once more")
     assert trainer.did == ["start", signal.SIGTERM, "end"]
     assert worker.did == ["start", "end"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.devices.free_ports import free_ports
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 from tests.trainer.command_line import CommandLine
 
 NUM_WORKERS = 4
@@ -38,7 +38,7 @@ def cluster(
 ) -> Iterator[tuple[CommandLine, list[str]]]:
     """What starts programs, and the addresses of the workers."""
     command_line = CommandLine(tmp_path_factory.mktemp("cluster"))
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(NUM_WORKERS)]
+    addresses = [f"127.0.0.1:{port}" for port in unused_ports(NUM_WORKERS)]
     flag = f"--cluster_spec=worker={','.join(addresses)}"
     workers: list[subprocess.Popen[str]] = [
         command_line.start_trainer("--job=worker", f"--task={task}", flag)

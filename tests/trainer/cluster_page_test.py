@@ -17,7 +17,7 @@ from absl import flags
 
 from lingvo_pipe import trainer
 from lingvo_pipe.pipeline.devices.cluster_spec import parse_cluster_spec
-from tests.pipeline.devices.free_ports import free_ports
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 from tests.trainer.command_line import ROOT, saved_variables
 
 HERE = Path(__file__).parent
@@ -97,7 +97,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """With a run `laptop`, made as the page says."""
     shell = Shell(tmp_path_factory.mktemp("page"))
     text = "\n".join(_commands("On a laptop"))
-    for port, free in zip((2222, 2223), free_ports(2), strict=True):
+    for port, free in zip((2222, 2223), unused_ports(2), strict=True):
         text = text.replace(f":{port}", f":{free}")
     *workers, train = text.replace("/tmp/digits", "laptop").splitlines()
     assert len(workers) == 2
@@ -113,7 +113,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 def test_one_command_for_all_tasks_of_tf_config(shell: Shell) -> None:
     (command,) = _commands("With TF_CONFIG")
     command = command.replace("/tmp/digits", "tf_config") + FOR_STEPS
-    chief, *workers = (f"localhost:{port}" for port in free_ports(3))
+    chief, *workers = (f"localhost:{port}" for port in unused_ports(3))
     cluster = {"chief": [chief], "worker": workers}
     tasks = [
         shell.start(

@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import pytest
 
-from tests.pipeline.devices.free_ports import free_ports
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 from tests.trainer.command_line import CommandLine, saved_variables
 
 STEPS = 3
@@ -67,7 +67,7 @@ class Cluster:
     """
 
     def __init__(self, folder: Path):
-        self.addresses = [f"localhost:{port}" for port in free_ports(2)]
+        self.addresses = [f"localhost:{port}" for port in unused_ports(2)]
         self.flag = f"--cluster_spec=worker={','.join(self.addresses)}"
         (folder / "mine").mkdir()
         (folder / "mine" / "small.py").write_text(CODE)
@@ -174,3 +174,11 @@ def test_a_worker_that_stays_away_ends_the_run_in_one_line(
         OFTEN,
     )
     assert f"Resumed from step {step}." in output
+
+
+def test_workers_end_when_asked_to(cluster: Cluster) -> None:
+    """By a handler: a container's first process has no default that ends it."""
+    for worker in cluster.workers:
+        worker.send_signal(signal.SIGTERM)
+    for worker in cluster.workers:
+        assert worker.wait(timeout=60) == 128 + signal.SIGTERM

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 from tools.benchmarks.exchange import Report, Request, merge
 from tools.benchmarks.process_group import ProcessGroup, process_group
 
@@ -88,7 +88,9 @@ def _lent_devices(request: Request) -> Iterator[dict[str, int]]:
     if configuration.placement != "workers":
         yield {}
         return
-    addresses = [f"localhost:{port}" for port in _free_ports(configuration.num_devices)]
+    addresses = [
+        f"localhost:{port}" for port in unused_ports(configuration.num_devices)
+    ]
     commands = [
         _command(sys.executable, "stage_worker", cores[i % len(cores)], i, *addresses)
         for i in range(configuration.num_devices)
@@ -96,15 +98,6 @@ def _lent_devices(request: Request) -> Iterator[dict[str, int]]:
     with _running(request, commands) as group:
         group.answers()
         yield dict(zip(addresses, group.pids, strict=True))
-
-
-def _free_ports(number: int) -> list[int]:
-    """Ports of this machine that nothing listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _running(

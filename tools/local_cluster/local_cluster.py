@@ -45,8 +45,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our own flags, or those that concern us too; and the trainer's."""
-    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--workers", type=int, default=2)
+    parser = argparse.ArgumentParser(
+        prog="local_cluster",
+        description=__doc__,
+        epilog="--helpshort of //:trainer shows the trainer's.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--workers", type=int, default=2, help="their number (2)")
     own, flags = parser.parse_known_args(arguments)
     ours = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("devices", "logdir", "cluster", "cluster_spec", "task"):

@@ -80,6 +80,7 @@ class Supervisor:
         self._members = [*(worker for worker, _ in workers), trainer]
         self._stopped = {member.name: StoppedTime() for member in self._members}
         self._restarts, self._reached = 0, progress()
+        self._has_told_end = False
         self._asked: list[signal.Signals] = []
 
     def run(self) -> int:
@@ -116,11 +117,20 @@ class Supervisor:
         for member in self._members:
             self._end_if_stopped(member)
         if self._asked:  # The trainer saves what it has, or notices that it can't.
+            self._tell_end()
             return None
         for worker, heartbeat in self._workers:
             if worker.exit_code() is None and heartbeat.is_hung():
                 self._end(worker, f"has not answered for {self._timeout:g} seconds")
         return self._end_if_none_comes_up() or self._restart_dead()
+
+    def _tell_end(self) -> None:
+        if not self._has_told_end:
+            self._has_told_end = True
+            self._say(
+                f"{self._asked[0].name}: the trainer ends after its step; once more "
+                "ends all processes at once."
+            )
 
     def _end_if_stopped(self, member: Process) -> None:
         is_now = member.exit_code() is None and is_stopped(member.pid)

@@ -28,7 +28,7 @@ from lingvo_pipe.pipeline.devices.handshake import (
     versions,
 )
 from lingvo_pipe.pipeline.devices.own_addresses import own_addresses
-from lingvo_pipe.pipeline.devices.own_port import check_port, unused_port
+from lingvo_pipe.pipeline.devices.own_port import check_port, unused_ports
 from lingvo_pipe.pipeline.devices.socket_fence import fenced_meanwhile
 from lingvo_pipe.pipeline.devices.worker_description import (
     WorkerDescription,
@@ -113,7 +113,7 @@ def connect(cluster: Cluster, met: Meeting) -> None:
         return
     own = cluster.trainer or f"{met.own_host}:0"
     addresses = [] if cluster.listens_on_all else own_addresses(own, workers)
-    host, port = own.rpartition(":")[0], split_address(own)[1] or unused_port()
+    host, port = own.rpartition(":")[0], split_address(own)[1] or unused_ports(1)[0]
     check_port("The trainer", f"{host}:{port}")
     # It listens before it is connected to all workers.
     with fenced_meanwhile(port, addresses) if addresses else contextlib.nullcontext():

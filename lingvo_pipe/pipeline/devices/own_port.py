@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
@@ -30,8 +31,10 @@ def no_port(who: str, address: str, reason: str) -> ConnectionError:
     )
 
 
-def unused_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        return int(listener.getsockname()[1])
+def unused_ports(number: int) -> list[int]:
+    """Different ports of this machine that nothing listens on."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for listener in listeners:
+            listener.bind(("", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]

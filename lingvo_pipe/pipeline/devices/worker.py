@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from types import FrameType
 
 import tensorflow as tf
 
@@ -46,6 +48,8 @@ def serve(
         ValueError: as `start_worker`.
         ConnectionError: likewise; or if no trainer comes, with which this is to end.
     """
+    # The system gives SIGTERM no default where this is a container's first process.
+    signal.signal(signal.SIGTERM, _exit)
     server = start_worker(cluster, task)
     address, number = cluster.workers[task], len(cluster.workers)
     print(f"{WORKER_JOB}:{task} of {number} runs at {address}.", flush=True)
@@ -61,6 +65,10 @@ def serve(
         print("Interrupted.", flush=True)
     finally:
         del server
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:

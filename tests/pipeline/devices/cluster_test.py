@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import lingvo_pipe
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 from lingvo_pipe.pipeline.devices.packet_filter import attach_filter, filter_program
-from tests.pipeline.devices.free_ports import free_ports
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 HOSTS = ("127.0.0.2", "127.0.0.3")
@@ -52,7 +52,7 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def results() -> Iterator[tuple[list[str], list[str]]]:
     """Hashes of all variables after each of RUNS; and where the trainer answered."""
-    *ports, own_port = free_ports(len(HOSTS) + 1)
+    *ports, own_port = unused_ports(len(HOSTS) + 1)
     workers = tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True))
     processes = [_start("-c", SERVE.format(workers, task)) for task in range(2)]
     try:

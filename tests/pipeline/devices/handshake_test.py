@@ -22,15 +22,15 @@ from lingvo_pipe.pipeline.devices.dismissal import (
     dismiss,
     workers_dismissed_after,
 )
+from lingvo_pipe.pipeline.devices.own_port import unused_ports
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.devices.worker import start_worker
-from tests.pipeline.devices.free_ports import free_ports
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 
 
 def _cluster() -> Cluster:
-    ports = free_ports(len(HOSTS))
+    ports = unused_ports(len(HOSTS))
     return Cluster(tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True)))
 
 
@@ -70,7 +70,7 @@ def test_workers_learn_that_their_trainer_has_ended() -> None:
     cluster = _cluster()
     workers = [start_worker(cluster, task) for task in range(2)]
     dismissals = [Dismissal(worker.target) for worker in workers]
-    gone = Cluster((f"127.0.0.2:{free_ports(1)[0]}", *cluster.workers))
+    gone = Cluster((f"127.0.0.2:{unused_ports(1)[0]}", *cluster.workers))
 
     def fail() -> None:
         with workers_dismissed_after(gone):
@@ -109,7 +109,7 @@ def _busy(target: str) -> Iterator[threading.Event]:
 
 def _open_worker() -> tuple[tf.distribute.Server, str]:
     """A worker, and an address of it by which a session really sends messages."""
-    (port,) = free_ports(1)
+    (port,) = unused_ports(1)
     cluster = Cluster((f"127.0.0.2:{port}",), None, True)
     return start_worker(cluster, 0), f"127.0.0.1:{port}"
 
@@ -228,7 +228,7 @@ def test_a_worker_may_describe_itself_after_it_is_reached(
 def test_a_worker_that_listens_on_all_addresses_says_so_by_its_flag(
     is_open: bool,
 ) -> None:
-    (port,) = free_ports(1)
+    (port,) = unused_ports(1)
     worker = start_worker(Cluster((f"127.0.0.2:{port}",), None, is_open), 0)
     assert worker.target
     try:
