@@ -117,6 +117,7 @@ def test_answers_tell_what_has_become_of_a_worker(worker: Worker) -> None:
     assert asked.forgotten(number, TIMEOUT) == [True]
 
     worker.process.send_signal(signal.SIGSTOP)
+    os.waitpid(worker.process.pid, os.WUNTRACED)  # Until all its threads have stopped.
     assert asked.ask(1.0) == [Answer()]
     worker.process.send_signal(signal.SIGCONT)
     assert asked.ask(TIMEOUT) == [Answer(identity)]
