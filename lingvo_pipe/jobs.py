@@ -6,16 +6,20 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 import tqdm
 
 import model_registry
+from lingvo_pipe.auto_params import AutoParams
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.text_diff import diff_texts
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.planner.planned_step import planned_step
 from lingvo_pipe.training.changed_params import check_allowed, check_use
 from lingvo_pipe.training.decoder_run import check_decode_input, decode
 from lingvo_pipe.training.evaler_run import evaluate_run
@@ -25,6 +29,7 @@ from lingvo_pipe.training.local_params import plain_task
 from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
+from lingvo_pipe.training.planned_step import PlannedStep
 from lingvo_pipe.training.report.html_report import write_report
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_vocabulary import (
@@ -97,7 +102,7 @@ def list_models(imports: Sequence[str]) -> list[str]:
 def inspect_model(request: ModelRequest) -> str:
     """Describes layers, shapes, parameters and stages of a model."""
     model = request.params("Train")
-    note = _place(model, request)
+    note = _place(model, request, plans=True)
     data = model.input.Instantiate()
     tell_inputs(model.task, data)
     description = describe(with_local_losses(model.task, data), data)
@@ -132,7 +137,7 @@ def diff_params(request: ModelRequest, other: str | None, logdir: str | None) ->
         found = ours.TextDiff(theirs)
     else:
         directory = open_run(os.path.expanduser(logdir or ""), request.name)
-        _place(ours, request)
+        _place(ours, request, lambda: directory)
         tell_inputs(ours.task, ours.input.Instantiate())
         found = diff_texts(ours.ToText(), directory.read_params() or "")
     legend = f"# > {request.name}    < {other or directory.path}\n"
@@ -168,7 +173,8 @@ def train_model(
         ValueError: if that can't be done; see `train`.
     """
     model, test_model = request.params("Train"), request.params("Test")
-    note = _place(model, request)
+    path = os.path.expanduser(logdir)
+    note = _place(model, request, lambda: RunDirectory(path, request.name), plans=True)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
     # What is wrong here is told before the model is built, which may take minutes.
@@ -177,21 +183,39 @@ def train_model(
     check_one_vocabulary(train_input, test_input)
     pipeline = model.task.pipeline
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
-    directory = RunDirectory(os.path.expanduser(logdir), request.name)
+    directory = RunDirectory(path, request.name)
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
     tell_inputs(model.task, train_input)
     task = with_local_losses(model.task, train_input).Instantiate()
+    log, planned = _log_after(note), None
+    if profile_step is not None:
+        planned = _planned(model, task.pipeline, train_input, log)
     train(
         task,
         train_input,
         test_input,
         directory,
         model.ToText(),
-        log=_log_after(note),
+        log=log,
         profile_step=profile_step,
         allowed_changes=allowed_changes,
+        planned=planned,
     )
+
+
+def _planned(
+    model: Params, pipeline: PipeliningLayer, data: Any, log: Callable[[str], None]
+) -> PlannedStep | None:
+    """What is to be expected of a step, if the planner knows."""
+    batch_size, devices = model.input.batch_size, model.task.pipeline.devices
+    try:
+        return planned_step(
+            model.task, pipeline, data.element_spec, batch_size, devices
+        )
+    except (ValueError, tf.errors.OpError) as error:
+        log(f"The step is profiled without a plan: {error}")
+        return None
 
 
 @dataclass(frozen=True)
@@ -212,6 +236,15 @@ class RunUse:
     follow_seconds: float | None = None
     allowed_changes: Sequence[str] = ()
 
+    def directory(self, model_name: str) -> RunDirectory:
+        """The run's directory, waited for if it is to be followed.
+
+        Raises:
+            ValueError: if there is none, or it trains another model.
+        """
+        logdir = os.path.expanduser(self.logdir)
+        return open_run(logdir, model_name, self.follow_seconds)
+
     def open(self, model_name: str, model: Params) -> RunDirectory:
         """The run's directory.
 
@@ -222,8 +255,7 @@ class RunUse:
         Raises:
             ValueError: if there is none, or it trains another model than this one.
         """
-        logdir = os.path.expanduser(self.logdir)
-        directory = open_run(logdir, model_name, self.follow_seconds)
+        directory = self.directory(model_name)
         trained, now = directory.read_params() or "", model.ToText()
         if self.allowed_changes:
             check_allowed(self.allowed_changes, trained, now)
@@ -234,7 +266,7 @@ class RunUse:
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates a model on a data set with weights that it was trained to."""
     model = request.params(use.split)
-    note = _place(model, request)
+    note = _place(model, request, lambda: use.directory(request.name))
     data = model.input.Instantiate()
     data.EvalBatches()
     directory = use.open(request.name, model)
@@ -255,7 +287,7 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
 def export_trained(request: ModelRequest, use: RunUse) -> None:
     """Writes a SavedModel of a model with weights that it was trained to."""
     model = request.params(use.split)
-    note = _place(model, request)
+    note = _place(model, request, lambda: use.directory(request.name))
     data = model.input.Instantiate()
     directory = use.open(request.name, model)
     tell_inputs(model.task, data)
@@ -273,7 +305,7 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
 def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     """Translates a data set of a model with weights that it was trained to."""
     model = request.params(use.split)
-    note = _place(model, request)
+    note = _place(model, request, lambda: use.directory(request.name))
     data = model.input.Instantiate()
     # What is wrong here is told before the model is built, which may take minutes.
     sentences = check_decode_input(data)
@@ -292,14 +324,29 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     )
 
 
-def _place(model: Params, request: ModelRequest) -> str:
-    """Makes the devices ready and gives one to each stage; returns a note for users."""
+def _place(
+    model: Params,
+    request: ModelRequest,
+    opened: Callable[[], RunDirectory] | None = None,
+    plans: bool = False,
+) -> str:
+    """Makes the devices ready and gives one to each stage; returns a note for users.
+
+    Args:
+        model: its params, which are changed.
+        request: what is asked for.
+        opened: returns the directory of the run, if there is one.
+        plans: whether what is `auto` is settled for these devices; else it becomes as
+            it was in the run.
+    """
     pipeline = model.task.pipeline
+    auto = AutoParams(pipeline, opened)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
     )
-    return "\n".join(filter(None, [workers_note(), placement.note]))
+    planned = auto.settle(model, pipeline.devices) if plans else ""
+    return "\n".join(filter(None, [workers_note(), placement.note, planned]))
 
 
 def _log_after(note: str) -> Callable[[str], None]:

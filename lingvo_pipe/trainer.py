@@ -25,6 +25,7 @@ from lingvo_pipe.pipeline.devices.cluster_spec import checked_task
 from lingvo_pipe.pipeline.devices.device_names import parse_devices
 from lingvo_pipe.pipeline.devices.membership import Membership
 from lingvo_pipe.quiet_startup import quiet_startup
+from lingvo_pipe.training.counting_allocator import count_cpu_memory
 from lingvo_pipe.watch_flags import watch_of
 
 if TYPE_CHECKING:
@@ -195,6 +196,8 @@ def main(argv: Sequence[str]) -> None:
             patience = FLAGS.wait_for_workers_seconds
             serve(member.cluster, task, member.ends_with_trainer, patience)
             return
+        if FLAGS.profile_step is not None:
+            count_cpu_memory()
         devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
         with quiet_startup():
             from lingvo_pipe import jobs

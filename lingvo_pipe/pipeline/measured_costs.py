@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +22,7 @@ from lingvo_pipe.pipeline.loops.clock import timestamp
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
 from lingvo_pipe.pipeline.operation_errors import naming
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.pipeline.tracing.trace import Surroundings, is_differentiable
 
 # At least so many runs count, and more of a cell that is done soon; of a cell that
@@ -32,22 +32,10 @@ _MOST_RUNS = 100
 _SECONDS = 0.3
 
 
-class CellSeconds(NamedTuple):
-    """What a cell takes for a micro-batch: medians over several runs.
-
-    Attributes:
-        forward: of a forward pass that keeps what the backward needs.
-        backward: of the backward pass.
-    """
-
-    forward: float
-    backward: float
-
-
 def measured_seconds(
     calls: Sequence[StageCall], specs: Mapping[int, tf.TensorSpec], device: str
 ) -> list[CellSeconds]:
-    """Times cells on a device.
+    """Times cells on a device: medians over several runs.
 
     Args:
         calls: of the cells.

@@ -60,9 +60,12 @@ class MemoryLimit:
         Raises:
             ValueError: if no split keeps within the limit.
         """
-        num_cells, num_stages = len(self._cells.calls), self._schedule.num_stages
+        alike = zip(self._needs.alike(), self._shared, self._is_on_first, strict=True)
         farthest = farthest_ends(
-            self._device_bytes, self._p.memory_limit, num_cells, num_stages
+            self._device_bytes,
+            self._p.memory_limit,
+            len(self._cells.calls),
+            list(alike),
         )
         if least_largest_ends(lambda *_: 0, farthest) is None:
             self._refuse_all()

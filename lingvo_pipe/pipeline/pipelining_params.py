@@ -76,7 +76,13 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         None,
         "Their dtypes; None, as a whole or for one: fprop_dtype. FPropMeta needs none.",
     )
-    p.Define("num_micro_batches", 1, "M, at most the mini-batch.")
+    p.Define(
+        "num_micro_batches",
+        1,
+        "M, at most the mini-batch. In the trainer it may be auto, with splits=auto: "
+        "what is fastest on the devices, which are measured. A run that goes on keeps "
+        "its number.",
+    )
     p.Define(
         "num_replicas",
         1,
@@ -109,7 +115,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "schedule",
         "gpipe",
         "gpipe, 1f1b, interleaved, zero_bubble, or the path of a .csv file; or local: "
-        "1f1b in each block of stages that a LocalLossLayer ends.",
+        "1f1b in each block of stages that a LocalLossLayer ends. In the trainer it "
+        "may be auto, with splits=auto: the fastest that fits into memory.",
     )
     p.Define(
         "stages_per_device",
@@ -123,7 +130,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "Which forward passes are computed again for the backward instead of keeping "
         "what they computed: always, never, except_last (micro-batch), or a list of "
         "the indices of the cells that do, wherever the schedule recomputes. None: as "
-        "a .csv file has it; never with zero_bubble; else always.",
+        "a .csv file has it; never with zero_bubble; else always. In the trainer it "
+        "may be auto, with splits=auto: the fastest policy that fits into memory.",
     )
     p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."

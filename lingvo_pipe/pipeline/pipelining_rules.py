@@ -19,10 +19,13 @@ from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.exact_amounts import is_amount
-from lingvo_pipe.pipeline.splitting.partition import is_count
+from lingvo_pipe.pipeline.splitting.partition import is_auto, is_count
 
 # Costs of cells that are times.
 MEASURED = "measured"
+
+# May be auto in the trainer, which has the planner settle them.
+_PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 _MAX_SHOWN = 200
 
@@ -37,6 +40,7 @@ def check_each_param(p: InstantiableParams, where: str) -> None:
     Raises:
         ValueError: saying what the first that is wrong must be, and what it is.
     """
+    _check_settled(p, where)
     for name, rule in _RULES.items():
         value = p.Get(name)
         if not rule.holds(value, p):
@@ -45,6 +49,16 @@ def check_each_param(p: InstantiableParams, where: str) -> None:
                 f"{name} must be {rule.wanted}; that of {where} is {shown(value)}."
                 f"{hint} {rule.advice}"
             )
+
+
+def _check_settled(p: InstantiableParams, where: str) -> None:
+    """Checks that nothing is left to the planner, which needs devices and a batch."""
+    if left := [name for name in _PLANNED if is_auto(p.Get(name))]:
+        raise ValueError(
+            f"{' and '.join(left)} must be settled before a pipeline is made: the "
+            "trainer settles what is auto, by measuring its devices; that of "
+            f"{where} is 'auto'. Give numbers and names, or use the trainer."
+        )
 
 
 def count_parts(p: InstantiableParams, where: str) -> int:

@@ -9,16 +9,17 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_names import short_name
-from lingvo_pipe.pipeline.measured_costs import CellSeconds, measured_seconds
+from lingvo_pipe.pipeline.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.memory_limit import MemoryLimit
 from lingvo_pipe.pipeline.pipelining_rules import MEASURED, faults_of, shown
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
+from lingvo_pipe.pipeline.splitting.cell_seconds import (
+    BACKWARD_PER_FORWARD,
+    CellSeconds,
+)
 from lingvo_pipe.pipeline.splitting.partition import is_auto, resolve_ends
 from lingvo_pipe.pipeline.traced_cells import TracedCells, outside_graphs, trace_cells
-
-# A backward pass has two products of matrices for each that its forward pass has.
-_BACKWARD_PER_FORWARD = 2
 
 
 class _Costs(NamedTuple):
@@ -130,7 +131,7 @@ def _costs(
         with faults_of("input_shapes", where):
             counted = pipeline_costs(p.before_tpl, p.cell_tpl, *p.input_shapes).cells
         traffic = counted.handed_on
-        passes = [(flops, _BACKWARD_PER_FORWARD * flops) for flops in counted.flops]
+        passes = [(flops, BACKWARD_PER_FORWARD * flops) for flops in counted.flops]
     elif p.cell_costs == MEASURED and cells is not None:
         passes = _measured(cells, where, device)
     else:

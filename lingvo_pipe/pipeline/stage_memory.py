@@ -77,12 +77,18 @@ class StageMemory:
 
     def kept(self, start: int, end: int) -> dict[Kept, int]:
         """Bytes that a stage of them keeps of one micro-batch, by stash."""
-        again = self._not_again[end] - self._not_again[start]
+        not_again, residuals, later = self.computed(start, end)
         return {
-            Kept.FOR_RECOMPUTE: self._saved(start)[end - start] + again,
-            Kept.RESIDUALS: self._residuals[end] - self._residuals[start],
-            Kept.WEIGHT_RESIDUALS: self._later[end] - self._later[start],
+            Kept.FOR_RECOMPUTE: self._saved(start)[end - start] + not_again,
+            Kept.RESIDUALS: residuals,
+            Kept.WEIGHT_RESIDUALS: later,
         }
+
+    def computed(self, start: int, end: int) -> tuple[int, int, int]:
+        """As `kept`, without the values from which a recomputation starts."""
+        sums = self._not_again, self._residuals, self._later
+        not_again, residuals, later = (own[end] - own[start] for own in sums)
+        return not_again, residuals, later
 
     def of_devices(self, schedule: Schedule, ends: Sequence[int]) -> list[int]:
         """Bytes that each device needs at the worst moment.
@@ -97,14 +103,26 @@ class StageMemory:
             peaks[device] += self.weights(*stages[stage]) + self.totals(*stages[stage])
         return peaks
 
-    def _saved_from(self, start: int) -> list[int]:
+    def _saved_from(self, start: int) -> _GrowingSums:
         """Bytes of the values saved by a stage from `start`, by its number of calls."""
-        new = saved_by_call(
-            (call.used, call.made, call.recomputed) for call in self._calls[start:]
-        )
-        return _running_sums(
+        calls = (self._calls[i] for i in range(start, len(self._calls)))
+        new = saved_by_call((call.used, call.made, call.recomputed) for call in calls)
+        return _GrowingSums(
             sum(self._value_bytes.get(value, 0) for value in values) for values in new
         )
+
+
+class _GrowingSums:
+    """The sums of the first 0, 1, 2, ... values, as far as they are asked for."""
+
+    def __init__(self, values: Iterable[int]):
+        self._more = itertools.accumulate(values, initial=0)
+        self._found: list[int] = []
+
+    def __getitem__(self, number: int) -> int:
+        missing = number + 1 - len(self._found)
+        self._found += itertools.islice(self._more, max(missing, 0))
+        return self._found[number]
 
 
 class StageNeeds:
@@ -120,6 +138,10 @@ class StageNeeds:
         self._memory = memory
         self._moments = _moments(schedule)
 
+    def alike(self) -> list[tuple[tuple[int, ...], ...]]:
+        """For each stage something that is the same for those that need the same."""
+        return [tuple(sorted(moments)) for moments in self._moments]
+
     def __call__(self, stage: int, start: int, end: int) -> int:
         """Bytes that the stage needs at its worst moment; more if it is longer."""
         memory = self._memory
@@ -129,6 +151,18 @@ class StageNeeds:
     def kept(self, stage: int, start: int, end: int) -> int:
         """Those of them that it keeps of micro-batches."""
         each = list(self._memory.kept(start, end).values())
+        return self._largest(stage, each)
+
+    def at_least(self, stage: int, start: int, end: int) -> int:
+        """Bytes that the stage needs but for the values that it starts again from.
+
+        So of two stages that start or end at the same call the longer needs more.
+        """
+        memory = self._memory
+        held = memory.weights(start, end) + memory.totals(start, end)
+        return held + self._largest(stage, memory.computed(start, end))
+
+    def _largest(self, stage: int, each: Sequence[int]) -> int:
         return max(
             sum(map(int.__mul__, numbers, each)) for numbers in self._moments[stage]
         )

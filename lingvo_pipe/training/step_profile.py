@@ -24,6 +24,7 @@ from lingvo_pipe.pipeline.simulation.median_costs import median_costs
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.training.atomic_file import write_atomically
+from lingvo_pipe.training.planned_step import MemoryPeak, PlannedStep
 
 
 def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeline:
@@ -96,12 +97,16 @@ class StepProfile:
         predicted: as from `predict`.
         measured: of the same schedule.
         notes: what a reader of the table should know besides.
+        planned: what was expected before any step ran, if something was.
+        peaks: the most memory that was taken during the step.
     """
 
     step: int
     predicted: Timeline
     measured: Timeline
     notes: Sequence[str] = ()
+    planned: PlannedStep | None = None
+    peaks: Sequence[MemoryPeak] = ()
 
     @property
     def name(self) -> str:
@@ -122,11 +127,14 @@ class StepProfile:
         )
 
     def text(self) -> str:
-        """The notes, and the table that `compare` makes."""
+        """The notes, and the tables that `compare` makes."""
         together = ", all together" if self.measured.schedule.num_steps > 1 else ""
         title = f"{self.name.capitalize()}{together}: predicted, and measured."
         lines = [title, *self.notes]
-        return "\n".join([*lines, "", compare(self.predicted, self.measured)])
+        lines += ["", compare(self.predicted, self.measured)]
+        if self.planned is not None:
+            lines += [self.planned.beside(self.measured, self.peaks), ""]
+        return "\n".join(lines)
 
     @functools.cached_property
     def picture(self) -> bytes:
@@ -150,7 +158,8 @@ class StepProfile:
             write_atomically(directory / f"step-{self.step}.{ending}", content)
 
     def _timelines(self) -> dict[str, Timeline]:
-        return {"predicted": self.predicted, "measured": self.measured}
+        planned = {} if self.planned is None else {"planned": self.planned.timeline}
+        return planned | {"predicted": self.predicted, "measured": self.measured}
 
 
 def _milliseconds(timeline: Timeline) -> str:

@@ -12,7 +12,9 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Schedule
 from lingvo_pipe.pipeline.simulation.steps_ahead import steps_ahead
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.training.memory_peaks import memory_peaks, reset_peaks
 from lingvo_pipe.training.metrics_log import MetricsLog
+from lingvo_pipe.training.planned_step import MemoryPeak, PlannedStep
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.step_loop import StepLoop
 from lingvo_pipe.training.step_profile import StepProfile, measured_parts, predict
@@ -49,6 +51,7 @@ class StepProfiler:
         directory: of the run.
         metrics_log: of the run.
         log: takes a line of text for the user.
+        planned: what was expected before any step ran, if something was.
     """
 
     def __init__(
@@ -59,12 +62,14 @@ class StepProfiler:
         directory: RunDirectory,
         metrics_log: MetricsLog,
         log: Callable[[str], None],
+        planned: PlannedStep | None = None,
     ):
         self._pipeline = pipeline
         self._step = step
         self._directory = directory
         self._metrics_log = metrics_log
         self._log = log
+        self._planned = planned
         self._num_calls = 0
         self._ran: deque[tuple[Schedule, list[np.ndarray]]] = deque(
             maxlen=_NUM_BEFORE + 1
@@ -84,12 +89,17 @@ class StepProfiler:
             trained: what made it.
         """
         self._num_calls += 1
-        if self._is_done or self._num_calls < _MIN_BEFORE:
+        if self._is_done:
+            return
+        devices = self._all_devices()
+        peaks = memory_peaks(devices)
+        reset_peaks(devices)
+        if self._num_calls < _MIN_BEFORE:
             return
         self._ran.append((trained.schedule, trained.Times()))
         if step >= self._step and len(self._ran) > 1:
             self._is_done = True
-            self._profile(step)
+            self._profile(step, peaks)
 
     def finish(self) -> None:
         """To be called after the last step: says so if nothing was profiled."""
@@ -101,7 +111,7 @@ class StepProfiler:
                 "steps_per_loop, the number of steps in a call, or --profile_step."
             )
 
-    def _profile(self, step: int) -> None:
+    def _profile(self, step: int, peaks: Sequence[MemoryPeak]) -> None:
         try:
             *before, parts = [measured_parts(*ran) for ran in self._ran]
         except ValueError as error:  # The machine's clock was set meanwhile.
@@ -115,7 +125,10 @@ class StepProfiler:
             *_ahead(measured),
             *_of_parts(parts, slowest),
         ]
-        profile = StepProfile(step, predicted, measured, notes)
+        planned = self._planned
+        if planned is not None and planned.timeline.schedule != measured.schedule:
+            planned = None  # Such as of one step, where a call makes several.
+        profile = StepProfile(step, predicted, measured, notes, planned, peaks)
         folder = self._directory.profile_path
         profile.write(folder)
         self._metrics_log.write_page(
@@ -147,6 +160,12 @@ class StepProfiler:
                 "messages seem faster in one direction and slower in the other."
             )
         return notes
+
+    def _all_devices(self) -> list[str]:
+        """Names of the devices, those of a replica after those of another."""
+        plan = self._pipeline.plan
+        first_parts = range(0, plan.num_parts, plan.parts_per_replica)
+        return [name for part in first_parts for name in self._devices(part)]
 
     def _devices(self, part: int) -> list[str]:
         """Names of the devices that ran a part of the mini-batch."""

@@ -12,6 +12,7 @@ from lingvo_pipe.training.changed_params import check_changes
 from lingvo_pipe.training.checkpoint_files import steps_in
 from lingvo_pipe.training.loop_params import check_loop_params
 from lingvo_pipe.training.loss_spikes import LossSpikeError, check_spike_params
+from lingvo_pipe.training.planned_step import PlannedStep
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.step_profiler import check_profile_step
 from lingvo_pipe.training.stop_requests import StopRequests
@@ -27,6 +28,7 @@ def train(
     log: Callable[[str], None] = tqdm.tqdm.write,
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
+    planned: PlannedStep | None = None,
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until asked to stop, and evaluates it.
 
@@ -46,6 +48,7 @@ def train(
         profile_step: the step to profile, if any; see `StepProfiler`.
         allowed_changes: paths of params that may differ from those of the run so far;
             see `check_changes`.
+        planned: what is expected of a step, to be compared with the profiled one.
 
     Returns:
         The last evaluation's metrics; none if the run was asked to stop before it.
@@ -75,7 +78,7 @@ def train(
         with StopRequests() as stops:
             while True:
                 try:
-                    return run.go_on(test_input, profile_step, stops)
+                    return run.go_on(test_input, profile_step, stops, planned)
                 except LossSpikeError as spike:
                     run.roll_back(spike)
     finally:

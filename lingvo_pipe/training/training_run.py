@@ -17,6 +17,7 @@ from lingvo_pipe.training.init_from_checkpoint import init_from_checkpoint
 from lingvo_pipe.training.input_place import InputPlace
 from lingvo_pipe.training.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.metrics_log import MetricsLog, read_metrics
+from lingvo_pipe.training.planned_step import PlannedStep
 from lingvo_pipe.training.progress import Progress
 from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run_description import describe_run
@@ -102,7 +103,11 @@ class TrainingRun:
             self._log(f"Resumed from step {self._start}{finished}.")
 
     def go_on(
-        self, test_input: Any, profile_step: int | None, stops: StopRequests
+        self,
+        test_input: Any,
+        profile_step: int | None,
+        stops: StopRequests,
+        planned: PlannedStep | None,
     ) -> dict[str, float]:
         """Trains and evaluates; returns as `train`."""
         with (
@@ -121,7 +126,7 @@ class TrainingRun:
             )
             factor = self._task.params.train.loss_spike_factor
             spikes = LossSpikes(factor, read_metrics(self._directory.path))
-            profiler = self._profiler(profile_step, metrics_log)
+            profiler = self._profiler(profile_step, metrics_log, planned)
             watchers = _Watchers(
                 metrics_log, saver, stops, evaluations, spikes, profiler
             )
@@ -238,7 +243,7 @@ class TrainingRun:
         watchers.saver.save(step, evaluations.best.step, evaluations.best_on_file())
 
     def _profiler(
-        self, step: int | None, metrics_log: MetricsLog
+        self, step: int | None, metrics_log: MetricsLog, planned: PlannedStep | None
     ) -> StepProfiler | None:
         if step is None:
             return None
@@ -249,6 +254,7 @@ class TrainingRun:
             self._directory,
             metrics_log,
             self._log,
+            planned,
         )
 
     def _trained(self, group: list[NestedMap]) -> Iterator[dict[str, float]]:

@@ -17,8 +17,9 @@ from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline import stage_ends
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.pipeline.measured_costs import CellSeconds, measured_seconds
+from lingvo_pipe.pipeline.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.pipeline.traced_cells import trace_cells
 from tests.pipeline.example_layers import gradients, loss_fn, raw_values
 

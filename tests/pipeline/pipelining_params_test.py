@@ -72,6 +72,8 @@ def _each_auto(*values: Any) -> list[Wrong]:
 
 NAN, INF = float("nan"), float("inf")
 NO_COUNTS = _each(0, -1, True, 1.0, 1.5, "2", [1], {})
+LEFT = "must be settled .* the trainer settles .* pipe is 'auto'"
+LEFT_TOO = {"schedule": "auto", "recompute": "auto"}
 NO_LAYERS = [
     Wrong(3),
     Wrong(None),
@@ -154,7 +156,12 @@ WRONG: dict[str, list[Wrong]] = {
         _auto(1, "no split into 2 stages .* 1 bytes", input_shapes=[(2, DIM)]),
         Wrong(1, r"splits=\[4\]", {"input_shapes": [(2, DIM)]}),
     ],
-    "num_micro_batches": [*NO_COUNTS, Wrong(None)],
+    "num_micro_batches": [
+        *NO_COUNTS,
+        Wrong(None),
+        Wrong("auto", LEFT),
+        _auto("auto", f"_batches and schedule and recompute {LEFT}", **LEFT_TOO),
+    ],
     "micro_batch_size": NO_COUNTS,
     "batch_dim": _each(-1, None, False, 0.0, 1.5, "0", []),
     "state_dtype": [
@@ -167,6 +174,7 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong("gpip", "'gpip'. Did you mean 'gpipe'"),
         Wrong("nowhere.csv", "'nowhere.csv' is not: No such file"),
         Wrong("", "''"),
+        Wrong("auto", LEFT),
     ],
     "num_replicas": [
         *_each(0, -1, 1.5, "2", None, True, [1]),
@@ -194,6 +202,7 @@ WRONG: dict[str, list[Wrong]] = {
         *_each(True, 3, 1.5, "", {}, {1}, [0, 0], [-1], [True]),
         *(Wrong([i]) for i in (NUM_CELLS, 1.0, "0", None)),
         Wrong("allways", "'allways'. Did you mean 'always'"),
+        Wrong("auto", LEFT),
     ],
     "jit_compile": _each(None, 0, 1, "True", []),
     "devices": [

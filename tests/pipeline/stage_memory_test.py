@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -142,3 +143,39 @@ def test_a_longer_stage_needs_no_less() -> None:
         ):
             sizes = [needs(stage, start, e) for e in range(start + 1, NUM_CALLS + 1)]
             assert sizes == sorted(sizes)
+
+
+def test_but_for_what_it_starts_from_a_stage_needs_no_more() -> None:
+    """And no less if it is longer, to the front too."""
+    rng = random.Random(3)
+    less = 0
+    for schedule in schedules():
+        needs = StageNeeds(StageMemory(*random_calls(rng)), schedule)
+        for stage in range(schedule.num_stages):
+            least = functools.partial(needs.at_least, stage)
+            for start, end in itertools.combinations(range(NUM_CALLS + 1), 2):
+                assert least(start, end) <= needs(stage, start, end)
+                less += least(start, end) < needs(stage, start, end)
+                assert start == 0 or least(start, end) <= least(start - 1, end)
+                assert end == NUM_CALLS or least(start, end) <= least(start, end + 1)
+    assert less
+
+
+def test_stages_that_are_alike_need_the_same() -> None:
+    rng = random.Random(4)
+    shared = different = 0
+    for schedule in schedules():
+        needs = StageNeeds(StageMemory(*random_calls(rng)), schedule)
+        keys = needs.alike()
+        assert len(keys) == schedule.num_stages
+        for a, b in itertools.combinations(range(schedule.num_stages), 2):
+            for start, end in itertools.combinations(range(NUM_CALLS + 1), 2):
+                if keys[a] == keys[b]:
+                    assert needs(a, start, end) == needs(b, start, end)
+                    assert needs.at_least(a, start, end) == needs.at_least(
+                        b, start, end
+                    )
+            shared += keys[a] == keys[b]
+            different += keys[a] != keys[b]
+    assert shared
+    assert different

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lingvo_pipe.input import prepare
 from lingvo_pipe.input.text import train_vocab
 from lingvo_pipe.training.metrics_log import read_metrics
 from tests.trainer.command_line import CommandLine, saved_variables
+from tools.plan import plan
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,7 +40,7 @@ def toy(
 
 
 def test_there_are_commands() -> None:
-    assert len(COMMANDS) == 11
+    assert len(COMMANDS) == 12
 
 
 def test_the_model_of_ones_own_learns(
@@ -78,22 +80,22 @@ def test_a_console_script_is_the_program(name: str, module: Any) -> None:
 
 
 def test_every_flag_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    others = {
+    others: dict[str, Callable[[list[str]], Any]] = {
         r"-m lingvo_pipe\.input\.prepare": prepare.main,
         "//tools:train_vocab --": train_vocab.main,
+        "//tools:plan --": plan.main,
     }
     ours = README
     for name, main in others.items():
-        (command,) = re.findall(
-            rf"^    .*{name} ((?:.*\\\n)*.*)$", README, re.MULTILINE
-        )
+        commands = re.findall(rf"^    .*{name} ((?:.*\\\n)*.*)$", README, re.MULTILINE)
         with pytest.raises(SystemExit):
             main(["--help"])
         known = capsys.readouterr().out
-        named = re.findall(r"--\w+", command)
+        named = re.findall(r"--\w+", " ".join(commands))
         assert named
         assert [flag for flag in named if flag not in known] == []
-        ours = ours.replace(command, "")
+        for command in commands:
+            ours = ours.replace(command, "")
     trainers = {f.name for f in flags.FLAGS.flags_by_module_dict()[trainer.__name__]}
     rest = set(re.findall(r"--(\w+)=?", ours))
     assert {"model", "logdir", "devices"} <= rest

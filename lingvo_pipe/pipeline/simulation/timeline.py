@@ -11,6 +11,7 @@ own work; then it waits for the messages that the next one needs; then it runs i
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ class Timeline:
             block_ends=self.block_ends,
         )
 
-    @property
+    @functools.cached_property
     def step_seconds(self) -> float:
         """How long the step took."""
         return max((timed.end for _, timed in self.ops()), default=0.0)

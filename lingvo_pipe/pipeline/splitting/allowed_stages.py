@@ -15,8 +15,7 @@ have: K · L · (L + 1) / 2 at most, and far fewer where stages are short.
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 # For each stage, for each start, the last end that is allowed; the start if none is.
 Farthest = Sequence[Sequence[int]]
@@ -25,7 +24,7 @@ Size = Callable[[int, int, int], int]
 
 
 def farthest_ends(
-    size: Size, limit: float, num_layers: int, num_stages: int
+    size: Size, limit: float, num_layers: int, alike: Sequence[Hashable]
 ) -> list[list[int]]:
     """How far stages reach that are no larger than the limit.
 
@@ -33,18 +32,29 @@ def farthest_ends(
         size: of a stage; does not fall where the end grows.
         limit: of each stage's size.
         num_layers: L.
-        num_stages: K.
+        alike: for each stage something that is the same for those of the same size.
     """
 
-    def farthest(stage: int, start: int) -> int:
-        ends = range(start + 1, num_layers + 1)
-        fitting = bisect.bisect_right(ends, limit, key=lambda e: size(stage, start, e))
-        return start + fitting
+    def fits(stage: int, start: int, end: int) -> bool:
+        return size(stage, start, end) <= limit
 
-    return [
-        [farthest(stage, start) for start in range(num_layers)]
-        for stage in range(num_stages)
-    ]
+    def reached(stage: int) -> list[int]:
+        """Looks first as far as from the start before: mostly not far from the end."""
+        found, end = [], 0
+        for start in range(num_layers):
+            end = max(start, end)
+            while end > start and not fits(stage, start, end):
+                end -= 1
+            while end < num_layers and fits(stage, start, end + 1):
+                end += 1
+            found.append(end)
+        return found
+
+    known: dict[Hashable, list[int]] = {}
+    for stage, key in enumerate(alike):
+        if key not in known:
+            known[key] = reached(stage)
+    return [known[key] for key in alike]
 
 
 def least_largest_ends(size: Size, farthest: Farthest) -> list[int] | None:
@@ -103,12 +113,14 @@ def _ends(
             by each start that they can have: how good it is with the best end, and
             that end; None if it has none.
     """
-    num_stages, num_layers = len(farthest), len(farthest[0])
-    rest = {num_layers: 0}
+    num_stages, latest = len(farthest), _latest_starts(farthest)
+    rest = {len(farthest[0]): 0}
     choices: list[dict[int, int]] = []
     for stage in reversed(range(num_stages)):
-        best = {}
-        for start in range(stage, num_layers):
+        best, earliest_end = {}, min(rest, default=0)
+        for start in range(stage, latest[stage] + 1):
+            if farthest[stage][start] < earliest_end:
+                continue  # The stages behind can't reach so far to the front.
             found = best_end(stage, start, rest)
             if found is not None:
                 best[start] = found
@@ -120,3 +132,12 @@ def _ends(
     for ends_of_stage in reversed(choices):
         ends.append(ends_of_stage[ends[-1]])
     return ends[1:]
+
+
+def _latest_starts(farthest: Farthest) -> list[int]:
+    """For each stage the last start that stages before it can leave to it."""
+    found = [0]
+    for of_stage in farthest[:-1]:
+        reach = max(of_stage[: found[-1] + 1])
+        found.append(min(reach, len(of_stage) - 1))
+    return found

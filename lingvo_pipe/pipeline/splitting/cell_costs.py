@@ -79,8 +79,13 @@ def _costs_in_turn(
 ) -> tuple[CellCosts, tuple]:
     """The costs of layers, and the shapes that the last hands on."""
     costs = CellCosts([], [])
+    known: dict[tuple[int, str], NestedMap] = {}  # Params that stand there twice.
     for i, p in enumerate(layers):
-        meta = _forward_meta(p, shapes, f"{what} {i}, {p.cls.__name__} {p.name!r}")
+        key = id(p), repr(shapes)
+        if key not in known:
+            where = f"{what} {i}, {p.cls.__name__} {p.name!r}"
+            known[key] = _forward_meta(p, shapes, where)
+        meta = known[key]
         shapes = tuple(meta.out_shapes)
         costs.flops.append(meta.flops)
         costs.handed_on.append(num_elements(shapes))

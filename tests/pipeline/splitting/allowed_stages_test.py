@@ -48,7 +48,7 @@ def problems() -> Iterator[tuple[int, int, Size, random.Random]]:
 def test_stages_reach_as_far_as_they_fit() -> None:
     for num_layers, num_stages, size, rng in problems():
         limit = rng.randrange(30)
-        reach = farthest_ends(size, limit, num_layers, num_stages)
+        reach = farthest_ends(size, limit, num_layers, range(num_stages))
         for stage, start in itertools.product(range(num_stages), range(num_layers)):
             fitting = [
                 end
@@ -58,11 +58,33 @@ def test_stages_reach_as_far_as_they_fit() -> None:
             assert reach[stage][start] == max(fitting, default=start)
 
 
+def test_stages_that_are_alike_are_looked_at_once() -> None:
+    for num_layers, num_stages, size, rng in problems():
+        limit = rng.randrange(30)
+        kinds = rng.choices(range(num_stages), k=num_stages)
+        asked: set[int] = set()
+
+        def of_kind(
+            stage: int,
+            start: int,
+            end: int,
+            size: Size = size,
+            kinds: list[int] = kinds,
+            asked: set[int] = asked,
+        ) -> int:
+            asked.add(stage)
+            return size(kinds[stage], start, end)
+
+        reach = farthest_ends(of_kind, limit, num_layers, kinds)
+        assert len(asked) == len(set(kinds))
+        assert reach == farthest_ends(of_kind, limit, num_layers, range(num_stages))
+
+
 def test_a_limit_allows_a_cut_if_and_only_if_some_cut_keeps_within() -> None:
     possible = 0
     for num_layers, num_stages, size, rng in problems():
         limit = rng.randrange(30)
-        allowed = farthest_ends(size, limit, num_layers, num_stages)
+        allowed = farthest_ends(size, limit, num_layers, range(num_stages))
         within = [
             ends
             for ends in all_ends(num_layers, num_stages)

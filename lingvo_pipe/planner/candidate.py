@@ -1,0 +1,123 @@
+"""One way to run a model: what the planner chooses among. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+# A schedule, the number of stages that a device has, and what it may recompute.
+_SCHEDULES = (
+    ("gpipe", 1, ("never", "except_last", "always")),
+    ("1f1b", 1, ("never", "always")),
+    ("interleaved", 2, ("never", "always")),
+    ("zero_bubble", 1, ("never",)),
+)
+SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
+_FOR_SEVERAL = ("interleaved", "zero_bubble")  # With one device they are as 1f1b.
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """How devices share a mini-batch.
+
+    Attributes:
+        num_replicas: R.
+        num_devices: K, of a replica.
+        stages_per_device: V.
+        num_micro_batches: M, of all replicas.
+        schedule: its name.
+        recompute: a policy.
+    """
+
+    num_replicas: int
+    num_devices: int
+    stages_per_device: int
+    num_micro_batches: int
+    schedule: str
+    recompute: str
+
+    @property
+    def way(self) -> tuple[str, str]:
+        """The schedule and what it recomputes."""
+        return self.schedule, self.recompute
+
+    @property
+    def has_own_recompute(self) -> bool:
+        """Whether it recomputes what its schedule does where nothing else is said."""
+        own = "never" if self.schedule == "zero_bubble" else "always"
+        return self.recompute == own
+
+    @property
+    def num_stages(self) -> int:
+        """K·V."""
+        return self.num_devices * self.stages_per_device
+
+    @property
+    def micro_batches_each(self) -> int:
+        """Of a replica."""
+        return self.num_micro_batches // self.num_replicas
+
+    def override(self, ends: Sequence[int]) -> str:
+        """What --model_params_override says to run it."""
+        values = {
+            "splits (list)": list(ends),
+            "stages_per_device": self.stages_per_device,
+            "num_replicas": self.num_replicas,
+            "num_micro_batches": self.num_micro_batches,
+            "schedule": self.schedule,
+            "recompute (str)": self.recompute,
+        }
+        return "; ".join(f"task.pipeline.{name} : {x}" for name, x in values.items())
+
+
+def candidates(
+    num_devices: int, num_cells: int, batch_size: int, with_replicas: bool = True
+) -> Iterator[Candidate]:
+    """All ways to run a model on so many devices.
+
+    Args:
+        num_devices: of all replicas together; a single one may use fewer.
+        num_cells: L; a stage has one at least.
+        batch_size: B; a micro-batch has one example at least, and all have as many.
+        with_replicas: whether several pipelines may run side by side.
+    """
+    for num_replicas, each in _shares(num_devices):
+        if num_replicas > 1 and not with_replicas:
+            continue
+        for num_micro_batches in _divisors(batch_size):
+            if num_micro_batches % num_replicas:
+                continue
+            for schedule, per_device, policies in _SCHEDULES:
+                for policy in policies:
+                    found = Candidate(
+                        num_replicas,
+                        each,
+                        per_device,
+                        num_micro_batches,
+                        schedule,
+                        policy,
+                    )
+                    if _can_run(found, num_cells):
+                        yield found
+
+
+def _can_run(candidate: Candidate, num_cells: int) -> bool:
+    """Whether there are cells, devices and micro-batches enough for the schedule."""
+    if candidate.num_stages > num_cells:
+        return False
+    if candidate.schedule in _FOR_SEVERAL and candidate.num_devices == 1:
+        return False
+    in_rounds = candidate.schedule == "interleaved"
+    return not (in_rounds and candidate.micro_batches_each % candidate.num_devices)
+
+
+def _shares(num_devices: int) -> Iterator[tuple[int, int]]:
+    """Replicas, and the devices of each: all together, or those of one of them."""
+    for num_replicas in _divisors(num_devices):
+        yield num_replicas, num_devices // num_replicas
+        if num_replicas > 1:
+            yield 1, num_devices // num_replicas
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]

@@ -1,0 +1,138 @@
+"""What the planner knows of devices: memory, speed, and links between them. Pure.
+
+Figures are the vendors': of a TPU those of one core, of a GPU those of its densest
+matrix units without sparsity. What a model gets of them is `efficiency`, of operations
+that are as large as those of a Transformer or a convolutional network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from lingvo_pipe.hyperparams.suggest import did_you_mean
+
+_GB = 10**9
+_MIB = 2**20
+_GIB = 2**30
+_TERA = 10**12
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceModel:
+    """A kind of device.
+
+    Attributes:
+        name: as users write it.
+        memory: bytes.
+        reserved: bytes of them that the system keeps for itself.
+        flops: operations a second, by the dtype that layers compute in.
+        memory_bandwidth: bytes a second, of its own memory.
+        link_bandwidth: bytes a second, to the next device.
+        link_seconds: until a message's first byte has come.
+        operation_seconds: what each operation of a schedule takes beside its work.
+        efficiency: the part of `flops` that layers reach.
+        slowdown: what cells take while other devices compute, by what they take alone.
+    """
+
+    name: str
+    memory: int
+    reserved: int
+    flops: Mapping[str, float]
+    memory_bandwidth: float
+    link_bandwidth: float
+    link_seconds: float = 5e-6
+    operation_seconds: float = 5e-5
+    efficiency: float = 0.4
+    slowdown: float = 1.0
+
+    @property
+    def usable(self) -> int:
+        """Bytes of memory for a model."""
+        return self.memory - self.reserved
+
+    def limited(self, limit: int) -> DeviceModel:
+        """The same with no more than a number of bytes to use."""
+        memory = min(self.memory, limit + self.reserved)
+        return dataclasses.replace(self, memory=memory)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether several pipelines run side by side; on TPUs they don't yet."""
+        return not self.name.startswith("TPU")
+
+    def speed(self, dtype: str) -> float:
+        """Operations a second that layers reach.
+
+        Raises:
+            ValueError: if nothing is known of this dtype.
+        """
+        if dtype not in self.flops:
+            raise ValueError(
+                f"What a {self.name} computes in must be {' or '.join(self.flops)}; "
+                f"got {dtype!r}. Choose another device, or fprop_dtype."
+            )
+        return self.flops[dtype] * self.efficiency
+
+    def send_seconds(self, num_bytes: int) -> float:
+        """Until a message has come."""
+        return self.link_seconds + num_bytes / self.link_bandwidth if num_bytes else 0.0
+
+
+def _device(
+    name: str,
+    memory: int,
+    reserved: int,
+    float32: float,
+    bfloat16: float,
+    memory_bandwidth: float,
+    link_bandwidth: float,
+) -> DeviceModel:
+    """Of figures in GiB, MiB, tera-operations, and GB a second."""
+    return DeviceModel(
+        name,
+        memory * _GIB,
+        reserved * _MIB,
+        {"float32": float32 * _TERA, "bfloat16": bfloat16 * _TERA},
+        memory_bandwidth * _GB,
+        link_bandwidth * _GB,
+    )
+
+
+# What is reserved: XLA's errors tell it of TPUs; on a GPU TensorFlow leaves as much to
+# the system, by its compute capability. A TPU multiplies float32 as bfloat16. Pascal
+# and Volta have no bfloat16: the figure is float16's.
+_KNOWN = [
+    _device("TPUv2", 8, 528, 22.5, 22.5, 300, 62),
+    _device("TPUv3", 16, 528, 61.5, 61.5, 450, 70),
+    _device("P100", 16, 500, 9.3, 18.7, 732, 12),
+    _device("V100", 16, 1050, 15.7, 125, 900, 150),
+    _device("A100", 40, 1536, 19.5, 312, 1555, 300),
+    _device("H100", 80, 1800, 67, 989, 3350, 450),
+    _device("H200", 141, 1800, 67, 989, 4800, 450),
+]
+DEVICES = {model.name: model for model in _KNOWN}
+
+
+def parse_devices(text: str) -> tuple[int, str]:
+    """Reads a number of devices of one kind: `8xTPUv3`, or `TPUv3` for one.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    match = re.fullmatch(r"(?:(\d+)x)?(\w+)", text.strip())
+    names = [*DEVICES, MEASURED]
+    number, name = (int(match[1] or 1), match[2]) if match else (0, text)
+    known = {each.lower(): each for each in names}
+    if number < 1 or name.lower() not in known:
+        raise ValueError(
+            "--devices must be a number and a kind of devices, such as 8xTPUv3; got "
+            f"{text!r}.{did_you_mean(name, names)} There are {', '.join(names)}; "
+            f"{MEASURED} is this machine's, whose speed is measured."
+        )
+    return number, known[name.lower()]
+
+
+# The devices that are there: their speed is measured.
+MEASURED = "measured"

@@ -1,0 +1,171 @@
+"""What one way to run a model would take: time, bubble, and memory of each device.
+
+    cells' seconds, bytes  ->  stages as even as can be within the memory
+                           ->  the schedule, simulated
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner.candidate import Candidate
+from lingvo_pipe.planner.cell_seconds import stage_seconds
+from lingvo_pipe.planner.device_model import DeviceModel
+from lingvo_pipe.planner.device_needs import DeviceNeeds
+from lingvo_pipe.planner.fitting_ends import fitting_ends
+from lingvo_pipe.planner.model_costs import ModelCosts
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """A candidate that fits.
+
+    Attributes:
+        candidate: which.
+        ends: of its stages.
+        step_seconds: with the update of the weights.
+        bytes_by_device: of a replica.
+        timeline: of a replica's step, without the update.
+    """
+
+    candidate: Candidate
+    ends: Sequence[int]
+    step_seconds: float
+    bytes_by_device: Sequence[int]
+    timeline: Timeline
+
+
+@dataclasses.dataclass(frozen=True)
+class TooLarge:
+    """A candidate that does not fit.
+
+    Attributes:
+        candidate: which.
+        needs: what its devices need.
+        limit: bytes, with which it does not do.
+    """
+
+    candidate: Candidate
+    needs: DeviceNeeds
+    limit: int
+
+    @functools.cached_property
+    def needed(self) -> int:
+        """Bytes that its largest device would need at least: seldom it needs more."""
+        return max(self.needs.least(), self.limit + 1)
+
+
+def evaluate(
+    candidate: Candidate,
+    model: ModelCosts,
+    seconds: Sequence[CellSeconds],
+    device: DeviceModel,
+) -> Evaluated | TooLarge:
+    """Finds the best stages of a candidate, and simulates its step.
+
+    Args:
+        candidate: how the mini-batch is shared.
+        model: of its micro-batches.
+        seconds: of its cells.
+        device: on which it runs.
+    """
+    schedule = make_schedule(
+        candidate.schedule,
+        candidate.num_devices,
+        candidate.micro_batches_each,
+        candidate.stages_per_device,
+        candidate.recompute,
+    )
+    needs = DeviceNeeds(candidate, model, schedule)
+    work = [cell.forward + cell.backward for cell in seconds]
+    ends = fitting_ends(needs, device.usable, work, model.crossing)
+    if ends is None:
+        return TooLarge(candidate, needs, device.usable)
+    return evaluate_ends(candidate, schedule, ends, model, seconds, device)
+
+
+def evaluate_ends(
+    candidate: Candidate,
+    schedule: Schedule,
+    ends: Sequence[int],
+    model: ModelCosts,
+    seconds: Sequence[CellSeconds],
+    device: DeviceModel,
+) -> Evaluated:
+    """Simulates a step with given stages.
+
+    Args:
+        candidate: as of `evaluate`.
+        schedule: the candidate's.
+        ends: of its stages.
+        model: as of `evaluate`.
+        seconds: likewise.
+        device: likewise.
+    """
+    needs = DeviceNeeds(candidate, model, schedule)
+    is_alone = candidate.num_devices * candidate.num_replicas == 1
+    factor = 1.0 if is_alone else device.slowdown
+    stages = _costs(model, seconds, factor, device, ends)
+    timeline = simulate(schedule, stages)
+    after = max(
+        _update_seconds(model, needs, candidate.num_replicas, device, *stage)
+        for stage in itertools.pairwise([0, *ends])
+    )
+    return Evaluated(
+        candidate,
+        ends,
+        timeline.step_seconds + after,
+        needs.of_devices(ends),
+        timeline,
+    )
+
+
+def _costs(
+    model: ModelCosts,
+    seconds: Sequence[CellSeconds],
+    factor: float,
+    device: DeviceModel,
+    ends: Sequence[int],
+) -> Costs:
+    stages = []
+    for start, end in itertools.pairwise([0, *ends]):
+        own = stage_seconds(seconds[start:end])
+        stages.append(
+            StageCosts(
+                forward=own.forward * factor,
+                backward=own.backward * factor,
+                send_forward=device.send_seconds(model.crossing[end - 1]),
+                send_backward=device.send_seconds(
+                    model.crossing[start - 1] if start else 0
+                ),
+            )
+        )
+    return Costs(tuple(stages), overhead=device.operation_seconds)
+
+
+def _update_seconds(
+    model: ModelCosts,
+    needs: DeviceNeeds,
+    num_replicas: int,
+    device: DeviceModel,
+    start: int,
+    end: int,
+) -> float:
+    """Of a stage's weights: reading and writing them, and what replicas exchange."""
+    weights = model.memory.weights(start, end)
+    totals = model.memory.totals(start, end)
+    slots = needs.slots(start, end)
+    own = (2 * weights + totals) / num_replicas + 2 * slots
+    others = (weights + totals) * (1 - 1 / num_replicas)
+    return own / device.memory_bandwidth + others / device.link_bandwidth

@@ -1,0 +1,37 @@
+"""A model's costs for micro-batches of any size, traced for two.
+
+Shapes: b rows in a micro-batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner.cell_seconds import counted_seconds
+from lingvo_pipe.planner.device_model import DeviceModel
+from lingvo_pipe.planner.model_costs import ModelCosts, at_rows
+from lingvo_pipe.planner.search import Models
+from lingvo_pipe.planner.traced_model import ModelTracer
+
+# The sizes that are traced. With a single row a dimension of 1 could mean another.
+_TRACED = (2, 3)
+
+
+def counted_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:
+    """By what is to be computed, and how fast the device is said to be.
+
+    Args:
+        tracer: of the model.
+        device: where cells run.
+        dtype: in which they compute.
+    """
+    a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED)
+
+    @functools.cache
+    def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
+        costs = at_rows(a, b, num_rows)
+        return costs, counted_seconds(costs, device, dtype)
+
+    return models

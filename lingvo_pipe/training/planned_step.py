@@ -1,0 +1,64 @@
+"""A step as it was planned before any had run, beside one that was measured. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from lingvo_pipe.pipeline.simulation.comparison import compare
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+
+_MIB = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPeak:
+    """The most memory that was taken at a time.
+
+    Attributes:
+        devices: the numbers of those that share it, those of a replica after those of
+            another.
+        num_bytes: of all that this process has there.
+    """
+
+    devices: Sequence[int]
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedStep:
+    """What was expected of a step.
+
+    Attributes:
+        timeline: of the pipeline, or of one of several that share the mini-batch.
+        bytes_by_device: the most that each of its devices needs.
+    """
+
+    timeline: Timeline
+    bytes_by_device: Sequence[int]
+
+    def beside(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
+        """Both as a table: time, bubble and memory by device.
+
+        Args:
+            measured: of the same schedule.
+            peaks: of the devices of this process.
+        """
+        lines = [
+            "Planned from cells timed alone, before the first step, and measured.",
+            "",
+            compare(self.timeline, measured),
+            *(self._memory_line(peak) for peak in peaks),
+        ]
+        return "\n".join(lines)
+
+    def _memory_line(self, peak: MemoryPeak) -> str:
+        own = self.bytes_by_device
+        planned = sum(own[device % len(own)] for device in peak.devices)
+        many = "s" if len(peak.devices) > 1 else ""
+        which = ", ".join(map(str, peak.devices))
+        return (
+            f"memory of device{many} {which}: planned {planned / _MIB:,.1f} MiB, at "
+            f"most {peak.num_bytes / _MIB:,.1f} MiB during the step, batches that wait "
+            "and all else in this process included"
+        )

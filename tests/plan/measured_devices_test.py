@@ -1,0 +1,61 @@
+"""Plans for the devices of this machine go by what is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner import measured_models
+from lingvo_pipe.planner.device_model import DEVICES, MEASURED, DeviceModel
+from tools.plan import rented
+from tools.plan.plan import main
+
+SECONDS = 2.0
+
+
+@pytest.fixture
+def measured_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The devices on which cells have been timed; all take seconds."""
+    found: set[str] = set()
+
+    def timed(calls: Sequence[Any], specs: Any, device: str) -> list[CellSeconds]:
+        found.add(device)
+        return [CellSeconds(SECONDS, 2 * SECONDS) for _ in calls]
+
+    def calibrated(names: Sequence[str]) -> DeviceModel:
+        assert len(names) == 2
+        return dataclasses.replace(DEVICES["H100"], name=MEASURED)
+
+    monkeypatch.setattr(measured_models, "measured_seconds", timed)
+    monkeypatch.setattr(rented, "calibrated_device", calibrated)
+    return found
+
+
+def test_times_are_those_that_were_measured(
+    measured_on: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--num_stages=1", "--num_replicas=1", "--num_micro_batches=4"]
+    model = "--model=lm.text.TransformerTiny"
+    flags = [model, "--devices=2xmeasured", *asked, "--recompute=never"]
+    assert main([*flags, "--schedule=1f1b"]) == 0
+    out = capsys.readouterr().out
+    assert "rows a step, on 2 measured\n" in out
+    (seconds,) = re.findall(r"^ *([\d.]+) .* 1f1b +never$", out, re.M)
+    # Of six cells and the loss, four micro-batches, forward and backward.
+    assert float(seconds) == pytest.approx(4 * 7 * 3 * SECONDS, rel=0.01)
+    (device,) = measured_on
+    assert device.endswith(":0")
+
+
+def test_more_devices_than_there_are_is_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--model=lm.text.TransformerTiny", "--devices=99xmeasured"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1

@@ -1,0 +1,100 @@
+"""The tool that plans a registered model, by its command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import model_registry
+from tools.plan.plan import main
+
+TINY = "--model=lm.text.TransformerTiny"
+
+
+def test_it_prints_a_table_and_flags_that_are_accepted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change = "--model_params_override=task.train.ema_decay : 0.5"
+    assert main([TINY, "--devices=2xTPUv3", "--batch=32", change]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("lm.text.TransformerTiny: 6 cells, ")
+    assert "32 rows a step, on 2 TPUv3\n" in out
+    assert re.search(r"^ *[\d.e-]+ +[\d.]+% .* gpipe ", out, re.M)
+    assert re.search(r"^--devices=[12]$", out, re.M)
+    match = re.search(r"^--model_params_override='(.*)'$", out, re.M)
+    assert match is not None
+    params = model_registry.GetParams("lm.text.TransformerTiny", "Train")
+    params.FromText(match[1], separator=";")
+    assert params.input.batch_size == 32
+    assert params.task.train.ema_decay == 0.5
+    assert params.task.pipeline.num_replicas == 1
+    assert params.task.pipeline.splits[-1] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (
+            ["--model=lm.text.TransformerTin", "--devices=2xTPUv3"],
+            "Did you mean 'lm.text.TransformerTiny'",
+        ),
+        ([TINY, "--devices=2xTPUv9"], "Did you mean 'TPUv"),
+        (
+            [TINY, "--devices=2xTPUv3", "--num_stages=5"],
+            "without num_devices it may be 2 or 1",
+        ),
+        (
+            [TINY, "--devices=2xTPUv3", "--num_replicas=2"],
+            "without num_replicas it may be 1",
+        ),
+        (
+            [TINY, "--devices=TPUv3", "--model_params_override=task.trainn : 1"],
+            "Did you mean",
+        ),
+        (["--model=lm.giant.L103", "--devices=2xTPUv3"], "It would fit on"),
+    ],
+)
+def test_faults_are_a_line(
+    arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert fault in error
+    assert error.count("\n") == 1
+
+
+def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([TINY, "--devices=2xTPUv3", "--num_stage=2"])
+    assert "--num_stage=2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_the_first_is_drawn(
+    tmp_path: Path,
+    suffix: str,
+    magic: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Below the folder in which Bazel was called."""
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    name = f"timeline.{suffix}"
+    assert main([TINY, "--devices=2xTPUv3", f"--picture={name}"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"The timeline of a step is {tmp_path / name}."
+    assert (tmp_path / name).read_bytes().startswith(magic)
+
+
+@pytest.mark.parametrize("name", ["nowhere/timeline.png", "timeline.nonsense"])
+def test_a_picture_that_can_not_be_written_is_a_line(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([TINY, "--devices=2xTPUv3", f"--picture={tmp_path / name}"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert name.rpartition(".")[2] in error
+    assert error.count("\n") == 1

@@ -1,0 +1,198 @@
+"""Params of a pipeline that are left to the planner become what can run."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner import auto_params, measured_models
+from lingvo_pipe.planner.auto_params import settle_auto, take_auto
+from lingvo_pipe.planner.device_model import DeviceModel
+from lingvo_pipe.planner.search import Found
+from lingvo_pipe.training.placement import place_stages
+from tests.planner.made_up_model import made_up_device
+from tests.registered_models.reduced_models import reduced_params
+
+NAMES = ("num_micro_batches", "schedule", "recompute")
+BATCH_SIZE = 4
+
+
+def pipeline(**values: Any) -> InstantiableParams:
+    cells = [FCLayer.Params().Set(input_dim=2, output_dim=2) for _ in range(4)]
+    p = PipeliningLayer.Params().Set(
+        name="pipe", cell_tpl=cells, splits="auto", cell_costs=[1] * 4
+    )
+    return p.Set(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"splits": 3, "num_micro_batches": 7, "recompute": [1]},
+        {"stages_per_device": 2, "splits": 4, "schedule": "interleaved"},
+        {"schedule": "orders.csv", "num_parts": 4},
+    ],
+)
+def test_nothing_is_taken_where_nothing_is_auto(values: dict[str, Any]) -> None:
+    p = pipeline(**values)
+    before = p.ToText()
+    assert take_auto(p) == set()
+    assert p.ToText() == before
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize(
+    "names", [c for n in (1, 2, 3) for c in itertools.combinations(NAMES, n)]
+)
+def test_what_is_auto_is_taken_and_a_pipeline_can_be_made(
+    names: Sequence[str], num_replicas: int
+) -> None:
+    p = pipeline(num_replicas=num_replicas, num_micro_batches=4, recompute="never")
+    p.schedule = "1f1b"
+    before = {name: p.Get(name) for name in NAMES if name not in names}
+    p.Set(**dict.fromkeys(names, "auto"))
+    assert take_auto(p) == set(names)
+    assert {name: p.Get(name) for name in before} == before
+    assert "auto" not in [p.Get(name) for name in NAMES]
+    p.devices = stage_devices(None, 2 * num_replicas)
+    assert p.Instantiate().ends == [2, 4]
+
+
+FAULTS = {
+    "splits": ([2, 4], r"splits must be auto too, not \[2, 4\]"),
+    "recompute": ([0, 1], r"recompute can't be a list, \[0, 1\]"),
+    "stages_per_device": (2, "stages_per_device must be 1, .* not 2"),
+    "micro_batch_size": (3, "micro_batch_size must be None"),
+    "schedule": ("orders.csv", "schedule must be auto or one of gpipe, .* orders.csv"),
+    "num_parts": (2, "num_parts must be None, .* not 2"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_leaves_no_choice_is_a_fault(name: str) -> None:
+    value, words = FAULTS[name]
+    auto = "recompute" if name == "schedule" else "schedule"
+    with pytest.raises(ValueError, match=f"task.pipeline are auto, .*{words}.* Change"):
+        take_auto(pipeline(**{"num_micro_batches": "auto", auto: "auto", name: value}))
+
+
+def test_faults_are_told_together() -> None:
+    p = pipeline(num_micro_batches="auto")
+    p.Set(**{name: value for name, (value, _) in FAULTS.items()})
+    with pytest.raises(ValueError, match="here num_micro_batches, ") as error:
+        take_auto(p)
+    for _, words in FAULTS.values():
+        assert re.search(words, str(error.value))
+
+
+@pytest.mark.parametrize("num_replicas", [0, "2", 1.5, None])
+def test_what_is_no_number_of_replicas_is_told_as_that(num_replicas: Any) -> None:
+    p = pipeline(num_micro_batches="auto", num_replicas=num_replicas)
+    take_auto(p)
+    with pytest.raises(ValueError, match="num_replicas must be an integer"):
+        place_stages(p, 2)
+
+
+def test_micro_batches_may_have_their_rows_where_their_number_is_given() -> None:
+    p = pipeline(schedule="auto", micro_batch_size=3, num_micro_batches=2)
+    assert take_auto(p) == {"schedule"}
+
+
+@functools.cache
+def reduced() -> Any:
+    params = reduced_params("lm.text.TransformerTiny")
+    return params, params.input.Instantiate().element_spec
+
+
+def seconds(calls: Sequence[Any], *_: Any) -> list[CellSeconds]:
+    """Cells take a second, and the loss nothing."""
+    return [CellSeconds(1.0, 2.0) for _ in calls[:-1]] + [CellSeconds(0.0, 0.0)]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
+    """What is found; devices are not measured."""
+    found: list[Found] = []
+
+    def plan(*given: Any) -> Found:
+        found.append(measured_models.plan_measured(*given))
+        return found[-1]
+
+    def device(names: Sequence[str]) -> DeviceModel:
+        return made_up_device(10**9)
+
+    monkeypatch.setattr(measured_models, "measured_seconds", seconds)
+    monkeypatch.setattr(auto_params, "calibrated_device", device)
+    monkeypatch.setattr(auto_params, "plan_measured", plan)
+    return found
+
+
+def settled(*, number: int = 2, **values: Any) -> tuple[InstantiableParams, str]:
+    """The params of the task, and the line."""
+    params, spec = reduced()
+    task = params.task.Copy().Set(name="task")
+    task.pipeline.Set(splits="auto", devices=stage_devices(None, number), **values)
+    names = take_auto(task.pipeline)
+    devices = task.pipeline.devices
+    return task, settle_auto(task, names, spec, BATCH_SIZE, devices)
+
+
+AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
+
+
+def test_they_are_those_of_the_fastest(plans: list[Found]) -> None:
+    task, line = settled(**AUTO)
+    best = plans[0].fastest[0]
+    p, candidate = task.pipeline, best.candidate
+    assert p.splits == list(best.ends)
+    assert p.num_micro_batches == candidate.num_micro_batches
+    assert (p.schedule, p.recompute) == (candidate.schedule, candidate.recompute)
+    assert p.stages_per_device == candidate.stages_per_device
+    assert line.startswith(f"planned: K=2 M={p.num_micro_batches} {p.schedule}, rec")
+    assert f"splits={p.splits}: {best.step_seconds:.3g} s a step" in line
+    assert task.Instantiate().pipeline.ends == p.splits
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_micro_batches": 2},
+        {"schedule": "1f1b"},
+        {"recompute": "always"},
+        {"recompute": None},
+        {"schedule": "gpipe", "recompute": None, "num_replicas": 2},
+        {"num_micro_batches": 4, "schedule": "zero_bubble"},
+    ],
+)
+def test_what_is_given_stays(given: dict[str, Any], plans: list[Found]) -> None:
+    number = 2 * given.get("num_replicas", 1)
+    task, _ = settled(number=number, **{**AUTO, **given})
+    for name, value in given.items():
+        if (name, value) != ("recompute", None):
+            assert task.pipeline.Get(name) == value
+    if "recompute" in given and given["recompute"] is None:
+        assert plans[0].fastest[0].candidate.has_own_recompute
+    assert len(task.Instantiate().pipeline.ends) % 2 == 0
+
+
+def test_the_memory_limit_is_kept(plans: list[Found]) -> None:
+    settled(**AUTO)
+    freely = max(plans[0].fastest[0].bytes_by_device)
+    with pytest.raises(ValueError, match="must hold its share .* least that") as error:
+        settled(**AUTO, memory_limit=1000)
+    assert "on 2 GPU" in str(error.value)
+    task, _ = settled(**AUTO, memory_limit=freely - 1)
+    assert max(plans[-1].fastest[0].bytes_by_device) < freely
+    assert task.pipeline.memory_limit == freely - 1
+    assert plans[-1].fastest[0].candidate != plans[0].fastest[0].candidate

@@ -1,0 +1,37 @@
+"""What users write of devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingvo_pipe.planner.device_model import DEVICES, parse_devices
+
+
+def test_devices_are_a_number_of_a_kind() -> None:
+    assert parse_devices("8xtpuv3") == (8, "TPUv3")
+    assert parse_devices(" H200 ") == (1, "H200")
+    for name in DEVICES:
+        assert parse_devices(f"12x{name}") == (12, name)
+
+
+@pytest.mark.parametrize("text", ["0xTPUv3", "8 TPUv3", "", "x8", "-1xA100", "8x"])
+def test_others_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"such as 8xTPUv3; got") as error:
+        parse_devices(text)
+    assert repr(text) in str(error.value)
+    assert all(name in str(error.value) for name in DEVICES)
+
+
+def test_a_near_name_is_suggested() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'TPUv[23]'"):
+        parse_devices("8xTPUv4")
+
+
+def test_what_is_reserved_is_not_for_models() -> None:
+    for device in DEVICES.values():
+        assert 0 < device.usable < device.memory
+
+
+def test_a_dtype_of_which_nothing_is_known_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"float32 or bfloat16; got 'float64'"):
+        DEVICES["A100"].speed("float64")

@@ -1,0 +1,100 @@
+"""A model of random cells: what the planner's pure parts are tested with."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator, Sequence
+
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.pipeline.stage_memory import CallBytes
+from lingvo_pipe.planner.candidate import Candidate, candidates
+from lingvo_pipe.planner.cell_seconds import counted_seconds
+from lingvo_pipe.planner.device_model import DeviceModel
+from lingvo_pipe.planner.device_needs import DeviceNeeds
+from lingvo_pipe.planner.model_costs import ModelCosts
+from lingvo_pipe.planner.search import Models
+
+NUM_CELLS = 6
+BATCH_SIZE = 8
+NUM_DEVICES = 4
+
+
+def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
+    """Cells in a chain, and a loss: weights of hundreds of bytes, as much a row."""
+    rng = random.Random(seed)
+    numbers = [rng.randrange(1, 9) for _ in range(NUM_CELLS)]
+    residuals = [rng.randrange(5, 90) for _ in range(NUM_CELLS + 1)]
+    work = [(rng.randrange(50), rng.randrange(50)) for _ in range(NUM_CELLS + 1)]
+    calls = [
+        CallBytes(
+            weights=100 * (numbers[i] if i < NUM_CELLS else 0),
+            totals=100 * (numbers[i] if i < NUM_CELLS else 0),
+            residuals=each * num_rows,
+            weight_residuals=each // 2 * num_rows,
+            recomputed=True,
+            used=[i],
+            made=[i + 1] if i < NUM_CELLS else [],
+        )
+        for i, each in enumerate(residuals)
+    ]
+    return ModelCosts(
+        num_rows=num_rows,
+        flops=[1000 * rng.randrange(1, 9) * num_rows for _ in range(NUM_CELLS)],
+        num_parameters=[25 * each for each in numbers],
+        slot_bytes=[200 * each for each in numbers],
+        calls=calls,
+        at_work=[(a * num_rows, b + 9 * num_rows) for a, b in work],
+        value_bytes={i: rng.randrange(1, 30) * num_rows for i in range(1, 7)},
+    )
+
+
+def made_up_device(memory: int, name: str = "GPU") -> DeviceModel:
+    """One on which such cells take about as long as messages."""
+    return DeviceModel(
+        name=name,
+        memory=memory,
+        reserved=0,
+        flops={"float32": 1e6},
+        memory_bandwidth=1e6,
+        link_bandwidth=1e5,
+        link_seconds=1e-4,
+        operation_seconds=1e-4,
+        efficiency=1.0,
+    )
+
+
+def made_up_models(device: DeviceModel, seed: int = 0) -> Models:
+    """The model by the rows of a micro-batch."""
+
+    @functools.cache
+    def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
+        model = made_up_model(num_rows, seed)
+        return model, counted_seconds(model, device, "float32")
+
+    return models
+
+
+def every_candidate() -> list[Candidate]:
+    """All ways to run the model on the devices."""
+    return list(candidates(NUM_DEVICES, NUM_CELLS, BATCH_SIZE))
+
+
+def every_needs() -> Iterator[tuple[Candidate, ModelCosts, DeviceNeeds]]:
+    """What each of them needs, of a model each."""
+    for seed, candidate in enumerate(every_candidate()):
+        model = made_up_model(BATCH_SIZE // candidate.num_micro_batches, seed)
+        yield candidate, model, DeviceNeeds(candidate, model, schedule_of(candidate))
+
+
+def schedule_of(candidate: Candidate) -> Schedule:
+    """The candidate's schedule."""
+    return make_schedule(
+        candidate.schedule,
+        candidate.num_devices,
+        candidate.micro_batches_each,
+        candidate.stages_per_device,
+        candidate.recompute,
+    )

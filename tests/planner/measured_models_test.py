@@ -1,0 +1,193 @@
+"""Costs are measured for a few sizes of micro-batches; others lie between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner import measured_models
+from lingvo_pipe.planner.constraints import Constraints
+from lingvo_pipe.planner.evaluation import Evaluated, evaluate
+from lingvo_pipe.planner.measured_models import MeasuredModels, plan_measured
+from lingvo_pipe.planner.model_costs import ModelCosts
+from lingvo_pipe.planner.planning import Resources
+from tests.planner.made_up_model import NUM_CELLS, made_up_device, made_up_model
+
+BATCH_SIZE = 64
+RICH = made_up_device(10**9)
+
+
+class Machine:
+    """Traces and times the cells of a made-up model, and keeps account of it.
+
+    Attributes:
+        traced: for how many rows, one after another.
+        timed: likewise.
+
+    Args:
+        fixed: seconds that a cell takes for any number of rows.
+        slow: numbers of rows with which they take longer than all others lead one to
+            expect.
+    """
+
+    num_cells = NUM_CELLS
+
+    def __init__(self, fixed: float = 0.5, slow: Sequence[int] = ()):
+        self.traced: list[int] = []
+        self.timed: list[int] = []
+        self._fixed, self._slow = fixed, slow
+
+    def trace(self, num_rows: int, counts_flops: bool) -> Any:
+        self.traced.append(num_rows)
+        costs = made_up_model(num_rows)
+        return SimpleNamespace(costs=costs, stage_calls=num_rows, specs={})
+
+    def time(self, num_rows: int, specs: Mapping[int, Any], device: str) -> Any:
+        self.timed.append(num_rows)
+        return [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
+
+    def seconds(self, num_rows: int) -> list[CellSeconds]:
+        """Of the cells, the loss being a part of the last."""
+        *cells, last, loss = [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
+        both = CellSeconds(last.forward + loss.forward, last.backward + loss.backward)
+        return [*cells, both]
+
+    def _of(self, cell: int, num_rows: int) -> CellSeconds:
+        seconds = self._fixed + (1 + cell % 3) * num_rows
+        if num_rows in self._slow:
+            seconds *= 10
+        return CellSeconds(seconds, 2 * seconds)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """One on which all sizes take what others lead one to expect."""
+    return installed(Machine(), monkeypatch)
+
+
+def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """The same, measured in place of the real one."""
+    monkeypatch.setattr(measured_models, "measured_seconds", machine.time)
+    return machine
+
+
+@pytest.mark.parametrize("sizes", [(1, 64), (2, 8), (64, 4, 1)])
+def test_sizes_lie_on_a_line(machine: Machine, sizes: Sequence[int]) -> None:
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    assert [models.measure(size) for size in sizes] == [True] * len(sizes)
+    for rows in (1, 2, 3, 4, 7, 8, 32, 64):
+        costs, seconds = models(rows)
+        assert costs == made_up_model(rows)
+        wanted = machine.seconds(rows)
+        assert [pair.forward for pair in seconds] == pytest.approx(
+            [pair.forward for pair in wanted]
+        )
+        assert [pair.backward for pair in seconds] == pytest.approx(
+            [pair.backward for pair in wanted]
+        )
+    assert machine.timed == machine.traced == list(sizes)
+
+
+def test_between_sizes_the_nearest_two_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = installed(Machine(slow=[64]), monkeypatch)
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    for size in (64, 1, 8):
+        models.measure(size)
+    assert models(64)[1] == machine.seconds(64)
+    for rows, exact in ((4, True), (8, True), (32, False)):
+        wanted = [pair.forward for pair in machine.seconds(rows)]
+        found = [pair.forward for pair in models(rows)[1]]
+        assert (found == pytest.approx(wanted)) == exact
+
+
+def test_nothing_is_measured_twice(machine: Machine) -> None:
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    assert models.measure(4)
+    assert not models.measure(4)
+    assert models(4)[1] == models(8)[1]  # For want of another size.
+    assert machine.timed == [4]
+
+
+@pytest.mark.parametrize("fixed", [0.01, 3.0, 50.0])
+@pytest.mark.parametrize("slow", [[], [1, 64], [2, 4, 8], [1, 2, 4, 8, 16, 32]])
+def test_the_best_was_measured(
+    fixed: float, slow: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its time is not one that others led to expect."""
+    machine = installed(Machine(fixed, slow), monkeypatch)
+    found = plan_measured(
+        machine,  # type: ignore[arg-type]
+        ["cpu:0"],
+        Resources(RICH, 4, BATCH_SIZE),
+        Constraints(),
+    )
+    best = found.fastest[0]
+    rows = BATCH_SIZE // best.candidate.num_micro_batches
+    assert rows in machine.timed
+    assert len(machine.timed) == len(set(machine.timed))
+    own = evaluate(best.candidate, made_up_model(rows), machine.seconds(rows), RICH)
+    assert isinstance(own, Evaluated)
+    assert own.step_seconds == best.step_seconds
+
+
+def test_a_size_that_is_slower_than_expected_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = []
+    for slow in ([], [2, 4, 8, 16]):
+        machine = installed(Machine(1.0, slow), monkeypatch)
+        given = Constraints(num_replicas=1, num_devices=4, schedule="1f1b")
+        found = plan_measured(
+            machine,  # type: ignore[arg-type]
+            ["cpu:0"],
+            Resources(RICH, 4, BATCH_SIZE),
+            given,
+        )
+        rows.append(BATCH_SIZE // found.fastest[0].candidate.num_micro_batches)
+    assert rows[0] in (2, 4, 8, 16)
+    assert rows[1] not in (2, 4, 8, 16)
+
+
+def test_only_sizes_that_are_allowed_are_measured(machine: Machine) -> None:
+    plan_measured(
+        machine,  # type: ignore[arg-type]
+        ["cpu:0"],
+        Resources(RICH, 4, BATCH_SIZE),
+        Constraints(num_micro_batches=8),
+    )
+    assert machine.timed == [BATCH_SIZE // 8]
+
+
+def test_devices_that_slow_one_another_down_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that computes alone is not slowed down."""
+    machine = installed(Machine(), monkeypatch)
+    monkeypatch.setattr(measured_models, "measured_slowdown", lambda *_: 3.0)
+    seconds = {}
+    for number in (1, 2):
+        given = Constraints(num_devices=number, num_replicas=1, num_micro_batches=16)
+        found = plan_measured(
+            machine,  # type: ignore[arg-type]
+            ["cpu:0", "cpu:1"],
+            Resources(RICH, 2, BATCH_SIZE),
+            given,
+        )
+        best = found.fastest[0]
+        rows = BATCH_SIZE // 16
+        alone = evaluate(best.candidate, *machine_costs(machine, rows), RICH)
+        assert isinstance(alone, Evaluated)
+        computing = best.timeline.busy_seconds(0) / alone.timeline.busy_seconds(0)
+        seconds[number] = computing
+    assert seconds == {1: pytest.approx(1.0), 2: pytest.approx(3.0)}
+
+
+def machine_costs(
+    machine: Machine, num_rows: int
+) -> tuple[ModelCosts, list[CellSeconds]]:
+    """What the machine would take for cells one by one."""
+    return made_up_model(num_rows), machine.seconds(num_rows)

@@ -1,0 +1,159 @@
+"""What is told where nothing fits, or what is asked for contradicts itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.planner.constraints import Constraints
+from lingvo_pipe.planner.device_model import DEVICES
+from lingvo_pipe.planner.planning import Resources, fits, plan
+from lingvo_pipe.planner.search import Models
+from tests.planner.made_up_model import (
+    BATCH_SIZE,
+    every_candidate,
+    made_up_device,
+    made_up_models,
+)
+
+ANY = Constraints()
+
+
+def models() -> Models:
+    return made_up_models(made_up_device(10**6))
+
+
+def resources(memory: int, num_devices: int = 4) -> Resources:
+    return Resources(made_up_device(memory), num_devices, BATCH_SIZE)
+
+
+def least_memory(rows: int = BATCH_SIZE) -> int:
+    """With which the model just fits on four devices."""
+    fitting = range(1, 100_000)
+    low, high = fitting.start, fitting.stop
+    while low < high:
+        middle = (low + high) // 2
+        there = dataclasses.replace(resources(middle), batch_size=rows)
+        low, high = (low, middle) if fits(models(), there, ANY) else (middle + 1, high)
+    return low
+
+
+LEAST = least_memory()
+
+
+@pytest.mark.parametrize(
+    ("constraints", "names"),
+    [
+        (
+            Constraints(schedule="zero_bubble", recompute="always"),
+            ["schedule", "recompute"],
+        ),
+        (
+            Constraints(num_replicas=4, num_devices=2),
+            ["num_replicas", "num_devices"],
+        ),
+        (
+            Constraints(num_replicas=4, num_micro_batches=2),
+            ["num_replicas", "num_micro_batches"],
+        ),
+        (
+            Constraints(num_devices=4, schedule="interleaved"),
+            ["num_devices", "schedule"],
+        ),
+        (Constraints(num_micro_batches=3), ["num_micro_batches"]),
+        (Constraints(schedule="gpip"), ["schedule"]),
+    ],
+)
+def test_contradictions_name_what_is_possible(
+    constraints: Constraints, names: list[str]
+) -> None:
+    with pytest.raises(ValueError, match="must be possible together") as error:
+        constraints.allowed(every_candidate())
+    text = str(error.value)
+    told = re.findall(r"without (\w+) it may be ([^;]*?)(?=;|\.$)", text)
+    assert [name for name, _ in told] == names
+    for name, values in told:
+        assert f"{name}={getattr(constraints, name)}" in text
+        possible = set(values.split(" or "))
+        for each in every_candidate():
+            mended = dataclasses.replace(constraints, **{name: getattr(each, name)})
+            allowed = any(mended._allows(x) for x in every_candidate())
+            assert (str(getattr(each, name)) in possible) == allowed
+
+
+def test_several_contradictions_are_told_together() -> None:
+    constraints = Constraints(3, 3, 3, "zero_bubble", "always")
+    with pytest.raises(ValueError, match="leave several of them out"):
+        constraints.allowed(every_candidate())
+
+
+def test_what_is_planned_keeps_to_the_constraints() -> None:
+    constraints = Constraints(num_devices=2, schedule="1f1b")
+    found = plan(models(), resources(10**6), constraints)
+    assert {each.candidate.schedule for each in found.fastest} == {"1f1b"}
+    assert {each.candidate.num_devices for each in found.fastest} == {2}
+
+
+def test_it_says_by_how_much_it_does_not_fit() -> None:
+    there = resources(LEAST - 1)
+    with pytest.raises(ValueError, match="must hold its share") as error:
+        plan(models(), there, ANY)
+    assert f"needs is {LEAST / 2**30:.3g} GiB, {1 / 2**30:.3g} GiB" in str(error.value)
+    assert plan(models(), resources(LEAST), ANY).fastest
+
+
+@pytest.mark.parametrize("memory", [LEAST // 2, int(LEAST * 0.9), LEAST - 1])
+def test_with_the_change_that_is_advised_it_fits(memory: int) -> None:
+    there = resources(memory, 2)
+    with pytest.raises(ValueError, match="It would fit") as error:
+        plan(models(), there, ANY)
+    text = str(error.value).rpartition("It would fit")[2]
+    if more := re.search(r"on (\d+) GPU", text):
+        number = int(more[1])
+        changed = dataclasses.replace(there, num_devices=number)
+        assert fits(models(), changed, ANY)
+        changed = dataclasses.replace(there, num_devices=number // 2)
+        assert not fits(models(), changed, ANY)
+    if fewer := re.search(r"with (\d+) rows", text):
+        rows = int(fewer[1])
+        assert fits(models(), dataclasses.replace(there, batch_size=rows), ANY)
+        assert not fits(models(), dataclasses.replace(there, batch_size=rows * 2), ANY)
+    larger = re.search(r"on 2 (\w+)(?=[,.])", text)
+    assert larger is not None
+    device = DEVICES[larger[1]]
+    assert fits(models(), dataclasses.replace(there, device=device), ANY)
+
+
+def test_more_devices_are_advised_only_where_they_help() -> None:
+    """A cell that is too large by itself is none on more devices."""
+    with pytest.raises(ValueError, match="It would fit") as error:
+        plan(models(), resources(50, 2), ANY)
+    advice = str(error.value).rpartition("It would fit")[2]
+    assert "GPU" not in advice
+
+
+def test_where_nothing_helps_cells_are_too_large() -> None:
+    largest = max(each.usable for each in DEVICES.values())
+    rich = made_up_device(largest)
+
+    def huge(num_rows: int) -> Any:
+        model, seconds = models()(num_rows)
+        slots = [largest * 2 for _ in model.slot_bytes]
+        return dataclasses.replace(model, slot_bytes=slots), seconds
+
+    with pytest.raises(ValueError, match="Make cells smaller") as error:
+        plan(huge, Resources(rich, 1, 1), Constraints(num_replicas=1))
+    assert "It would fit" not in str(error.value)
+
+
+def test_tpus_get_no_replicas() -> None:
+    tpus = Resources(DEVICES["TPUv3"], 4, BATCH_SIZE)
+    found = plan(models(), tpus, ANY)
+    assert {each.candidate.num_replicas for each in found.fastest} == {1}
+    with pytest.raises(ValueError, match="without num_replicas it may be 1"):
+        plan(models(), tpus, Constraints(num_replicas=2))
+    gpus = Resources(DEVICES["A100"], 4, BATCH_SIZE)
+    assert plan(models(), gpus, Constraints(num_replicas=2)).fastest

@@ -1,0 +1,160 @@
+"""What the planner counts of a model is what a pipeline and a learner of it take."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import model_registry
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.planner.candidate import Candidate
+from lingvo_pipe.planner.device_needs import DeviceNeeds
+from lingvo_pipe.planner.model_costs import ModelCosts, at_rows
+from lingvo_pipe.planner.traced_model import ModelTracer
+from lingvo_pipe.training.exponential_moving_average import make_averages
+from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.learner import Learner
+from tests.registered_models.reduced_models import batches, reduced_params
+
+BATCH_SIZE, NUM_MICRO_BATCHES = 4, 2
+REDUCED = ["lm.text.TransformerTiny", "image.digits.AmoebaNetDigits"]
+
+
+@functools.cache
+def reduced(name: str) -> Any:
+    return reduced_params(name)
+
+
+@functools.cache
+def reduced_costs(name: str) -> ModelCosts:
+    params = reduced(name)
+    spec = params.input.Instantiate().element_spec
+    return ModelTracer(params.task, spec).trace(BATCH_SIZE // NUM_MICRO_BATCHES).costs
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recompute"),
+    [
+        ("gpipe", "always"),
+        ("gpipe", "never"),
+        ("1f1b", "always"),
+        ("zero_bubble", "never"),
+    ],
+)
+@pytest.mark.parametrize("name", REDUCED)
+def test_memory_is_what_the_pipeline_counts(
+    name: str, schedule: str, recompute: str
+) -> None:
+    costs = reduced_costs(name)
+    ends = [costs.num_cells - 2, costs.num_cells]
+    params = reduced(name)
+    p = params.task.Copy().Set(name="task")
+    p.pipeline.Set(
+        num_micro_batches=NUM_MICRO_BATCHES,
+        splits=ends,
+        schedule=schedule,
+        recompute=recompute,
+    )
+    task, batch = p.Instantiate(), next(batches(params))
+    pipeline = task.pipeline
+    arguments = task.PipelineInputs(batch), task.LossTargets(batch), task.ComputeLoss
+    with ForwardContext(step=tf.constant(0, tf.int64)):
+        want = pipeline.PeakBytes(*arguments)
+        sent = pipeline.BoundaryBytes(*arguments)
+    way = Candidate(1, 2, 1, NUM_MICRO_BATCHES, schedule, recompute)
+    found = DeviceNeeds(way, costs, pipeline.schedule).of_devices(ends)
+    stages = list(itertools.pairwise([0, *ends]))
+    slots = [sum(costs.slot_bytes[a:b]) for a, b in stages]
+    working = [max(costs.working[: ends[0]]), max(costs.working[ends[0] :])]
+    assert found == [sum(parts) for parts in zip(want, slots, working, strict=True)]
+    forward = sent[pipeline.devices[0], pipeline.devices[1]]
+    assert costs.crossing[ends[0] - 1] * NUM_MICRO_BATCHES == forward
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "averages"),
+    [
+        (OptimizerParams("SGD"), {}),
+        (OptimizerParams("SGD", momentum=0.9), {}),
+        (OptimizerParams("Adam"), {}),
+        (OptimizerParams("RMSpropFromOnes", momentum=0.9), {}),
+        (OptimizerParams("SGD"), {"ema_decay": 0.9, "ema_decay_moving_vars": True}),
+        (OptimizerParams("Adam"), {"ema_decay": 0.9, "ema_decay_moving_vars": False}),
+    ],
+)
+@pytest.mark.parametrize("name", REDUCED)
+def test_slots_are_those_of_a_learner(
+    name: str, optimizer: Params, averages: dict[str, Any]
+) -> None:
+    p = reduced(name).task.Copy().Set(name="task")
+    p.train.Set(optimizer=optimizer, **{"ema_decay": 0.0, **averages})
+    task = p.Instantiate()
+    trained = task.TrainedVariables()
+    state = list(Learner(p.train, trained).State().values())
+    if averages:
+        own = make_averages(p.train, trained, task.VariablePaths())
+        assert own is not None
+        state += own.State().values()
+    want = sum(v.shape.num_elements() * v.dtype.size for v in state if v.shape.rank)
+    spec = reduced(name).input.Instantiate().element_spec
+    costs = ModelTracer(p, spec).trace(2).costs
+    assert sum(costs.slot_bytes) == want
+    assert (want == 0) == (optimizer == OptimizerParams("SGD") and not averages)
+    numbers = [v.shape.num_elements() for v in trained.values()]
+    assert sum(costs.num_parameters) == sum(numbers)
+
+
+# Those that are tied among them; of a single row some tensors of an AmoebaNet have the
+# shape of others.
+MODELS = {
+    "image.digits.AmoebaNetDigits": (4, 5),
+    "lm.text.TransformerTiny": (1, 4, 5),
+    "lm.giant.L3": (1, 4, 5),
+    "mt.cldr.TransformerTiny": (1, 4, 5),
+    "mt.wmt.TransformerBig": (1, 4, 5),
+}
+
+
+def tracer_of(name: str) -> tuple[ModelTracer, InstantiableParams]:
+    params = model_registry.GetParams(name, "Train")
+    spec = params.input.Instantiate().element_spec
+    return ModelTracer(params.task, spec), params.task
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_costs_of_other_rows_lie_on_a_line(name: str) -> None:
+    tracer, _ = tracer_of(name)
+    a, b = (tracer.trace(num_rows).costs for num_rows in (2, 3))
+    assert at_rows(a, b, 2) == a
+    assert at_rows(a, b, 3) == b
+    for num_rows in MODELS[name]:
+        assert at_rows(a, b, num_rows) == tracer.trace(num_rows).costs
+    single, many = (tracer.trace(num_rows).costs for num_rows in (1, 5))
+    assert at_rows(a, b, 1).working == pytest.approx(single.working, rel=0.01)
+    assert at_rows(single, many, 2).working == pytest.approx(a.working, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("L3", 282_178_816), ("L13", 785_761_536)]
+)
+def test_parameters_are_the_published_ones(name: str, parameters: int) -> None:
+    """GPipe, table 1. Layers that are alike are traced once; no weight is allocated."""
+    tracer, _ = tracer_of(f"lm.giant.{name}")
+    costs = tracer.trace(1).costs
+    assert sum(costs.num_parameters) == parameters
+    layers = costs.calls[1:-3]  # The last one normalises what it makes.
+    assert len(layers) == int(name[1:]) - 1
+    assert len({(call.weights, call.residuals) for call in layers}) == 1
+
+
+def test_layers_before_the_cells_are_refused() -> None:
+    params = reduced("image.digits.AmoebaNetDigits").Copy()
+    cells = params.task.pipeline.cell_tpl
+    params.task.pipeline.Set(before_tpl=cells[:1], cell_tpl=cells[1:])
+    with pytest.raises(ValueError, match="task.pipeline.before_tpl has 1 layers"):
+        ModelTracer(params.task, params.input.Instantiate().element_spec)
