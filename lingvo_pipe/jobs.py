@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 import tqdm
@@ -18,8 +17,7 @@ from lingvo_pipe.hyperparams.text_diff import diff_texts
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.planner.planned_step import planned_step
+from lingvo_pipe.profile_plan import planned_for_profile
 from lingvo_pipe.training.changed_params import check_allowed, check_use
 from lingvo_pipe.training.decoder_run import check_decode_input, decode
 from lingvo_pipe.training.evaler_run import evaluate_run
@@ -29,7 +27,6 @@ from lingvo_pipe.training.local_params import plain_task
 from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.pipeline_inputs import tell_inputs
 from lingvo_pipe.training.placement import place_stages
-from lingvo_pipe.training.planned_step import PlannedStep
 from lingvo_pipe.training.report.html_report import write_report
 from lingvo_pipe.training.run_directory import RunDirectory
 from lingvo_pipe.training.run_vocabulary import (
@@ -190,7 +187,7 @@ def train_model(
     task = with_local_losses(model.task, train_input).Instantiate()
     log, planned = _log_after(note), None
     if profile_step is not None:
-        planned = _planned(model, task.pipeline, train_input, log)
+        planned = planned_for_profile(model, task.pipeline, train_input, log)
     train(
         task,
         train_input,
@@ -202,20 +199,6 @@ def train_model(
         allowed_changes=allowed_changes,
         planned=planned,
     )
-
-
-def _planned(
-    model: Params, pipeline: PipeliningLayer, data: Any, log: Callable[[str], None]
-) -> PlannedStep | None:
-    """What is to be expected of a step, if the planner knows."""
-    batch_size, devices = model.input.batch_size, model.task.pipeline.devices
-    try:
-        return planned_step(
-            model.task, pipeline, data.element_spec, batch_size, devices
-        )
-    except (ValueError, tf.errors.OpError) as error:
-        log(f"The step is profiled without a plan: {error}")
-        return None
 
 
 @dataclass(frozen=True)
