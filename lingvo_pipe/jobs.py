@@ -11,7 +11,7 @@ import tensorflow as tf
 import tqdm
 
 import model_registry
-from lingvo_pipe.auto_params import AutoParams
+from lingvo_pipe.auto_params import AutoParams, take_from_run
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.text_diff import diff_texts
 from lingvo_pipe.pipeline.devices.cluster import workers_note
@@ -99,8 +99,10 @@ def list_models(imports: Sequence[str]) -> list[str]:
 def inspect_model(request: ModelRequest) -> str:
     """Describes layers, shapes, parameters and stages of a model."""
     model = request.params("Train")
-    note = _place(model, request, plans=True)
+    auto = AutoParams(model.task.pipeline)
+    note = _place(model, request)
     data = model.input.Instantiate()
+    note = _joined(note, auto.settle(model, data, model.task.pipeline.devices))
     tell_inputs(model.task, data)
     description = describe(with_local_losses(model.task, data), data)
     return f"{note}\n\n{description}" if note else description
@@ -171,18 +173,20 @@ def train_model(
     """
     model, test_model = request.params("Train"), request.params("Test")
     path = os.path.expanduser(logdir)
-    note = _place(model, request, lambda: RunDirectory(path, request.name), plans=True)
+    pipeline = model.task.pipeline
+    auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name))
+    note = _place(model, request)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
-    # What is wrong here is told before the model is built, which may take minutes.
+    # What is wrong is told before planning and building, which may take minutes.
     train_input.TrainBatches()
     test_input.EvalBatches()
     check_one_vocabulary(train_input, test_input)
-    pipeline = model.task.pipeline
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
     directory = RunDirectory(path, request.name)
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
+    note = _joined(note, auto.settle(model, train_input, pipeline.devices))
     tell_inputs(model.task, train_input)
     task = with_local_losses(model.task, train_input).Instantiate()
     log, planned = _log_after(note), None
@@ -254,17 +258,9 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     data.EvalBatches()
     directory = use.open(request.name, model)
     tell_inputs(model.task, data)
-    task = plain_task(model.task).Instantiate()
-    log = _log_after(note)
-    evaluate_run(
-        task,
-        data,
-        directory,
-        use.split.lower(),
-        use.checkpoint,
-        use.follow_seconds,
-        log,
-    )
+    task, log = plain_task(model.task).Instantiate(), _log_after(note)
+    split = use.split.lower()
+    evaluate_run(task, data, directory, split, use.checkpoint, use.follow_seconds, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:
@@ -311,25 +307,27 @@ def _place(
     model: Params,
     request: ModelRequest,
     opened: Callable[[], RunDirectory] | None = None,
-    plans: bool = False,
 ) -> str:
     """Makes the devices ready and gives one to each stage; returns a note for users.
 
     Args:
         model: its params, which are changed.
         request: what is asked for.
-        opened: returns the directory of the run, if there is one.
-        plans: whether what is `auto` is settled for these devices; else it becomes as
-            it was in the run.
+        opened: returns the directory of a run whose weights are used; what is `auto`
+            becomes as it was in it. None: nothing is.
     """
     pipeline = model.task.pipeline
-    auto = AutoParams(pipeline, opened)
+    if opened is not None:
+        take_from_run(pipeline, opened, request.devices)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
     )
-    planned = auto.settle(model, pipeline.devices) if plans else ""
-    return "\n".join(filter(None, [workers_note(), placement.note, planned]))
+    return _joined(workers_note(), placement.note)
+
+
+def _joined(*notes: str) -> str:
+    return "\n".join(filter(None, notes))
 
 
 def _log_after(note: str) -> Callable[[str], None]:

@@ -24,6 +24,12 @@ def planned_for_profile(
         data: the input that it is trained on.
         log: takes a line of text for the user.
     """
+    if model.task.train.steps_per_loop > 1:
+        log(
+            "The step is profiled without a plan: one of several steps in a call is "
+            "run by another schedule. Set task.train.steps_per_loop to 1 for a plan."
+        )
+        return None
     batch_size, devices = model.input.batch_size, model.task.pipeline.devices
     try:
         return planned_step(

@@ -11,9 +11,10 @@ from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_rules import check_each_param, count_parts
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.partition import is_auto, is_count
-from lingvo_pipe.planner.calibration import calibrated_device
+from lingvo_pipe.planner.calibration import calibrated_device, knows_memory
 from lingvo_pipe.planner.candidate import SCHEDULES
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.evaluation import Evaluated
@@ -21,7 +22,6 @@ from lingvo_pipe.planner.measured_models import plan_measured
 from lingvo_pipe.planner.plan_report import gib, name_of
 from lingvo_pipe.planner.planning import Resources
 from lingvo_pipe.planner.traced_model import ModelTracer
-from lingvo_pipe.training.local_params import BACKPROPAGATION
 
 AUTO = "auto"
 _WHERE = "task.pipeline"
@@ -39,7 +39,7 @@ def take_auto(pipeline: InstantiableParams) -> set[str]:
     names = {name for name in _PLANNED if pipeline.Get(name) == AUTO}
     if not names:
         return names
-    faults = list(_faults(pipeline, names))
+    faults = list(_faults(pipeline))
     if faults:
         raise ValueError(
             f"Where params of {_WHERE} are auto, here {', '.join(sorted(names))}, "
@@ -72,21 +72,19 @@ def settle_auto(
         devices: full names, as from `initialize_devices`.
 
     Raises:
-        ValueError: if nothing fits, or the other params contradict each other.
+        ValueError: if nothing fits, or the other params can't be, or contradict each
+            other.
     """
     pipeline = task_params.pipeline
-    scheme = task_params.local.scheme
-    if scheme != BACKPROPAGATION:
-        raise ValueError(
-            "Blocks with losses of their own are not planned; where task.local.scheme "
-            f"is {scheme}, {_WHERE}'s {', '.join(sorted(names))} can't be auto. Give "
-            "numbers and names."
-        )
+    # What is wrong here is told before anything is measured.
+    check_each_param(pipeline, _WHERE)
+    count_parts(pipeline, _WHERE)
+    tracer = ModelTracer(task_params, batch_spec, devices[0])
     device = calibrated_device(devices)
     if pipeline.memory_limit is not None:
         device = device.limited(int(pipeline.memory_limit))
     found = plan_measured(
-        ModelTracer(task_params, batch_spec),
+        tracer,
         devices,
         Resources(device, len(devices), batch_size),
         _constraints(pipeline, names, len(devices)),
@@ -98,10 +96,21 @@ def settle_auto(
         f"planned: {name_of(candidate)}, splits={list(best.ends)}: "
         f"{best.step_seconds:.3g} s a step, bubble {best.timeline.bubble_fraction:.1%},"
         f" {gib(max(best.bytes_by_device))} GiB on a device"
+        f"{_unknown_memory(pipeline, devices)}"
     )
 
 
-def _faults(pipeline: InstantiableParams, names: Collection[str]) -> list[str]:
+def _unknown_memory(pipeline: InstantiableParams, devices: Sequence[str]) -> str:
+    """What to do where it is not known what fits."""
+    if pipeline.memory_limit is not None or knows_memory(devices):
+        return ""
+    return (
+        "; what workers' devices hold is not known, and nothing is limited: "
+        f"{_WHERE}.memory_limit would limit it"
+    )
+
+
+def _faults(pipeline: InstantiableParams) -> list[str]:
     faults = []
     if not is_auto(pipeline.splits):
         faults.append(f"splits must be auto too, not {pipeline.splits}")
@@ -122,8 +131,11 @@ def _faults(pipeline: InstantiableParams, names: Collection[str]) -> list[str]:
             "num_parts must be None, for what is planned is a part for each replica, "
             f"not {pipeline.num_parts}"
         )
-    if pipeline.micro_batch_size is not None and "num_micro_batches" in names:
-        faults.append("micro_batch_size must be None, as it follows")
+    if pipeline.micro_batch_size is not None:
+        faults.append(
+            "micro_batch_size must be None, as micro-batches that are planned have all "
+            f"as many rows, not {pipeline.micro_batch_size}"
+        )
     return faults
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -21,8 +20,10 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.fitted_costs import fitted_costs
+from lingvo_pipe.planner.available_memory import available_memory
 from lingvo_pipe.planner.device_model import MEASURED, DeviceModel
 from lingvo_pipe.training.step_profile import measured_timeline
 
@@ -51,7 +52,7 @@ def calibrated_device(devices: Sequence[str]) -> DeviceModel:
         large = _measure(devices, _LARGE)
         num_bytes = (_LARGE - _SMALL) * _DIM * tf.float32.size
         bandwidth = num_bytes / max(large.message - small.message, 1e-9)
-        latency = small.message
+        latency = max(small.message, 0.0)  # By a fit, which noise may turn.
     return DeviceModel(
         name=MEASURED,
         memory=_memory(devices),
@@ -61,6 +62,7 @@ def calibrated_device(devices: Sequence[str]) -> DeviceModel:
         link_bandwidth=bandwidth,
         link_seconds=latency,
         operation_seconds=small.overhead,
+        has_replicas=not must_compile(devices[0]),
     )
 
 
@@ -115,22 +117,20 @@ def _update_bandwidth(device: str) -> float:
     return 3 * _UPDATED / median(seconds)
 
 
+def knows_memory(devices: Sequence[str]) -> bool:
+    """Whether it is known what devices hold; of workers' devices it is not."""
+    return all(device_name(each).worker is None for each in devices)
+
+
 def _memory(devices: Sequence[str]) -> int:
     """Bytes of a device; those of a machine's CPU share its memory.
 
-    Of workers' devices nothing is known here, and nothing is limited.
+    Where it is not known nothing is limited.
     """
-    name = device_name(devices[0])
-    if name.worker is not None:
+    if not knows_memory(devices):
         return _UNKNOWN
+    name = device_name(devices[0])
     if name.kind == "CPU":
-        return _available() // len(devices)
+        return available_memory() // len(devices)
     local = {each.name: each.memory_limit for each in device_lib.list_local_devices()}
     return int(local[f"/device:{name.kind}:{name.index}"])
-
-
-def _available() -> int:
-    """Bytes of the machine's memory that programs can still have."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return int(kib) * 1024

@@ -13,6 +13,7 @@ _SCHEDULES = (
     ("zero_bubble", 1, ("never",)),
 )
 SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
+_ALL_TRIED = 16  # Devices, of which all numbers are tried.
 _FOR_SEVERAL = ("interleaved", "zero_bubble")  # With one device they are as 1f1b.
 
 
@@ -75,13 +76,17 @@ def candidates(
 ) -> Iterator[Candidate]:
     """All ways to run a model on so many devices.
 
+    With more than 16 devices not all numbers are tried, which would take minutes: of
+    replicas and of devices those that divide the number of devices; and of devices as
+    many as there are cells, for one or two stages on each.
+
     Args:
-        num_devices: of all replicas together; a single one may use fewer.
+        num_devices: N, of all replicas together; they may use fewer.
         num_cells: L; a stage has one at least.
         batch_size: B; a micro-batch has one example at least, and all have as many.
         with_replicas: whether several pipelines may run side by side.
     """
-    for num_replicas, each in _shares(num_devices):
+    for num_replicas, each in _shares(num_devices, num_cells):
         if num_replicas > 1 and not with_replicas:
             continue
         for num_micro_batches in _divisors(batch_size):
@@ -111,12 +116,18 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
     return not (in_rounds and candidate.micro_batches_each % candidate.num_devices)
 
 
-def _shares(num_devices: int) -> Iterator[tuple[int, int]]:
-    """Replicas, and the devices of each: all together, or those of one of them."""
-    for num_replicas in _divisors(num_devices):
-        yield num_replicas, num_devices // num_replicas
-        if num_replicas > 1:
-            yield 1, num_devices // num_replicas
+def _shares(num_devices: int, num_cells: int) -> Iterator[tuple[int, int]]:
+    """Replicas, and the devices of each."""
+    every = range(1, num_devices + 1)
+    if num_devices > _ALL_TRIED:
+        every_replicas = _divisors(num_devices)
+        each = {*every_replicas, num_cells, num_cells // 2} - {0}
+    else:
+        every_replicas, each = list(every), set(every)
+    for num_replicas in every_replicas:
+        for number in sorted(each):
+            if num_replicas * number <= num_devices:
+                yield num_replicas, number
 
 
 def _divisors(number: int) -> list[int]:

@@ -34,6 +34,9 @@ class DeviceModel:
         operation_seconds: what each operation of a schedule takes beside its work.
         efficiency: the part of `flops` that layers reach.
         slowdown: what cells take while other devices compute, by what they take alone.
+        slowed_by: how many devices computed when that was found; 0: as many as do.
+        has_replicas: whether several pipelines run side by side; on TPUs they don't
+            yet.
     """
 
     name: str
@@ -46,6 +49,8 @@ class DeviceModel:
     operation_seconds: float = 5e-5
     efficiency: float = 0.4
     slowdown: float = 1.0
+    slowed_by: int = 0
+    has_replicas: bool = True
 
     @property
     def usable(self) -> int:
@@ -56,11 +61,6 @@ class DeviceModel:
         """The same with no more than a number of bytes to use."""
         memory = min(self.memory, limit + self.reserved)
         return dataclasses.replace(self, memory=memory)
-
-    @property
-    def has_replicas(self) -> bool:
-        """Whether several pipelines run side by side; on TPUs they don't yet."""
-        return not self.name.startswith("TPU")
 
     def speed(self, dtype: str) -> float:
         """Operations a second that layers reach.
@@ -82,35 +82,39 @@ class DeviceModel:
 
 def _device(
     name: str,
-    memory: int,
+    memory: float,
     reserved: int,
-    float32: float,
-    bfloat16: float,
+    speeds: Mapping[str, float],
     memory_bandwidth: float,
     link_bandwidth: float,
 ) -> DeviceModel:
     """Of figures in GiB, MiB, tera-operations, and GB a second."""
     return DeviceModel(
         name,
-        memory * _GIB,
+        int(memory * _GIB),
         reserved * _MIB,
-        {"float32": float32 * _TERA, "bfloat16": bfloat16 * _TERA},
+        {dtype: speed * _TERA for dtype, speed in speeds.items()},
         memory_bandwidth * _GB,
         link_bandwidth * _GB,
+        has_replicas=not name.startswith("TPU"),
     )
 
 
+def _speeds(float32: float, **others: float) -> dict[str, float]:
+    return {"float32": float32, **others}
+
+
 # What is reserved: XLA's errors tell it of TPUs; on a GPU TensorFlow leaves as much to
-# the system, by its compute capability. A TPU multiplies float32 as bfloat16. Pascal
-# and Volta have no bfloat16: the figure is float16's.
+# the system, by its compute capability. A TPU multiplies float32 as bfloat16, and from
+# Ampere on TensorFlow has a GPU multiply it as TF32. Pascal and Volta have no bfloat16.
 _KNOWN = [
-    _device("TPUv2", 8, 528, 22.5, 22.5, 300, 62),
-    _device("TPUv3", 16, 528, 61.5, 61.5, 450, 70),
-    _device("P100", 16, 500, 9.3, 18.7, 732, 12),
-    _device("V100", 16, 1050, 15.7, 125, 900, 150),
-    _device("A100", 40, 1536, 19.5, 312, 1555, 300),
-    _device("H100", 80, 1800, 67, 989, 3350, 450),
-    _device("H200", 141, 1800, 67, 989, 4800, 450),
+    _device("TPUv2", 8, 528, _speeds(22.5, bfloat16=22.5), 300, 62),
+    _device("TPUv3", 16, 528, _speeds(61.5, bfloat16=61.5), 450, 70),
+    _device("P100", 15.9, 500, _speeds(9.3, float16=18.7), 732, 12),
+    _device("V100", 15.8, 1050, _speeds(15.7, float16=125), 900, 150),
+    _device("A100", 39.6, 1536, _speeds(156, bfloat16=312), 1555, 300),
+    _device("H100", 79.6, 1800, _speeds(494, bfloat16=989), 3350, 450),
+    _device("H200", 140, 1800, _speeds(494, bfloat16=989), 4800, 450),
 ]
 DEVICES = {model.name: model for model in _KNOWN}
 

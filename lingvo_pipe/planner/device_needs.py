@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.stage_memory import StageNeeds
 from lingvo_pipe.planner.candidate import Candidate
+from lingvo_pipe.planner.home_shares import HomeShares
 from lingvo_pipe.planner.model_costs import ModelCosts
 
 
@@ -24,12 +25,12 @@ class DeviceNeeds:
 
     def __init__(self, candidate: Candidate, model: ModelCosts, schedule: Schedule):
         self._model, self._schedule = model, schedule
-        self._num_replicas = candidate.num_replicas
+        self._slots = HomeShares(model.slot_bytes, candidate.num_replicas)
         self._share = candidate.stages_per_device
         self._needs = StageNeeds(model.memory, schedule)
 
     def of_devices(self, ends: Sequence[int]) -> list[int]:
-        """For each device of a replica its bytes.
+        """For each device of a replica its bytes: the most that any replica's needs.
 
         Args:
             ends: of the stages.
@@ -37,17 +38,30 @@ class DeviceNeeds:
         *most, last = ends
         found = self._model.memory.of_devices(self._schedule, [*most, self._stop(last)])
         working = [0] * len(found)
+        slots: dict[int, list[list[int]]] = {device: [] for device in range(len(found))}
         homes = self._schedule.device_of_stage()
         for stage, pair in enumerate(itertools.pairwise([0, *ends])):
             device = homes[stage]
-            found[device] += self.slots(*pair)
+            slots[device].append(self._slots.of_replicas(*pair))
             working[device] = max(working[device], self._working(*pair))
+        for device, of_stages in slots.items():
+            found[device] += max(map(sum, zip(*of_stages, strict=True)))
         return list(map(int.__add__, found, working))
 
     def of_stage(self, stage: int, start: int, end: int) -> int:
         """For a device all of whose stages are like this one."""
-        own = self._needs(stage, start, self._stop(end)) + self.slots(start, end)
+        own = self._needs(stage, start, self._stop(end)) + self._slots.most(start, end)
         return own * self._share + self._working(start, end)
+
+    def largest(self, ends: Sequence[int]) -> int:
+        """The most that a device would need if all its stages were like its largest."""
+        stages = enumerate(itertools.pairwise([0, *ends]))
+        return max(self.of_stage(stage, *pair) for stage, pair in stages)
+
+    @property
+    def num_cells(self) -> int:
+        """L."""
+        return self._model.num_cells
 
     def alike(self) -> Sequence[Hashable]:
         """For each stage something that is the same for those of the same needs."""
@@ -80,13 +94,9 @@ class DeviceNeeds:
         low = most // (num_cells * self._schedule.num_stages)
         return bisect.bisect_left(range(most), True, low, key=self.can_fit)
 
-    def slots(self, start: int, end: int) -> int:
-        """What the optimizer keeps; replicas share it."""
-        return self._model.slots(start, end) // self._num_replicas
-
     def _at_least(self, stage: int, start: int, end: int) -> int:
         own = self._needs.at_least(stage, start, self._stop(end))
-        own += self.slots(start, end)
+        own += self._slots.at_least(start, end)
         return own * self._share + self._working(start, end)
 
     def _working(self, start: int, end: int) -> int:

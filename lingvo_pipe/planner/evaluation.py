@@ -9,7 +9,6 @@ Pure.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Sequence
 
@@ -25,6 +24,8 @@ from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.fitting_ends import fitting_ends
 from lingvo_pipe.planner.model_costs import ModelCosts
+from lingvo_pipe.planner.too_large import TooLarge
+from lingvo_pipe.planner.update_seconds import update_seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,26 +45,6 @@ class Evaluated:
     step_seconds: float
     bytes_by_device: Sequence[int]
     timeline: Timeline
-
-
-@dataclasses.dataclass(frozen=True)
-class TooLarge:
-    """A candidate that does not fit.
-
-    Attributes:
-        candidate: which.
-        needs: what its devices need.
-        limit: bytes, with which it does not do.
-    """
-
-    candidate: Candidate
-    needs: DeviceNeeds
-    limit: int
-
-    @functools.cached_property
-    def needed(self) -> int:
-        """Bytes that its largest device would need at least: seldom it needs more."""
-        return max(self.needs.least(), self.limit + 1)
 
 
 def evaluate(
@@ -114,14 +95,10 @@ def evaluate_ends(
         device: likewise.
     """
     needs = DeviceNeeds(candidate, model, schedule)
-    is_alone = candidate.num_devices * candidate.num_replicas == 1
-    factor = 1.0 if is_alone else device.slowdown
+    factor = _slowed(candidate.num_devices * candidate.num_replicas, device)
     stages = _costs(model, seconds, factor, device, ends)
     timeline = simulate(schedule, stages)
-    after = max(
-        _update_seconds(model, needs, candidate.num_replicas, device, *stage)
-        for stage in itertools.pairwise([0, *ends])
-    )
+    after = update_seconds(model, schedule, ends, candidate.num_replicas, device)
     return Evaluated(
         candidate,
         ends,
@@ -129,6 +106,18 @@ def evaluate_ends(
         needs.of_devices(ends),
         timeline,
     )
+
+
+def _slowed(num_busy: int, device: DeviceModel) -> float:
+    """What cells take beside so many devices, by what they take alone.
+
+    It grows with each device by as much, up to those with which it was measured.
+    """
+    if num_busy == 1:
+        return 1.0
+    measured = max(device.slowed_by or num_busy, 2)
+    share = min((num_busy - 1) / (measured - 1), 1.0)
+    return 1 + share * (device.slowdown - 1)
 
 
 def _costs(
@@ -152,20 +141,3 @@ def _costs(
             )
         )
     return Costs(tuple(stages), overhead=device.operation_seconds)
-
-
-def _update_seconds(
-    model: ModelCosts,
-    needs: DeviceNeeds,
-    num_replicas: int,
-    device: DeviceModel,
-    start: int,
-    end: int,
-) -> float:
-    """Of a stage's weights: reading and writing them, and what replicas exchange."""
-    weights = model.memory.weights(start, end)
-    totals = model.memory.totals(start, end)
-    slots = needs.slots(start, end)
-    own = (2 * weights + totals) / num_replicas + 2 * slots
-    others = (weights + totals) * (1 - 1 / num_replicas)
-    return own / device.memory_bandwidth + others / device.link_bandwidth

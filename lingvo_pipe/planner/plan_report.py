@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.device_model import DeviceModel
-from lingvo_pipe.planner.evaluation import Evaluated, TooLarge
+from lingvo_pipe.planner.evaluation import Evaluated
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.time_parts import why_slower
+from lingvo_pipe.planner.too_large import TooLarge
 
 GIB = 2**30
+_MIB = 2**20
 _HEADER = (
     *("step, s", "bubble", "GiB of", "R", "K", "V", "M"),
     *("schedule", "recompute", "why not"),
@@ -59,13 +62,27 @@ def run_flags(best: Evaluated, changes: str = "") -> list[str]:
     override = candidate.override(best.ends)
     if changes:
         override = f"{changes.rstrip('; ')}; {override}"
-    return [f"--devices={number}", f"--model_params_override='{override}'"]
+    quoted = shlex.quote(override)
+    return [f"--devices={number}", f"--model_params_override={quoted}"]
 
 
 def gib(num_bytes: float) -> str:
     """Bytes as text, in GiB with three digits or what is before the point."""
     value = num_bytes / GIB
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def amount(num_bytes: float) -> str:
+    """Bytes as text with their unit: MiB below a tenth of a GiB."""
+    if num_bytes < GIB / 10:
+        return f"{num_bytes / _MIB:.3g} MiB"
+    return f"{gib(num_bytes)} GiB"
+
+
+def needed_text(too_large: TooLarge) -> str:
+    """What a device would need."""
+    least = "at least " if too_large.is_bound else ""
+    return f"{least}{amount(too_large.needed)}"
 
 
 def _row(each: Evaluated, best: Evaluated) -> list[str]:
@@ -88,7 +105,7 @@ def _too_large_text(too_large: Sequence[TooLarge], device: DeviceModel) -> list[
     return [
         f"{len(too_large):,} of those looked at don't fit, such as:",
         *(
-            f"  {name_of(each.candidate)}: a device would need {gib(each.needed)} GiB"
+            f"  {name_of(each.candidate)}: a device would need {needed_text(each)}"
             for each in too_large[:_MOST_TOO_LARGE]
         ),
     ]

@@ -14,7 +14,6 @@ from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.evaluation import evaluate_ends
 from lingvo_pipe.planner.measured_models import MeasuredModels
 from lingvo_pipe.planner.traced_model import ModelTracer
-from lingvo_pipe.training.local_params import BACKPROPAGATION
 from lingvo_pipe.training.planned_step import PlannedStep
 
 
@@ -40,7 +39,6 @@ def planned_step(
     """
     p = pipeline.params
     for unknown, is_asked_for in {
-        "blocks with losses of their own": task_params.local.scheme != BACKPROPAGATION,
         "cells that are computed again by their numbers": _is_list(p.recompute),
         "micro-batches of different sizes": p.micro_batch_size is not None
         or batch_size % p.num_micro_batches > 0,
@@ -48,7 +46,8 @@ def planned_step(
     }.items():
         if is_asked_for:
             raise ValueError(f"the planner knows nothing of {unknown}")
-    models = MeasuredModels(ModelTracer(task_params, batch_spec), devices[0])
+    tracer = ModelTracer(task_params, batch_spec, devices[0])
+    models = MeasuredModels(tracer, devices[0])
     num_rows = batch_size // p.num_micro_batches
     models.measure(num_rows)
     costs, seconds = models(num_rows)

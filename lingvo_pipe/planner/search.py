@@ -1,9 +1,8 @@
 """The fastest ways to run a model that fit. Pure.
 
-Candidates are looked at in the order of the least time that they could take: the work
-of a device if there was no bubble, no message and no cell that could not be divided.
-So of each schedule and recomputation the search ends where what is left can't be
-faster.
+Candidates are looked at in the order of the least time that they could take: if there
+was no message, and no cell that could not be divided. So of each schedule and
+recomputation the search ends where what is left can't be faster.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.device_model import DeviceModel
-from lingvo_pipe.planner.evaluation import Evaluated, TooLarge, evaluate
+from lingvo_pipe.planner.evaluation import Evaluated, evaluate
+from lingvo_pipe.planner.least_seconds import least_seconds
 from lingvo_pipe.planner.model_costs import ModelCosts
+from lingvo_pipe.planner.too_large import TooLarge
 
 # By the number of rows of a micro-batch: the model, and how long its cells take.
 Models = Callable[[int], tuple[ModelCosts, Sequence[CellSeconds]]]
@@ -78,14 +79,3 @@ def search(
         num_slower,
         sorted(too_large, key=lambda each: each.needs.share()),
     )
-
-
-def least_seconds(candidate: Candidate, cells: Sequence[CellSeconds]) -> float:
-    """A step of this candidate takes no less."""
-    parts = candidate.micro_batches_each
-    work = [(cell.forward + cell.backward) * parts for cell in cells]
-    if candidate.recompute == "always" and candidate.schedule == "gpipe":
-        # All but one at least: not where a backward pass follows its own forward pass.
-        again = [cell.forward * (parts - 1) for cell in cells]
-        work = list(map(float.__add__, work, again))
-    return max(sum(work) / candidate.num_devices, max(work))

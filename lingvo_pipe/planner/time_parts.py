@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 
 from lingvo_pipe.pipeline.schedules.schedule import Kind
@@ -30,7 +31,9 @@ def time_parts(evaluated: Evaluated) -> dict[str, float]:
 
 
 def why_slower(slower: Evaluated, best: Evaluated) -> str:
-    """The part of the time that grows most, as text."""
+    """The part of the time that grows most, as text; or that none is lost."""
+    if math.isclose(slower.step_seconds, best.step_seconds):
+        return "as fast"
     ours, theirs = time_parts(best), time_parts(slower)
     name = max(theirs, key=lambda part: theirs[part] - ours[part])
     return f"{name} {theirs[name] - ours[name]:+.3g} s"

@@ -19,6 +19,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, spec_of
 from lingvo_pipe.pipeline.assembly import Assembly
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.peak_memory import call_bytes, num_bytes, value_bytes
@@ -30,8 +31,9 @@ from lingvo_pipe.planner.model_costs import ModelCosts
 from lingvo_pipe.planner.working_bytes import working_bytes
 from lingvo_pipe.training.exponential_moving_average import make_averages
 from lingvo_pipe.training.learner import Learner
+from lingvo_pipe.training.local_params import BACKPROPAGATION
 
-_DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+_CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,24 +54,27 @@ class TracedModel:
 class ModelTracer:
     """Traces the cells and the loss of a task, for micro-batches of any size."""
 
-    def __init__(self, task_params: InstantiableParams, batch_spec: NestedMap):
+    def __init__(
+        self,
+        task_params: InstantiableParams,
+        batch_spec: NestedMap,
+        device: str = _CPU,
+    ):
         """Initialises the tracer.
 
         Args:
             task_params: of a BaseTask.
             batch_spec: of a batch of its input, `[B, ...]`.
+            device: full name of where the model is to run: whether it needs XLA, the
+                cells are compiled.
 
         Raises:
-            ValueError: if its pipeline has layers before its cells.
+            ValueError: if its pipeline has layers before its cells, or its blocks have
+                losses of their own.
         """
-        if task_params.pipeline.before_tpl:
-            raise ValueError(
-                "What is planned are the stages, and with before_tpl a part of the "
-                "work is done before them; task.pipeline.before_tpl has "
-                f"{len(task_params.pipeline.before_tpl)} layers. Put them into "
-                "cell_tpl, or choose how to run the model by yourself."
-            )
+        _check_can_be_planned(task_params)
         self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
+        self._device = device
         self._kinds, self._order = _distinct(task_params.pipeline)
         self._graph = tf.Graph()
         with self._graph.as_default():
@@ -129,7 +134,8 @@ class ModelTracer:
             ),
             input_gradients=False,
         )
-        how = compilation(p.jit_compile, _DEVICE)
+        by_xla = p.jit_compile or must_compile(self._device)
+        how = compilation(by_xla, self._device)
         stage_calls = assembly.stage_calls([how] * len(assembly.calls))
         counted = ModelCosts(
             num_rows,
@@ -149,13 +155,31 @@ class ModelTracer:
         return pipeline_costs([], kinds, *shapes).cells.flops
 
 
+def _check_can_be_planned(task_params: InstantiableParams) -> None:
+    if task_params.pipeline.before_tpl:
+        raise ValueError(
+            "What is planned are the stages, and with before_tpl a part of the "
+            "work is done before them; task.pipeline.before_tpl has "
+            f"{len(task_params.pipeline.before_tpl)} layers. Put them into "
+            "cell_tpl, or choose how to run the model by yourself."
+        )
+    if task_params.local.scheme != BACKPROPAGATION:
+        raise ValueError(
+            "What is planned is one model with one loss: blocks with losses of their "
+            f"own are not planned; task.local.scheme is {task_params.local.scheme!r}. "
+            f"Set it to {BACKPROPAGATION!r}, or choose how to run the model by "
+            "yourself, with numbers and names in task.pipeline."
+        )
+
+
 def _distinct(
     pipeline: InstantiableParams,
 ) -> tuple[list[InstantiableParams], list[int]]:
     """Cells that differ in more than their names; for each cell which of them it is.
 
     The last stands for itself alone, for behind it there is no other; so do those with
-    weights that are another's.
+    weights that are another's. Each has the name that it has in the whole pipeline, by
+    which weights are tied.
     """
     cells = pipeline.cell_tpl
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
@@ -163,11 +187,12 @@ def _distinct(
     distinct: list[InstantiableParams] = []
     order = []
     for i, cell in enumerate(cells):
-        is_alone = i == len(cells) - 1 or cell.name in tied
+        name = cell.name or f"cells_{i}"
+        is_alone = i == len(cells) - 1 or name in tied
         key = cell.Copy().Set(name="").ToText(), i if is_alone else None
         if key not in kinds:
             kinds[key] = len(distinct)
-            distinct.append(cell)
+            distinct.append(cell.Copy().Set(name=name))
         order.append(kinds[key])
     return distinct, order
 

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.device_names import DeviceName, device_name
+from lingvo_pipe.pipeline.peak_memory import num_bytes
 from lingvo_pipe.training.counting_allocator import counts_cpu_memory
 from lingvo_pipe.training.planned_step import MemoryPeak
 
 
-def reset_peaks(devices: Sequence[str]) -> None:
-    """Forgets peaks so far.
+class MemoryWatch:
+    """Looks at the memory of devices of this process, as far as it is counted.
+
+    CPU devices share the machine's memory, and are looked at together.
 
     Args:
-        devices: full names; those of other processes have none here.
+        devices: full names; those of other processes are left out.
     """
-    for name in _local(devices):
-        tf.config.experimental.reset_memory_stats(name)
+
+    def __init__(self, devices: Sequence[str]):
+        self._devices, self._local = devices, _local(devices)
+        self._before: dict[str, int] = {}
+
+    def peaks(self, variables: Iterable[tf.Variable]) -> list[MemoryPeak]:
+        """The most that was taken at a time since the last look; the first finds none.
+
+        Batches that wait, and all else that was there before, does not count.
+
+        Args:
+            variables: which do.
+        """
+        held = [(v.device, num_bytes([_spec_of(v)])) for v in variables]
+        found = []
+        for name, places in self._local.items():
+            info = tf.config.experimental.get_memory_info(name)
+            if name in self._before:
+                here = {self._devices[place] for place in places}
+                own = sum(size for device, size in held if device in here)
+                taken = info["peak"] - self._before[name] + own
+                found.append(MemoryPeak(places, taken))
+            tf.config.experimental.reset_memory_stats(name)
+            self._before[name] = info["current"]
+        return found
 
 
-def memory_peaks(devices: Sequence[str]) -> list[MemoryPeak]:
-    """Peaks since `reset_peaks`, of devices of this process whose memory is counted.
-
-    Its CPU devices share the machine's memory, and have one together.
-    """
-    return [
-        MemoryPeak(places, tf.config.experimental.get_memory_info(name)["peak"])
-        for name, places in _local(devices).items()
-    ]
+def _spec_of(variable: tf.Variable) -> tf.TensorSpec:
+    return tf.TensorSpec(variable.shape, variable.dtype)
 
 
 def _local(devices: Sequence[str]) -> dict[str, list[int]]:

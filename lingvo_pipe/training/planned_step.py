@@ -18,7 +18,7 @@ class MemoryPeak:
     Attributes:
         devices: the numbers of those that share it, those of a replica after those of
             another.
-        num_bytes: of all that this process has there.
+        num_bytes: with what lives between steps.
     """
 
     devices: Sequence[int]
@@ -49,6 +49,7 @@ class PlannedStep:
             "",
             compare(self.timeline, measured),
             *(self._memory_line(peak) for peak in peaks),
+            *self._unmeasured_lines(peaks),
         ]
         return "\n".join(lines)
 
@@ -58,7 +59,15 @@ class PlannedStep:
         many = "s" if len(peak.devices) > 1 else ""
         which = ", ".join(map(str, peak.devices))
         return (
-            f"memory of device{many} {which}: planned {planned / _MIB:,.1f} MiB, at "
-            f"most {peak.num_bytes / _MIB:,.1f} MiB during the step, batches that wait "
-            "and all else in this process included"
+            f"memory of device{many} {which}: planned {planned / _MIB:,.1f} MiB, "
+            f"measured {peak.num_bytes / _MIB:,.1f} MiB"
         )
+
+    def _unmeasured_lines(self, peaks: Sequence[MemoryPeak]) -> list[str]:
+        measured = {device for peak in peaks for device in peak.devices}
+        return [
+            f"memory of device {device}: planned {planned / _MIB:,.1f} MiB; it is not "
+            "measured here"
+            for device, planned in enumerate(self.bytes_by_device)
+            if device not in measured
+        ]

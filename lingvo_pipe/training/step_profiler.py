@@ -12,7 +12,7 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Schedule
 from lingvo_pipe.pipeline.simulation.steps_ahead import steps_ahead
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
-from lingvo_pipe.training.memory_peaks import memory_peaks, reset_peaks
+from lingvo_pipe.training.memory_peaks import MemoryWatch
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.planned_step import MemoryPeak, PlannedStep
 from lingvo_pipe.training.run_directory import RunDirectory
@@ -70,6 +70,7 @@ class StepProfiler:
         self._metrics_log = metrics_log
         self._log = log
         self._planned = planned
+        self._watch: MemoryWatch | None = None
         self._num_calls = 0
         self._ran: deque[tuple[Schedule, list[np.ndarray]]] = deque(
             maxlen=_NUM_BEFORE + 1
@@ -91,9 +92,9 @@ class StepProfiler:
         self._num_calls += 1
         if self._is_done:
             return
-        devices = self._all_devices()
-        peaks = memory_peaks(devices)
-        reset_peaks(devices)
+        if self._watch is None:
+            self._watch = MemoryWatch(self._all_devices())
+        peaks = self._watch.peaks(trained.State().values())
         if self._num_calls < _MIN_BEFORE:
             return
         self._ran.append((trained.schedule, trained.Times()))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lingvo_pipe.planner.planning import NothingFits
 from lingvo_pipe.planner.search import Found
 from tools.plan.largest import largest_that_fits
 from tools.plan.plan import main
@@ -22,7 +23,7 @@ def up_to(most: int) -> Callable[[PlannedModel], Found]:
 
     def plan(model: PlannedModel) -> Found:
         if model.num_parameters > most:
-            raise ValueError("too large")
+            raise NothingFits("too large")
         return FOUND
 
     return plan

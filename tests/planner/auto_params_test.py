@@ -104,9 +104,12 @@ def test_what_is_no_number_of_replicas_is_told_as_that(num_replicas: Any) -> Non
         place_stages(p, 2)
 
 
-def test_micro_batches_may_have_their_rows_where_their_number_is_given() -> None:
-    p = pipeline(schedule="auto", micro_batch_size=3, num_micro_batches=2)
-    assert take_auto(p) == {"schedule"}
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_a_micro_batch_are_never_given(name: str) -> None:
+    """Whatever is auto: what is planned are micro-batches of as many rows each."""
+    p = pipeline(micro_batch_size=3, num_micro_batches=2).Set(**{name: "auto"})
+    with pytest.raises(ValueError, match="micro_batch_size must be None, .* not 3"):
+        take_auto(p)
 
 
 @functools.cache
@@ -120,9 +123,13 @@ def seconds(calls: Sequence[Any], *_: Any) -> list[CellSeconds]:
     return [CellSeconds(1.0, 2.0) for _ in calls[:-1]] + [CellSeconds(0.0, 0.0)]
 
 
+calibrated: list[list[str]] = []  # Devices that would have been measured.
+
+
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
     """What is found; devices are not measured."""
+    calibrated.clear()
     found: list[Found] = []
 
     def plan(*given: Any) -> Found:
@@ -130,6 +137,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
         return found[-1]
 
     def device(names: Sequence[str]) -> DeviceModel:
+        calibrated.append(list(names))
         return made_up_device(10**9)
 
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
@@ -196,3 +204,55 @@ def test_the_memory_limit_is_kept(plans: list[Found]) -> None:
     assert max(plans[-1].fastest[0].bytes_by_device) < freely
     assert task.pipeline.memory_limit == freely - 1
     assert plans[-1].fastest[0].candidate != plans[0].fastest[0].candidate
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"memory_limit": 0}, "memory_limit must be None, or a number of bytes above"),
+        ({"memory_limit": "12e9"}, "memory_limit must be None, .* is '12e9'"),
+        ({"before_tpl": [FCLayer.Params()]}, "before_tpl has 1 layers"),
+        (
+            {"num_micro_batches": 3, "num_replicas": 2},
+            "num_micro_batches must be a multiple of num_replicas",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_measured(
+    values: dict[str, Any], words: str, plans: list[Found]
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        settled(number=2, **{**AUTO, **values})
+    assert calibrated == []
+    settled(number=2, **AUTO)
+    assert len(calibrated) == 1
+
+
+def test_blocks_with_losses_of_their_own_are_told_likewise(plans: list[Found]) -> None:
+    params, spec = reduced()
+    task = params.task.Copy().Set(name="task")
+    task.local.scheme = "greedy"
+    with pytest.raises(ValueError, match="task.local.scheme is 'greedy'"):
+        settle_auto(task, {"schedule"}, spec, BATCH_SIZE, stage_devices(None, 2))
+    assert calibrated == []
+
+
+WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
+
+
+@pytest.mark.parametrize("memory_limit", [None, 10**8])
+def test_memory_that_is_not_known_is_told(
+    memory_limit: int | None, plans: list[Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user limits it."""
+    monkeypatch.setattr(measured_models, "measured_slowdown", lambda *_: 1.0)
+    told = "memory_limit would limit it"
+    _, line = settled(**AUTO, memory_limit=memory_limit)
+    assert told not in line
+    params, spec = reduced()
+    task = params.task.Copy().Set(name="task")
+    task.pipeline.Set(splits="auto", memory_limit=memory_limit, **AUTO)
+    names = take_auto(task.pipeline)
+    line = settle_auto(task, names, spec, BATCH_SIZE, WORKERS)
+    assert (told in line) == (memory_limit is None)
+    assert ("what workers' devices hold is not known" in line) == (told in line)

@@ -7,15 +7,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner import measured_models
+from lingvo_pipe.planner.candidate import candidates
 from lingvo_pipe.planner.constraints import Constraints
+from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
 from lingvo_pipe.planner.measured_models import MeasuredModels, plan_measured
 from lingvo_pipe.planner.model_costs import ModelCosts
-from lingvo_pipe.planner.planning import Resources
-from tests.planner.made_up_model import NUM_CELLS, made_up_device, made_up_model
+from lingvo_pipe.planner.planning import Resources, plan
+from lingvo_pipe.planner.search import Found
+from tests.planner.made_up_model import (
+    NUM_CELLS,
+    made_up_device,
+    made_up_model,
+    schedule_of,
+)
 
 BATCH_SIZE = 64
 RICH = made_up_device(10**9)
@@ -32,11 +41,15 @@ class Machine:
         fixed: seconds that a cell takes for any number of rows.
         slow: numbers of rows with which they take longer than all others lead one to
             expect.
+        most: rows with which its memory has not run out yet.
     """
 
     num_cells = NUM_CELLS
 
-    def __init__(self, fixed: float = 0.5, slow: Sequence[int] = ()):
+    def __init__(
+        self, fixed: float = 0.5, slow: Sequence[int] = (), most: int = BATCH_SIZE
+    ):
+        self._most = most
         self.traced: list[int] = []
         self.timed: list[int] = []
         self._fixed, self._slow = fixed, slow
@@ -48,6 +61,8 @@ class Machine:
 
     def time(self, num_rows: int, specs: Mapping[int, Any], device: str) -> Any:
         self.timed.append(num_rows)
+        if num_rows > self._most:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
         return [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
 
     def seconds(self, num_rows: int) -> list[CellSeconds]:
@@ -109,7 +124,10 @@ def test_nothing_is_measured_twice(machine: Machine) -> None:
     assert models.measure(4)
     assert not models.measure(4)
     assert models(4)[1] == models(8)[1]  # For want of another size.
+    assert models(8)[0] == made_up_model(8)  # What it needs is its own.
+    assert models(2)[0] == made_up_model(2)
     assert machine.timed == [4]
+    assert machine.traced == [4, 8]
 
 
 @pytest.mark.parametrize("fixed", [0.01, 3.0, 50.0])
@@ -191,3 +209,112 @@ def machine_costs(
 ) -> tuple[ModelCosts, list[CellSeconds]]:
     """What the machine would take for cells one by one."""
     return made_up_model(num_rows), machine.seconds(num_rows)
+
+
+def planned(
+    machine: Machine, memory: int, given: Constraints | None = None, number: int = 4
+) -> Found:
+    """On so many devices of so many bytes."""
+    return plan_measured(
+        machine,  # type: ignore[arg-type]
+        ["cpu:0"],
+        Resources(made_up_device(memory), number, BATCH_SIZE),
+        given or Constraints(),
+    )
+
+
+FEW = Constraints(num_replicas=1, num_devices=4, num_micro_batches=BATCH_SIZE)
+
+
+def largest_cell(num_rows: int) -> int:
+    """Bytes of the cell that needs most, by itself."""
+    costs = made_up_model(num_rows)
+    pairs = zip(costs.calls, costs.working, strict=True)
+    return max(c.weights + c.totals + c.residuals + work for c, work in pairs)
+
+
+@pytest.mark.parametrize("memory", [5400, 6000, 7000])
+def test_no_size_is_run_of_which_a_cell_does_not_fit(
+    machine: Machine, memory: int
+) -> None:
+    """And what is found is what would be, were all sizes measured."""
+    found = planned(machine, memory)
+    assert machine.timed
+    fitting = [n for n in (1, 2, 4, 8, 16, 32, 64) if largest_cell(n) <= memory]
+    assert max(fitting) < BATCH_SIZE
+    assert set(machine.timed) <= set(fitting)
+
+    def models(num_rows: int) -> tuple[ModelCosts, list[CellSeconds]]:
+        return machine_costs(machine, num_rows)
+
+    wanted = plan(
+        models, Resources(made_up_device(memory), 4, BATCH_SIZE), Constraints()
+    )
+    assert found.fastest[0].step_seconds == wanted.fastest[0].step_seconds
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 32])
+def test_sizes_with_which_memory_runs_out_are_not_chosen(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though by what is counted they fit, and by what they take they would be best."""
+    machine = installed(Machine(50.0, most=most), monkeypatch)
+    found = planned(machine, 10**9)
+    assert max(machine.timed) > most
+    for each in found.fastest:
+        assert BATCH_SIZE // each.candidate.num_micro_batches <= most
+    best = BATCH_SIZE // found.fastest[0].candidate.num_micro_batches
+    assert best in machine.timed
+    assert len(machine.timed) == len(set(machine.timed))
+
+
+def test_where_memory_always_runs_out_nothing_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = installed(Machine(most=0), monkeypatch)
+    with pytest.raises(ValueError, match="must hold its share of the model") as error:
+        planned(machine, 10**9, FEW)
+    told = "Micro-batches of 1 rows count as too large, for memory ran out"
+    assert told in str(error.value)
+    assert str(error.value).endswith("OOM when allocating")
+    assert machine.timed == [1]
+
+
+def test_where_no_cell_fits_nothing_is_run(machine: Machine) -> None:
+    with pytest.raises(ValueError, match="must hold its share of the model"):
+        planned(machine, largest_cell(1) - 1, FEW)
+    assert machine.timed == []
+
+
+def test_what_is_advised_where_one_size_is_allowed_goes_by_what_others_need(
+    machine: Machine,
+) -> None:
+    """Fewer rows, of which a micro-batch has fewer: they need less."""
+    given = Constraints(num_micro_batches=1, num_replicas=1)
+    least = min(
+        DeviceNeeds(each, made_up_model(BATCH_SIZE), schedule_of(each)).least()
+        for each in candidates(1, NUM_CELLS, BATCH_SIZE)
+        if each.num_micro_batches == 1
+    )
+    with pytest.raises(ValueError, match="with 32 rows"):
+        planned(machine, least - 1, given, number=1)
+    assert set(machine.timed) <= {BATCH_SIZE}
+
+
+def test_memory_may_run_out_where_all_devices_compute(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def slowdown(traced: Any, devices: Sequence[str]) -> float:
+        asked.append(traced.stage_calls)
+        if traced.stage_calls > 1:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+        return 1.0
+
+    monkeypatch.setattr(measured_models, "measured_slowdown", slowdown)
+    found = planned(machine, 10**9)
+    assert asked[0] > 1
+    assert asked[-1] == 1
+    best = found.fastest[0].candidate
+    assert BATCH_SIZE // best.num_micro_batches < asked[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -10,10 +11,10 @@ import model_registry
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.device_model import DeviceModel
-from lingvo_pipe.planner.plan_report import gib, name_of, report, run_flags
+from lingvo_pipe.planner.plan_report import amount, gib, name_of, report, run_flags
 from lingvo_pipe.planner.planning import Resources, plan
 from lingvo_pipe.planner.search import Found
-from lingvo_pipe.planner.time_parts import time_parts
+from lingvo_pipe.planner.time_parts import time_parts, why_slower
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_CELLS,
@@ -95,3 +96,17 @@ def test_bytes_have_three_digits() -> None:
     assert gib(2**30) == "1"
     assert gib(1.2345 * 2**30) == "1.23"
     assert gib(1234.5 * 2**30) == "1,234"
+
+
+def test_small_amounts_are_in_mib() -> None:
+    assert amount(3 * 2**30) == "3 GiB"
+    assert amount(50 * 2**20) == "50 MiB"
+    assert amount(102 * 2**20) == "102 MiB"
+    assert amount(103 * 2**20) == "0.101 GiB"
+
+
+def test_a_tie_is_as_fast() -> None:
+    best, *_, last = found(Constraints()).fastest
+    twin = dataclasses.replace(best, candidate=last.candidate)
+    assert why_slower(twin, best) == "as fast"
+    assert why_slower(last, best).split()[1].startswith("+")

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from lingvo_pipe.planner import planning
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.device_model import DEVICES
-from lingvo_pipe.planner.planning import Resources, fits, plan
+from lingvo_pipe.planner.plan_report import amount
+from lingvo_pipe.planner.planning import NothingFits, Resources, fits, plan
 from lingvo_pipe.planner.search import Models
 from tests.planner.made_up_model import (
     BATCH_SIZE,
@@ -20,6 +22,7 @@ from tests.planner.made_up_model import (
 )
 
 ANY = Constraints()
+LARGEST = max(each.usable for each in DEVICES.values())
 
 
 def models() -> Models:
@@ -101,7 +104,8 @@ def test_it_says_by_how_much_it_does_not_fit() -> None:
     there = resources(LEAST - 1)
     with pytest.raises(ValueError, match="must hold its share") as error:
         plan(models(), there, ANY)
-    assert f"needs is {LEAST / 2**30:.3g} GiB, {1 / 2**30:.3g} GiB" in str(error.value)
+    text = str(error.value)
+    assert f"needs is {amount(LEAST)}, {amount(1)} more" in text
     assert plan(models(), resources(LEAST), ANY).fastest
 
 
@@ -117,7 +121,7 @@ def test_with_the_change_that_is_advised_it_fits(memory: int) -> None:
         assert fits(models(), changed, ANY)
         changed = dataclasses.replace(there, num_devices=number // 2)
         assert not fits(models(), changed, ANY)
-    if fewer := re.search(r"with (\d+) rows", text):
+    if fewer := re.search(r"with (\d+) rows?", text):
         rows = int(fewer[1])
         assert fits(models(), dataclasses.replace(there, batch_size=rows), ANY)
         assert not fits(models(), dataclasses.replace(there, batch_size=rows * 2), ANY)
@@ -129,31 +133,103 @@ def test_with_the_change_that_is_advised_it_fits(memory: int) -> None:
 
 def test_more_devices_are_advised_only_where_they_help() -> None:
     """A cell that is too large by itself is none on more devices."""
-    with pytest.raises(ValueError, match="It would fit") as error:
+    with pytest.raises(NothingFits, match="It would fit") as error:
         plan(models(), resources(50, 2), ANY)
     advice = str(error.value).rpartition("It would fit")[2]
     assert "GPU" not in advice
+    assert re.search(r"More devices don't help: cell \d by itself needs", advice)
+
+
+@pytest.mark.parametrize("memory", range(200, LEAST, 300))
+def test_a_cell_is_said_to_be_too_large_where_it_is(memory: int) -> None:
+    with pytest.raises(NothingFits) as error:
+        plan(models(), resources(memory), ANY)
+    if "More devices don't help" not in str(error.value):
+        return
+    for number in (6, 12, 48):
+        assert not fits(models(), resources(memory, number), ANY)
 
 
 def test_where_nothing_helps_cells_are_too_large() -> None:
-    largest = max(each.usable for each in DEVICES.values())
-    rich = made_up_device(largest)
+    rich = made_up_device(LARGEST)
 
     def huge(num_rows: int) -> Any:
         model, seconds = models()(num_rows)
-        slots = [largest * 2 for _ in model.slot_bytes]
+        slots = [LARGEST * 2 for _ in model.slot_bytes]
         return dataclasses.replace(model, slot_bytes=slots), seconds
 
-    with pytest.raises(ValueError, match="Make cells smaller") as error:
+    with pytest.raises(NothingFits, match="Make cells smaller") as error:
         plan(huge, Resources(rich, 1, 1), Constraints(num_replicas=1))
     assert "It would fit" not in str(error.value)
+    assert "More devices don't help: cell 4 by itself needs" in str(error.value)
+
+
+def heavy(num_rows: int) -> Any:
+    """Of whose cells the largest devices have room for two."""
+    model, seconds = models()(num_rows)
+    calls = [call._replace(weights=LARGEST * 2 // 5) for call in model.calls[:-1]]
+    return dataclasses.replace(model, calls=[*calls, model.calls[-1]]), seconds
+
+
+def test_what_is_asked_for_can_be_what_forbids() -> None:
+    asked = Constraints(num_devices=1, num_replicas=1)
+    there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
+    with pytest.raises(NothingFits, match="It would fit without num_devices=1.$"):
+        plan(heavy, there, asked)
+    asked = Constraints(num_devices=1, num_replicas=4)
+    with pytest.raises(NothingFits, match="fit on 16 GPU without num_devices=1.$"):
+        plan(heavy, there, asked)
+
+
+def test_where_several_changes_help_cells_are_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "_MOST_DEVICES", 8)
+    asked = Constraints(num_devices=1, num_replicas=4)
+    there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
+    with pytest.raises(NothingFits, match="No single change was found") as error:
+        plan(heavy, there, asked)
+    assert "don't help" not in str(error.value)
+    assert fits(heavy, there, ANY)
+
+
+@pytest.mark.parametrize("memory", [LEAST // 2, LEAST, LEAST * 3 // 2])
+def test_without_what_is_advised_it_fits(memory: int) -> None:
+    asked = Constraints(num_devices=2, num_micro_batches=1, recompute="never")
+    with pytest.raises(NothingFits) as error:
+        plan(models(), resources(memory), asked)
+    advice = str(error.value).rpartition("It would fit")[2]
+    dropped = re.findall(r"(?<!GPU )without (\w+)=", advice)
+    for name in asked.given:
+        does = fits(models(), resources(memory), asked.without(name))
+        assert does or name not in dropped
+        if does:  # The first that helps is told.
+            assert dropped == [name]
+            break
+    if more := re.search(r"on (\d+) GPU without num_devices=2", advice):
+        there = resources(memory, int(more[1]))
+        assert fits(models(), there, asked.without("num_devices"))
+
+
+def test_constraints_are_named_as_users_know_them() -> None:
+    names = {"num_devices": "--num_stages", "recompute": "--recompute"}
+    asked = Constraints(num_devices=4, schedule="interleaved", names=names)
+    with pytest.raises(ValueError, match="without --num_stages it may be") as error:
+        asked.allowed(every_candidate())
+    assert "no way with --num_stages=4 and schedule=interleaved" in str(error.value)
+    own = Constraints(schedule="zero_bubble", num_devices=1, has_own_recompute=True)
+    with pytest.raises(ValueError, match="and recompute=None: ") as error:
+        own.allowed(every_candidate())
+    assert "has_own_recompute" not in str(error.value)
 
 
 def test_tpus_get_no_replicas() -> None:
     tpus = Resources(DEVICES["TPUv3"], 4, BATCH_SIZE)
     found = plan(models(), tpus, ANY)
     assert {each.candidate.num_replicas for each in found.fastest} == {1}
-    with pytest.raises(ValueError, match="without num_replicas it may be 1"):
+    why = "TPUs have no replicas yet.*without num_replicas it may be 1"
+    with pytest.raises(ValueError, match=why) as error:
         plan(models(), tpus, Constraints(num_replicas=2))
+    assert not isinstance(error.value, NothingFits)
     gpus = Resources(DEVICES["A100"], 4, BATCH_SIZE)
     assert plan(models(), gpus, Constraints(num_replicas=2)).fastest

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
-from lingvo_pipe.planner.candidate import candidates
-from lingvo_pipe.planner.evaluation import Evaluated, TooLarge, evaluate
-from lingvo_pipe.planner.search import least_seconds, search
+from lingvo_pipe.planner.evaluation import Evaluated, evaluate
+from lingvo_pipe.planner.least_seconds import least_seconds
+from lingvo_pipe.planner.search import search
+from lingvo_pipe.planner.too_large import TooLarge
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_CELLS,
@@ -68,22 +67,3 @@ def test_limits_matter() -> None:
         numbers.append(sum(isinstance(each, Evaluated) for each in results))
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == len(every_candidate())
-
-
-@pytest.mark.parametrize("num_devices", [1, 2, 4, 6])
-def test_candidates_are_all_that_can_run(num_devices: int) -> None:
-    choices = list(candidates(num_devices, NUM_CELLS, BATCH_SIZE))
-    assert len(choices) == len(set(choices))
-    shapes = {(c.num_replicas, c.num_devices, c.num_micro_batches) for c in choices}
-    for replicas, each, parts in itertools.product(range(1, 7), range(1, 7), range(9)):
-        can_run = (
-            parts > 0
-            and each <= NUM_CELLS
-            and BATCH_SIZE % parts == 0
-            and parts % replicas == 0
-            and num_devices % each == 0
-            and replicas in (1, num_devices // each)
-        )
-        assert ((replicas, each, parts) in shapes) == can_run
-    alone = list(candidates(num_devices, NUM_CELLS, BATCH_SIZE, with_replicas=False))
-    assert alone == [each for each in choices if each.num_replicas == 1]

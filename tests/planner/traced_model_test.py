@@ -11,11 +11,16 @@ import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.tracing.phases import Compilation, compilation
+from lingvo_pipe.planner import traced_model
 from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.model_costs import ModelCosts, at_rows
 from lingvo_pipe.planner.traced_model import ModelTracer
+from lingvo_pipe.training.base_task import BaseTask
 from lingvo_pipe.training.exponential_moving_average import make_averages
 from lingvo_pipe.training.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.learner import Learner
@@ -158,3 +163,77 @@ def test_layers_before_the_cells_are_refused() -> None:
     params.task.pipeline.Set(before_tpl=cells[:1], cell_tpl=cells[1:])
     with pytest.raises(ValueError, match="task.pipeline.before_tpl has 1 layers"):
         ModelTracer(params.task, params.input.Instantiate().element_spec)
+
+
+def unnamed_task(tied: dict[str, str]) -> InstantiableParams:
+    """Of dense layers without names, the last two with a width of their own."""
+    params = model_registry.GetParams("image.digits.AmoebaNetDigits", "Train")
+    cells = [
+        FCLayer.Params().Set(input_dim=28 * 28, output_dim=6),
+        *(FCLayer.Params().Set(input_dim=6, output_dim=6) for _ in range(4)),
+        FCLayer.Params().Set(input_dim=6, output_dim=10),
+    ]
+    task = DigitsTask.Params().Set(train=params.task.train.Copy())
+    task.pipeline.Set(cell_tpl=cells, tied=tied)
+    return task
+
+
+class DigitsTask(BaseTask):
+    """Tells digits apart, of which it is given rows of numbers."""
+
+    def PipelineInputs(self, batch: Any) -> tuple[tf.Tensor]:
+        return (batch.rows,)
+
+    def LossTargets(self, batch: Any) -> tf.Tensor:
+        return batch.labels
+
+    def ComputeLoss(self, outputs: tf.Tensor, targets: tf.Tensor) -> Any:
+        picked = tf.gather(outputs, targets, axis=1, batch_dims=1)
+        return NestedMap(loss=(tf.reduce_mean(picked), float(outputs.shape[0])))
+
+
+DIGITS = NestedMap(
+    rows=tf.TensorSpec([4, 28 * 28], tf.float32), labels=tf.TensorSpec([4], tf.int32)
+)
+
+
+@pytest.mark.parametrize("second", [3, 4])
+@pytest.mark.parametrize("first", [1, 2])
+def test_cells_without_names_can_be_tied(first: int, second: int) -> None:
+    """By the names that the whole pipeline gives them; others are as they were."""
+    task = unnamed_task({f"cells_{second}/w": f"cells_{first}/w"})
+    costs = ModelTracer(task, DIGITS).trace(2).costs
+    whole = ModelTracer(unnamed_task({}), DIGITS).trace(2).costs
+    numbers = list(whole.num_parameters)
+    numbers[second] -= 6 * 6
+    assert list(costs.num_parameters) == numbers
+    model = task.Copy().Set(name="task").Instantiate()
+    trained = model.TrainedVariables().values()
+    assert sum(numbers) == sum(v.shape.num_elements() for v in trained)
+    assert [cell.name for cell in task.pipeline.cell_tpl] == [""] * 6
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("kind", ["CPU", "GPU", "TPU"])
+def test_cells_are_compiled_as_the_device_needs_it(
+    kind: str, jit_compile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[bool, str]] = []
+
+    def spy(by_xla: bool, device: str) -> Compilation:
+        asked.append((by_xla, device))
+        return compilation(by_xla, device)
+
+    monkeypatch.setattr(traced_model, "compilation", spy)
+    name = f"/job:localhost/replica:0/task:0/device:{kind}:1"
+    task = unnamed_task({})
+    task.pipeline.jit_compile = jit_compile
+    ModelTracer(task, DIGITS, name).trace(2)
+    assert asked == [(jit_compile or kind == "TPU", name)]
+
+
+def test_blocks_with_losses_of_their_own_are_refused() -> None:
+    task = unnamed_task({})
+    task.local.scheme = "greedy"
+    with pytest.raises(ValueError, match="scheme is 'greedy'. Set it to 'backprop"):
+        ModelTracer(task, DIGITS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 import model_registry
 from lingvo_pipe import auto_params
-from lingvo_pipe.auto_params import AutoParams
+from lingvo_pipe.auto_params import AutoParams, take_from_run
 from lingvo_pipe.hyperparams.text_diff import entries_by_path
+from lingvo_pipe.jobs import RunUse
 from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.run_directory import RunDirectory
 from tests.trainer.command_line import CommandLine
@@ -39,8 +41,13 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 def model(**values: Any) -> Any:
     params = model_registry.GetParams(NAME, "Train")
-    params.task.pipeline.Set(splits="auto", **values)
+    params.task.pipeline.Set(**{"splits": "auto", **values})
     return params
+
+
+def data() -> Any:
+    """The model's input."""
+    return model().input.Instantiate()
 
 
 def begun(logdir: Path, **values: Any) -> None:
@@ -54,7 +61,7 @@ def test_a_new_run_leaves_all_to_the_planner(
     for opened in (None, lambda: RunDirectory(tmp_path / "new", NAME)):
         params = model(**AUTO)
         auto = AutoParams(params.task.pipeline, opened)
-        assert auto.settle(params, DEVICES) == "planned"
+        assert auto.settle(params, data(), DEVICES) == "planned"
     assert left == [set(AUTO)] * 2
 
 
@@ -65,7 +72,7 @@ def test_a_run_that_goes_on_keeps_its_number_of_micro_batches(
     params = model(**AUTO)
     auto = AutoParams(params.task.pipeline, lambda: RunDirectory(tmp_path, NAME))
     assert params.task.pipeline.num_micro_batches == 16
-    assert auto.settle(params, DEVICES) == "planned"
+    assert auto.settle(params, data(), DEVICES) == "planned"
     assert left == [{"schedule", "recompute"}]
 
 
@@ -75,7 +82,7 @@ def test_where_that_was_all_nothing_is_left(
     begun(tmp_path, num_micro_batches=16)
     params = model(num_micro_batches="auto")
     auto = AutoParams(params.task.pipeline, lambda: RunDirectory(tmp_path, NAME))
-    assert auto.settle(params, DEVICES) == ""
+    assert auto.settle(params, data(), DEVICES) == ""
     assert params.task.pipeline.num_micro_batches == 16
     assert left == []
 
@@ -88,8 +95,75 @@ def test_a_number_that_is_given_is_not_the_runs(
     params = model(num_micro_batches=8, schedule="auto")
     auto = AutoParams(params.task.pipeline, lambda: RunDirectory(tmp_path, NAME))
     assert params.task.pipeline.num_micro_batches == 8
-    auto.settle(params, DEVICES)
+    auto.settle(params, data(), DEVICES)
     assert left == [{"schedule"}]
+
+
+BEFORE = {
+    "num_micro_batches": 16,
+    "schedule": "interleaved",
+    "recompute": "never",
+    "splits": [1, 2, 4, 6],
+    "stages_per_device": 2,
+}
+TWO = ["cpu:0", "cpu:1"]
+
+
+@pytest.mark.parametrize("asked", [None, 2, TWO])
+@pytest.mark.parametrize("recompute", [None, "never"])
+def test_weights_are_used_as_the_run_is_trained(
+    tmp_path: Path, asked: Any, recompute: str | None
+) -> None:
+    before = {**BEFORE, "recompute": recompute}
+    begun(tmp_path, **before, devices=TWO)
+    pipeline = model(**AUTO).task.pipeline
+    take_from_run(pipeline, lambda: RunDirectory(tmp_path, NAME), asked)
+    assert {name: pipeline.Get(name) for name in BEFORE} == before
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_what_is_given_is_not_the_runs(tmp_path: Path, name: str) -> None:
+    begun(tmp_path, **BEFORE, devices=TWO)
+    given = {"num_micro_batches": 8, "schedule": "1f1b", "recompute": "always"}
+    pipeline = model(**{**AUTO, name: given[name]}).task.pipeline
+    take_from_run(pipeline, lambda: RunDirectory(tmp_path, NAME), None)
+    found = {each: pipeline.Get(each) for each in BEFORE}
+    assert found == {**BEFORE, name: given[name]}
+
+
+@pytest.mark.parametrize("asked", [1, 3, ["gpu:0"]])
+def test_on_other_devices_stages_are_made_anew(tmp_path: Path, asked: Any) -> None:
+    """And so many micro-batches stay, on which bytes depend."""
+    begun(tmp_path, **BEFORE, devices=TWO)
+    params = model(**AUTO)
+    pipeline = params.task.pipeline
+    take_from_run(pipeline, lambda: RunDirectory(tmp_path, NAME), asked)
+    assert pipeline.num_micro_batches == 16
+    assert (pipeline.splits, pipeline.stages_per_device) == ("auto", 1)
+    assert (pipeline.schedule, pipeline.recompute) == ("gpipe", None)
+
+
+def test_where_nothing_is_auto_no_run_is_opened() -> None:
+    def opened() -> RunDirectory:
+        raise AssertionError("opened")
+
+    params = model(num_micro_batches=2)
+    text = params.ToText()
+    take_from_run(params.task.pipeline, opened, 2)
+    assert params.ToText() == text
+
+
+def test_a_run_that_is_followed_is_waited_for(tmp_path: Path) -> None:
+    """Though only its schedule is auto."""
+    logdir = tmp_path / "later"
+    begin = threading.Timer(0.5, begun, [logdir], {**BEFORE, "devices": TWO})
+    begin.start()
+    pipeline = model(schedule="auto").task.pipeline
+    use = RunUse(str(logdir), "Test", follow_seconds=60.0)
+    take_from_run(pipeline, lambda: use.directory(NAME), None)
+    begin.join()
+    assert pipeline.schedule == "interleaved"
+    assert pipeline.splits == BEFORE["splits"]
 
 
 @pytest.fixture
@@ -112,6 +186,25 @@ def test_a_run_is_planned(tmp_path: Path, command_line: CommandLine) -> None:
         "recompute": planned[4],
     }
     assert f"micro-batches: {planned[2]}\n" in output
+    # Of what the planner has settled nothing is taken for a difference.
+    output, _ = command_line.train(
+        PLANNED, "--logdir=run", "--devices=2", "--max_steps=2", "--mode=diff_params"
+    )
+    assert output == "Nothing differs.\n"
+
+
+def test_a_run_is_evaluated_by_who_was_there_first(
+    tmp_path: Path, command_line: CommandLine
+) -> None:
+    flags = [PLANNED, "--logdir=run", "--devices=2"]
+    follower = command_line.start_trainer(
+        *flags, "--job=evaler", "--follow_seconds=120"
+    )
+    command_line.train(*flags, "--max_steps=2")
+    output, errors = follower.communicate()
+    assert follower.returncode == 0, errors
+    assert "step 2: test " in output
+    assert "planned" not in output
 
 
 def test_a_planned_run_goes_on_elsewhere(

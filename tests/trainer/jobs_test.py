@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import model_registry
-from lingvo_pipe import jobs
+from lingvo_pipe import auto_params, jobs, profile_plan
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.jobs import ModelRequest, RunUse
 from lingvo_pipe.layers.dense import FCLayer
@@ -238,3 +238,37 @@ def test_a_misspelt_param_is_never_allowed_to_change(
     path = logdir if begun else str(tmp_path / "new")
     with pytest.raises(ValueError, match=r"Did you mean 'task.train.learning_rate'"):
         jobs.train_model(request, path, allowed_changes=["task.train.learningrate"])
+
+
+def test_what_is_auto_is_measured_after_all_else_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settle(*_: Any) -> str:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(jobs, "_place", lambda *_: "")
+    monkeypatch.setattr(auto_params, "settle_auto", settle)
+    auto = "task.pipeline.splits (str) : auto; task.pipeline.schedule : auto"
+    request = ModelRequest(_name_of(FewTokens), override=auto, devices=1)
+    with pytest.raises(ValueError, match="e has 7, and .vocab has 8"):
+        jobs.train_model(request, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_step_among_several_is_profiled_without_a_plan(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is measured for it."""
+    measured: list[Any] = []
+    lines: list[str] = []
+    monkeypatch.setattr(
+        profile_plan, "planned_step", lambda *given: measured.append(given)
+    )
+    model = ModelRequest("lm.text.TransformerTiny").params("Train")
+    model.task.train.steps_per_loop = steps
+    data: Any = SimpleNamespace(element_spec=None)
+    pipeline: Any = None
+    profile_plan.planned_for_profile(model, pipeline, data, lines.append)
+    assert (len(measured), len(lines)) == ((1, 0) if steps == 1 else (0, 1))
+    if lines:
+        assert "Set task.train.steps_per_loop to 1" in lines[0]

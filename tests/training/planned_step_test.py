@@ -16,7 +16,7 @@ from lingvo_pipe.training.counting_allocator import (
     count_cpu_memory,
     counts_cpu_memory,
 )
-from lingvo_pipe.training.memory_peaks import memory_peaks, reset_peaks
+from lingvo_pipe.training.memory_peaks import MemoryWatch
 from lingvo_pipe.training.planned_step import MemoryPeak, PlannedStep
 from lingvo_pipe.training.step_profile import StepProfile
 
@@ -36,7 +36,10 @@ def test_time_and_memory_stand_side_by_side() -> None:
     text = planned.beside(_timeline(0.020), peaks)
     (step,) = [line.split() for line in text.splitlines() if line.startswith("step")]
     assert float(step[3]) == pytest.approx(2 * float(step[1]))
-    assert "memory of devices 0, 1: planned 8.0 MiB, at most 9.0 MiB" in text
+    assert "memory of devices 0, 1: planned 8.0 MiB, measured 9.0 MiB" in text
+    assert "not measured" not in text
+    text = planned.beside(_timeline(0.020), [])
+    assert "memory of device 1: planned 5.0 MiB; it is not measured here" in text
 
 
 def test_each_replica_needs_as_much() -> None:
@@ -64,15 +67,22 @@ def test_memory_is_told_only_where_it_is_counted(
 ) -> None:
     devices = [f"{HERE}0", f"{HERE}1", WORKER]
     monkeypatch.setattr(peaks_module, "counts_cpu_memory", lambda: False)
-    assert memory_peaks(devices) == []
+    uncounted = MemoryWatch(devices)
+    assert uncounted.peaks([]) == uncounted.peaks([]) == []
     monkeypatch.setattr(peaks_module, "counts_cpu_memory", lambda: True)
-    reset_peaks(devices)
-    (before,) = memory_peaks(devices)
-    assert before.devices == [0, 1]
+    watch = MemoryWatch(devices)
+    kept = tf.random.uniform([MIB])
+    assert watch.peaks([]) == []
     # Large tensors are counted whatever the allocator.
-    held = tf.random.uniform([4 * MIB // tf.float32.size])
-    (after,) = memory_peaks(devices)
-    assert after.num_bytes - before.num_bytes >= held.shape[0] * 4
+    taken = tf.random.uniform([2 * MIB])
+    (peak,) = watch.peaks([])
+    assert peak.devices == [0, 1]
+    assert taken.shape[0] * 4 <= peak.num_bytes < 1.5 * taken.shape[0] * 4
+    with tf.device(devices[0]):
+        weight = tf.Variable(kept)
+    watch.peaks([weight])
+    (peak,) = watch.peaks([weight])
+    assert peak.num_bytes == pytest.approx(kept.shape[0] * 4, rel=0.01)
 
 
 def test_the_counting_allocator_is_chosen_by_the_environment(

@@ -166,7 +166,9 @@ def test_a_clock_that_was_set_back_does_not_end_the_run(tmp_path: Path) -> None:
             np.array([[-float(i)] * 3 for i, _ in enumerate(column)])
             for column in task.pipeline.schedule.columns
         ]
-        ran = mock.Mock(schedule=task.pipeline.schedule, Times=lambda: backwards)
+        ran = mock.Mock(
+            schedule=task.pipeline.schedule, Times=lambda: backwards, State=dict
+        )
         for step in range(1, STEPS):
             profiler.after_step(step, ran)
     (line,) = said

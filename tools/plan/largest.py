@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import model_registry
 from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.planner.planning import NothingFits
 from lingvo_pipe.planner.search import Found
 from tools.plan.planned_model import PlannedModel
 
@@ -21,7 +22,7 @@ def largest_that_fits(
     Args:
         family: how their names begin.
         override: changes of their params.
-        plan: raises ValueError if a model does not fit.
+        plan: raises NothingFits if a model does not fit.
         say: takes a line about each that does not.
 
     Raises:
@@ -31,7 +32,7 @@ def largest_that_fits(
     for model in sorted(models, key=lambda each: -each.num_parameters):
         try:
             return model, plan(model)
-        except ValueError as error:
+        except NothingFits as error:
             say(f"{model.name}, {model.num_parameters:,} parameters: {error}")
     raise ValueError(
         f"One of {family} must fit; none does, see above. Take more devices, or larger "

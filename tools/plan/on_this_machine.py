@@ -33,7 +33,7 @@ with quiet_startup():
     from lingvo_pipe.planner.measured_models import MeasuredModels
     from lingvo_pipe.planner.plan_report import name_of
     from lingvo_pipe.planner.traced_model import ModelTracer
-    from lingvo_pipe.training.memory_peaks import memory_peaks, reset_peaks
+    from lingvo_pipe.training.memory_peaks import MemoryWatch
     from lingvo_pipe.training.train_step import TrainStep
 
 _WAYS = (("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never"))
@@ -57,23 +57,17 @@ class Way:
 
     def run(self, batch: Any, predicted: Evaluated, devices: Sequence[str]) -> None:
         """Makes steps, and notes what they take beside what was predicted."""
-        seconds = []
+        seconds, watch = [], MemoryWatch(devices)
+        variables = list(self._step.State().values())
+        watch.peaks(variables)
         for _ in range(_STEPS):
-            reset_peaks(devices)
-            (before,) = memory_peaks(devices[:1])
             start = time.perf_counter()
             self._step(batch)
             seconds.append(time.perf_counter() - start)
-            (after,) = memory_peaks(devices[:1])
+            (peak,) = watch.peaks(variables)
         self.measured.append(median(seconds[1:]))
         self.predicted.append(predicted.step_seconds)
-        taken = after.num_bytes - before.num_bytes + self._held()
-        self.bytes.append((sum(predicted.bytes_by_device), taken))
-
-    def _held(self) -> int:
-        """Bytes of all that lives between steps."""
-        state = self._step.State().values()
-        return sum(v.shape.num_elements() * v.dtype.size for v in state)
+        self.bytes.append((sum(predicted.bytes_by_device), peak.num_bytes))
 
     @property
     def error(self) -> float:

@@ -31,6 +31,16 @@ with quiet_startup():
     from tools.plan.rented import rented
 
 
+# Which flag is for which attribute of Constraints.
+_FLAGS = {
+    "num_replicas": "--num_replicas",
+    "num_devices": "--num_stages",
+    "num_micro_batches": "--num_micro_batches",
+    "schedule": "--schedule",
+    "recompute": "--recompute",
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Plans; returns the exit code."""
     options = _options(arguments)
@@ -82,18 +92,26 @@ def _draw(found: Found, picture: str) -> None:
 
 def _changes(options: argparse.Namespace) -> str:
     """Those of the model's params that the trainer is to be told too."""
-    batch = f"input.batch_size : {options.batch}" if options.batch else ""
+    batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
     return "; ".join(filter(None, [options.model_params_override, batch]))
 
 
 def _constraints(options: argparse.Namespace) -> Constraints:
     return Constraints(
-        options.num_replicas,
-        options.num_stages,
-        options.num_micro_batches,
-        options.schedule,
-        options.recompute,
+        num_replicas=options.num_replicas,
+        num_devices=options.num_stages,
+        num_micro_batches=options.num_micro_batches,
+        schedule=options.schedule,
+        recompute=options.recompute,
+        names=_FLAGS,
     )
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
+    return number
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -110,10 +128,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--model_imports", action="append", default=[], help="packages that register")
     add("--model_params_override", default="", help="changes, as of the trainer")
     add("--devices", required=True, help="how many of which kind: 8xTPUv3")
-    add("--batch", type=int, help="rows of a mini-batch; else the model's own")
-    add("--num_replicas", type=int, help="so many pipelines side by side")
-    add("--num_stages", type=int, help="so many devices in each")
-    add("--num_micro_batches", type=int, help="so many, of all replicas")
+    add(
+        "--batch", type=_at_least_one, help="rows of a mini-batch; else the model's own"
+    )
+    add("--num_replicas", type=_at_least_one, help="so many pipelines side by side")
+    add("--num_stages", type=_at_least_one, help="so many devices in each")
+    add("--num_micro_batches", type=_at_least_one, help="so many, of all replicas")
     add("--schedule", help="this one: gpipe, 1f1b, interleaved or zero_bubble")
     add("--recompute", help="this policy: never, except_last or always")
     add("--picture", help="a file for the timeline of the first: .png, .pdf or .svg")

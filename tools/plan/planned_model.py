@@ -87,7 +87,12 @@ class PlannedModel:
         )
 
     def _resources(self, devices: Rented, batch_size: int | None) -> Resources:
-        return Resources(devices.device, devices.number, batch_size or self._batch_size)
+        size = self._batch_size if batch_size is None else batch_size
+        limit = self._task.pipeline.memory_limit
+        device = devices.device
+        if limit is not None:
+            device = device.limited(int(limit))
+        return Resources(device, devices.number, size)
 
     @functools.cached_property
     def _tracer(self) -> ModelTracer:

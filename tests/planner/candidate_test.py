@@ -1,0 +1,72 @@
+"""Which ways there are to run a model: those that a schedule can be made for."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingvo_pipe.planner.candidate import Candidate, candidates
+from tests.planner.made_up_model import BATCH_SIZE, NUM_CELLS, schedule_of
+
+
+def shapes(num_devices: int, num_cells: int, rows: int) -> set[tuple[int, int, int]]:
+    """R, K and M."""
+    return {
+        (c.num_replicas, c.num_devices, c.num_micro_batches)
+        for c in candidates(num_devices, num_cells, rows)
+    }
+
+
+def test_the_shapes_of_three_devices() -> None:
+    """All are used, or some: two replicas of one device leave one."""
+    alone = {(1, k, m) for k in (1, 2, 3) for m in (1, 2, 3, 6)}
+    assert shapes(3, 5, 6) == alone | {(2, 1, 2), (2, 1, 6), (3, 1, 3), (3, 1, 6)}
+
+
+def test_a_stage_has_a_cell() -> None:
+    assert shapes(3, 2, 1) == {(1, 1, 1), (1, 2, 1)}
+
+
+def test_a_number_that_divides_nothing_can_be_the_best() -> None:
+    """Six cells that are alike are even on six of eight devices, and on none of 4."""
+    assert {k for _, k, _ in shapes(8, 6, 1)} == {1, 2, 3, 4, 5, 6}
+
+
+def test_of_many_devices_as_many_as_cells_are_tried() -> None:
+    found = list(candidates(64, 6, 4))
+    alone = [c for c in found if c.num_replicas == 1]
+    assert {c.num_devices for c in alone} == {1, 2, 3, 4, 6}
+    assert {c.num_stages for c in alone if c.schedule == "interleaved"} == {4}
+    assert {c.num_replicas for c in found if c.num_devices == 6} == {1, 2, 4}
+    # With rows enough for rounds of three micro-batches.
+    stages = {c.num_stages for c in candidates(64, 6, 3) if c.stages_per_device == 2}
+    assert stages == {6}
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4, 6, 17, 32])
+def test_a_schedule_can_be_made_of_each(num_devices: int) -> None:
+    found = list(candidates(num_devices, NUM_CELLS, BATCH_SIZE))
+    assert len(found) == len(set(found))
+    for each in found:
+        schedule = schedule_of(each)
+        assert schedule.num_stages == each.num_stages <= NUM_CELLS
+        assert each.num_replicas * schedule.num_devices <= num_devices
+        assert schedule.num_micro_batches * each.num_replicas == each.num_micro_batches
+        assert BATCH_SIZE % each.num_micro_batches == 0
+
+
+def test_one_of_each_kind_is_among_them() -> None:
+    found = list(candidates(4, NUM_CELLS, BATCH_SIZE))
+    for way in (
+        Candidate(1, 4, 1, 8, "gpipe", "except_last"),
+        Candidate(2, 2, 1, 4, "1f1b", "always"),
+        Candidate(1, 3, 1, 2, "zero_bubble", "never"),
+        Candidate(2, 2, 2, 8, "interleaved", "never"),
+    ):
+        assert way in found
+
+
+def test_there_may_be_no_replicas() -> None:
+    both = list(candidates(4, NUM_CELLS, BATCH_SIZE))
+    alone = list(candidates(4, NUM_CELLS, BATCH_SIZE, with_replicas=False))
+    assert alone == [each for each in both if each.num_replicas == 1]
+    assert len(alone) < len(both)
