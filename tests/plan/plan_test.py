@@ -66,6 +66,15 @@ def test_faults_are_a_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("flag", ["--schedule=1f1c", "--recompute=sometimes"])
+def test_an_unknown_name_is_refused_before_anything_is_traced(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--model=image.digits.AmoebaNetDigits", "--devices=2xTPUv3", flag])
+    assert "invalid choice" in capsys.readouterr().err
+
+
 def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([TINY, "--devices=2xTPUv3", "--num_stage=2"])

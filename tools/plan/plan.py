@@ -21,7 +21,9 @@ from lingvo_pipe.quiet_startup import quiet_startup
 
 with quiet_startup():
     import model_registry
+    from lingvo_pipe.pipeline.schedules.recompute import POLICIES
     from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+    from lingvo_pipe.planner.candidate import SCHEDULES
     from lingvo_pipe.planner.constraints import Constraints
     from lingvo_pipe.planner.device_model import parse_devices
     from lingvo_pipe.planner.plan_report import name_of, report
@@ -134,8 +136,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--num_replicas", type=_at_least_one, help="so many pipelines side by side")
     add("--num_stages", type=_at_least_one, help="so many devices in each")
     add("--num_micro_batches", type=_at_least_one, help="so many, of all replicas")
-    add("--schedule", help="this one: gpipe, 1f1b, interleaved or zero_bubble")
-    add("--recompute", help="this policy: never, except_last or always")
+    add("--schedule", choices=SCHEDULES, help="this one")
+    add("--recompute", choices=POLICIES, help="this policy")
     add("--picture", help="a file for the timeline of the first: .png, .pdf or .svg")
     return parser.parse_args(arguments)
 
