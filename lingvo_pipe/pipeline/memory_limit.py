@@ -10,6 +10,8 @@ from lingvo_pipe.pipeline.pipelining_rules import count_parts
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     Farthest,
+    allows_a_cut,
+    any_stages,
     farthest_ends,
     least_largest_ends,
 )
@@ -67,7 +69,7 @@ class MemoryLimit:
             len(self._cells.calls),
             list(alike),
         )
-        if least_largest_ends(lambda *_: 0, farthest) is None:
+        if not allows_a_cut(farthest):
             self._refuse_all()
         return farthest
 
@@ -104,7 +106,7 @@ class MemoryLimit:
     def _refuse_all(self) -> None:
         """Raises ValueError: there is no split."""
         cells, num_stages = self._p.cell_tpl, self._schedule.num_stages
-        everything = [[len(cells)] * len(cells)] * num_stages
+        everything = any_stages(len(cells), num_stages)
         ends = least_largest_ends(self._device_bytes, everything)
         assert ends is not None  # There is a cell for each stage.
         stages = list(enumerate(itertools.pairwise([0, *ends])))

@@ -73,12 +73,13 @@ def evaluate(
     ends = fitting_ends(needs, device.usable, work, model.crossing)
     if ends is None:
         return TooLarge(candidate, needs, device.usable)
-    return evaluate_ends(candidate, schedule, ends, model, seconds, device)
+    return evaluate_ends(candidate, schedule, needs, ends, model, seconds, device)
 
 
 def evaluate_ends(
     candidate: Candidate,
     schedule: Schedule,
+    needs: DeviceNeeds,
     ends: Sequence[int],
     model: ModelCosts,
     seconds: Sequence[CellSeconds],
@@ -89,12 +90,12 @@ def evaluate_ends(
     Args:
         candidate: as of `evaluate`.
         schedule: the candidate's.
+        needs: what its devices need.
         ends: of its stages.
         model: as of `evaluate`.
         seconds: likewise.
         device: likewise.
     """
-    needs = DeviceNeeds(candidate, model, schedule)
     factor = _slowed(candidate.num_devices * candidate.num_replicas, device)
     stages = _costs(model, seconds, factor, device, ends)
     timeline = simulate(schedule, stages)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lingvo_pipe.pipeline.splitting.allowed_stages import (
-    farthest_ends,
-    least_largest_ends,
-)
+from lingvo_pipe.pipeline.splitting.allowed_stages import allows_a_cut, farthest_ends
 from lingvo_pipe.pipeline.splitting.balance import balanced_ends
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 
@@ -30,6 +27,6 @@ def fitting_ends(
     if max(needs.of_devices(ends)) <= limit:
         return ends  # Memory limits nothing.
     farthest = farthest_ends(needs.of_stage, limit, len(costs), needs.alike())
-    if least_largest_ends(lambda *_: 0, farthest) is None:
+    if not allows_a_cut(farthest):
         return None
     return balanced_ends(costs, num_stages, traffic, farthest)

@@ -105,8 +105,9 @@ class MeasuredModels:
         return self._too_many_rows is not None and num_rows >= self._too_many_rows
 
     def slowdown(self, num_rows: int, devices: Sequence[str]) -> float:
-        """See `measured_slowdown`, for micro-batches of b rows."""
-        return measured_slowdown(self.trace(num_rows), devices)
+        """See `measured_slowdown`, for micro-batches of b rows that are measured."""
+        alone = self._seconds[num_rows]
+        return measured_slowdown(self.trace(num_rows), devices, alone)
 
     def _costs(self, num_rows: int) -> ModelCosts:
         """As they are traced; between traced sizes, by those about them."""

@@ -11,6 +11,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.planner.calibration import calibrated_device
 from lingvo_pipe.planner.candidate import Candidate
+from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.evaluation import evaluate_ends
 from lingvo_pipe.planner.measured_models import MeasuredModels
 from lingvo_pipe.planner.traced_model import ModelTracer
@@ -62,9 +63,9 @@ def planned_step(
     device = dataclasses.replace(
         calibrated_device(devices), slowdown=models.slowdown(num_rows, devices)
     )
-    found = evaluate_ends(
-        candidate, pipeline.schedule, pipeline.ends, costs, seconds, device
-    )
+    schedule, ends = pipeline.schedule, pipeline.ends
+    needs = DeviceNeeds(candidate, costs, schedule)
+    found = evaluate_ends(candidate, schedule, needs, ends, costs, seconds, device)
     return PlannedStep(found.timeline, found.bytes_by_device)
 
 

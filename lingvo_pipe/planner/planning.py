@@ -103,7 +103,9 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
 def _allowed(
     models: Models, resources: Resources, constraints: Constraints
 ) -> list[Candidate]:
-    num_cells = models(resources.batch_size)[0].num_cells
+    # Of a size that is looked at anyhow, for each may have to be traced.
+    rows = max(resources.batch_size // (constraints.num_micro_batches or 1), 1)
+    num_cells = models(rows)[0].num_cells
     return allowed_candidates(resources, constraints, num_cells)
 
 

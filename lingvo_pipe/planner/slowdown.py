@@ -15,12 +15,15 @@ from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.traced_model import TracedModel
 
 
-def measured_slowdown(traced: TracedModel, devices: Sequence[str]) -> float:
-    """Times a model's cells on one device, and then on all at a time.
+def measured_slowdown(
+    traced: TracedModel, devices: Sequence[str], alone: Sequence[CellSeconds]
+) -> float:
+    """Times a model's cells on all devices at a time.
 
     Args:
         traced: of the model.
         devices: full names.
+        alone: what the cells, the loss included, take on one of them.
 
     Returns:
         What all together take for what one takes alone; at least 1.
@@ -28,10 +31,9 @@ def measured_slowdown(traced: TracedModel, devices: Sequence[str]) -> float:
     if len(devices) == 1:
         return 1.0
     measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
-    alone = _total(measure(devices[0]))
     with ThreadPoolExecutor(len(devices)) as pool:
         together = median(map(_total, pool.map(measure, devices)))
-    return max(together / alone, 1.0)
+    return max(together / _total(alone), 1.0)
 
 
 def _total(cells: Sequence[CellSeconds]) -> float:

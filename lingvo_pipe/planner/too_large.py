@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from lingvo_pipe.pipeline.splitting.allowed_stages import least_largest_ends
+from lingvo_pipe.pipeline.splitting.allowed_stages import any_stages, least_largest_ends
 from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 
@@ -38,8 +38,7 @@ class TooLarge:
         """Bytes that its largest device would need, with the best stages."""
         if self.is_bound:
             return max(self.needs.least(), self.limit + 1)
-        num_cells = self.needs.num_cells
-        everything = [[num_cells] * num_cells] * self.candidate.num_stages
+        everything = any_stages(self.needs.num_cells, self.candidate.num_stages)
         ends = least_largest_ends(self.needs.of_stage, everything)
         assert ends is not None  # There is a cell for each stage.
         most = max(self.needs.of_devices(ends))

@@ -19,28 +19,28 @@ class MemoryWatch:
 
     Args:
         devices: full names; those of other processes are left out.
+        variables: what of all that was there before counts.
     """
 
-    def __init__(self, devices: Sequence[str]):
-        self._devices, self._local = devices, _local(devices)
+    def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):
+        self._local = _local(devices)
+        held = [(v.device, num_bytes([_spec_of(v)])) for v in variables]
+        self._held = {
+            name: sum(size for at, size in held if at in {devices[i] for i in places})
+            for name, places in self._local.items()
+        }
         self._before: dict[str, int] = {}
 
-    def peaks(self, variables: Iterable[tf.Variable]) -> list[MemoryPeak]:
+    def peaks(self) -> list[MemoryPeak]:
         """The most that was taken at a time since the last look; the first finds none.
 
         Batches that wait, and all else that was there before, does not count.
-
-        Args:
-            variables: which do.
         """
-        held = [(v.device, num_bytes([_spec_of(v)])) for v in variables]
         found = []
         for name, places in self._local.items():
             info = tf.config.experimental.get_memory_info(name)
             if name in self._before:
-                here = {self._devices[place] for place in places}
-                own = sum(size for device, size in held if device in here)
-                taken = info["peak"] - self._before[name] + own
+                taken = info["peak"] - self._before[name] + self._held[name]
                 found.append(MemoryPeak(places, taken))
             tf.config.experimental.reset_memory_stats(name)
             self._before[name] = info["current"]

@@ -92,15 +92,22 @@ class StepProfiler:
         self._num_calls += 1
         if self._is_done:
             return
-        if self._watch is None:
-            self._watch = MemoryWatch(self._all_devices())
-        peaks = self._watch.peaks(trained.State().values())
+        peaks = self._peaks(trained)
         if self._num_calls < _MIN_BEFORE:
             return
         self._ran.append((trained.schedule, trained.Times()))
         if step >= self._step and len(self._ran) > 1:
             self._is_done = True
             self._profile(step, peaks)
+
+    def _peaks(self, trained: TrainStep | StepLoop) -> list[MemoryPeak]:
+        """Of memory since the call before, where that was planned."""
+        if self._planned is None:
+            return []
+        if self._watch is None:
+            state = trained.State().values()
+            self._watch = MemoryWatch(self._all_devices(), state)
+        return self._watch.peaks()
 
     def finish(self) -> None:
         """To be called after the last step: says so if nothing was profiled."""

@@ -306,7 +306,7 @@ def test_memory_may_run_out_where_all_devices_compute(
 ) -> None:
     asked: list[int] = []
 
-    def slowdown(traced: Any, devices: Sequence[str]) -> float:
+    def slowdown(traced: Any, devices: Sequence[str], alone: Any) -> float:
         asked.append(traced.stage_calls)
         if traced.stage_calls > 1:
             raise tf.errors.ResourceExhaustedError(None, None, "OOM")

@@ -67,21 +67,22 @@ def test_memory_is_told_only_where_it_is_counted(
 ) -> None:
     devices = [f"{HERE}0", f"{HERE}1", WORKER]
     monkeypatch.setattr(peaks_module, "counts_cpu_memory", lambda: False)
-    uncounted = MemoryWatch(devices)
-    assert uncounted.peaks([]) == uncounted.peaks([]) == []
+    uncounted = MemoryWatch(devices, [])
+    assert uncounted.peaks() == uncounted.peaks() == []
     monkeypatch.setattr(peaks_module, "counts_cpu_memory", lambda: True)
-    watch = MemoryWatch(devices)
+    watch = MemoryWatch(devices, [])
     kept = tf.random.uniform([MIB])
-    assert watch.peaks([]) == []
+    assert watch.peaks() == []
     # Large tensors are counted whatever the allocator.
     taken = tf.random.uniform([2 * MIB])
-    (peak,) = watch.peaks([])
+    (peak,) = watch.peaks()
     assert peak.devices == [0, 1]
     assert taken.shape[0] * 4 <= peak.num_bytes < 1.5 * taken.shape[0] * 4
     with tf.device(devices[0]):
         weight = tf.Variable(kept)
-    watch.peaks([weight])
-    (peak,) = watch.peaks([weight])
+    watch = MemoryWatch(devices, [weight])
+    watch.peaks()
+    (peak,) = watch.peaks()
     assert peak.num_bytes == pytest.approx(kept.shape[0] * 4, rel=0.01)
 
 

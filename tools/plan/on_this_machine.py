@@ -57,14 +57,13 @@ class Way:
 
     def run(self, batch: Any, predicted: Evaluated, devices: Sequence[str]) -> None:
         """Makes steps, and notes what they take beside what was predicted."""
-        seconds, watch = [], MemoryWatch(devices)
-        variables = list(self._step.State().values())
-        watch.peaks(variables)
+        seconds, watch = [], MemoryWatch(devices, self._step.State().values())
+        watch.peaks()
         for _ in range(_STEPS):
             start = time.perf_counter()
             self._step(batch)
             seconds.append(time.perf_counter() - start)
-            (peak,) = watch.peaks(variables)
+            (peak,) = watch.peaks()
         self.measured.append(median(seconds[1:]))
         self.predicted.append(predicted.step_seconds)
         self.bytes.append((sum(predicted.bytes_by_device), peak.num_bytes))

@@ -57,6 +57,21 @@ def farthest_ends(
     return [known[key] for key in alike]
 
 
+def any_stages(num_layers: int, num_stages: int) -> Farthest:
+    """What is allowed where everything is.
+
+    Args:
+        num_layers: L.
+        num_stages: K.
+    """
+    return [[num_layers] * num_layers] * num_stages
+
+
+def allows_a_cut(farthest: Farthest) -> bool:
+    """Whether there is one."""
+    return least_largest_ends(lambda *_: 0, farthest) is not None
+
+
 def least_largest_ends(size: Size, farthest: Farthest) -> list[int] | None:
     """Ends of which the largest stage is as small as can be; None if no cut is allowed.
 
