@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.hyperparams.entries import Entry
 from lingvo_pipe.hyperparams.text_diff import entries_by_path
-from lingvo_pipe.planner.auto_params import settle_auto, take_auto
+from lingvo_pipe.planner.settle_auto import settle_auto, take_auto
 from lingvo_pipe.training.run_directory import RunDirectory
 
 _NUM_MICRO_BATCHES = "num_micro_batches"
@@ -55,7 +57,12 @@ class AutoParams:
         if not self._names:
             return ""
         return settle_auto(
-            model.task, self._names, data.element_spec, model.input.batch_size, devices
+            model.task,
+            self._names,
+            data.element_spec,
+            model.input.batch_size,
+            devices,
+            functools.partial(print, file=sys.stderr, flush=True),
         )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.planner.planned_step import planned_step
+from lingvo_pipe.planner.expected_step import expected_step
 from lingvo_pipe.training.planned_step import PlannedStep
 
 
@@ -32,7 +32,7 @@ def planned_for_profile(
         return None
     batch_size, devices = model.input.batch_size, model.task.pipeline.devices
     try:
-        return planned_step(
+        return expected_step(
             model.task, pipeline, data.element_spec, batch_size, devices
         )
     except (ValueError, tf.errors.OpError) as error:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
-# A schedule, the number of stages that a device has, and what it may recompute.
+# A schedule, the numbers of stages that a device may have, and what it may recompute.
+_MOST_STAGES = 4  # With more, messages and the largest cell take what the bubble gives.
 _SCHEDULES = (
-    ("gpipe", 1, ("never", "except_last", "always")),
-    ("1f1b", 1, ("never", "always")),
-    ("interleaved", 2, ("never", "always")),
-    ("zero_bubble", 1, ("never",)),
+    ("gpipe", (1,), ("never", "except_last", "always")),
+    ("1f1b", (1,), ("never", "always")),
+    ("interleaved", range(2, _MOST_STAGES + 1), ("never", "always")),
+    ("zero_bubble", (1,), ("never",)),
 )
 SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
 _ALL_TRIED = 16  # Devices, of which all numbers are tried.
@@ -78,7 +80,7 @@ def candidates(
 
     With more than 16 devices not all numbers are tried, which would take minutes: of
     replicas and of devices those that divide the number of devices; and of devices as
-    many as there are cells, for one or two stages on each.
+    many as have a cell for each stage, with one to four stages on each.
 
     Args:
         num_devices: N, of all replicas together; they may use fewer.
@@ -92,8 +94,8 @@ def candidates(
         for num_micro_batches in _divisors(batch_size):
             if num_micro_batches % num_replicas:
                 continue
-            for schedule, per_device, policies in _SCHEDULES:
-                for policy in policies:
+            for schedule, numbers, policies in _SCHEDULES:
+                for per_device, policy in itertools.product(numbers, policies):
                     found = Candidate(
                         num_replicas,
                         each,
@@ -121,7 +123,8 @@ def _shares(num_devices: int, num_cells: int) -> Iterator[tuple[int, int]]:
     every = range(1, num_devices + 1)
     if num_devices > _ALL_TRIED:
         every_replicas = _divisors(num_devices)
-        each = {*every_replicas, num_cells, num_cells // 2} - {0}
+        most = {num_cells // number for number in range(1, _MOST_STAGES + 1)}
+        each = {*every_replicas, *most} - {0}
     else:
         every_replicas, each = list(every), set(every)
     for num_replicas in every_replicas:

@@ -100,4 +100,5 @@ class Constraints:
 
 
 def _shown(values: Sequence[int | str]) -> str:
-    return " or ".join(map(str, values))
+    *most, last = map(str, values)
+    return f"{', '.join(most)} or {last}" if most else last

@@ -19,7 +19,7 @@ from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.candidate import Candidate
-from lingvo_pipe.planner.cell_seconds import stage_seconds
+from lingvo_pipe.planner.counted_seconds import stage_seconds
 from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.fitting_ends import fitting_ends

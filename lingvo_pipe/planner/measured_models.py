@@ -26,7 +26,8 @@ from lingvo_pipe.pipeline.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.model_costs import ModelCosts, at_rows
-from lingvo_pipe.planner.planning import Resources, allowed_candidates, plan
+from lingvo_pipe.planner.planning import plan
+from lingvo_pipe.planner.resources import Resources, allowed_candidates
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.slowdown import measured_slowdown
 from lingvo_pipe.planner.traced_model import ModelTracer, TracedModel

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
-from lingvo_pipe.planner.cell_seconds import counted_seconds
+from lingvo_pipe.planner.counted_seconds import counted_seconds
 from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.model_costs import ModelCosts, at_rows
 from lingvo_pipe.planner.search import Models

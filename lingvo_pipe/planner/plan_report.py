@@ -5,43 +5,41 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from lingvo_pipe.planner.amounts import amount, seconds_text
 from lingvo_pipe.planner.candidate import Candidate
-from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.evaluation import Evaluated
+from lingvo_pipe.planner.resources import Resources
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.time_parts import why_slower
 from lingvo_pipe.planner.too_large import TooLarge
 
-GIB = 2**30
-_MIB = 2**20
 _HEADER = (
-    *("step, s", "bubble", "GiB of", "R", "K", "V", "M"),
-    *("schedule", "recompute", "why not"),
+    *("step", "idle", "needs", "R", "K", "V", "M"),
+    *("schedule", "recompute", "slower mostly by"),
 )
-_NUM_NUMBERS = 7
+_NUM_NUMBERS, _SCHEDULE = 7, 7
 _MOST_TOO_LARGE = 3
 
 
-def report(found: Found, device: DeviceModel, changes: str = "") -> str:
+def report(found: Found, resources: Resources, changes: str = "") -> str:
     """A table of the fastest of each schedule and recomputation, and what fell.
 
     Args:
         found: something that fits.
-        device: on which it would run.
+        resources: on which it would run.
         changes: see `run_flags`.
     """
-    best = found.fastest[0]
-    header = list(_HEADER)
-    header[2] = f"GiB of {device.usable / GIB:.1f}"
-    rows = [header, *(_row(each, best) for each in found.fastest)]
+    best, usable = found.fastest[0], resources.device.usable
     lines = [
-        *_columns(rows),
+        *_columns([_HEADER, *_rows(found.fastest)]),
         "",
-        "Shown are the fastest of each schedule and recomputation, with the most that "
-        "a device needs, and what takes them longer than the first. R replicas of K "
-        "devices with V stages each share M micro-batches.",
+        "Shown are the fastest of each schedule and recomputation, and what a device",
+        f"needs of its {amount(usable)}. R replicas of K devices with V stages each",
+        "share M micro-batches. Idle is the part of a step in which a device computes",
+        "nothing: bubbles, and what operations take beside their work.",
         f"{found.num_slower:,} more are slower.",
-        *_too_large_text(found.too_large, device),
+        *_too_large_text(found.too_large, usable),
+        *_unused_text(best.candidate, resources.num_devices),
         "",
         "To run the first:",
         "",
@@ -66,31 +64,31 @@ def run_flags(best: Evaluated, changes: str = "") -> list[str]:
     return [f"--devices={number}", f"--model_params_override={quoted}"]
 
 
-def gib(num_bytes: float) -> str:
-    """Bytes as text, in GiB with three digits or what is before the point."""
-    value = num_bytes / GIB
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def amount(num_bytes: float) -> str:
-    """Bytes as text with their unit: MiB below a tenth of a GiB."""
-    if num_bytes < GIB / 10:
-        return f"{num_bytes / _MIB:.3g} MiB"
-    return f"{gib(num_bytes)} GiB"
-
-
 def needed_text(too_large: TooLarge) -> str:
     """What a device would need."""
     least = "at least " if too_large.is_bound else ""
     return f"{least}{amount(too_large.needed)}"
 
 
+def _rows(fastest: Sequence[Evaluated]) -> list[list[str]]:
+    """Of the table; schedules that come to the same share one."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for each in fastest:
+        row = _row(each, fastest[0])
+        others = (*row[:_SCHEDULE], *row[_SCHEDULE + 1 : -1])
+        if others in found:
+            found[others][_SCHEDULE] += f" or {row[_SCHEDULE]}"
+        else:
+            found[others] = row
+    return list(found.values())
+
+
 def _row(each: Evaluated, best: Evaluated) -> list[str]:
     c = each.candidate
     return [
-        f"{each.step_seconds:.4g}",
+        seconds_text(each.step_seconds),
         f"{each.timeline.bubble_fraction:.1%}",
-        gib(max(each.bytes_by_device)),
+        amount(max(each.bytes_by_device)),
         *map(str, (c.num_replicas, c.num_devices, c.stages_per_device)),
         str(c.num_micro_batches),
         c.schedule,
@@ -99,23 +97,33 @@ def _row(each: Evaluated, best: Evaluated) -> list[str]:
     ]
 
 
-def _too_large_text(too_large: Sequence[TooLarge], device: DeviceModel) -> list[str]:
+def _too_large_text(too_large: Sequence[TooLarge], usable: int) -> list[str]:
     if not too_large:
         return []
     return [
         f"{len(too_large):,} of those looked at don't fit, such as:",
         *(
-            f"  {name_of(each.candidate)}: a device would need {needed_text(each)}"
+            f"  {name_of(each.candidate)}: a device would need {needed_text(each)}, "
+            f"{amount(each.needed - usable)} too much"
             for each in too_large[:_MOST_TOO_LARGE]
         ),
     ]
 
 
+def _unused_text(best: Candidate, num_devices: int) -> list[str]:
+    used = best.num_replicas * best.num_devices
+    if used == num_devices:
+        return []
+    return [f"The first uses {used} of {num_devices} devices; the others stay idle."]
+
+
 def name_of(candidate: Candidate) -> str:
     """In a line."""
     replicas = f"{candidate.num_replicas} x " if candidate.num_replicas > 1 else ""
+    per_device = candidate.stages_per_device
+    stages = f"V={per_device} " if per_device > 1 else ""
     return (
-        f"{replicas}K={candidate.num_devices} M={candidate.num_micro_batches} "
+        f"{replicas}K={candidate.num_devices} {stages}M={candidate.num_micro_batches} "
         f"{candidate.schedule}, recompute={candidate.recompute}"
     )
 

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.bubble import split_time
+from lingvo_pipe.planner.amounts import seconds_text
 from lingvo_pipe.planner.evaluation import Evaluated
 
 
@@ -36,4 +37,4 @@ def why_slower(slower: Evaluated, best: Evaluated) -> str:
         return "as fast"
     ours, theirs = time_parts(best), time_parts(slower)
     name = max(theirs, key=lambda part: theirs[part] - ours[part])
-    return f"{name} {theirs[name] - ours[name]:+.3g} s"
+    return f"{name} +{seconds_text(theirs[name] - ours[name])}"

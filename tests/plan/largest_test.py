@@ -60,7 +60,7 @@ def test_by_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     ("family", "fault"),
     [
         ("lm.giants.L13", "got 'lm.giants.L13'. Did you mean 'lm.giant.L13'"),
-        ("nothing", "got 'nothing'. See --list_models"),
+        ("nothing", "got 'nothing'. --model_imports takes"),
         ("lm.giant.L10", "One of lm.giant.L10 must fit; none does, see above"),
     ],
 )

@@ -21,7 +21,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
     out = capsys.readouterr().out
     assert out.startswith("lm.text.TransformerTiny: 6 cells, ")
     assert "32 rows a step, on 2 TPUv3\n" in out
-    assert re.search(r"^ *[\d.e-]+ +[\d.]+% .* gpipe ", out, re.M)
+    assert re.search(r"^ *[\d.e-]+ m?s +[\d.]+% .* gpipe ", out, re.M)
     assert re.search(r"^--devices=[12]$", out, re.M)
     match = re.search(r"^--model_params_override='(.*)'$", out, re.M)
     assert match is not None
@@ -94,16 +94,28 @@ def test_the_first_is_drawn(
     name = f"timeline.{suffix}"
     assert main([TINY, "--devices=2xTPUv3", f"--picture={name}"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"The timeline of a step is {tmp_path / name}."
+    assert last == f"The timeline of a step, the update left out, is {tmp_path / name}."
     assert (tmp_path / name).read_bytes().startswith(magic)
+
+
+def test_of_replicas_one_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "timeline.svg"
+    asked = ["--devices=2xH100", "--batch=32", "--num_replicas=2", "--num_stages=1"]
+    assert main([TINY, *asked, f"--picture={path}"]) == 0
+    assert ", of one of 2 replicas, the update left" in capsys.readouterr().out
+    assert path.read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize("name", ["nowhere/timeline.png", "timeline.nonsense"])
 def test_a_picture_that_can_not_be_written_is_a_line(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Before anything is planned."""
     assert main([TINY, "--devices=2xTPUv3", f"--picture={tmp_path / name}"]) == 1
-    error = capsys.readouterr().err
+    out, error = capsys.readouterr()
+    assert out == ""
     assert error.startswith("error: ")
     assert name.rpartition(".")[2] in error
     assert error.count("\n") == 1

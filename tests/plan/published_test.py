@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tools.plan.published import TRANSFORMERS, predicted, throughputs, transformer
+from tools.plan.memory_tables import (
+    TRANSFORMERS,
+    largest_layers_table,
+    memory_row,
+    predicted,
+)
+from tools.plan.throughput_table import (
+    in_half_layers,
+    throughput_row,
+    throughputs,
+    transformer_24,
+    transformer_48,
+)
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "tools/plan/README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("place", [1, 2])
@@ -15,8 +32,29 @@ def test_the_memory_of_table_1(place: int) -> None:
     assert ours.model_gib == pytest.approx(size.model_gib, rel=0.01)
     total = size.model_gib + size.activation_gib
     assert ours.total_gib == pytest.approx(total, rel=0.15)
+    assert memory_row(size) in README
 
 
 def test_the_throughput_of_table_2() -> None:
-    published = (1.8, 3.4, 6.3)
-    assert throughputs(transformer(48), "TPUv3") == pytest.approx(published, rel=0.08)
+    speeds = transformer_48()
+    ours = throughputs(speeds)
+    assert ours == pytest.approx(speeds.published, rel=0.08)
+    assert throughput_row(speeds, ours) in README
+
+
+def test_the_throughput_of_table_3() -> None:
+    """Of the Transformer; on eight devices only if layers may be cut in two."""
+    speeds = transformer_24()
+    assert throughputs(speeds)[:2] == pytest.approx(speeds.published[:2], rel=0.08)
+    assert in_half_layers(speeds) == pytest.approx(speeds.published, rel=0.08)
+    assert throughput_row(speeds, throughputs(speeds)) in README
+
+
+def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two rows; the others take long."""
+    monkeypatch.setattr("tools.plan.memory_tables.TRANSFORMERS", TRANSFORMERS[:3])
+    *_, one, eight = largest_layers_table()
+    assert one.startswith("| 1 | 13 | 12 |")
+    assert eight.startswith("| 8 | 103 | 103 |")
+    assert one in README
+    assert eight in README

@@ -8,7 +8,7 @@ import pytest
 
 from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
-from lingvo_pipe.planner.planning import Resources
+from lingvo_pipe.planner.resources import Resources
 from tests.planner.made_up_model import made_up_device, made_up_models
 
 ALONE = made_up_device(10**6)

@@ -11,7 +11,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.pipeline.stage_memory import CallBytes
 from lingvo_pipe.planner.candidate import Candidate, candidates
-from lingvo_pipe.planner.cell_seconds import counted_seconds
+from lingvo_pipe.planner.counted_seconds import counted_seconds
 from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.model_costs import ModelCosts

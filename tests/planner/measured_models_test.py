@@ -17,7 +17,8 @@ from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
 from lingvo_pipe.planner.measured_models import MeasuredModels, plan_measured
 from lingvo_pipe.planner.model_costs import ModelCosts
-from lingvo_pipe.planner.planning import Resources, plan
+from lingvo_pipe.planner.planning import plan
+from lingvo_pipe.planner.resources import Resources
 from lingvo_pipe.planner.search import Found
 from tests.planner.made_up_model import (
     NUM_CELLS,

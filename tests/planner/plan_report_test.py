@@ -9,10 +9,12 @@ import pytest
 
 import model_registry
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.planner.amounts import amount, seconds_text
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.device_model import DeviceModel
-from lingvo_pipe.planner.plan_report import amount, gib, name_of, report, run_flags
-from lingvo_pipe.planner.planning import Resources, plan
+from lingvo_pipe.planner.plan_report import name_of, report, run_flags
+from lingvo_pipe.planner.planning import plan
+from lingvo_pipe.planner.resources import Resources
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.time_parts import time_parts, why_slower
 from tests.planner.made_up_model import (
@@ -24,34 +26,60 @@ from tests.planner.made_up_model import (
 
 DEVICE = made_up_device(7000)
 LARGE = made_up_device(40_000)
+THERE = Resources(DEVICE, 4, BATCH_SIZE)
 
 
 def found(constraints: Constraints, device: DeviceModel = DEVICE) -> Found:
-    resources = Resources(device, 4, BATCH_SIZE)
+    resources = dataclasses.replace(THERE, device=device)
     return plan(made_up_models(device), resources, constraints)
 
 
 def test_it_shows_a_row_for_each_way_the_fastest_first() -> None:
-    result = found(Constraints())
-    header, *rows = report(result, DEVICE).split("\n\n")[0].split("\n")
-    assert header.split()[:2] == ["step,", "s"]
+    result = found(Constraints(num_devices=2))
+    header, *rows = report(result, THERE).split("\n\n")[0].split("\n")
+    assert header.split()[:3] == ["step", "idle", "needs"]
     assert len(rows) == len(result.fastest) > 4
     for row, each in zip(rows, result.fastest, strict=True):
         c = each.candidate
         words = row.split()
-        assert float(words[0]) == pytest.approx(each.step_seconds, rel=1e-3)
+        seconds = float(words[0]) * {"s": 1, "ms": 1e-3}[words[1]]
+        assert seconds == pytest.approx(each.step_seconds, rel=1e-3)
+        assert " ".join(words[3:5]) == amount(max(each.bytes_by_device))
         shape = [c.num_replicas, c.num_devices, c.stages_per_device]
-        assert words[3:7] == [*map(str, shape), str(c.num_micro_batches)]
-        assert words[7:9] == [c.schedule, c.recompute]
-        assert (len(words) == 9) == (each is result.fastest[0])
+        assert words[5:9] == [*map(str, shape), str(c.num_micro_batches)]
+        assert words[9:11] == [c.schedule, c.recompute]
+        assert (len(words) == 11) == (each is result.fastest[0])
+
+
+def test_schedules_that_come_to_the_same_share_a_row() -> None:
+    """On one device, with one micro-batch."""
+    asked = Constraints(num_devices=1, num_replicas=1, num_micro_batches=1)
+    result = found(asked, LARGE)
+    there = dataclasses.replace(THERE, device=LARGE)
+    _, *rows = report(result, there).split("\n\n")[0].split("\n")
+    assert len(rows) < len(result.fastest)
+    assert re.search(r" gpipe or 1f1b +never$", rows[0])
+    for each in result.fastest:
+        c = each.candidate
+        assert sum(c.schedule in row and f" {c.recompute}" in row for row in rows) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_devices_that_stay_idle_are_told(number: int) -> None:
+    asked = Constraints(num_devices=number, num_replicas=1)
+    text = report(found(asked, LARGE), dataclasses.replace(THERE, device=LARGE))
+    assert (f"The first uses {number} of 4 devices" in text) == (number < 4)
 
 
 def test_it_names_what_does_not_fit() -> None:
     result = found(Constraints())
     assert result.too_large
-    text = report(result, DEVICE)
+    text = report(result, THERE)
     assert f"{len(result.too_large):,} of those looked at don't fit" in text
-    assert f"{name_of(result.too_large[0].candidate)}: a device would need" in text
+    first = result.too_large[0]
+    more = amount(first.needed - DEVICE.usable)
+    assert f"{name_of(first.candidate)}: a device would need" in text
+    assert f", {more} too much" in text
 
 
 def test_the_parts_of_a_step_are_all_of_it() -> None:
@@ -93,9 +121,9 @@ def test_a_pipeline_takes_the_flags(constraints: Constraints) -> None:
 
 
 def test_bytes_have_three_digits() -> None:
-    assert gib(2**30) == "1"
-    assert gib(1.2345 * 2**30) == "1.23"
-    assert gib(1234.5 * 2**30) == "1,234"
+    assert amount(2**30) == "1 GiB"
+    assert amount(1.2345 * 2**30) == "1.23 GiB"
+    assert amount(1234.5 * 2**30) == "1,234 GiB"
 
 
 def test_small_amounts_are_in_mib() -> None:
@@ -103,6 +131,11 @@ def test_small_amounts_are_in_mib() -> None:
     assert amount(50 * 2**20) == "50 MiB"
     assert amount(102 * 2**20) == "102 MiB"
     assert amount(103 * 2**20) == "0.101 GiB"
+
+
+def test_short_times_are_in_milliseconds() -> None:
+    assert seconds_text(12.345678) == "12.35 s"
+    assert seconds_text(0.0012345678) == "1.235 ms"
 
 
 def test_a_tie_is_as_fast() -> None:

@@ -262,7 +262,7 @@ def test_a_step_among_several_is_profiled_without_a_plan(
     measured: list[Any] = []
     lines: list[str] = []
     monkeypatch.setattr(
-        profile_plan, "planned_step", lambda *given: measured.append(given)
+        profile_plan, "expected_step", lambda *given: measured.append(given)
     )
     model = ModelRequest("lm.text.TransformerTiny").params("Train")
     model.task.train.steps_per_loop = steps

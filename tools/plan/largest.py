@@ -47,7 +47,7 @@ def _names(family: str) -> list[str]:
     if not found:
         raise ValueError(
             "--largest must be how names of registered models begin, such as lm.giant;"
-            f" got {family!r}.{did_you_mean(family, every)} See "
-            "--list_models of the trainer."
+            f" got {family!r}.{did_you_mean(family, every)} --model_imports takes the "
+            "packages of other models; see --list_models of the trainer."
         )
     return found

@@ -35,6 +35,7 @@ with quiet_startup():
     from lingvo_pipe.planner.traced_model import ModelTracer
     from lingvo_pipe.training.memory_peaks import MemoryWatch
     from lingvo_pipe.training.train_step import TrainStep
+    from tools.plan.at_least_one import at_least_one
 
 _WAYS = (("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never"))
 _MIB = 2**20
@@ -100,10 +101,8 @@ def main(arguments: Sequence[str]) -> int:
         lambda s: tf.TensorSpec([batch_size, *s.shape[1:]], s.dtype),
         params.input.Instantiate().element_spec,
     )
-    tracer, batch = (
-        ModelTracer(params.task, spec),
-        tf.nest.map_structure(_made_up, spec),
-    )
+    tracer = ModelTracer(params.task, spec, devices[0])
+    batch = tf.nest.map_structure(_made_up, spec)
     ways: list[Way] = []
     for number in range(options.rounds):
         models, known = MeasuredModels(tracer, devices[0]), {}
@@ -185,8 +184,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", required=True, help="the name of a registered model")
     add("--model_params_override", default="", help="changes, as of the trainer")
-    add("--batch", type=int, help="rows of a mini-batch; else the model's own")
-    add("--rounds", type=int, default=5, help="how often all is measured")
+    add("--batch", type=at_least_one, help="rows of a mini-batch; else the model's own")
+    add("--rounds", type=at_least_one, default=5, help="how often all is measured")
     return parser.parse_args(arguments)
 
 

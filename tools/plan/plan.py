@@ -11,10 +11,8 @@ flags for the first. Nothing is allocated, and no device is needed; but with
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from lingvo_pipe.fault_line import fault_line
 from lingvo_pipe.quiet_startup import quiet_startup
@@ -22,13 +20,13 @@ from lingvo_pipe.quiet_startup import quiet_startup
 with quiet_startup():
     import model_registry
     from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-    from lingvo_pipe.pipeline.simulation.draw import draw_timelines
     from lingvo_pipe.planner.candidate import SCHEDULES
     from lingvo_pipe.planner.constraints import Constraints
     from lingvo_pipe.planner.device_model import parse_devices
-    from lingvo_pipe.planner.plan_report import name_of, report
-    from lingvo_pipe.planner.search import Found
+    from lingvo_pipe.planner.plan_report import report
+    from tools.plan.at_least_one import at_least_one
     from tools.plan.largest import largest_that_fits
+    from tools.plan.picture import draw_first, picture_path
     from tools.plan.planned_model import PlannedModel
     from tools.plan.rented import rented
 
@@ -58,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
+    picture = None if options.picture is None else picture_path(options.picture)
     devices = rented(*parse_devices(options.devices))
     model_registry.ImportModels(options.model_imports)
     constraints = _constraints(options)
@@ -73,23 +72,10 @@ def _plan(options: argparse.Namespace) -> None:
             lambda line: print(line, flush=True),
         )
         print(f"\n{model.title(options.batch, devices)}\n")
-    print(report(found, devices.device, _changes(options)))
-    if options.picture:
-        _draw(found, options.picture)
-
-
-def _draw(found: Found, picture: str) -> None:
-    best = found.fastest[0]
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
-    path = Path(folder, os.path.expanduser(picture))
-    try:
-        draw_timelines({name_of(best.candidate): best.timeline}, path)
-    except OSError as error:
-        raise ValueError(
-            f"--picture must be a file that can be written; got {path} "
-            f"({error.strerror}). Choose another."
-        ) from error
-    print(f"\nThe timeline of a step is {path}.")
+    resources = model.resources(options.batch, devices)
+    print(report(found, resources, _changes(options)))
+    if picture is not None:
+        print(f"\n{draw_first(found, picture)}")
 
 
 def _changes(options: argparse.Namespace) -> str:
@@ -109,13 +95,6 @@ def _constraints(options: argparse.Namespace) -> Constraints:
     )
 
 
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
-    return number
-
-
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="plan",
@@ -130,12 +109,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--model_imports", action="append", default=[], help="packages that register")
     add("--model_params_override", default="", help="changes, as of the trainer")
     add("--devices", required=True, help="how many of which kind: 8xTPUv3")
-    add(
-        "--batch", type=_at_least_one, help="rows of a mini-batch; else the model's own"
-    )
-    add("--num_replicas", type=_at_least_one, help="so many pipelines side by side")
-    add("--num_stages", type=_at_least_one, help="so many devices in each")
-    add("--num_micro_batches", type=_at_least_one, help="so many, of all replicas")
+    add("--batch", type=at_least_one, help="rows of a mini-batch; else the model's own")
+    add("--num_replicas", type=at_least_one, help="so many pipelines side by side")
+    add("--num_stages", type=at_least_one, help="so many devices in each")
+    add("--num_micro_batches", type=at_least_one, help="so many, of all replicas")
     add("--schedule", choices=SCHEDULES, help="this one")
     add("--recompute", choices=POLICIES, help="this policy")
     add("--picture", help="a file for the timeline of the first: .png, .pdf or .svg")

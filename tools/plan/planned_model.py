@@ -10,7 +10,8 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.measured_models import plan_measured
 from lingvo_pipe.planner.models_by_rows import counted_models
-from lingvo_pipe.planner.planning import Resources, plan
+from lingvo_pipe.planner.planning import plan
+from lingvo_pipe.planner.resources import Resources
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.traced_model import ModelTracer
 from tools.plan.rented import Rented
@@ -71,7 +72,7 @@ class PlannedModel:
         Raises:
             ValueError: if constraints contradict each other, or nothing fits.
         """
-        resources = self._resources(devices, batch_size)
+        resources = self.resources(batch_size, devices)
         if devices.names:
             return plan_measured(self._tracer, devices.names, resources, constraints)
         dtype = self._tracer.fprop_dtype
@@ -80,13 +81,14 @@ class PlannedModel:
 
     def title(self, batch_size: int | None, devices: Rented) -> str:
         """What is planned, in a line."""
-        resources = self._resources(devices, batch_size)
+        resources = self.resources(batch_size, devices)
         return (
             f"{self.name}: {self._tracer.num_cells:,} cells, {self.num_parameters:,} "
             f"parameters, {resources.batch_size:,} rows a step, on {resources}"
         )
 
-    def _resources(self, devices: Rented, batch_size: int | None) -> Resources:
+    def resources(self, batch_size: int | None, devices: Rented) -> Resources:
+        """What it is planned for."""
         size = self._batch_size if batch_size is None else batch_size
         limit = self._task.pipeline.memory_limit
         device = devices.device

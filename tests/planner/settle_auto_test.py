@@ -15,10 +15,11 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
-from lingvo_pipe.planner import auto_params, measured_models
-from lingvo_pipe.planner.auto_params import settle_auto, take_auto
+from lingvo_pipe.planner import measured_models
+from lingvo_pipe.planner import settle_auto as settle_auto_module
 from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.search import Found
+from lingvo_pipe.planner.settle_auto import settle_auto, take_auto
 from lingvo_pipe.training.placement import place_stages
 from tests.planner.made_up_model import made_up_device
 from tests.registered_models.reduced_models import reduced_params
@@ -124,12 +125,14 @@ def seconds(calls: Sequence[Any], *_: Any) -> list[CellSeconds]:
 
 
 calibrated: list[list[str]] = []  # Devices that would have been measured.
+said: list[str] = []  # Lines before it takes long.
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
     """What is found; devices are not measured."""
     calibrated.clear()
+    said.clear()
     found: list[Found] = []
 
     def plan(*given: Any) -> Found:
@@ -141,8 +144,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
         return made_up_device(10**9)
 
     monkeypatch.setattr(measured_models, "measured_seconds", seconds)
-    monkeypatch.setattr(auto_params, "calibrated_device", device)
-    monkeypatch.setattr(auto_params, "plan_measured", plan)
+    monkeypatch.setattr(settle_auto_module, "calibrated_device", device)
+    monkeypatch.setattr(settle_auto_module, "plan_measured", plan)
     return found
 
 
@@ -153,7 +156,7 @@ def settled(*, number: int = 2, **values: Any) -> tuple[InstantiableParams, str]
     task.pipeline.Set(splits="auto", devices=stage_devices(None, number), **values)
     names = take_auto(task.pipeline)
     devices = task.pipeline.devices
-    return task, settle_auto(task, names, spec, BATCH_SIZE, devices)
+    return task, settle_auto(task, names, spec, BATCH_SIZE, devices, said.append)
 
 
 AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
@@ -168,7 +171,7 @@ def test_they_are_those_of_the_fastest(plans: list[Found]) -> None:
     assert (p.schedule, p.recompute) == (candidate.schedule, candidate.recompute)
     assert p.stages_per_device == candidate.stages_per_device
     assert line.startswith(f"planned: K=2 M={p.num_micro_batches} {p.schedule}, rec")
-    assert f"splits={p.splits}: {best.step_seconds:.3g} s a step" in line
+    assert f"splits={p.splits}: {best.step_seconds:.4g} s a step, idle " in line
     assert task.Instantiate().pipeline.ends == p.splits
 
 
@@ -223,9 +226,12 @@ def test_what_is_wrong_is_told_before_anything_is_measured(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         settled(number=2, **{**AUTO, **values})
-    assert calibrated == []
+    assert not calibrated
+    assert not said
     settled(number=2, **AUTO)
     assert len(calibrated) == 1
+    (line,) = said
+    assert line.startswith("planning num_micro_batches, recompute, schedule: ")
 
 
 def test_blocks_with_losses_of_their_own_are_told_likewise(plans: list[Found]) -> None:
@@ -233,7 +239,9 @@ def test_blocks_with_losses_of_their_own_are_told_likewise(plans: list[Found]) -
     task = params.task.Copy().Set(name="task")
     task.local.scheme = "greedy"
     with pytest.raises(ValueError, match="task.local.scheme is 'greedy'"):
-        settle_auto(task, {"schedule"}, spec, BATCH_SIZE, stage_devices(None, 2))
+        settle_auto(
+            task, {"schedule"}, spec, BATCH_SIZE, stage_devices(None, 2), said.append
+        )
     assert calibrated == []
 
 
@@ -253,6 +261,6 @@ def test_memory_that_is_not_known_is_told(
     task = params.task.Copy().Set(name="task")
     task.pipeline.Set(splits="auto", memory_limit=memory_limit, **AUTO)
     names = take_auto(task.pipeline)
-    line = settle_auto(task, names, spec, BATCH_SIZE, WORKERS)
+    line = settle_auto(task, names, spec, BATCH_SIZE, WORKERS, said.append)
     assert (told in line) == (memory_limit is None)
     assert ("what workers' devices hold is not known" in line) == (told in line)

@@ -6,7 +6,7 @@ cells take, and what operations and messages cost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -14,13 +14,14 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_rules import check_each_param, count_parts
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.partition import is_auto, is_count
+from lingvo_pipe.planner.amounts import amount, seconds_text
 from lingvo_pipe.planner.calibration import calibrated_device, knows_memory
 from lingvo_pipe.planner.candidate import SCHEDULES
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.evaluation import Evaluated
 from lingvo_pipe.planner.measured_models import plan_measured
-from lingvo_pipe.planner.plan_report import gib, name_of
-from lingvo_pipe.planner.planning import Resources
+from lingvo_pipe.planner.plan_report import name_of
+from lingvo_pipe.planner.resources import Resources
 from lingvo_pipe.planner.traced_model import ModelTracer
 
 AUTO = "auto"
@@ -61,6 +62,7 @@ def settle_auto(
     batch_spec: NestedMap,
     batch_size: int,
     devices: Sequence[str],
+    say: Callable[[str], None],
 ) -> str:
     """Settles what is left to the planner; returns a line for the user.
 
@@ -70,6 +72,7 @@ def settle_auto(
         batch_spec: of a batch, `[B, ...]`.
         batch_size: B.
         devices: full names, as from `initialize_devices`.
+        say: takes a line for the user before it takes long.
 
     Raises:
         ValueError: if nothing fits, or the other params can't be, or contradict each
@@ -80,6 +83,7 @@ def settle_auto(
     check_each_param(pipeline, _WHERE)
     count_parts(pipeline, _WHERE)
     tracer = ModelTracer(task_params, batch_spec, devices[0])
+    say(f"planning {', '.join(sorted(names))}: cells are timed, which may take minutes")
     device = calibrated_device(devices)
     if pipeline.memory_limit is not None:
         device = device.limited(int(pipeline.memory_limit))
@@ -94,8 +98,9 @@ def settle_auto(
     candidate = best.candidate
     return (
         f"planned: {name_of(candidate)}, splits={list(best.ends)}: "
-        f"{best.step_seconds:.3g} s a step, bubble {best.timeline.bubble_fraction:.1%},"
-        f" {gib(max(best.bytes_by_device))} GiB on a device"
+        f"{seconds_text(best.step_seconds)} a step, idle "
+        f"{best.timeline.bubble_fraction:.1%}, {amount(max(best.bytes_by_device))} on "
+        "a device"
         f"{_unknown_memory(pipeline, devices)}"
     )
 

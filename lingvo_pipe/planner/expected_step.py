@@ -18,7 +18,7 @@ from lingvo_pipe.planner.traced_model import ModelTracer
 from lingvo_pipe.training.planned_step import PlannedStep
 
 
-def planned_step(
+def expected_step(
     task_params: InstantiableParams,
     pipeline: PipeliningLayer,
     batch_spec: NestedMap,
