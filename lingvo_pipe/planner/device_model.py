@@ -34,7 +34,7 @@ class DeviceModel:
         operation_seconds: what each operation of a schedule takes beside its work.
         efficiency: the part of `flops` that layers reach.
         slowdown: what cells take while other devices compute, by what they take alone.
-        slowed_by: how many devices computed when that was found; 0: as many as do.
+        slowed_by: how many devices computed when that was found, at least 2.
         has_replicas: whether several pipelines run side by side; on TPUs they don't
             yet.
     """
@@ -49,7 +49,7 @@ class DeviceModel:
     operation_seconds: float = 5e-5
     efficiency: float = 0.4
     slowdown: float = 1.0
-    slowed_by: int = 0
+    slowed_by: int = 2
     has_replicas: bool = True
 
     @property
@@ -61,6 +61,12 @@ class DeviceModel:
         """The same with no more than a number of bytes to use."""
         memory = min(self.memory, limit + self.reserved)
         return dataclasses.replace(self, memory=memory)
+
+    def slowed(self, slowdown: float, num_devices: int) -> DeviceModel:
+        """The same with what cells take while so many of them compute."""
+        return dataclasses.replace(
+            self, slowdown=slowdown, slowed_by=max(num_devices, 2)
+        )
 
     def speed(self, dtype: str) -> float:
         """Operations a second that layers reach.

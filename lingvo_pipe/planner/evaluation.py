@@ -18,6 +18,7 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner.busy_devices import busy_devices
 from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.counted_seconds import stage_seconds
 from lingvo_pipe.planner.device_model import DeviceModel
@@ -96,9 +97,10 @@ def evaluate_ends(
         seconds: likewise.
         device: likewise.
     """
-    factor = _slowed(candidate.num_devices * candidate.num_replicas, device)
-    stages = _costs(model, seconds, factor, device, ends)
-    timeline = simulate(schedule, stages)
+    timeline = simulate(schedule, _costs(model, seconds, 1.0, device, ends))
+    factor = _slowed(busy_devices(timeline) * candidate.num_replicas, device)
+    if factor > 1:
+        timeline = simulate(schedule, _costs(model, seconds, factor, device, ends))
     after = update_seconds(model, schedule, ends, candidate.num_replicas, device)
     return Evaluated(
         candidate,
@@ -109,15 +111,14 @@ def evaluate_ends(
     )
 
 
-def _slowed(num_busy: int, device: DeviceModel) -> float:
-    """What cells take beside so many devices, by what they take alone.
+def _slowed(num_busy: float, device: DeviceModel) -> float:
+    """What cells take while so many devices compute, by what they take alone.
 
     It grows with each device by as much, up to those with which it was measured.
     """
-    if num_busy == 1:
+    if device.slowdown == 1:
         return 1.0
-    measured = max(device.slowed_by or num_busy, 2)
-    share = min((num_busy - 1) / (measured - 1), 1.0)
+    share = min((num_busy - 1) / (device.slowed_by - 1), 1.0)
     return 1 + share * (device.slowdown - 1)
 
 

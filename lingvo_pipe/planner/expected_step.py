@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,9 +59,8 @@ def expected_step(
         p.schedule,
         str(p.recompute),
     )
-    device = dataclasses.replace(
-        calibrated_device(devices), slowdown=models.slowdown(num_rows, devices)
-    )
+    slowdown = models.slowdown(num_rows, devices)
+    device = calibrated_device(devices).slowed(slowdown, len(devices))
     schedule, ends = pipeline.schedule, pipeline.ends
     needs = DeviceNeeds(candidate, costs, schedule)
     found = evaluate_ends(candidate, schedule, needs, ends, costs, seconds, device)

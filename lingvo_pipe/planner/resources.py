@@ -25,9 +25,7 @@ class Resources:
 
     def slowed(self, slowdown: float) -> Resources:
         """The same devices with what has been found of them together."""
-        device = dataclasses.replace(
-            self.device, slowdown=slowdown, slowed_by=self.num_devices
-        )
+        device = self.device.slowed(slowdown, self.num_devices)
         return dataclasses.replace(self, device=device)
 
     def __str__(self) -> str:

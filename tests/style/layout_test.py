@@ -64,6 +64,7 @@ PURE_MODULES = [
     "lingvo_pipe/pipeline/stage_memory.py",
     "lingvo_pipe/planner/advice.py",
     "lingvo_pipe/planner/amounts.py",
+    "lingvo_pipe/planner/busy_devices.py",
     "lingvo_pipe/planner/candidate.py",
     "lingvo_pipe/planner/counted_seconds.py",
     "lingvo_pipe/planner/constraints.py",

@@ -11,7 +11,6 @@ ratios are formed within a round. Nothing else should run.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -111,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
             num_rows = batch_size // candidate.num_micro_batches
             if models.measure(num_rows):
                 slowdown = models.slowdown(num_rows, devices)
-                known[num_rows] = dataclasses.replace(calibrated, slowdown=slowdown)
+                known[num_rows] = calibrated.slowed(slowdown, len(devices))
             device = known[num_rows]
             found = evaluate(candidate, *models(num_rows), device)
             assert isinstance(found, Evaluated)  # The machine has memory enough.
@@ -164,7 +163,8 @@ def _report(ways: Sequence[Way]) -> Iterator[str]:
     yield from (way.row() for way in ways)
     chosen = min(ways, key=lambda way: median(way.predicted))
     best = min(ways, key=lambda way: median(way.measured))
-    behind = median(chosen.measured) / median(best.measured) - 1
+    rounds = zip(chosen.measured, best.measured, strict=True)
+    behind = median(a / b - 1 for a, b in rounds)
     yield ""
     yield (
         f"Median error of the time {median(abs(way.error) for way in ways):.1%}, of "
