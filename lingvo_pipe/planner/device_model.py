@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 
 from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.planner.company import Company
 
 _GB = 10**9
 _MIB = 2**20
@@ -33,8 +34,7 @@ class DeviceModel:
         link_seconds: until a message's first byte has come.
         operation_seconds: what each operation of a schedule takes beside its work.
         efficiency: the part of `flops` that layers reach.
-        slowdown: what cells take while other devices compute, by what they take alone.
-        slowed_by: how many devices computed when that was found, at least 2.
+        company: what several take beside one another.
         has_replicas: whether several pipelines run side by side; on TPUs they don't
             yet.
     """
@@ -48,8 +48,7 @@ class DeviceModel:
     link_seconds: float = 5e-6
     operation_seconds: float = 5e-5
     efficiency: float = 0.4
-    slowdown: float = 1.0
-    slowed_by: int = 2
+    company: Company = Company()
     has_replicas: bool = True
 
     @property
@@ -61,12 +60,6 @@ class DeviceModel:
         """The same with no more than a number of bytes to use."""
         memory = min(self.memory, limit + self.reserved)
         return dataclasses.replace(self, memory=memory)
-
-    def slowed(self, slowdown: float, num_devices: int) -> DeviceModel:
-        """The same with what cells take while so many of them compute."""
-        return dataclasses.replace(
-            self, slowdown=slowdown, slowed_by=max(num_devices, 2)
-        )
 
     def speed(self, dtype: str) -> float:
         """Operations a second that layers reach.

@@ -98,10 +98,12 @@ def evaluate_ends(
         device: likewise.
     """
     timeline = simulate(schedule, _costs(model, seconds, 1.0, device, ends))
-    factor = _slowed(busy_devices(timeline) * candidate.num_replicas, device)
+    company, num_replicas = device.company, candidate.num_replicas
+    factor = company.slowed(busy_devices(timeline) * num_replicas)
     if factor > 1:
         timeline = simulate(schedule, _costs(model, seconds, factor, device, ends))
-    after = update_seconds(model, schedule, ends, candidate.num_replicas, device)
+    after = update_seconds(model, schedule, ends, num_replicas, device)
+    after += company.update_seconds(candidate.num_devices * num_replicas)
     return Evaluated(
         candidate,
         ends,
@@ -109,17 +111,6 @@ def evaluate_ends(
         needs.of_devices(ends),
         timeline,
     )
-
-
-def _slowed(num_busy: float, device: DeviceModel) -> float:
-    """What cells take while so many devices compute, by what they take alone.
-
-    It grows with each device by as much, up to those with which it was measured.
-    """
-    if device.slowdown == 1:
-        return 1.0
-    share = min((num_busy - 1) / (device.slowed_by - 1), 1.0)
-    return 1 + share * (device.slowdown - 1)
 
 
 def _costs(

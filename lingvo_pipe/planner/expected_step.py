@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,8 +60,8 @@ def expected_step(
         p.schedule,
         str(p.recompute),
     )
-    slowdown = models.slowdown(num_rows, devices)
-    device = calibrated_device(devices).slowed(slowdown, len(devices))
+    company = models.company(num_rows, devices)
+    device = dataclasses.replace(calibrated_device(devices), company=company)
     schedule, ends = pipeline.schedule, pipeline.ends
     needs = DeviceNeeds(candidate, costs, schedule)
     found = evaluate_ends(candidate, schedule, needs, ends, costs, seconds, device)

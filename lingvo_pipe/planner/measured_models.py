@@ -24,12 +24,13 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner.company import Company
 from lingvo_pipe.planner.constraints import Constraints
+from lingvo_pipe.planner.measured_company import measured_company
 from lingvo_pipe.planner.model_costs import ModelCosts, at_rows
 from lingvo_pipe.planner.planning import plan
 from lingvo_pipe.planner.resources import Resources, allowed_candidates
 from lingvo_pipe.planner.search import Found
-from lingvo_pipe.planner.slowdown import measured_slowdown
 from lingvo_pipe.planner.traced_model import ModelTracer, TracedModel
 
 # Where nothing fits nothing is measured, and none of these times is ever told.
@@ -105,10 +106,10 @@ class MeasuredModels:
         """Whether b rows are too many."""
         return self._too_many_rows is not None and num_rows >= self._too_many_rows
 
-    def slowdown(self, num_rows: int, devices: Sequence[str]) -> float:
-        """See `measured_slowdown`, for micro-batches of b rows that are measured."""
-        alone = self._seconds[num_rows]
-        return measured_slowdown(self.trace(num_rows), devices, alone)
+    def company(self, num_rows: int, devices: Sequence[str]) -> Company:
+        """See `measured_company`, for micro-batches of b rows that are measured."""
+        traced, alone = self.trace(num_rows), self._seconds[num_rows]
+        return measured_company(self._tracer, traced, devices, alone)
 
     def _costs(self, num_rows: int) -> ModelCosts:
         """As they are traced; between traced sizes, by those about them."""
@@ -157,7 +158,7 @@ def plan_measured(
     sizes = sorted({batch_size // each.num_micro_batches for each in allowed})
     measuring = _Measuring(tracer, devices, resources)
     measuring.begin(sizes)
-    resources = resources.slowed(measuring.slowdown())
+    resources = resources.in_company(measuring.company())
     while True:
         found = measuring.plan(resources, constraints)
         best = found.fastest[0].candidate
@@ -197,15 +198,15 @@ class _Measuring:
             self._rule_out(num_rows, error)
             return True
 
-    def slowdown(self) -> float:
-        """That of the middle of the sizes that are measured."""
+    def company(self) -> Company:
+        """As of the middle of the sizes that are measured."""
         while sizes := self._models.measured:
             middle = sizes[len(sizes) // 2]
             try:
-                return self._models.slowdown(middle, self._devices)
+                return self._models.company(middle, self._devices)
             except tf.errors.ResourceExhaustedError as error:
                 self._rule_out(middle, error)
-        return 1.0
+        return Company()
 
     def plan(self, resources: Resources, constraints: Constraints) -> Found:
         """By what is known now; see `plan`."""

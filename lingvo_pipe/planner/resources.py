@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from lingvo_pipe.planner.candidate import Candidate, candidates
+from lingvo_pipe.planner.company import Company
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.device_model import DeviceModel
 
@@ -23,9 +24,9 @@ class Resources:
     num_devices: int
     batch_size: int
 
-    def slowed(self, slowdown: float) -> Resources:
+    def in_company(self, company: Company) -> Resources:
         """The same devices with what has been found of them together."""
-        device = self.device.slowed(slowdown, self.num_devices)
+        device = dataclasses.replace(self.device, company=company)
         return dataclasses.replace(self, device=device)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.optional_nest import map_present, spec_of
 from lingvo_pipe.pipeline.assembly import Assembly
@@ -92,6 +92,22 @@ class ModelTracer:
     def num_parameters(self) -> int:
         """Those that are trained."""
         return sum(self._kept[kind].num_parameters for kind in self._order)
+
+    @property
+    def num_variables(self) -> int:
+        """Those that are trained."""
+        return sum(self._kept[kind].num_variables for kind in self._order)
+
+    @property
+    def trained_paths(self) -> list[str]:
+        """The paths of those that are trained, of cells that are alike those of one."""
+        return list(self._task.TrainedVariables())
+
+    @property
+    def train_params(self) -> Params:
+        """The task's, of how it is trained."""
+        train: Params = self._task.params.train
+        return train
 
     @property
     def fprop_dtype(self) -> str:
@@ -238,6 +254,7 @@ class _Kept(NamedTuple):
     """Of a cell's own weights, those of another cell's left out."""
 
     num_parameters: int
+    num_variables: int
     slot_bytes: int
 
 
@@ -256,5 +273,5 @@ def _kept_of(task: Any) -> list[_Kept]:
         if averages is not None:
             slots += averages.State().values()
         numbers = [v.shape.num_elements() for v in own.values()]
-        found.append(_Kept(sum(numbers), num_bytes(slots)))
+        found.append(_Kept(sum(numbers), len(numbers), num_bytes(slots)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 from lingvo_pipe.planner.busy_devices import busy_devices
 from lingvo_pipe.planner.candidate import Candidate
+from lingvo_pipe.planner.company import Company
 from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
 from lingvo_pipe.planner.resources import Resources
@@ -26,30 +28,42 @@ def evaluated(num_replicas: int, num_devices: int, device: DeviceModel) -> Evalu
     return found
 
 
-@pytest.mark.parametrize("slowed_by", [2, 3, 5, 8])
+def in_company(*values: float) -> DeviceModel:
+    return dataclasses.replace(ALONE, company=Company(*values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("most", [2, 3, 5, 8])
 @pytest.mark.parametrize("num_devices", [1, 2, 3, 5])
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_each_device_that_is_busy_slows_down_as_much(
-    num_replicas: int, num_devices: int, slowed_by: int
+    num_replicas: int, num_devices: int, most: int
 ) -> None:
     """No more is known than of all that there were."""
     alone = evaluated(num_replicas, num_devices, ALONE).timeline
-    busy = evaluated(num_replicas, num_devices, ALONE.slowed(3.0, slowed_by)).timeline
+    busy = evaluated(num_replicas, num_devices, in_company(most, 3.0)).timeline
     others = busy_devices(alone) * num_replicas - 1
-    factor = 1 + 2 * min(others / (slowed_by - 1), 1)
+    factor = 1 + 2 * min(others / (most - 1), 1)
     found = busy.busy_seconds(0) / alone.busy_seconds(0)
     assert found == pytest.approx(factor)
     assert (found > 1) == (num_replicas * num_devices > 1)
 
 
-def test_devices_that_slow_nothing_down_stay_alone() -> None:
-    slowed = ALONE.slowed(1.0, 1)
-    assert evaluated(1, 2, slowed).timeline == evaluated(1, 2, ALONE).timeline
+@pytest.mark.parametrize(
+    ("num_replicas", "num_devices", "more"),
+    [(1, 1, 2.0), (1, 2, 3.0), (1, 3, 4.0), (2, 2, 5.0), (1, 5, 6.0), (2, 3, 6.0)],
+)
+def test_each_device_has_an_update_take_as_much_longer(
+    num_replicas: int, num_devices: int, more: float
+) -> None:
+    alone = evaluated(num_replicas, num_devices, ALONE)
+    spread = evaluated(num_replicas, num_devices, in_company(5, 1.0, 2.0, 6.0))
+    assert spread.timeline == alone.timeline
+    assert spread.step_seconds == pytest.approx(alone.step_seconds + more)
 
 
-def test_resources_say_of_how_many_devices_it_is() -> None:
-    slowed = Resources(ALONE, 4, 8).slowed(2.0).device
-    assert (slowed.slowdown, slowed.slowed_by) == (2.0, 4)
+def test_resources_know_what_was_found_of_them() -> None:
+    company = Company(4, 2.0)
+    assert Resources(ALONE, 4, 8).in_company(company).device.company == company
 
 
 def timeline(*columns: Sequence[tuple[float, float]]) -> Timeline:

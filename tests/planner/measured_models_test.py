@@ -13,6 +13,7 @@ from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner import measured_models
 from lingvo_pipe.planner.busy_devices import busy_devices
 from lingvo_pipe.planner.candidate import candidates
+from lingvo_pipe.planner.company import Company
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
@@ -89,6 +90,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """The same, measured in place of the real one."""
     monkeypatch.setattr(measured_models, "measured_seconds", machine.time)
+    monkeypatch.setattr(measured_models, "measured_company", lambda *_: Company())
     return machine
 
 
@@ -187,7 +189,8 @@ def test_devices_that_slow_one_another_down_are_known(
 ) -> None:
     """One that computes alone is not slowed down."""
     machine = installed(Machine(), monkeypatch)
-    monkeypatch.setattr(measured_models, "measured_slowdown", lambda *_: 3.0)
+    slowed = Company(2, 3.0)
+    monkeypatch.setattr(measured_models, "measured_company", lambda *_: slowed)
     seconds = {}
     for number in (1, 2):
         given = Constraints(num_devices=number, num_replicas=1, num_micro_batches=16)
@@ -309,13 +312,13 @@ def test_memory_may_run_out_where_all_devices_compute(
 ) -> None:
     asked: list[int] = []
 
-    def slowdown(traced: Any, devices: Sequence[str], alone: Any) -> float:
+    def company(tracer: Any, traced: Any, devices: Sequence[str], _: Any) -> Company:
         asked.append(traced.stage_calls)
         if traced.stage_calls > 1:
             raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-        return 1.0
+        return Company()
 
-    monkeypatch.setattr(measured_models, "measured_slowdown", slowdown)
+    monkeypatch.setattr(measured_models, "measured_company", company)
     found = planned(machine, 10**9)
     assert asked[0] > 1
     assert asked[-1] == 1

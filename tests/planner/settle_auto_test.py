@@ -17,6 +17,7 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner import measured_models
 from lingvo_pipe.planner import settle_auto as settle_auto_module
+from lingvo_pipe.planner.company import Company
 from lingvo_pipe.planner.device_model import DeviceModel
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.settle_auto import settle_auto, take_auto
@@ -253,7 +254,7 @@ def test_memory_that_is_not_known_is_told(
     memory_limit: int | None, plans: list[Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless the user limits it."""
-    monkeypatch.setattr(measured_models, "measured_slowdown", lambda *_: 1.0)
+    monkeypatch.setattr(measured_models, "measured_company", lambda *_: Company())
     told = "memory_limit would limit it"
     _, line = settled(**AUTO, memory_limit=memory_limit)
     assert told not in line

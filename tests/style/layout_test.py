@@ -67,6 +67,7 @@ PURE_MODULES = [
     "lingvo_pipe/planner/busy_devices.py",
     "lingvo_pipe/planner/candidate.py",
     "lingvo_pipe/planner/counted_seconds.py",
+    "lingvo_pipe/planner/company.py",
     "lingvo_pipe/planner/constraints.py",
     "lingvo_pipe/planner/device_model.py",
     "lingvo_pipe/planner/device_needs.py",

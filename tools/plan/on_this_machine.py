@@ -11,6 +11,7 @@ ratios are formed within a round. Nothing else should run.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -109,8 +110,8 @@ def main(arguments: Sequence[str]) -> int:
         for i, candidate in enumerate(_candidates()):
             num_rows = batch_size // candidate.num_micro_batches
             if models.measure(num_rows):
-                slowdown = models.slowdown(num_rows, devices)
-                known[num_rows] = calibrated.slowed(slowdown, len(devices))
+                company = models.company(num_rows, devices)
+                known[num_rows] = dataclasses.replace(calibrated, company=company)
             device = known[num_rows]
             found = evaluate(candidate, *models(num_rows), device)
             assert isinstance(found, Evaluated)  # The machine has memory enough.

@@ -1,0 +1,86 @@
+"""What devices that share a machine take beside one another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
+from lingvo_pipe.planner import measured_company as measured
+from lingvo_pipe.planner.company import Company
+from lingvo_pipe.planner.measured_company import measured_company
+from lingvo_pipe.planner.traced_model import ModelTracer
+from tests.registered_models.reduced_models import reduced_params
+
+TRACED: Any = SimpleNamespace(stage_calls=[], specs={})
+ALONE = [CellSeconds(0.25, 0.75)]
+PATHS = [f"cell/w{i}" for i in range(6)]
+
+
+class Tracer:
+    """Of a model with ten times as many variables as are updated here."""
+
+    trained_paths, num_variables, train_params = PATHS, 10 * len(PATHS), None
+
+
+def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> Company:
+    """Where cells take that long on each device once all are busy.
+
+    To begin an update of one variable takes a millisecond for each device.
+    """
+    everyone = threading.Barrier(len(seconds))
+    clock = [0.0]
+
+    def measure(calls: Any, specs: Any, device: str) -> list[CellSeconds]:
+        everyone.wait(timeout=30)  # Nobody would come if they ran in turn.
+        return [CellSeconds(0.25 * seconds[device], 0.75 * seconds[device])]
+
+    def update(
+        train: None, every: list[str], paths: list[str], devices: Sequence[str]
+    ) -> Callable[[], np.ndarray]:
+        def run() -> np.ndarray:
+            clock[0] += 1e-3 * len(paths) * len(devices)
+            return np.zeros([])
+
+        return lambda: SimpleNamespace(numpy=run)  # type: ignore[return-value]
+
+    monkeypatch.setattr(measured, "measured_seconds", measure)
+    monkeypatch.setattr(measured, "_update_of", update)
+    timed = SimpleNamespace(perf_counter=lambda: clock[0])
+    monkeypatch.setattr(measured, "time", timed)
+    tracer: Any = Tracer()
+    return measured_company(tracer, TRACED, list(seconds), ALONE)
+
+
+def test_all_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    company = found(monkeypatch, {"a": 1.0, "b": 1.5, "c": 3.0})
+    assert company == pytest.approx((3, 1.5, 0.06, 0.18))
+
+
+def test_none_is_faster_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found(monkeypatch, {"a": 0.5, "b": 0.5}).slowdown == 1.0
+
+
+def test_one_has_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    company = found(monkeypatch, {"a": 2.0})
+    assert company == pytest.approx((2, 1.0, 0.06, 0.06))
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+@pytest.mark.parametrize("name", ["image.digits.AmoebaNetDigits", "lm.giant.L3"])
+def test_an_update_is_that_of_the_model(
+    name: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its optimizer, decay and averages, which some of its variables have too."""
+    monkeypatch.setattr(measured, "_MOST_VARIABLES", most)
+    params = reduced_params(name)
+    tracer = ModelTracer(params.task, params.input.Instantiate().element_spec)
+    assert tracer.num_variables >= len(tracer.trained_paths) > 4
+    for devices in (stage_devices(None, 1), stage_devices(None, 2)):
+        assert measured._update_seconds(tracer, devices) > 0
