@@ -14,15 +14,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from lingvo_pipe.planner.amounts import amount
+from lingvo_pipe.planner.candidate import Candidate
 from lingvo_pipe.planner.cell_alone import bytes_alone
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.device_model import DEVICES
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
+from lingvo_pipe.planner.model_costs import ModelCosts
 from lingvo_pipe.planner.resources import Resources, allowed_candidates
 from lingvo_pipe.planner.search import Models
 
 _MOST_DEVICES = 4096
 _NUM_DEVICES = "num_devices"
+MEMORY_LIMIT = "task.pipeline.memory_limit"
 
 # What is changed, as text, and the changed.
 _Change = tuple[str, Resources, Constraints]
@@ -34,14 +37,24 @@ def fits(models: Models, resources: Resources, constraints: Constraints) -> bool
     Raises:
         ValueError: if constraints contradict each other.
     """
-    device, rows = resources.device, resources.batch_size
+    device, rows = resources.limited, resources.batch_size
     num_cells = count_cells(models, resources, constraints)
-    return any(
-        isinstance(
-            evaluate(each, *models(rows // each.num_micro_batches), device), Evaluated
-        )
-        for each in reversed(allowed_candidates(resources, constraints, num_cells))
-    )
+    for each in reversed(allowed_candidates(resources, constraints, num_cells)):
+        costs, seconds = models(rows // each.num_micro_batches)
+        if _weights_share(costs, each) > device.usable:
+            continue  # As most are where a model is far too large.
+        if isinstance(evaluate(each, costs, seconds, device), Evaluated):
+            return True
+    return False
+
+
+def _weights_share(costs: ModelCosts, candidate: Candidate) -> float:
+    """Bytes of a device for what lasts, were it shared evenly."""
+    num_cells, num_devices = costs.num_cells, candidate.num_devices
+    memory = costs.memory
+    held = memory.weights(0, num_cells) + memory.totals(0, num_cells)
+    slots = costs.slots(0, num_cells) / candidate.num_replicas
+    return (held + slots) / num_devices
 
 
 def count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
@@ -59,10 +72,13 @@ def advice(models: Models, resources: Resources, constraints: Constraints) -> st
         constraints: with which it doesn't.
     """
     alone = _too_large_alone(models, resources, constraints)
-    would = [] if alone else [_on_more_devices(models, resources, constraints)]
+    would = []
+    if not (alone or resources.device.shares_memory):
+        would.append(_on_more_devices(models, resources, constraints))
     would += [
         _first(_fewer_rows(resources, constraints), models),
         _first(_larger_devices(resources, constraints), models),
+        _first(_no_limit(resources, constraints), models),
         *(
             _first([each], models)
             for each in _fewer_constraints(resources, constraints)
@@ -74,9 +90,10 @@ def advice(models: Models, resources: Resources, constraints: Constraints) -> st
     if alone:
         return f"{alone} Make cells smaller."
     return (
-        f"No single change was found with which it would fit: up to {_MOST_DEVICES:,} "
-        "devices, fewer rows, larger devices, or one thing less that is asked for. "
-        "Make cells smaller, or change several of these."
+        "No single change was found with which it would fit, among twice as many "
+        f"devices and so on up to {_MOST_DEVICES:,}, fewer rows, larger devices, and "
+        "one thing less that is asked for. Make cells smaller, or change several of "
+        "these."
     )
 
 
@@ -87,7 +104,7 @@ def _too_large_alone(
     rows = resources.batch_size
     smallest, _ = models(rows // (constraints.num_micro_batches or rows))
     needed, cell = max((x, -i) for i, x in enumerate(bytes_alone(smallest)))
-    if needed <= resources.device.usable:
+    if needed <= resources.usable:
         return ""
     return (
         f"More devices don't help: cell {-cell} by itself needs {amount(needed)} at "
@@ -148,7 +165,7 @@ def _numbers(num_devices: int, num_cells: int) -> list[int]:
 
 
 def _fewer_rows(resources: Resources, constraints: Constraints) -> Iterator[_Change]:
-    """Half of them, and so on, which as many micro-batches divide as before."""
+    """Half of them, and so on; where constraints allow that."""
     rows = resources.batch_size // 2
     while rows:
         changed = dataclasses.replace(resources, batch_size=rows)
@@ -160,9 +177,16 @@ def _larger_devices(
     resources: Resources, constraints: Constraints
 ) -> Iterator[_Change]:
     for device in sorted(DEVICES.values(), key=lambda each: each.usable):
-        if device.usable > resources.device.usable:
-            changed = dataclasses.replace(resources, device=device)
+        changed = dataclasses.replace(resources, device=device)
+        if changed.usable > resources.usable and resources.dtype in device.flops:
             yield f"on {changed}", changed, constraints
+
+
+def _no_limit(resources: Resources, constraints: Constraints) -> Iterator[_Change]:
+    if resources.memory_limit is not None:
+        changed = dataclasses.replace(resources, memory_limit=None)
+        text = f"without {MEMORY_LIMIT}={resources.memory_limit}"
+        yield text, changed, constraints
 
 
 def _fewer_constraints(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-_GIB, _MIB = 2**30, 2**20
+_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def amount(num_bytes: float) -> str:
     """Bytes as text with their unit, three digits: MiB below a tenth of a GiB."""
-    unit, name = (_MIB, "MiB") if num_bytes < _GIB / 10 else (_GIB, "GiB")
-    value = num_bytes / unit
-    return f"{value:,.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
+    for name, unit in _UNITS.items():
+        if num_bytes >= unit / 10:
+            return f"{_digits(num_bytes / unit, 3)} {name}"
+    return f"{num_bytes:.0f} bytes"
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds as text with their unit: ms below one."""
-    return f"{seconds:.4g} s" if seconds >= 1 else f"{seconds * 1e3:.4g} ms"
+    """Seconds as text with their unit, four digits: ms below one."""
+    if seconds >= 1:
+        return f"{_digits(seconds, 4)} s"
+    return f"{_digits(seconds * 1e3, 4)} ms"
+
+
+def _digits(value: float, number: int) -> str:
+    """So many digits, or all that are before the point."""
+    return f"{value:,.0f}" if value >= 10 ** (number - 1) else f"{value:.{number}g}"

@@ -63,6 +63,7 @@ def calibrated_device(devices: Sequence[str]) -> DeviceModel:
         link_seconds=latency,
         operation_seconds=small.overhead,
         has_replicas=not must_compile(devices[0]),
+        shares_memory=knows_memory(devices) and _is_cpu(devices[0]),
     )
 
 
@@ -122,6 +123,10 @@ def knows_memory(devices: Sequence[str]) -> bool:
     return all(device_name(each).worker is None for each in devices)
 
 
+def _is_cpu(device: str) -> bool:
+    return device_name(device).kind == "CPU"
+
+
 def _memory(devices: Sequence[str]) -> int:
     """Bytes of a device; those of a machine's CPU share its memory.
 
@@ -129,8 +134,8 @@ def _memory(devices: Sequence[str]) -> int:
     """
     if not knows_memory(devices):
         return _UNKNOWN
-    name = device_name(devices[0])
-    if name.kind == "CPU":
+    if _is_cpu(devices[0]):
         return available_memory() // len(devices)
+    name = device_name(devices[0])
     local = {each.name: each.memory_limit for each in device_lib.list_local_devices()}
     return int(local[f"/device:{name.kind}:{name.index}"])

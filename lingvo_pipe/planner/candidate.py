@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 # A schedule, the numbers of stages that a device may have, and what it may recompute.
-_MOST_STAGES = 4  # With more, messages and the largest cell take what the bubble gives.
+_MOST_STAGES = 8  # Of a device; more would cost the search more than they give.
 _SCHEDULES = (
     ("gpipe", (1,), ("never", "except_last", "always")),
     ("1f1b", (1,), ("never", "always")),
@@ -16,6 +16,7 @@ _SCHEDULES = (
 )
 SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
 _ALL_TRIED = 16  # Devices, of which all numbers are tried.
+_MOST_MICRO_BATCHES, _MOST_FOR_EACH = 1024, 16  # Altogether, and for each device.
 _FOR_SEVERAL = ("interleaved", "zero_bubble")  # With one device they are as 1f1b.
 
 
@@ -74,28 +75,37 @@ class Candidate:
 
 
 def candidates(
-    num_devices: int, num_cells: int, batch_size: int, with_replicas: bool = True
+    num_devices: int,
+    num_cells: int,
+    batch_size: int,
+    with_replicas: bool = True,
+    settled: Sequence[int] = (),
 ) -> Iterator[Candidate]:
     """All ways to run a model on so many devices.
 
     With more than 16 devices not all numbers are tried, which would take minutes: of
-    replicas and of devices those that divide the number of devices; and of devices as
-    many as have a cell for each stage, with one to four stages on each.
+    replicas and of devices those that divide the number of devices; of devices also as
+    many as there are for each replica, and as have a cell for each stage, with one to
+    eight stages on each. Of micro-batches no more than 1,024 are tried, or 16 for each
+    device: more hardly shorten the bubble. What is settled is tried in any case.
 
     Args:
         num_devices: N, of all replicas together; they may use fewer.
         num_cells: L; a stage has one at least.
         batch_size: B; a micro-batch has one example at least, and all have as many.
         with_replicas: whether several pipelines may run side by side.
+        settled: numbers of replicas, devices or micro-batches.
     """
-    for num_replicas, each in _shares(num_devices, num_cells):
+    most = max(_MOST_MICRO_BATCHES, _MOST_FOR_EACH * num_devices)
+    numbers = [n for n in _divisors(batch_size) if n <= most or n in settled]
+    for num_replicas, each in _shares(num_devices, num_cells, settled):
         if num_replicas > 1 and not with_replicas:
             continue
-        for num_micro_batches in _divisors(batch_size):
+        for num_micro_batches in numbers:
             if num_micro_batches % num_replicas:
                 continue
-            for schedule, numbers, policies in _SCHEDULES:
-                for per_device, policy in itertools.product(numbers, policies):
+            for schedule, stages, policies in _SCHEDULES:
+                for per_device, policy in itertools.product(stages, policies):
                     found = Candidate(
                         num_replicas,
                         each,
@@ -118,18 +128,17 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
     return not (in_rounds and candidate.micro_batches_each % candidate.num_devices)
 
 
-def _shares(num_devices: int, num_cells: int) -> Iterator[tuple[int, int]]:
+def _shares(
+    num_devices: int, num_cells: int, settled: Sequence[int]
+) -> Iterator[tuple[int, int]]:
     """Replicas, and the devices of each."""
-    every = range(1, num_devices + 1)
+    every = set(range(1, num_devices + 1))
+    most = {num_cells // number for number in range(1, _MOST_STAGES + 1)} - {0}
     if num_devices > _ALL_TRIED:
-        every_replicas = _divisors(num_devices)
-        most = {num_cells // number for number in range(1, _MOST_STAGES + 1)}
-        each = {*every_replicas, *most} - {0}
-    else:
-        every_replicas, each = list(every), set(every)
-    for num_replicas in every_replicas:
-        for number in sorted(each):
-            if num_replicas * number <= num_devices:
+        every = {*_divisors(num_devices), *settled}
+    for num_replicas in sorted(every):
+        for number in sorted({*every, *most, num_devices // num_replicas}):
+            if 0 < num_replicas * number <= num_devices:
                 yield num_replicas, number
 
 

@@ -58,6 +58,12 @@ class Constraints:
         del every["names"]
         return {name: value for name, value in every.items() if value is not None}
 
+    @property
+    def numbers(self) -> list[int]:
+        """Those of `given` that are numbers."""
+        given = (self.num_replicas, self.num_devices, self.num_micro_batches)
+        return [number for number in given if number is not None]
+
     def without(self, name: str) -> Constraints:
         """The same with one of them left open."""
         nothing: dict[str, Any] = {name: None}

@@ -35,6 +35,7 @@ class DeviceModel:
         operation_seconds: what each operation of a schedule takes beside its work.
         efficiency: the part of `flops` that layers reach.
         company: what several take beside one another.
+        shares_memory: whether several have `memory` only as long as they are no more.
         has_replicas: whether several pipelines run side by side; on TPUs they don't
             yet.
     """
@@ -49,17 +50,13 @@ class DeviceModel:
     operation_seconds: float = 5e-5
     efficiency: float = 0.4
     company: Company = Company()
+    shares_memory: bool = False
     has_replicas: bool = True
 
     @property
     def usable(self) -> int:
         """Bytes of memory for a model."""
         return self.memory - self.reserved
-
-    def limited(self, limit: int) -> DeviceModel:
-        """The same with no more than a number of bytes to use."""
-        memory = min(self.memory, limit + self.reserved)
-        return dataclasses.replace(self, memory=memory)
 
     def speed(self, dtype: str) -> float:
         """Operations a second that layers reach.
@@ -129,9 +126,10 @@ def parse_devices(text: str) -> tuple[int, str]:
     number, name = (int(match[1] or 1), match[2]) if match else (0, text)
     known = {each.lower(): each for each in names}
     if number < 1 or name.lower() not in known:
+        hint = "" if name in names else did_you_mean(name, names)
         raise ValueError(
             "--devices must be a number and a kind of devices, such as 8xTPUv3; got "
-            f"{text!r}.{did_you_mean(name, names)} There are {', '.join(names)}; "
+            f"{text!r}.{hint} There are {', '.join(names)}; "
             f"{MEASURED} is this machine's, whose speed is measured."
         )
     return number, known[name.lower()]

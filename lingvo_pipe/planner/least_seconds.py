@@ -16,12 +16,15 @@ from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.candidate import Candidate
 
 
-def least_seconds(candidate: Candidate, cells: Sequence[CellSeconds]) -> float:
+def least_seconds(
+    candidate: Candidate, cells: Sequence[CellSeconds], overhead: float = 0.0
+) -> float:
     """A step of this candidate takes no less.
 
     Args:
         candidate: how the mini-batch is shared.
         cells: seconds of one micro-batch.
+        overhead: seconds of each operation beside its work.
     """
     parts = candidate.micro_batches_each
     once = [cell.forward + cell.backward for cell in cells]
@@ -30,8 +33,10 @@ def least_seconds(candidate: Candidate, cells: Sequence[CellSeconds]) -> float:
         # All but one at least: not where a backward pass follows its own forward pass.
         again = [cell.forward * (parts - 1) for cell in cells]
         work = list(map(float.__add__, work, again))
+    # A device runs each of its stages forward and backward.
+    operations = 2 * candidate.stages_per_device * parts
     return max(
-        sum(work) / candidate.num_devices,
+        sum(work) / candidate.num_devices + operations * overhead,
         max(work),
         _with_the_way(candidate, cells, once, work),
     )

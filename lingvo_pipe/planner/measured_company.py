@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from statistics import median
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.company import Company
@@ -61,7 +63,14 @@ def _slowdown(
     measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
     with ThreadPoolExecutor(len(devices)) as pool:
         together = median(map(_total, pool.map(measure, devices)))
-    return max(together / _total(alone), 1.0)
+    return max(together / _total(alone), _per_core(devices), 1.0)
+
+
+def _per_core(devices: Sequence[str]) -> float:
+    """How many devices of this machine's CPU share a core."""
+    names = map(device_name, devices)
+    here = [name for name in names if name.kind == "CPU" and name.worker is None]
+    return len(here) / len(os.sched_getaffinity(0))
 
 
 def _total(cells: Sequence[CellSeconds]) -> float:

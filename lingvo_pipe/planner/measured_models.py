@@ -173,7 +173,7 @@ class _Measuring:
         self, tracer: ModelTracer, devices: Sequence[str], resources: Resources
     ):
         self._models = MeasuredModels(tracer, devices[0])
-        self._devices, self._limit = devices, resources.device.usable
+        self._devices, self._limit = devices, resources.usable
         self._ran_out = ""
 
     def begin(self, sizes: Sequence[int]) -> None:

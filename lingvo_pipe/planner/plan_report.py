@@ -17,7 +17,7 @@ _HEADER = (
     *("step", "idle", "needs", "R", "K", "V", "M"),
     *("schedule", "recompute", "slower mostly by"),
 )
-_NUM_NUMBERS, _SCHEDULE = 7, 7
+_NUM_NUMBERS, _WAY = 7, (7, 8)
 _MOST_TOO_LARGE = 3
 
 
@@ -29,14 +29,15 @@ def report(found: Found, resources: Resources, changes: str = "") -> str:
         resources: on which it would run.
         changes: see `run_flags`.
     """
-    best, usable = found.fastest[0], resources.device.usable
+    best, usable = found.fastest[0], resources.usable
     lines = [
         *_columns([_HEADER, *_rows(found.fastest)]),
         "",
         "Shown are the fastest of each schedule and recomputation, and what a device",
         f"needs of its {amount(usable)}. R replicas of K devices with V stages each",
-        "share M micro-batches. Idle is the part of a step in which a device computes",
-        "nothing: bubbles, and what operations take beside their work.",
+        "share M micro-batches. Idle is the part of a step, before its update, in",
+        "which a device computes nothing: bubbles, waiting for messages, and what",
+        "operations take beside their work.",
         f"{found.num_slower:,} more are slower.",
         *_too_large_text(found.too_large, usable),
         *_unused_text(best.candidate, resources.num_devices),
@@ -59,7 +60,7 @@ def run_flags(best: Evaluated, changes: str = "") -> list[str]:
     number = candidate.num_replicas * candidate.num_devices
     override = candidate.override(best.ends)
     if changes:
-        override = f"{changes.rstrip('; ')}; {override}"
+        override = f"{changes}; {override}"
     quoted = shlex.quote(override)
     return [f"--devices={number}", f"--model_params_override={quoted}"]
 
@@ -71,15 +72,14 @@ def needed_text(too_large: TooLarge) -> str:
 
 
 def _rows(fastest: Sequence[Evaluated]) -> list[list[str]]:
-    """Of the table; schedules that come to the same share one."""
+    """Of the table; schedules and recomputations that come to the same share one."""
     found: dict[tuple[str, ...], list[str]] = {}
     for each in fastest:
         row = _row(each, fastest[0])
-        others = (*row[:_SCHEDULE], *row[_SCHEDULE + 1 : -1])
-        if others in found:
-            found[others][_SCHEDULE] += f" or {row[_SCHEDULE]}"
-        else:
-            found[others] = row
+        shared = found.setdefault(tuple(row[:_NUM_NUMBERS]), row)
+        for column in _WAY:
+            if row[column] not in shared[column].split(" or "):
+                shared[column] += f" or {row[column]}"
     return list(found.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lingvo_pipe.planner.advice import advice, count_cells
+from lingvo_pipe.planner.advice import MEMORY_LIMIT, advice, count_cells
 from lingvo_pipe.planner.amounts import amount
 from lingvo_pipe.planner.constraints import Constraints
 from lingvo_pipe.planner.plan_report import name_of, needed_text
@@ -33,18 +33,24 @@ def plan(models: Models, resources: Resources, constraints: Constraints) -> Foun
     found = search(
         allowed_candidates(resources, constraints, num_cells),
         models,
-        resources.device,
+        resources.limited,
         resources.batch_size,
     )
     if found.fastest:
         return found
-    least, device = _least(found.too_large), resources.device
+    least, usable = _least(found.too_large), resources.usable
     raise NothingFits(
-        f"A device must hold its share of the model; {device.name} has "
-        f"{amount(device.usable)} for it, and the least that any way on {resources} "
-        f"needs is {needed_text(least)}, {amount(least.needed - device.usable)} "
+        f"A device must hold its share of the model; {_has(resources)} "
+        f"{amount(usable)} for it, and the least that any way on {resources} "
+        f"needs is {needed_text(least)}, {amount(least.needed - usable)} "
         f"more: {name_of(least.candidate)}. {advice(models, resources, constraints)}"
     )
+
+
+def _has(resources: Resources) -> str:
+    if resources.usable < resources.device.usable:
+        return f"{MEMORY_LIMIT}={resources.memory_limit} leaves"
+    return f"{resources.device.name} has"
 
 
 def _least(too_large: Sequence[TooLarge]) -> TooLarge:

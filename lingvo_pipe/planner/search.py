@@ -53,13 +53,13 @@ def search(
     """
     fastest: dict[tuple[str, str], Evaluated] = {}
     too_large: list[TooLarge] = []
-    num_slower = 0
+    num_slower, overhead = 0, device.operation_seconds
 
     def model_of(candidate: Candidate) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         return models(batch_size // candidate.num_micro_batches)
 
     bounds = [
-        (least_seconds(candidate, model_of(candidate)[1]), i, candidate)
+        (least_seconds(candidate, model_of(candidate)[1], overhead), i, candidate)
         for i, candidate in enumerate(candidates)
     ]
     for bound, _, candidate in sorted(bounds):

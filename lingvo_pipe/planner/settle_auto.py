@@ -84,15 +84,17 @@ def settle_auto(
     count_parts(pipeline, _WHERE)
     tracer = ModelTracer(task_params, batch_spec, devices[0])
     say(f"planning {', '.join(sorted(names))}: cells are timed, which may take minutes")
-    device = calibrated_device(devices)
-    if pipeline.memory_limit is not None:
-        device = device.limited(int(pipeline.memory_limit))
-    found = plan_measured(
-        tracer,
-        devices,
-        Resources(device, len(devices), batch_size),
-        _constraints(pipeline, names, len(devices)),
+    limit = pipeline.memory_limit
+    resources = Resources(
+        calibrated_device(devices),
+        len(devices),
+        batch_size,
+        tracer.fprop_dtype,
+        None if limit is None else int(limit),
+        uses_all=True,
     )
+    constraints = _constraints(pipeline, names)
+    found = plan_measured(tracer, devices, resources, constraints)
     best = found.fastest[0]
     _set(pipeline, best)
     candidate = best.candidate
@@ -144,9 +146,7 @@ def _faults(pipeline: InstantiableParams) -> list[str]:
     return faults
 
 
-def _constraints(
-    pipeline: InstantiableParams, names: Collection[str], num_devices: int
-) -> Constraints:
+def _constraints(pipeline: InstantiableParams, names: Collection[str]) -> Constraints:
     """What is not left to the planner."""
 
     def given(name: str) -> Any:
@@ -154,13 +154,13 @@ def _constraints(
 
     return Constraints(
         num_replicas=pipeline.num_replicas,
-        num_devices=num_devices // pipeline.num_replicas,
         num_micro_batches=given("num_micro_batches"),
         schedule=given("schedule"),
         recompute=given("recompute"),
         has_own_recompute=(
             True if "recompute" not in names and pipeline.recompute is None else None
         ),
+        names={name: f"{_WHERE}.{name}" for name in ("num_replicas", *_PLANNED)},
     )
 
 

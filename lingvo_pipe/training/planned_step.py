@@ -45,7 +45,8 @@ class PlannedStep:
             peaks: of the devices of this process.
         """
         lines = [
-            "Planned from cells timed alone, before the first step, and measured.",
+            "Planned from timed cells, before the first step, and measured; both "
+            "without the update.",
             "",
             compare(self.timeline, measured),
             *(self._memory_line(peak) for peak in peaks),
@@ -56,10 +57,11 @@ class PlannedStep:
     def _memory_line(self, peak: MemoryPeak) -> str:
         own = self.bytes_by_device
         planned = sum(own[device % len(own)] for device in peak.devices)
-        many = "s" if len(peak.devices) > 1 else ""
-        which = ", ".join(map(str, peak.devices))
+        which = f"device {peak.devices[0]}"
+        if len(peak.devices) > 1:
+            which = f"devices {', '.join(map(str, peak.devices))} together"
         return (
-            f"memory of device{many} {which}: planned {planned / _MIB:,.1f} MiB, "
+            f"memory of {which}: planned {planned / _MIB:,.1f} MiB, "
             f"measured {peak.num_bytes / _MIB:,.1f} MiB"
         )
 

@@ -53,7 +53,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
             [TINY, "--devices=TPUv3", "--model_params_override=task.trainn : 1"],
             "Did you mean",
         ),
-        (["--model=lm.giant.L103", "--devices=2xTPUv3"], "It would fit on"),
+        (["--model=lm.giant.L103", "--devices=2xTPUv3"], "It would fit on 7 TPUv3, or"),
     ],
 )
 def test_faults_are_a_line(

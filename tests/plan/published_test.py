@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.planner.counted_seconds import counted_seconds
+from lingvo_pipe.planner.device_model import DEVICES
 from tools.plan.memory_tables import (
     TRANSFORMERS,
     largest_layers_table,
@@ -14,6 +16,7 @@ from tools.plan.memory_tables import (
 )
 from tools.plan.throughput_table import (
     in_half_layers,
+    step_seconds,
     throughput_row,
     throughputs,
     transformer_24,
@@ -46,8 +49,20 @@ def test_the_throughput_of_table_3() -> None:
     """Of the Transformer; on eight devices only if layers may be cut in two."""
     speeds = transformer_24()
     assert throughputs(speeds)[:2] == pytest.approx(speeds.published[:2], rel=0.08)
-    assert in_half_layers(speeds) == pytest.approx(speeds.published, rel=0.08)
     assert throughput_row(speeds, throughputs(speeds)) in README
+    halves = in_half_layers(speeds)
+    assert halves == pytest.approx(speeds.published, rel=0.08)
+    name = f"{speeds.name}, in half layers"
+    assert throughput_row(speeds._replace(name=name), halves) in README
+
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_half_layers_are_counted_as_layers_are(number: int) -> None:
+    speeds = transformer_24()
+    device = DEVICES[speeds.device]
+    cells = counted_seconds(speeds.model.costs(32), device, "float32")
+    whole = speeds.model.evenly(speeds.device, number, 32).timeline.step_seconds
+    assert step_seconds(speeds, cells, number) == pytest.approx(whole, rel=1e-3)
 
 
 def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:

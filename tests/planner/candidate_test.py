@@ -70,3 +70,26 @@ def test_there_may_be_no_replicas() -> None:
     alone = list(candidates(4, NUM_CELLS, BATCH_SIZE, with_replicas=False))
     assert alone == [each for each in both if each.num_replicas == 1]
     assert len(alone) < len(both)
+
+
+def test_so_many_micro_batches_are_tried() -> None:
+    def tried(num_devices: int, *settled: int) -> int:
+        found = candidates(num_devices, 2, 2**14, True, settled)
+        return max(each.num_micro_batches for each in found)
+
+    assert tried(2) == 2**10
+    assert tried(2, 2**13) == 2**13
+    assert tried(128) == 2**11
+
+
+@pytest.mark.parametrize("settled", [[], [3], [15], [5, 7]])
+@pytest.mark.parametrize("num_devices", [17, 36, 64])
+def test_what_is_settled_is_tried(num_devices: int, settled: list[int]) -> None:
+    found = list(candidates(num_devices, 90, 420, True, settled))
+    replicas = {each.num_replicas for each in found}
+    assert set(settled) <= replicas
+    assert set(settled) <= {each.num_devices for each in found}
+    for number in replicas:  # All devices are used, however many replicas there are.
+        assert num_devices // number in {
+            each.num_devices for each in found if each.num_replicas == number
+        }

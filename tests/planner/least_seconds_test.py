@@ -18,14 +18,16 @@ QUICK = dataclasses.replace(
 )
 
 
+@pytest.mark.parametrize("overhead", [0.0, 1e-3])
 @pytest.mark.parametrize("num_devices", [4, 6])
-def test_no_step_takes_less(num_devices: int) -> None:
+def test_no_step_takes_less(num_devices: int, overhead: float) -> None:
+    device = dataclasses.replace(QUICK, operation_seconds=overhead)
     models = made_up_models(DEVICE)
     for candidate in candidates(num_devices, NUM_CELLS, 12):
         model, cells = models(12 // candidate.num_micro_batches)
-        step = evaluate(candidate, model, cells, QUICK)
+        step = evaluate(candidate, model, cells, device)
         assert isinstance(step, Evaluated)
-        least = least_seconds(candidate, cells)
+        least = least_seconds(candidate, cells, overhead)
         assert least <= step.timeline.step_seconds * (1 + 1e-9)  # Sums are rounded.
 
 
@@ -34,6 +36,8 @@ def test_one_device_takes_no_more_for_its_cells(num_micro_batches: int) -> None:
     cells = [CellSeconds(1.0, 2.0)] * 5
     way = Candidate(1, 1, 1, num_micro_batches, "1f1b", "never")
     assert least_seconds(way, cells) == pytest.approx(15 * num_micro_batches)
+    with_overhead = least_seconds(way, cells, overhead=0.5)
+    assert with_overhead == pytest.approx(16 * num_micro_batches)
 
 
 def test_devices_by_far_too_many_are_known_to_idle() -> None:

@@ -59,16 +59,26 @@ def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> Company
 
 
 def test_all_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    company = found(monkeypatch, {"a": 1.0, "b": 1.5, "c": 3.0})
+    company = found(monkeypatch, {"gpu:0": 1.0, "gpu:1": 1.5, "gpu:2": 3.0})
     assert company == pytest.approx((3, 1.5, 0.06, 0.18))
 
 
 def test_none_is_faster_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found(monkeypatch, {"a": 0.5, "b": 0.5}).slowdown == 1.0
+    assert found(monkeypatch, {"gpu:0": 0.5, "gpu:1": 0.5}).slowdown == 1.0
+
+
+def test_devices_share_the_cores_that_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However short each one's turns are; a worker's devices have cores elsewhere."""
+    monkeypatch.setattr(measured.os, "sched_getaffinity", lambda _: {0, 1})
+    here = {f"cpu:{i}": 1.0 for i in range(6)}
+    assert found(monkeypatch, here).slowdown == 3.0
+    assert found(monkeypatch, {f"worker:0/{x}": 1.0 for x in here}).slowdown == 1.0
 
 
 def test_one_has_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    company = found(monkeypatch, {"a": 2.0})
+    company = found(monkeypatch, {"cpu:0": 2.0})
     assert company == pytest.approx((2, 1.0, 0.06, 0.06))
 
 

@@ -35,7 +35,7 @@ def test_it_finds_the_fastest_that_fit(share: float) -> None:
         assert each.ends[-1] == NUM_CELLS
         assert len(each.ends) == each.candidate.num_stages
         _, cells = models(BATCH_SIZE // each.candidate.num_micro_batches)
-        least = least_seconds(each.candidate, cells)
+        least = least_seconds(each.candidate, cells, device.operation_seconds)
         assert least <= each.step_seconds * (1 + 1e-9)  # Sums are rounded.
     others = [each for each in every if isinstance(each, TooLarge)]
     assert all(each.needed > device.usable for each in others)

@@ -51,7 +51,7 @@ def test_each_device_updates_the_cells_that_it_is_home_of() -> None:
         want = max(devices.values())
         assert seconds_of(candidate, ends) == pytest.approx(want)
         tried.add((candidate.num_replicas > 1, candidate.stages_per_device))
-    assert len(tried) == 4
+    assert len(tried) == 6
 
 
 def test_two_stages_of_a_device_take_turns() -> None:

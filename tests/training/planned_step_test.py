@@ -36,7 +36,7 @@ def test_time_and_memory_stand_side_by_side() -> None:
     text = planned.beside(_timeline(0.020), peaks)
     (step,) = [line.split() for line in text.splitlines() if line.startswith("step")]
     assert float(step[3]) == pytest.approx(2 * float(step[1]))
-    assert "memory of devices 0, 1: planned 8.0 MiB, measured 9.0 MiB" in text
+    assert "memory of devices 0, 1 together: planned 8.0 MiB, measured 9.0 MiB" in text
     assert "not measured" not in text
     text = planned.beside(_timeline(0.020), [])
     assert "memory of device 1: planned 5.0 MiB; it is not measured here" in text
@@ -45,7 +45,7 @@ def test_time_and_memory_stand_side_by_side() -> None:
 def test_each_replica_needs_as_much() -> None:
     planned = PlannedStep(_timeline(0.010), [3 * MIB, 5 * MIB])
     text = planned.beside(_timeline(0.010), [MemoryPeak([0, 1, 2, 3], 0)])
-    assert "memory of devices 0, 1, 2, 3: planned 16.0 MiB" in text
+    assert "memory of devices 0, 1, 2, 3 together: planned 16.0 MiB" in text
     text = planned.beside(_timeline(0.010), [MemoryPeak([3], 0)])
     assert "memory of device 3: planned 5.0 MiB" in text
 
@@ -56,7 +56,7 @@ def test_a_profile_has_both_predictions(tmp_path: Path) -> None:
     planned = PlannedStep(_timeline(0.010), [1, 1])
     with_plan = dataclasses.replace(profile, planned=planned)
     assert with_plan.text().startswith(profile.text())
-    assert "Planned from cells timed alone" in with_plan.text()
+    assert "Planned from timed cells" in with_plan.text()
     with_plan.write(tmp_path)
     trace = (tmp_path / "step-7.trace.json").read_text()
     assert all(name in trace for name in ("planned", "predicted", "measured"))

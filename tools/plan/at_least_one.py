@@ -9,9 +9,10 @@ def at_least_one(text: str) -> int:
     """The number.
 
     Raises:
-        argparse.ArgumentTypeError: if it is below one.
+        argparse.ArgumentTypeError: if it is none, or below one.
     """
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
-    return number
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number, at least 1; got {text!r}"
+        )
+    return int(text)

@@ -23,17 +23,20 @@ def largest_that_fits(
         family: how their names begin.
         override: changes of their params.
         plan: raises NothingFits if a model does not fit.
-        say: takes a line about each that does not.
+        say: takes lines about each: which it is, and what it lacks.
 
     Raises:
-        ValueError: if there is none of the family, or none fits.
+        ValueError: if there is none of the family, none fits, or one can't be planned.
     """
     models = [PlannedModel.registered(name, override) for name in _names(family)]
     for model in sorted(models, key=lambda each: -each.num_parameters):
+        say(f"{model.name}, {model.num_parameters:,} parameters:")
         try:
             return model, plan(model)
         except NothingFits as error:
-            say(f"{model.name}, {model.num_parameters:,} parameters: {error}")
+            say(f"  {error}")
+        except ValueError as error:
+            raise ValueError(f"{model.name} can't be planned: {error}") from error
     raise ValueError(
         f"One of {family} must fit; none does, see above. Take more devices, or larger "
         "ones."

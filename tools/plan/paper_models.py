@@ -20,7 +20,7 @@ _UNLIMITED = 2**60
 
 
 class PaperModel:
-    """A model whose size is its own: its schedule is GPipe's, all is recomputed.
+    """A model of the paper's, by GPipe's schedule; all is recomputed, but for M = 1.
 
     Args:
         model: as it is registered, or another size of it.

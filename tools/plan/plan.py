@@ -63,6 +63,8 @@ def _plan(options: argparse.Namespace) -> None:
     if options.largest is None:
         model = PlannedModel.registered(options.model, options.model_params_override)
         print(model.title(options.batch, devices), end="\n\n", flush=True)
+        if devices.names:
+            print("cells are timed, which may take minutes", file=sys.stderr)
         found = model.plan(devices, options.batch, constraints)
     else:
         model, found = largest_that_fits(
@@ -73,15 +75,16 @@ def _plan(options: argparse.Namespace) -> None:
         )
         print(f"\n{model.title(options.batch, devices)}\n")
     resources = model.resources(options.batch, devices)
-    print(report(found, resources, _changes(options)))
+    changes = [*_changes(options), *model.changes()]
+    print(report(found, resources, "; ".join(changes)))
     if picture is not None:
         print(f"\n{draw_first(found, picture)}")
 
 
-def _changes(options: argparse.Namespace) -> str:
+def _changes(options: argparse.Namespace) -> list[str]:
     """Those of the model's params that the trainer is to be told too."""
     batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
-    return "; ".join(filter(None, [options.model_params_override, batch]))
+    return list(filter(None, [options.model_params_override.rstrip("; "), batch]))
 
 
 def _constraints(options: argparse.Namespace) -> Constraints:

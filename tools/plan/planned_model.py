@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -15,6 +16,13 @@ from lingvo_pipe.planner.resources import Resources
 from lingvo_pipe.planner.search import Found
 from lingvo_pipe.planner.traced_model import ModelTracer
 from tools.plan.rented import Rented
+
+# Params of a pipeline that are None where it is planned, and those that are settled.
+_NONE_WHERE_PLANNED = ("micro_batch_size", "num_parts")
+_SETTLED = (
+    *("splits", "stages_per_device", "num_replicas", "num_micro_batches"),
+    *("schedule", "recompute", *_NONE_WHERE_PLANNED),
+)
 
 
 class PlannedModel:
@@ -46,9 +54,10 @@ class PlannedModel:
         """Looks a model up.
 
         Raises:
-            ValueError: if a change can't be made.
+            ValueError: if a change can't be made, or is of what is planned.
             LookupError: if there is no such model.
         """
+        _check_override(override)
         params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";")
         spec = params.input.Instantiate().element_spec
@@ -87,15 +96,35 @@ class PlannedModel:
             f"parameters, {resources.batch_size:,} rows a step, on {resources}"
         )
 
+    def changes(self) -> list[str]:
+        """Those of the model's own params with which what is planned could not run."""
+        p = self._task.pipeline
+        odd = [name for name in _NONE_WHERE_PLANNED if p.Get(name) is not None]
+        return [f"task.pipeline.{name} : None" for name in odd]
+
     def resources(self, batch_size: int | None, devices: Rented) -> Resources:
         """What it is planned for."""
         size = self._batch_size if batch_size is None else batch_size
         limit = self._task.pipeline.memory_limit
-        device = devices.device
-        if limit is not None:
-            device = device.limited(int(limit))
-        return Resources(device, devices.number, size)
+        return Resources(
+            devices.device,
+            devices.number,
+            size,
+            self._tracer.fprop_dtype,
+            None if limit is None else int(limit),
+        )
 
     @functools.cached_property
     def _tracer(self) -> ModelTracer:
         return ModelTracer(self._task, self._batch_spec)
+
+
+def _check_override(override: str) -> None:
+    """Raises ValueError if it changes what is planned."""
+    changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", override)
+    if odd := [f"task.pipeline.{name}" for name in changed if name in _SETTLED]:
+        raise ValueError(
+            "--model_params_override must leave open what is planned; got "
+            f"{', '.join(odd)}. Leave that out; --num_replicas, --num_stages, "
+            "--num_micro_batches, --schedule and --recompute settle some of it."
+        )

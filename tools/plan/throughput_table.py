@@ -84,10 +84,10 @@ def throughput_table() -> Iterator[str]:
 
 
 def in_half_layers(speeds: Speeds) -> list[float]:
-    """As `throughputs` of table 3, had a stage any part of a layer that it likes.
+    """As `throughputs` of table 3, were attention and feed-forward cells of their own.
 
-    A layer's first half is attention, of 4·D² + 2·T·D multiplications a token, and the
-    second is feed-forward, of 2·D·F, with D = 2048, F = 8192 and T = 1024.
+    Attention is 4·D² + 2·T·D multiplications a token and feed-forward 2·D·F, with
+    D = 2048, F = 8192 and T = 1024.
     """
     attention = 4 * 2048**2 + 2 * 1024 * 2048
     share = attention / (attention + 2 * 2048 * 8192)
@@ -98,24 +98,37 @@ def in_half_layers(speeds: Speeds) -> list[float]:
         for layer in layers
         for part in (share, 1 - share)
     ]
-    message = DEVICES[speeds.device].send_seconds(costs.crossing[1])
     cells = [first, *halves, last]
-    steps = [_step_seconds(cells, number, message) for number in _NUM_DEVICES]
+    steps = [step_seconds(speeds, cells, number) for number in _NUM_DEVICES]
     return [steps[0] / seconds for seconds in steps]
 
 
-def _step_seconds(
-    cells: Sequence[CellSeconds], num_devices: int, message: float
+def step_seconds(
+    speeds: Speeds, cells: Sequence[CellSeconds], num_devices: int
 ) -> float:
-    """Of cells in the most even stages, each message as long as another."""
+    """Of cells in the most even stages, without the update.
+
+    Args:
+        speeds: of the model, all of whose layers hand on as much.
+        cells: a layer each, or parts of layers.
+        num_devices: K.
+    """
+    device = DEVICES[speeds.device]
+    message = device.send_seconds(speeds.model.costs(_NUM_MICRO_BATCHES).crossing[1])
     ends = balanced_ends([each.forward + each.backward for each in cells], num_devices)
     stages = [
-        StageCosts(*stage_seconds(cells[start:end]), message, message if start else 0)
+        StageCosts(
+            **stage_seconds(cells[start:end])._asdict(),
+            send_forward=message,
+            send_backward=message if start else 0,
+        )
         for start, end in itertools.pairwise([0, *ends])
     ]
     policy = "always"
     schedule = make_schedule("gpipe", num_devices, _NUM_MICRO_BATCHES, 1, policy)
-    return simulate(schedule, Costs(tuple(stages))).step_seconds
+    return simulate(
+        schedule, Costs(tuple(stages), overhead=device.operation_seconds)
+    ).step_seconds
 
 
 def throughput_row(speeds: Speeds, ours: Sequence[float]) -> str:
