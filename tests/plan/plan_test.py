@@ -9,6 +9,7 @@ import pytest
 
 import model_registry
 from tools.plan.plan import main
+from tools.plan.planned_model import PlannedModel
 
 TINY = "--model=lm.text.TransformerTiny"
 
@@ -53,7 +54,14 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
             [TINY, "--devices=TPUv3", "--model_params_override=task.trainn : 1"],
             "Did you mean",
         ),
-        (["--model=lm.giant.L103", "--devices=2xTPUv3"], "It would fit on 7 TPUv3, or"),
+        (
+            [
+                *[TINY, "--devices=2xTPUv3", "--model_params_override"],
+                "task.pipeline.schedule : gpipe;task.pipeline.num_replicas : 3",
+            ],
+            "got task.pipeline.schedule, task.pipeline.num_replicas. Leave that out",
+        ),
+        (["--model=lm.giant.L103", "--devices=2xTPUv3"], "It would fit on 8 TPUv3, or"),
     ],
 )
 def test_faults_are_a_line(
@@ -73,6 +81,27 @@ def test_an_unknown_name_is_refused_before_anything_is_traced(
     with pytest.raises(SystemExit):
         main(["--model=image.digits.AmoebaNetDigits", "--devices=2xTPUv3", flag])
     assert "invalid choice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "abc", "1.5"])
+def test_what_is_no_number_of_rows_is_refused(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([TINY, "--devices=2xTPUv3", f"--batch={number}"])
+    error = capsys.readouterr().err
+    assert f"must be a whole number, at least 1; got {number!r}" in error
+
+
+def test_what_could_not_run_as_planned_is_changed() -> None:
+    """Though it is the model's own."""
+    params = model_registry.GetParams("lm.text.TransformerTiny", "Train")
+    spec = params.input.Instantiate().element_spec
+    given = params.task, spec, params.input.batch_size
+    assert PlannedModel("ours", *given).changes() == []
+    params.task.pipeline.Set(micro_batch_size=3, num_parts=2)
+    own = [f"task.pipeline.{name} : None" for name in ("micro_batch_size", "num_parts")]
+    assert PlannedModel("ours", *given).changes() == own
 
 
 def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,3 +233,45 @@ def test_tpus_get_no_replicas() -> None:
     assert not isinstance(error.value, NothingFits)
     gpus = Resources(DEVICES["A100"], 4, BATCH_SIZE)
     assert plan(models(), gpus, Constraints(num_replicas=2)).fastest
+
+
+def test_a_limit_of_the_users_own_is_told_and_kept() -> None:
+    """On other devices too; without it the model would fit."""
+    there = dataclasses.replace(resources(10**6), memory_limit=LEAST - 1)
+    with pytest.raises(NothingFits, match="memory_limit=.* leaves") as error:
+        plan(models(), there, ANY)
+    text = str(error.value).rpartition("It would fit")[2]
+    assert f"without task.pipeline.memory_limit={LEAST - 1}" in text
+    assert not any(name in text for name in DEVICES)
+    enough = dataclasses.replace(there, memory_limit=LEAST)
+    assert plan(models(), enough, ANY).fastest
+    assert max(plan(models(), enough, ANY).fastest[0].bytes_by_device) <= LEAST
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_devices_that_are_advised_compute_in_the_models_dtype(dtype: str) -> None:
+    there = dataclasses.replace(resources(LEAST - 1), dtype=dtype)
+    with pytest.raises(NothingFits) as error:
+        plan(models(), there, ANY)
+    (name,) = [each for each in DEVICES if f"on 4 {each}" in str(error.value)]
+    assert dtype in DEVICES[name].flops
+
+
+def test_more_devices_that_share_their_memory_are_not_advised() -> None:
+    device = dataclasses.replace(made_up_device(LEAST - 1), shares_memory=True)
+    for shared in (False, True):
+        device = dataclasses.replace(device, shares_memory=shared)
+        with pytest.raises(NothingFits) as error:
+            plan(models(), Resources(device, 4, BATCH_SIZE), ANY)
+        text = str(error.value).rpartition("It would fit")[2]
+        assert ("GPU" not in text) == shared
+
+
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_all_devices_can_be_used(number: int) -> None:
+    there = dataclasses.replace(resources(10**6, number), uses_all=True)
+    for each in plan(models(), there, ANY).fastest:
+        c = each.candidate
+        assert c.num_replicas * c.num_devices == number
+    with pytest.raises(ValueError, match=f"all of the {number} devices are used"):
+        plan(models(), there, Constraints(num_replicas=5))
