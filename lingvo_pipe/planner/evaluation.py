@@ -9,6 +9,7 @@ Pure.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -97,11 +98,12 @@ def evaluate_ends(
         seconds: likewise.
         device: likewise.
     """
-    timeline = simulate(schedule, _costs(model, seconds, 1.0, device, ends))
+    costs = functools.partial(step_costs, seconds, model.crossing, ends, device)
+    timeline = simulate(schedule, costs())
     company, num_replicas = device.company, candidate.num_replicas
     factor = company.slowed(busy_devices(timeline) * num_replicas)
     if factor > 1:
-        timeline = simulate(schedule, _costs(model, seconds, factor, device, ends))
+        timeline = simulate(schedule, costs(factor))
     after = update_seconds(model, schedule, ends, num_replicas, device)
     after += company.update_seconds(candidate.num_devices * num_replicas)
     return Evaluated(
@@ -113,13 +115,22 @@ def evaluate_ends(
     )
 
 
-def _costs(
-    model: ModelCosts,
+def step_costs(
     seconds: Sequence[CellSeconds],
-    factor: float,
-    device: DeviceModel,
+    crossing: Sequence[int],
     ends: Sequence[int],
+    device: DeviceModel,
+    factor: float = 1.0,
 ) -> Costs:
+    """What the operations of a step take.
+
+    Args:
+        seconds: of the cells.
+        crossing: for each cell the bytes that go to those behind it.
+        ends: of the stages.
+        device: on which they run.
+        factor: what cells take there, by their seconds.
+    """
     stages = []
     for start, end in itertools.pairwise([0, *ends]):
         own = stage_seconds(seconds[start:end])
@@ -127,10 +138,8 @@ def _costs(
             StageCosts(
                 forward=own.forward * factor,
                 backward=own.backward * factor,
-                send_forward=device.send_seconds(model.crossing[end - 1]),
-                send_backward=device.send_seconds(
-                    model.crossing[start - 1] if start else 0
-                ),
+                send_forward=device.send_seconds(crossing[end - 1]),
+                send_backward=device.send_seconds(crossing[start - 1] if start else 0),
             )
         )
     return Costs(tuple(stages), overhead=device.operation_seconds)

@@ -11,8 +11,10 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.planner.calibration import calibrated_device
 from lingvo_pipe.planner.candidate import Candidate
+from lingvo_pipe.planner.company import Company
 from lingvo_pipe.planner.device_needs import DeviceNeeds
 from lingvo_pipe.planner.evaluation import evaluate_ends
+from lingvo_pipe.planner.measured_company import measured_slowdown
 from lingvo_pipe.planner.measured_models import MeasuredModels
 from lingvo_pipe.planner.traced_model import ModelTracer
 from lingvo_pipe.training.planned_step import PlannedStep
@@ -60,7 +62,9 @@ def expected_step(
         p.schedule,
         str(p.recompute),
     )
-    company = models.company(num_rows, devices)
+    # The update is not planned, so what it takes need not be measured.
+    slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
+    company = Company(max(len(devices), 2), slowdown)
     device = dataclasses.replace(calibrated_device(devices), company=company)
     schedule, ends = pipeline.schedule, pipeline.ends
     needs = DeviceNeeds(candidate, costs, schedule)

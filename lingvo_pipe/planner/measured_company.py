@@ -50,16 +50,24 @@ def measured_company(
         return Company(update_alone=update, update_spread=update)
     return Company(
         len(devices),
-        _slowdown(traced, devices, alone),
+        measured_slowdown(traced, devices, alone),
         update,
         _update_seconds(tracer, devices),
     )
 
 
-def _slowdown(
+def measured_slowdown(
     traced: TracedModel, devices: Sequence[str], alone: Sequence[CellSeconds]
 ) -> float:
-    """What all together take for what one takes alone; at least 1."""
+    """What all together take for what one takes alone; at least 1.
+
+    Args:
+        traced: as of `measured_company`.
+        devices: likewise.
+        alone: likewise.
+    """
+    if len(devices) == 1:
+        return 1.0
     measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
     with ThreadPoolExecutor(len(devices)) as pool:
         together = median(map(_total, pool.map(measure, devices)))

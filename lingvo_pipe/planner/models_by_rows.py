@@ -6,7 +6,7 @@ Shapes: b rows in a micro-batch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
 from lingvo_pipe.planner.counted_seconds import counted_seconds
@@ -27,11 +27,17 @@ def counted_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Mode
         device: where cells run.
         dtype: in which they compute.
     """
-    a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED)
+    costs_of = costs_by_rows(tracer)
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        costs = at_rows(a, b, num_rows)
+        costs = costs_of(num_rows)
         return costs, counted_seconds(costs, device, dtype)
 
     return models
+
+
+def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
+    """What is to be computed and kept, by rows of a micro-batch."""
+    a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED)
+    return functools.partial(at_rows, a, b)

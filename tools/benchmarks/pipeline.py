@@ -20,11 +20,12 @@ from tools.benchmarks.configuration import (
     quick_configurations,
     standard_configurations,
 )
-from tools.benchmarks.output_file import check_writable, write_rows
+from tools.benchmarks.output_file import write_rows
 from tools.benchmarks.rounds import measure_rounds
 from tools.benchmarks.rows import make_rows
 from tools.benchmarks.table import format_predictions, format_table, format_traffic
 from tools.benchmarks.worker_process import has_torch, run_workers
+from tools.writable_file import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -56,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
         if argv[1:]:
             raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
         if output:
-            check_writable(output)
+            check_writable(output, "--output")
         selected = _selected()
         torch_python = _torch_python()
         groups = _possible(selected, torch_python)

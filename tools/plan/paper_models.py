@@ -10,7 +10,7 @@ from lingvo_pipe.planner.counted_seconds import counted_seconds
 from lingvo_pipe.planner.device_model import DEVICES
 from lingvo_pipe.planner.evaluation import Evaluated, evaluate
 from lingvo_pipe.planner.model_costs import ModelCosts
-from lingvo_pipe.planner.models_by_rows import counted_models
+from lingvo_pipe.planner.models_by_rows import costs_by_rows
 from lingvo_pipe.planner.too_large import TooLarge
 from lingvo_pipe.planner.traced_model import ModelTracer
 from params.image.imagenet import AmoebaNetD
@@ -31,13 +31,12 @@ class PaperModel:
         params.task.train.ema_decay = 0.0  # Published are 12 bytes a parameter.
         data = model.Train()
         tracer = ModelTracer(params.task, data.Instantiate().element_spec)
-        self._models = counted_models(tracer, DEVICES["TPUv3"], "float32")
+        self._costs = functools.cache(costs_by_rows(tracer))
         self._batch_size = data.batch_size
 
     def costs(self, num_micro_batches: int) -> ModelCosts:
         """Of a micro-batch."""
-        costs, _ = self._models(self._batch_size // num_micro_batches)
-        return costs
+        return self._costs(self._batch_size // num_micro_batches)
 
     def evenly(
         self, device: str, num_devices: int, num_micro_batches: int

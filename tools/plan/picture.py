@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from lingvo_pipe.pipeline.simulation.draw import draw_timelines
 from lingvo_pipe.planner.plan_report import name_of
 from lingvo_pipe.planner.search import Found
+from tools.writable_file import check_writable
 
 _ENDINGS = (".png", ".pdf", ".svg")
 
@@ -21,19 +21,11 @@ def picture_path(text: str) -> Path:
     """
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
-    problem = "that is a directory" if path.is_dir() else None
     if path.suffix not in _ENDINGS:
-        problem = f"it must end in {', '.join(_ENDINGS)}"
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        problem = error.strerror
-    if problem:
         raise ValueError(
-            f"--picture must be a file that can be written; got {path} ({problem}). "
-            "Choose another."
+            f"--picture must end in {', '.join(_ENDINGS)}; got {path}. Choose another."
         )
+    check_writable(path, "--picture")
     return path
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
-from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.splitting.balance import balanced_ends
 from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
-from lingvo_pipe.planner.counted_seconds import counted_seconds, stage_seconds
+from lingvo_pipe.planner.counted_seconds import counted_seconds
 from lingvo_pipe.planner.device_model import DEVICES
+from lingvo_pipe.planner.evaluation import step_costs
 from tools.plan.paper_models import PaperModel, amoebanet, transformer
 
 _NUM_MICRO_BATCHES = 32
@@ -113,22 +112,13 @@ def step_seconds(
         cells: a layer each, or parts of layers.
         num_devices: K.
     """
-    device = DEVICES[speeds.device]
-    message = device.send_seconds(speeds.model.costs(_NUM_MICRO_BATCHES).crossing[1])
+    handed_on = speeds.model.costs(_NUM_MICRO_BATCHES).crossing[1]
     ends = balanced_ends([each.forward + each.backward for each in cells], num_devices)
-    stages = [
-        StageCosts(
-            **stage_seconds(cells[start:end])._asdict(),
-            send_forward=message,
-            send_backward=message if start else 0,
-        )
-        for start, end in itertools.pairwise([0, *ends])
-    ]
+    crossing = [handed_on] * len(cells)
+    costs = step_costs(cells, crossing, ends, DEVICES[speeds.device])
     policy = "always"
     schedule = make_schedule("gpipe", num_devices, _NUM_MICRO_BATCHES, 1, policy)
-    return simulate(
-        schedule, Costs(tuple(stages), overhead=device.operation_seconds)
-    ).step_seconds
+    return simulate(schedule, costs).step_seconds
 
 
 def throughput_row(speeds: Speeds, ours: Sequence[float]) -> str:
