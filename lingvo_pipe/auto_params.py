@@ -9,6 +9,7 @@ from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.hyperparams.entries import Entry
+from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_diff import entries_by_path
 from lingvo_pipe.planner.settle_auto import settle_auto, take_auto
 from lingvo_pipe.training.run_directory import RunDirectory
@@ -17,6 +18,15 @@ _NUM_MICRO_BATCHES = "num_micro_batches"
 _WHERE = "task.pipeline"
 # What the planner settles beside what is asked of it.
 _STAGES = ("splits", "stages_per_device")
+# Types that these params have in a run's params.txt.
+_TYPES = {
+    _NUM_MICRO_BATCHES: (int,),
+    "schedule": (str,),
+    "recompute": (type(None), str, list),
+    "splits": (int, str, list),
+    "stages_per_device": (int,),
+    "devices": (type(None), list),
+}
 
 
 class AutoParams:
@@ -38,9 +48,9 @@ class AutoParams:
         self._names = take_auto(pipeline)
         if opened is None or _NUM_MICRO_BATCHES not in self._names:
             return
-        text = opened().read_params()
-        if text is not None:
-            _take(pipeline, [_NUM_MICRO_BATCHES], entries_by_path(text))
+        directory = opened()
+        if directory.read_params() is not None:
+            _take(pipeline, [_NUM_MICRO_BATCHES], directory)
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def settle(self, model: Params, data: Any, devices: Sequence[str]) -> str:
@@ -84,8 +94,8 @@ def take_from_run(
     names = take_auto(pipeline)
     if not names:
         return
-    before, entries = pipeline.Copy(), entries_by_path(opened().read_params() or "")
-    _take(before, [*names, *_STAGES, "devices"], entries)
+    before = pipeline.Copy()
+    _take(before, [*names, *_STAGES, "devices"], opened())
     number = asked if asked is None or isinstance(asked, int) else len(asked)
     if number in (None, len(before.devices or ())):
         names |= set(_STAGES)
@@ -95,10 +105,35 @@ def take_from_run(
 
 
 def _take(
-    pipeline: InstantiableParams, names: Sequence[str], entries: Mapping[str, Entry]
+    pipeline: InstantiableParams, names: Sequence[str], directory: RunDirectory
 ) -> None:
-    """Sets params to what they are in a text."""
+    """Sets params to their values in a run's params.txt, which are plain values.
+
+    Raises:
+        ValueError: if one is missing there, or of a type that the param cannot have.
+    """
+    entries = entries_by_path(directory.read_params() or "")
+    problems = []
     for name in names:
-        # They have other types there than `auto` and what stands for it.
-        pipeline.Set(**{name: None})
-        pipeline.FromText(f"{name} : {entries[f'{_WHERE}.{name}'].text}")
+        path = f"{_WHERE}.{name}"
+        try:
+            pipeline.Set(**{name: _read(entries, path, _TYPES[name])})
+        except ValueError as error:
+            problems.append(f"{path}: {error}")
+    if problems:
+        raise ValueError(
+            f"{directory.params_path} must be as it was written; {'; '.join(problems)}."
+            " Put back a copy, or use another --logdir."
+        )
+
+
+def _read(entries: Mapping[str, Entry], path: str, types: tuple[type, ...]) -> Any:
+    """Returns a param's value; a list's items are numbers or strings."""
+    if path not in entries:
+        raise ValueError("expected a value, got none")
+    value = read_plain(entries[path].text)
+    items = value if isinstance(value, list) else [0]
+    if type(value) not in types or not {*map(type, items)} <= {int, str}:
+        names = ", ".join(each.__name__ for each in types)
+        raise ValueError(f"expected a value of type {names}, got {value!r}")
+    return value

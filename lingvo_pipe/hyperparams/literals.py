@@ -1,10 +1,12 @@
 """Parses lists, tuples and dicts, nested to any depth, from text.
 
-Unlike Python's literals the items may be words, which a given function reads.
+Unlike in Python's literals, which `read_plain` reads, the items of a `Literal` may be
+words, which a given function reads.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,24 @@ QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 # A word may hold a pair of parentheses: params(a, b).
 _WORD = re.compile(r"[^,:\[\](){}'\"]*(?:\([^()]*\))?")
+_MAX_SHOWN = 50
+
+
+def read_plain(text: str) -> Any:
+    """Reads None, a bool, a number, a string, or a list, tuple or dict of these.
+
+    The text may come from anywhere: nothing that it names is imported or called.
+
+    Raises:
+      ValueError: It is something else.
+    """
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise ValueError(
+            "it must be None, a bool, a number, a quoted string, or a list, tuple or "
+            f"dict of these; got {text[:_MAX_SHOWN]!r}"
+        ) from None
 
 
 class Literal:

@@ -11,6 +11,8 @@ from lingvo_pipe.hyperparams.suggest import did_you_mean
 
 # What is neither a model's nor its optimizer's.
 NAMES_OF_RUNS = frozenset({"global_step", "input_place", "skipped_steps"})
+# A hyper-parameter, which comes from the params; earlier versions saved it.
+LEARNING_RATE_NAME = "learner/learning_rate"
 
 _MAX_SHOWN = 8
 
@@ -37,7 +39,7 @@ def check_names(
         for name, variable in variables.items()
     }
     missing = wanted.keys() - stored.keys()
-    unexpected = stored.keys() - wanted.keys()
+    unexpected = stored.keys() - wanted.keys() - {LEARNING_RATE_NAME}
     mismatched = {
         name for name in wanted.keys() & stored.keys() if wanted[name] != stored[name]
     }

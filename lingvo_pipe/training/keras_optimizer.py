@@ -77,11 +77,15 @@ def make_optimizer(
     rate: Any = learning_rate
     if schedule is not None:
         rate = _make_schedule(schedule, learning_rate)
-    classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
-    classes |= {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
     # Keras numbers the names that it chooses itself, within each process.
     given = {"name": LEARNER_NAME, "learning_rate": rate}
-    return _make(classes, p, given)
+    return _make(optimizer_classes(), p, given)
+
+
+def optimizer_classes() -> dict[str, type]:
+    """Returns the optimizers that params can name, Keras's and ours, by name."""
+    classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
+    return classes | {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
 
 
 def _make_schedule(p: Any, initial_learning_rate: float) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.checkpoint_names import LEARNING_RATE_NAME
 from lingvo_pipe.training.gradient_clipping import (
     clip_by_each_norm,
     clip_by_global_norm,
@@ -97,8 +98,16 @@ class Learner:
         return learner_state([self])
 
     def OwnVariables(self) -> list[tuple[str, tf.Variable]]:
-        """The optimizer's own variables with their names; some may be alike."""
-        return [(each.path, each.value) for each in self._optimizer.variables]
+        """Returns the optimizer's state with its names, which may repeat.
+
+        A constant learning rate is a variable of Keras's, but no state: it comes from
+        the params, also after a resume.
+        """
+        return [
+            (each.path, each.value)
+            for each in self._optimizer.variables
+            if each.path != LEARNING_RATE_NAME
+        ]
 
     def _clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         p, variables = self._params, list(self._variables.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -141,6 +142,45 @@ def test_on_other_devices_stages_are_made_anew(tmp_path: Path, asked: Any) -> No
     assert pipeline.num_micro_batches == 16
     assert (pipeline.splits, pipeline.stages_per_device) == ("auto", 1)
     assert (pipeline.schedule, pipeline.recompute) == ("gpipe", None)
+
+
+DAMAGED = {
+    "num_micro_batches": ["type/evil/Name", "params/evil/Name", "'4'", "True", "[", ""],
+    "schedule": ["func/evil/name", "7", "None", "gpipe"],
+    "recompute": ["enum/evil/Name.MEMBER", "[type/evil/Name]", "(1, 2)", "[[]]"],
+    "splits": ["dtype/evil", "{}", "[None]", "(" * 1000],
+    "devices": ["params/evil/Name", "'cpu:0'", "9" * 5000],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name in DAMAGED for text in DAMAGED[name]]
+)
+def test_a_runs_params_import_nothing_and_keep_their_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    """A params.txt with `type/module/Name` made the trainer import that module."""
+    begun(tmp_path, **BEFORE, devices=TWO)
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "evil.py").write_text("Name = name = int\n")
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    params_path = tmp_path / "params.txt"
+    before = params_path.read_text(encoding="utf-8")
+    pattern = rf"(task\.pipeline\.{name}[^:]*: ).*"
+    now = re.sub(pattern, lambda match: match[1] + text, before)
+    assert now != before
+    params_path.write_text(now, encoding="utf-8")
+    directory = RunDirectory(tmp_path, NAME)
+    with pytest.raises(ValueError, match=rf"params\.txt .*task\.pipeline\.{name}"):
+        take_from_run(model(**AUTO).task.pipeline, lambda: directory, None)
+    assert "evil" not in sys.modules
+
+
+def test_a_param_that_is_missing_in_a_run_is_named(tmp_path: Path) -> None:
+    RunDirectory(tmp_path, NAME).write_params("a : 1\n")
+    directory = RunDirectory(tmp_path, NAME)
+    with pytest.raises(ValueError, match=r"task\.pipeline\.num_micro_batches"):
+        AutoParams(model(**AUTO).task.pipeline, lambda: directory)
 
 
 def test_where_nothing_is_auto_no_run_is_opened() -> None:
