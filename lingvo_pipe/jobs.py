@@ -35,6 +35,7 @@ from lingvo_pipe.training.run_vocabulary import (
     check_vocabulary,
 )
 from lingvo_pipe.training.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.step_profiler import check_profile_step
 from lingvo_pipe.training.training_loop import train
 
 # Has TensorFlow look for GPUs now, while what it says about those it misses is hidden.
@@ -183,6 +184,8 @@ def train_model(
     test_input.EvalBatches()
     check_one_vocabulary(train_input, test_input)
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
+    if profile_step is not None:
+        check_profile_step(profile_step, model.task.train.max_steps)
     directory = RunDirectory(path, request.name)
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
