@@ -1,0 +1,107 @@
+"""Runs Python programs as forks of one process, which has imported TensorFlow once.
+
+Listens at the Unix socket whose path is the argument, until standard input is closed.
+A connection stands for a program:
+
+    client  {"arguments": [...], "folder": ..., "environment": {...}, "max_bytes": ...}
+            with standard input, output and error as file descriptors
+    server  the process's number, and when it has ended its exit code, as text of
+            NUMBER_BYTES bytes each
+
+`arguments` are Python's own: `-m MODULE ...`, `-c CODE ...` or `FILE ...`. `max_bytes`
+bounds the length of files that the program writes, or is null.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import runpy
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+NUMBER_BYTES = 12
+_MAX_REQUEST = 1 << 20
+
+
+def _serve(path: str) -> None:
+    """Accepts connections, and gives each a process that looks after its program."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    print("ready", flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for those.
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in ready:
+            os._exit(0)
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _look_after(connection)
+            return  # Only a program comes here, and ends as any other does.
+        connection.close()
+
+
+def _look_after(connection: socket.socket) -> None:
+    """Starts the program that a client asks for; returns in the program's process."""
+    message, streams, _, _ = socket.recv_fds(connection, _MAX_REQUEST, 3)
+    request = json.loads(message)
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        _become(request, streams)
+        return
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(f"{pid:{NUMBER_BYTES}}".encode())
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    connection.sendall(f"{code:{NUMBER_BYTES}}".encode())
+    os._exit(0)
+
+
+def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
+    """Runs a program in this process, as the interpreter does when it is started."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    if request["max_bytes"] is not None:
+        limit = request["max_bytes"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    sys.stdin = open(0)  # noqa: SIM115  This process's own, with nothing read yet.
+    arguments = request["arguments"]
+    sys.orig_argv = [sys.executable, *arguments]
+    sys.path[0] = request["folder"]
+    kind, *rest = arguments
+    if kind == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        sys.argv = arguments[:1] + rest[1:]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = arguments
+        sys.path[0] = os.path.dirname(os.path.abspath(kind))
+        runpy.run_path(kind, run_name="__main__")
+
+
+if __name__ == "__main__":
+    # As the trainer has it, but from the start, for TensorFlow reads it only once.
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    import lingvo_pipe.jobs  # noqa: F401
+    import model_registry
+
+    model_registry.ImportAll()
+    gc.freeze()  # What is there now is in every program, and no garbage.
+    _serve(sys.argv[1])

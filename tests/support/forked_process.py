@@ -1,0 +1,162 @@
+"""Processes that are forks of one that has imported TensorFlow, as `Popen` has them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.support.fork_server import NUMBER_BYTES
+
+_SERVER = Path(__file__).with_name("fork_server.py")
+
+
+class ForkedProcess:
+    """A Python program in a fork of the server's process.
+
+    It has the methods of `subprocess.Popen` that tests use. Standard input is empty.
+
+    Args:
+        arguments: Python's, such as `["-m", "lingvo_pipe.trainer", ...]`.
+        folder: where it runs.
+        environment: its variables.
+        output: a file for standard output and error; None: a pipe for each.
+        max_bytes: how long a file may become that it writes; None: any length.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        output: Path | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        request = {
+            "arguments": self.args,
+            "folder": str(folder),
+            "environment": dict(environment),
+            "max_bytes": max_bytes,
+        }
+        self.stdout, self.stderr, theirs = _streams(output)
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_server_path())
+        socket.send_fds(self._connection, [json.dumps(request).encode()], theirs)
+        for stream in theirs:
+            os.close(stream)
+        self.pid = int(self._connection.recv(NUMBER_BYTES, socket.MSG_WAITALL))
+
+    def poll(self) -> int | None:
+        """Returns the exit code if the process has ended, negative for a signal."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(timeout=0.001)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end, and returns the exit code."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = int(self._connection.recv(NUMBER_BYTES))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Returns what is still to be read of standard output and error; waits."""
+        found = {}
+
+        def read(name: str, stream: IO[str]) -> None:
+            with stream:
+                found[name] = stream.read()
+
+        streams = {"output": self.stdout, "error": self.stderr}
+        readers = [
+            threading.Thread(target=read, args=[name, stream], daemon=True)
+            for name, stream in streams.items()
+            if stream is not None and not stream.closed
+        ]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        return found.get("output", ""), found.get("error", "")
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless the process is known to have ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> ForkedProcess:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        self.wait()
+
+
+def _streams(
+    output: Path | None,
+) -> tuple[IO[str] | None, IO[str] | None, list[int]]:
+    """Returns our ends of standard output and error, and all three of the program."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    if output is not None:
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        return None, None, [empty, file, os.dup(file)]
+    (ours, theirs), (our_errors, their_errors) = os.pipe(), os.pipe()
+    return os.fdopen(ours), os.fdopen(our_errors), [empty, theirs, their_errors]
+
+
+@functools.cache
+def _server_path() -> str:
+    """Starts the server, and returns the path of its socket.
+
+    It ends when its standard input is closed, with this process at the latest. All its
+    programs prepare and share one folder of data sets, which TensorFlow Datasets
+    learns of when it is imported.
+    """
+    folder = tempfile.mkdtemp(prefix="forks")  # A socket's path must be short.
+    path = os.path.join(folder, "socket")
+    server = subprocess.Popen(
+        [sys.executable, str(_SERVER), path],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": _python_path()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    if server.stdout.readline() != "ready\n":
+        raise RuntimeError(f"The server of forks did not start: {server.communicate()}")
+    _SERVERS.append(server)
+    return path
+
+
+_SERVERS: list[subprocess.Popen[str]] = []
+
+
+def _python_path() -> str:
+    root = str(_SERVER.parents[2])
+    return os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
