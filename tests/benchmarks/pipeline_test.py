@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ def _run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.exhaustive
 def test_measures(tmp_path: Path) -> None:
     run = _run(tmp_path, "--quick", "--rounds=1", "--steps=2", "--output=table.json")
     assert run.returncode == 0, run.stderr
@@ -69,18 +71,18 @@ def test_measures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--output=absent/table.json"], "absent/table.json (No such file"),
-        (["--output=."], "that is a directory"),
-        (["--only=gpipe_"], "got 'gpipe_'. The names are:\n  lingvo_pipe L=2 K=1"),
-        (["--torch_python=/bin/false"], "got /bin/false, which cannot"),
-        (["--torch_python=absent"], "got absent, which cannot"),
-        (["quick"], "must be flags, with --; got ['quick']"),
+        (["--output=absent/table.json"], r"--output.*\babsent/table\.json "),
+        (["--output=."], "--output.*directory"),
+        (["--only=gpipe_"], r"--only.*'gpipe_'.*\n  lingvo_pipe L=2 K=1"),
+        (["--torch_python=/bin/false"], r"--torch_python.* /bin/false\b"),
+        (["--torch_python=absent"], r"--torch_python.* absent\b"),
+        (["quick"], r"\['quick'\]"),
     ],
 )
 def test_refuses(tmp_path: Path, flags: list[str], message: str) -> None:
     run = _run(tmp_path, "--quick", *flags)
     assert run.returncode == 1
     assert run.stderr.startswith("error: ")
-    assert message in run.stderr
+    assert re.search(message, run.stderr)
     assert "round 1" not in run.stderr
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -45,18 +46,20 @@ def _lost(replies: Replies, client: int | None = None) -> LostWorkers:
     ("now", "told"),
     [
         ((FIRST, SECOND), []),
-        ((FIRST, SILENT), ["worker:1 at b:2 has not answered for 30 seconds."]),
-        ((OTHER, SECOND), ["worker:0 at a:1 has restarted."]),
+        ((FIRST, SILENT), [r"^worker:1\b.*\bb:2\D+30\b"]),
+        ((OTHER, SECOND), [r"^worker:0\b.*\ba:1\b.*restarted"]),
         (
             (GONE, OTHER),
-            ["worker:0 at a:1 is gone.", "worker:1 at b:2 has restarted."],
+            [r"^worker:0\b.*\ba:1\b.*gone", r"^worker:1\b.*\bb:2\b.*restarted"],
         ),
     ],
 )
 def test_lost_workers_are_named(now: Sequence[Answer], told: list[str]) -> None:
     workers = _lost(Replies((FIRST, SECOND), now))
     assert workers.absent() == []
-    assert workers.lost() == told
+    lost = workers.lost()
+    assert len(lost) == len(told)
+    assert all(map(re.search, told, lost))
 
 
 def test_those_that_are_not_up_are_waited_for() -> None:
@@ -77,7 +80,8 @@ def test_after_a_failure_a_process_may_take_time_to_die() -> None:
     up = (FIRST, SECOND)
     workers = _lost(Replies(up, up, (FIRST, GONE)))
     workers.absent()
-    assert workers.lost_after_failure() == ["worker:1 at b:2 is gone."]
+    (line,) = workers.lost_after_failure()
+    assert re.search(r"^worker:1\b.*\bb:2\b.*gone", line)
 
 
 def test_answers_are_waited_for_as_long_as_was_told() -> None:
@@ -92,7 +96,8 @@ def test_a_worker_may_forget_this_process() -> None:
     workers.absent()
     assert workers.lost() == []
     replies.forgetful = [False, True]
-    assert workers.lost() == ["worker:1 at b:2 has forgotten this process."]
+    (line,) = workers.lost()
+    assert re.search(r"^worker:1\b.*\bb:2\b.*forgotten", line)
     replies.forgetful = [False, False]
     workers.forget(7)
     assert len(workers.lost()) == 2

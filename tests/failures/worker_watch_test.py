@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -122,11 +123,11 @@ def _end_asked_for(worker: Worker) -> None:
 
 def test_a_worker_that_never_comes_is_an_error() -> None:
     said: list[str] = []
-    words = "worker:0 at a:1 can't be reached within 2 seconds. .*--wait_for_workers"
-    with pytest.raises(ConnectionError, match=words):
+    told = r"\bworker:0\b.*\ba:1\D+2\b.*--wait_for_workers_seconds\b"
+    with pytest.raises(ConnectionError, match=told):
         _watch(Worker(GONE), said, patience=2.0).begin()
     assert len(said) == 1
-    assert said[0].startswith("Waiting for worker:0 at a:1, ")
+    assert re.search(r"\bworker:0\b.*\ba:1\b", said[0])
 
 
 @pytest.mark.parametrize("error", [ValueError("a"), ConnectionError("b")])
@@ -142,7 +143,7 @@ def test_an_error_before_workers_are_met_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "fate"), [(GONE, "is gone"), (Answer(b"2"), "has restarted")]
+    ("answer", "fate"), [(GONE, "gone"), (Answer(b"2"), "restarted")]
 )
 def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, fate: str) -> None:
     worker, restarts = Worker(UP), FakeRestarts()
@@ -153,11 +154,9 @@ def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, fate: str) ->
     assert restarts.restarted.is_set()
     assert restarts.client == 7
     assert worker.to_forget == [6]
-    assert said == [
-        f"worker:0 at a:1 {fate}.",
-        "This process waits for all workers, and goes on from the last checkpoint, if "
-        "one was saved.",
-    ]
+    lost, then = said
+    assert re.search(rf"^worker:0\b.*\ba:1\b.*\b{fate}\b", lost)
+    assert "checkpoint" in then
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_a_failed_connection_restarts_the_process(message: str, told: str) -> No
     error.__cause__ = tf.errors.UnavailableError(None, None, message)
     with pytest.raises(Ended):
         _do(_watch(worker, said), _fails(worker, UP, error))
-    assert said[0].startswith(f"The connection to a worker failed: {told}")
+    assert re.search(f": {told}", said[0])
 
 
 def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
@@ -181,7 +180,7 @@ def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
         watch.begin()
         worker.answer = SILENT
         assert restarts.restarted.wait(20)
-    assert said[0] == "worker:0 at a:1 has not answered for 1 seconds."
+    assert re.search(r"^worker:0\b.*\ba:1\D+1\b", said[0])
 
 
 def test_no_restart_is_one_too_many() -> None:
@@ -192,7 +191,7 @@ def test_no_restart_is_one_too_many() -> None:
         _do(watch, _fails(worker, GONE))
     assert ended.value.args == (1,)
     assert not restarts.restarted.is_set()
-    assert "lost 6 times in a row without anything new on file" in said[-2]
+    assert re.search(r"^error: .*\b6\b.*\.save_interval_steps\b", said[-2])
     assert said[-1] == "dismissed"
 
 
@@ -207,17 +206,17 @@ def test_who_was_asked_to_end_does_not_restart() -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.args == (143,)
-    assert said[-2].startswith("Stopped by SIGTERM. The same command goes on from ")
+    assert re.search(r"\bSIGTERM\b.*checkpoint", said[-2])
     assert said[-1] == "dismissed"
 
 
 def test_a_restart_that_fails_ends_the_process() -> None:
     worker, said = Worker(UP), list[str]()
-    watch = _watch(worker, said, FakeRestarts(error=OSError("No such file")))
+    watch = _watch(worker, said, FakeRestarts(error=OSError("broken")))
     with pytest.raises(Ended) as ended:
         _do(watch, _fails(worker, GONE))
     assert ended.value.args == (1,)
-    assert said[-2].startswith("error: This process could not be restarted: No such ")
+    assert re.search(r"^error: .*: broken\b", said[-2])
 
 
 def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +233,7 @@ def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) ->
         watch.begin()
         worker.answer = None  # type: ignore[assignment]
         assert over.wait(20)
-    assert said[-3].startswith("error: Workers can't be watched any more: 'NoneType' ")
+    assert re.search("^error: .*: 'NoneType' ", said[-3])
     assert said[-2:] == ["dismissed", "1"]
 
 

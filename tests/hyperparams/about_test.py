@@ -63,6 +63,6 @@ def test_a_param_that_is_set_twice_is_told() -> None:
     """Once the last value won without a word."""
     p = model_params()
     before = p.Copy()
-    with pytest.raises(ValueError, match=r"once; 'train\.lr' is there a second time"):
+    with pytest.raises(ValueError, match=r"'train\.lr'"):
         p.FromText("train.lr : 0.1; name : a; train.lr : 0.2", separator=";")
     assert p == before

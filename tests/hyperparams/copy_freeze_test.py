@@ -150,7 +150,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_frozen_params_refuse_every_change_at_any_depth(change: Any) -> None:
     p = frozen_params()
-    with pytest.raises(TypeError, match=r"frozen Params|Frozen Params"):
+    with pytest.raises(TypeError, match=r"Params.*\.Copy\(\)"):
         change(p)
     assert p == model_params()
     change(p.Copy())  # A copy can be edited.
@@ -159,9 +159,9 @@ def test_frozen_params_refuse_every_change_at_any_depth(change: Any) -> None:
 def test_frozen_params_inside_unfrozen_ones_are_refused_by_path() -> None:
     p = model_params()
     p.train.Freeze()
-    with pytest.raises(TypeError, match="tried to set 'train.lr'. Edit a copy"):
+    with pytest.raises(TypeError, match=r"'train\.lr'.*\.Copy\(\)"):
         p.Set(name="new", **{"train.lr": 1})
-    with pytest.raises(TypeError, match="tried to delete 'train.lr'"):
+    with pytest.raises(TypeError, match=r"'train\.lr'.*\.Copy\(\)"):
         p.Delete("name", "train.lr")
     assert p == model_params()
 

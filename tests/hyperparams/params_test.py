@@ -31,21 +31,19 @@ def test_the_package_is_one_door() -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "_x", "1x", "a b", "a-b", "a.b", "é", "if"])
 def test_define_refuses_bad_names(name: str) -> None:
-    with pytest.raises(ValueError, match=f"name must be .*got {re.escape(repr(name))}"):
+    with pytest.raises(ValueError, match=f"name.*{re.escape(repr(name))}"):
         Params().Define(name, 1, "")
 
 
 def test_define_refuses_what_is_no_name_or_description() -> None:
-    with pytest.raises(ValueError, match="must be lower-case letters.*got 3"):
+    with pytest.raises(ValueError, match=r"name.*\b3\b"):
         Params().Define(3, 1, "")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="description of param 'a' must be a string"):
+    with pytest.raises(TypeError, match="description.*'a'.*None"):
         Params().Define("a", "Forgot the default.", None)  # type: ignore[arg-type]
 
 
 def test_define_refuses_a_second_definition() -> None:
-    with pytest.raises(
-        AttributeError, match="defined once; 'name' is already.*'Name.'"
-    ):
+    with pytest.raises(AttributeError, match=r"'name'.*'Name\.'"):
         model_params().Define("name", 1, "")
 
 
@@ -86,20 +84,20 @@ def test_attributes_are_the_values() -> None:
 
 
 UNKNOWN = [
-    ("nmae", "'nmae' must be a defined param; these Params have no"),
-    ("nmae", r"Did you mean 'name'\? Defined: by_name, cells, layer, name"),
-    ("train.max_stps", "'train' has no 'max_stps'. Did you mean 'max_steps'"),
-    ("train.max_stps", r"Defined: lr, max_steps\.$"),
-    ("train.rl", "Did you mean 'lr'"),
-    ("cells[1].dmi", r"'cells\[1\]' has no 'dmi'. Did you mean 'dim'"),
-    ("cells[2]", r"'cells\[2\]' must be an item of 'cells', a list of 2"),
-    ("cells['a']", r"must be an item of 'cells', a list of 2"),
-    ("by_name['lift']", r"a dict. Did you mean 'left'\? It has: 'left', 3"),
-    ("layer.dim.x", "'layer.dim' must be Params to reach 'layer.dim.x'; got int 4"),
-    ("layer.sub_tpl.x", "must be Params to reach 'layer.sub_tpl.x'; got None"),
-    ("cells.dim", "'cells' must be Params to reach 'cells.dim'; got list"),
-    ("name[0]", "'name' must be a list, tuple or dict to reach"),
-    ("train[0]", "to reach .*; got Params, which have names and no items"),
+    ("nmae", "'nmae'"),
+    ("nmae", "'nmae'.*'name'.*by_name, cells, layer, name"),
+    ("train.max_stps", "'train'.*'max_stps'.*'max_steps'"),
+    ("train.max_stps", r"'train\.max_stps'.* lr, max_steps\b"),
+    ("train.rl", r"'train\.rl'.*'lr'"),
+    ("cells[1].dmi", r"'cells\[1\]'.*'dmi'.*'dim'"),
+    ("cells[2]", r"'cells\[2\]'.*'cells'.*list.*\b2\b"),
+    ("cells['a']", r"\"cells\['a'\]\".*'cells'.*list.*\b2\b"),
+    ("by_name['lift']", "'by_name'.*dict.*'left'.*'left', 3"),
+    ("layer.dim.x", r"'layer\.dim'.*'layer\.dim\.x'.*int.*\b4\b"),
+    ("layer.sub_tpl.x", r"'layer\.sub_tpl'.*'layer\.sub_tpl\.x'.*None"),
+    ("cells.dim", r"'cells'.*Params.*'cells\.dim'.*list"),
+    ("name[0]", r"'name'.*list, tuple.*dict.*'name\[0\]'"),
+    ("train[0]", r"'train'.*'train\[0\]'.*Params"),
 ]
 
 
@@ -120,18 +118,18 @@ def test_unknown_paths_are_refused_by_all(path: str, message: str) -> None:
 
 def test_unknown_attributes_are_refused() -> None:
     p = model_params()
-    with pytest.raises(AttributeError, match="'lrr'.*Did you mean 'lr'"):
+    with pytest.raises(AttributeError, match="'lrr'.*'lr'"):
         p.train.lrr  # noqa: B018
-    with pytest.raises(AttributeError, match="'lrr'.*Did you mean 'lr'"):
+    with pytest.raises(AttributeError, match="'lrr'.*'lr'"):
         p.train.lrr = 3
-    with pytest.raises(AttributeError, match="no 'x'. Defined: nothing"):
+    with pytest.raises(AttributeError, match="'x'"):
         Params().x  # noqa: B018
     assert not hasattr(p, "_private")
 
 
 @pytest.mark.parametrize("path", ["", ".a", "a.", "a..b", "a[", "a[b]", "a b", "[0]"])
 def test_malformed_paths_are_refused(path: str) -> None:
-    with pytest.raises(ValueError, match=f"names joined.*{re.escape(repr(path))}"):
+    with pytest.raises(ValueError, match=re.escape(repr(path))):
         model_params().Set(**{path: 1})
 
 
@@ -147,11 +145,11 @@ def test_set_is_all_or_nothing_and_reports_all_faults() -> None:
     }
     with pytest.raises(AttributeError) as caught:
         p.Set(**changes)
-    message = str(caught.value)
-    assert message.startswith("3 faults; nothing was changed:")
-    assert "'nope' must" in message
-    assert "'train.nope' must" in message
-    assert "a tuple cannot be changed. Set the whole 'pair'" in message
+    head, *faults = str(caught.value).splitlines()
+    assert "3" in head
+    tokens = ["'nope'", r"'train\.nope'", r"'pair\[1\]'.*tuple.*'pair'"]
+    for token, fault in zip(tokens, faults, strict=True):
+        assert re.search(token, fault)
     assert p == model_params()
 
 
@@ -161,13 +159,13 @@ def test_set_follows_its_own_changes_in_order() -> None:
 
 
 def test_an_item_of_a_tuple_is_not_set() -> None:
-    with pytest.raises(TypeError, match=r"'pair\[1\]' must not be set"):
+    with pytest.raises(TypeError, match=r"'pair\[1\]'.*tuple.*'pair'"):
         model_params().Set(**{"pair[1]": 3})
 
 
 def test_delete_is_all_or_nothing() -> None:
     p = model_params()
-    with pytest.raises(AttributeError, match="no 'nope'"):
+    with pytest.raises(AttributeError, match="'nope'"):
         p.Delete("name", "train.lr", "nope")
     assert p == model_params()
     assert p.GetKeys() == model_params().GetKeys()
@@ -176,9 +174,9 @@ def test_delete_is_all_or_nothing() -> None:
 
 
 def test_items_have_neither_delete_nor_default() -> None:
-    with pytest.raises(ValueError, match=r"Delete .*'cells\[0\]' is an item of a list"):
+    with pytest.raises(ValueError, match=r"Delete.*'cells\[0\]'.*list"):
         model_params().Delete("cells[0]")
-    with pytest.raises(ValueError, match=r"IsDefault .*'cells\[0\]' is an item"):
+    with pytest.raises(ValueError, match=r"IsDefault.*'cells\[0\]'.*list"):
         model_params().IsDefault("cells[0]")
 
 
@@ -222,12 +220,12 @@ def test_copy_fields_to() -> None:
 def test_copy_fields_to_narrower_params() -> None:
     narrow = Params()
     narrow.Define("dim", 0, "")
-    with pytest.raises(AttributeError, match="no 'name'"):
+    with pytest.raises(AttributeError, match="'name'"):
         CopyFieldsTo(Layer.Params(), narrow)
     assert narrow.dim == 0
     assert CopyFieldsTo(Layer.Params(), narrow, ignore_unknown_keys=True).dim == 4
     assert CopyFieldsSubsetTo(Layer.Params().Set(dim=5), narrow).dim == 5
-    with pytest.raises(AttributeError, match="no 'sub_tpl'"):
+    with pytest.raises(AttributeError, match="'sub_tpl'"):
         CopyFieldsSubsetTo(narrow, Layer.Params(), skip=["name"])
 
 
@@ -322,5 +320,5 @@ def test_instantiate() -> None:
 
 
 def test_instantiate_needs_a_class() -> None:
-    with pytest.raises(ValueError, match="must know their class.*cls = None"):
+    with pytest.raises(ValueError, match="cls = None"):
         InstantiableParams().Instantiate()

@@ -39,9 +39,7 @@ def test_dtypes_as_people_write_them() -> None:
     assert dtype_params(None).FromText("dtype : bfloat16").dtype is tf.bfloat16
     assert dtype_params(None).FromText("dtype : string").dtype == "string"
     assert dtype_params("").FromText("dtype : float32").dtype == "float32"
-    with pytest.raises(
-        ValueError, match="'dtype': a dtype must be the name .*'float'?"
-    ):
+    with pytest.raises(ValueError, match="'dtype'.*'floaty'"):
         dtype_params(tf.float32).FromText("dtype : floaty")
 
 
@@ -57,7 +55,7 @@ def test_copies_share_tensors_variables_and_dtypes() -> None:
 
 
 def test_a_tensor_has_no_text_form() -> None:
-    with pytest.raises(ValueError, match="'dtype' has no text form"):
+    with pytest.raises(ValueError, match="'dtype'.*EagerTensor"):
         dtype_params(tf.constant(1)).ToText()
 
 

@@ -145,44 +145,44 @@ def test_nan_is_read() -> None:
 
 
 REFUSED = [
-    (True, "maybe", "a bool must be true, false, 1 or 0; got 'maybe'"),
-    (True, "2", "a bool must be true"),
-    (3, "1.5", "an int must be a whole number such as 1000 or 1e3; got '1.5'"),
-    (3, "inf", "an int must be"),
-    (3, "1e999999999", "an int must be"),
-    (3, "", "an int must be"),
-    (3, "'3'", "an int must be"),
-    (3, "3/1", "an int must be"),
-    (0.5, "fast", "a float must be a number, inf or nan; got 'fast'"),
-    ("a", "'b", "a string must end with the quote it starts with; got 'b"),
-    ("a", "'b' c", "a string must end with the quote"),
-    ([1], "5", r"a list or tuple must be \[a, b\] or \(a, b\); got '5'"),
-    ((1,), "{}", "a list or tuple must be"),
-    ({}, "[1]", r"a dict must be {'a': b}; got '\[1\]'"),
-    ([1], "[1", r"expected ',' or '\]' but found the end in '\[1'"),
-    ([1], "[1 'a']", r"expected ',' or '\]' but found \"'a'\]\""),
-    ([1], "[1, , 2]", "expected a value but found ', 2]'"),
-    ([1], "[1] 2", "expected the end but found '2'"),
-    ({}, "{1}", "expected ':' but found '}'"),
-    ({}, "{[1]: 2}", r"a dict's key must not be changeable; got \[1\]"),
-    (Color.RED, "BLU", r"a Color must be one of RED, BLUE; got 'BLU'. Did you mean"),
-    (Color.RED, "enum/math/pi", "'enum/math/pi' must be of type enum; it is 3.14"),
-    (dict, "Layer", "a class must be `type/module/Name`, a function .*; got 'Layer'"),
-    (dict, "type/math/cos", "'type/math/cos' must be of type type; it is"),
-    (dict, "func/math/coss", "module 'math' has no 'coss'. Did you mean 'cos'"),
-    (dict, "type/no.such/A", "no module 'no.such' can be imported"),
-    (dict, "type/math.x/A", "no module 'math.x' can be imported"),
-    (dict, "type/Layer", "a name in a module must be `module/Name`; got 'Layer'"),
-    (dict, "type/..x/A", "a name in a module must be `module/Name`"),
-    (None, "type/no_such/A", "no module 'no_such' can be imported"),
-    (None, "", "there must be a value; write '' for an empty string"),
+    (True, "maybe", "bool.*true, false.*'maybe'"),
+    (True, "2", "bool.*true, false.*'2'"),
+    (3, "1.5", r"int.*'1\.5'"),
+    (3, "inf", "int.*'inf'"),
+    (3, "1e999999999", "int.*'1e999999999'"),
+    (3, "", "int.*''"),
+    (3, "'3'", "int.*'3'"),
+    (3, "3/1", "int.*'3/1'"),
+    (0.5, "fast", "float.*inf.*nan.*'fast'"),
+    ("a", "'b", r"str.*'b\b"),
+    ("a", "'b' c", "str.*'b' c"),
+    ([1], "5", r"\[a, b\].*\(a, b\).*'5'"),
+    ((1,), "{}", r"\[a, b\].*\(a, b\).*'\{\}'"),
+    ({}, "[1]", r"\{'a': b\}.*'\[1\]'"),
+    ([1], "[1", r"','.*'\]'.*'\[1'"),
+    ([1], "[1 'a']", r"','.*'\]'.*\"'a'\]\""),
+    ([1], "[1, , 2]", r"', 2\]'.*'\[1, , 2\]'"),
+    ([1], "[1] 2", r"'2'.*'\[1\] 2'"),
+    ({}, "{1}", r"':'.*'\}'.*'\{1\}'"),
+    ({}, "{[1]: 2}", r"dict.* \[1\]"),
+    (Color.RED, "BLU", "Color.*RED, BLUE.*'BLU'.*'BLUE'"),
+    (Color.RED, "enum/math/pi", r"'enum/math/pi'.*enum.*3\.14"),
+    (dict, "Layer", "`type/module/Name`.*`func/module/name`.*'Layer'"),
+    (dict, "type/math/cos", "'type/math/cos'.*type.*<built-in.*cos>"),
+    (dict, "func/math/coss", "'math'.*'coss'.*'cos'"),
+    (dict, "type/no.such/A", r"'no\.such'"),
+    (dict, "type/math.x/A", r"'math\.x'"),
+    (dict, "type/Layer", "`module/Name`.*'Layer'"),
+    (dict, "type/..x/A", r"`module/Name`.*'\.\.x/A'"),
+    (None, "type/no_such/A", "'no_such'"),
+    (None, "", "''"),
     (
         Params(),
         "x",
-        "nested Params must be `params/module/Class`, .*got 'x'. Their own",
+        r"`params/module/Class`.*`params\(name, \.\.\.\)`.*'x'",
     ),
-    (Params(), "params(a) b", "nested Params must be"),
-    (Params(), "params(A)", "name must be lower-case"),
+    (Params(), "params(a) b", r"`params/module/Class`.*'params\(a\) b'"),
+    (Params(), "params(A)", "name.*'A'"),
 ]
 
 
@@ -191,13 +191,13 @@ def test_a_wrong_value_is_refused_with_its_path(
     default: Any, text: str, message: str
 ) -> None:
     p = one_param(default)
-    with pytest.raises(ValueError, match=f"^Cannot read 'x': .*{message}"):
+    with pytest.raises(ValueError, match=f"'x'.*{message}"):
         p.FromText(f"x : {text}")
     assert p.x is default
 
 
 def test_an_enum_by_override_needs_its_class() -> None:
-    with pytest.raises(ValueError, match="an enum must be `enum/module/Class.MEMBER`"):
+    with pytest.raises(ValueError, match=r"'x'.*`enum/module/Class\.MEMBER`.*'BLUE'"):
         one_param(None).FromText("x (enum) : BLUE")
 
 
@@ -218,19 +218,18 @@ def test_a_value_of_another_kind_is_told_how_to_be_written(
     default: Any, text: str, kind: str
 ) -> None:
     p = one_param(default)
-    with pytest.raises(ValueError, match="may be a .* too, write ") as caught:
+    entry = f"x ({kind}) : {text}"
+    with pytest.raises(ValueError, match=re.escape(f"'{entry}'")):
         p.FromText(f"x : {text}")
-    assert str(caught.value).endswith(f"write 'x ({kind}) : {text}'.")
-    (entry,) = re.findall("write '(.*)'", str(caught.value))
     p.FromText(entry)
     assert type(p.x).__name__ == kind
 
 
 @pytest.mark.parametrize("text", ["x : 1.5.2", "x (int) : [2]", "x : [2"])
 def test_what_looks_like_nothing_else_is_not_told_more(text: str) -> None:
-    with pytest.raises(ValueError, match="Cannot read 'x'") as caught:
+    with pytest.raises(ValueError, match="'x'.*int") as caught:
         one_param(1).FromText(text)
-    assert "write" not in str(caught.value)
+    assert "'x (" not in str(caught.value)
 
 
 def test_blanks_comments_and_separators() -> None:
@@ -255,31 +254,35 @@ def test_a_semicolon_separates_only_if_asked_to() -> None:
 
 @pytest.mark.parametrize("text", ["name", "name = a", "= a", ": a", "na'me : a"])
 def test_what_is_no_entry_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="An entry must be `path : value`; got"):
+    with pytest.raises(ValueError, match=f"`path : value`.*{text!r}"):
         model().FromText(text)
 
 
 def test_unknown_names_are_refused_by_their_path() -> None:
-    with pytest.raises(AttributeError, match="'train.max_step'.*mean 'max_steps'"):
+    with pytest.raises(AttributeError, match=r"'train\.max_step'.*'max_steps'"):
         model().FromText("train.max_step : 3")
-    with pytest.raises(ValueError, match="path must be names joined by dots"):
+    with pytest.raises(ValueError, match=r"'train\.\.max_steps'"):
         model().FromText("train..max_steps : 3")
 
 
 def test_all_faults_are_reported_and_nothing_is_changed() -> None:
     p = model()
-    with pytest.raises(AttributeError, match="4 faults") as caught:
+    with pytest.raises(AttributeError, match=r"\b4\b") as caught:
         p.FromText(
             f"name : new; tpl : params/{__name__}/Layer; tpl.dim : 9; tpl.dmi : 3;"
             "train.max_steps : many; oops; cells[0].dim : 5; nmae : x",
             separator=";",
         )
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "4 faults; nothing was changed:"
-    assert "'tpl' has no 'dmi'" in lines[1]
-    assert "'train.max_steps': an int" in lines[2]
-    assert "got 'oops'" in lines[3]
-    assert "Did you mean 'name'" in lines[4]
+    head, *faults = str(caught.value).splitlines()
+    assert "4" in head
+    tokens = [
+        "'tpl'.*'dmi'.*'dim'",
+        r"'train\.max_steps'.*int.*'many'",
+        "'oops'",
+        "'nmae'.*'name'",
+    ]
+    for token, fault in zip(tokens, faults, strict=True):
+        assert re.search(token, fault)
     assert p == model()
 
 
@@ -292,11 +295,9 @@ def test_a_type_may_be_named() -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="type of 'name' must be one of None, bool, .*"
-    ):
+    with pytest.raises(ValueError, match="'name'.*None, bool, int, float.*'itn'"):
         model().FromText("name (itn) : 5")
-    with pytest.raises(ValueError, match="got 'itn'. Did you mean 'int'"):
+    with pytest.raises(ValueError, match="'name'.*'itn'.*'int'"):
         model().FromText("name : 5", type_overrides={"name": "itn"})
 
 

@@ -250,17 +250,17 @@ def local_class() -> type:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (object(), "it must be None, a bool, .*; got object"),
-        ({1, 2}, "got set"),
-        (b"x", "got bytes"),
-        (1j, "got complex"),
-        (np.zeros(2), "got ndarray"),
-        (lambda: 1, "must be reachable by name in its module"),
-        (local_class(), "reachable.*<locals>.Local is not it. Define it at"),
-        (InstantiableParams(local_class()), "reachable by name"),
-        (OtherParams(), "only Params and InstantiableParams.*got OtherParams"),
-        ({(1, 2): Params()}, r"int or a string as key; got \(1, 2\)"),
-        ({True: Params()}, "int or a string as key; got True"),
+        (object(), "object.*<object"),
+        ({1, 2}, r"set.*\{1, 2\}"),
+        (b"x", "bytes.*b'x'"),
+        (1j, "complex.*1j"),
+        (np.zeros(2), r"ndarray.*array\("),
+        (lambda: 1, f"{__name__}.<lambda>"),
+        (local_class(), f"{__name__}.local_class.<locals>.Local"),
+        (InstantiableParams(local_class()), "<locals>.Local"),
+        (OtherParams(), "Params.*InstantiableParams.*OtherParams"),
+        ({(1, 2): Params()}, r"Params.*int.*\(1, 2\)"),
+        ({True: Params()}, "Params.*int.*True"),
     ],
 )
 def test_a_value_without_text_form_is_refused_by_its_path(
@@ -270,17 +270,19 @@ def test_a_value_without_text_form_is_refused_by_its_path(
     inner.Define("x", value, "")
     p = Params()
     p.Define("a", [inner], "")
-    with pytest.raises(ValueError, match=rf"'a\[0\].x' has no text form: .*{message}"):
+    match = rf"'a\[0\]\.x'.*{message}"
+    with pytest.raises(ValueError, match=match):
         p.ToText()
     inner.x = [value]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=match):
         p.ToText()
 
 
 @pytest.mark.parametrize("separator", ["", " ", ",", ":", "; ;", "x"])
 def test_a_separator_that_may_be_in_an_entry_is_refused(separator: str) -> None:
     p = Params()
-    with pytest.raises(ValueError, match="separator of entries must be a newline or"):
+    match = f"separator.*';'.*{separator!r}"
+    with pytest.raises(ValueError, match=match):
         p.ToText(separator=separator)
-    with pytest.raises(ValueError, match="separator of entries must be a newline or"):
+    with pytest.raises(ValueError, match=match):
         p.FromText("", separator=separator)

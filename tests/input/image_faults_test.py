@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def _until_error(batches: Any) -> tuple[list[bytes], str]:
     """The images of the batches that come, and the message of what comes then."""
     found: list[bytes] = []
     images = (batch.image.numpy().tobytes() for batch in itertools.islice(batches, 100))
-    with pytest.raises(ValueError, match="image that can be read") as caught:
+    with pytest.raises(ValueError, match=r"\bimage\b") as caught:
         found.extend(images)
     return found, str(caught.value)
 
@@ -70,8 +71,8 @@ def test_a_file_is_named_by_its_path(
     Path(path).write_bytes(_damaged(kind))
     for method in ("EvalBatches", "TrainBatches"):
         found, message = _until_error(getattr(data, method)())
-        assert f" {path} has none: " in message
-        assert message.endswith(" Replace or remove it.")
+        assert f" {path} " in message
+        assert message.endswith(".")
         assert "{{" not in message
         assert "[Op" not in message
         # Whatever was read before it has come.
@@ -95,7 +96,7 @@ def test_of_several_the_first_that_is_drawn_is_named(
         drawn = stream_indices(0, start, start + 99, data.num_examples).tolist()
         first = min(paths, key=drawn.index)
         found, message = _until_error(data.TrainBatches(start_step))
-        assert f" {paths[first]} has none: " in message
+        assert [p for p in paths.values() if p in message] == [paths[first]]
         assert len(found) == drawn.index(first) // BATCH
         named.add(first)
     assert named == set(paths)
@@ -106,7 +107,7 @@ def test_a_file_that_vanished_is_named(tmp_path: Path, whole: Path) -> None:
     data = _input("image_folder:photos", tmp_path)
     batches, path = data.EvalBatches(), data._source.Name(3)
     Path(path).unlink()
-    assert f" {path} has none: " in _until_error(batches)[1]
+    assert f" {path} " in _until_error(batches)[1]
 
 
 def test_searching_for_the_brightest_pixel_names_it_too(
@@ -116,7 +117,7 @@ def test_searching_for_the_brightest_pixel_names_it_too(
     data = _input("image_folder:photos", tmp_path)
     path = data._source.Name(11)
     Path(path).write_bytes(b"")
-    with pytest.raises(ValueError, match=f" {path} has none: "):
+    with pytest.raises(ValueError, match=f"image.* {path} "):
         _input("image_folder:photos", tmp_path, pixel_max=200).EvalBatches()
 
 
@@ -151,13 +152,13 @@ class DamagedPhotos(tfds.core.GeneratorBasedBuilder):
 def test_a_record_is_named_by_its_place(tmp_path: Path) -> None:
     builder = tfds.builder("damaged_photos", data_dir=str(tmp_path))
     builder.download_and_prepare(file_format="array_record")
-    place = f"example 17 of split 'train' of damaged_photos in {builder.data_dir} has"
+    place = rf"\b17\b.*'train'.* damaged_photos\b.* {builder.data_dir} "
     found, message = _until_error(_input("damaged_photos", tmp_path).EvalBatches())
-    assert place in message
+    assert re.search(place, message)
     assert len(found) == 17 // BATCH
     # The place is that in the split, whichever examples are read.
     odd = _input("damaged_photos", tmp_path, labels=[1])
-    assert place in _until_error(odd.TrainBatches())[1]
+    assert re.search(place, _until_error(odd.TrainBatches())[1])
     even = _input("damaged_photos", tmp_path, labels=[0])
     assert len(list(even.EvalBatches())) == 20 // BATCH
 
@@ -184,13 +185,13 @@ def test_a_record_that_cannot_be_fetched_is_named(whole: Path, faulty: int) -> N
     source = data._source
     data.__dict__["_source"] = FaultyFetch(source, faulty)
     for batches in (data.EvalBatches(), data.TrainBatches(2)):
-        assert f" {source.Name(faulty)} has none: " in _until_error(batches)[1]
+        assert f" {source.Name(faulty)} " in _until_error(batches)[1]
 
 
 def test_searching_for_labels_names_it_too(whole: Path) -> None:
     data = _input("image_folder:photos", whole)
     source = FaultyFetch(data._source, 33)
-    with pytest.raises(ValueError, match=f" {source.Name(33)} has none: "):
+    with pytest.raises(ValueError, match=f"image.* {source.Name(33)} "):
         LabelSubset(source, data._dataset.format, [1])
 
 

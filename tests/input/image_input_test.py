@@ -256,14 +256,13 @@ def test_labels_choose_examples_and_number_them_anew(make_input):
 
 def test_a_model_can_be_shown_without_the_data(tmp_path):
     for dataset in ("imagenet2012", "image_folder:fgvc_aircraft"):
+        name = dataset.rpartition(":")[2]
         p = ImageClassificationInput.Params()
         p.Set(dataset=dataset, data_dir=str(tmp_path), batch_size=4)
         data = p.Set(**recipes.imagenet(32)).Instantiate()
         assert data.element_spec.image == tf.TensorSpec([4, 32, 32, 3], tf.float32)
         for batches in (data.TrainBatches, data.EvalBatches):
-            with pytest.raises(
-                ValueError, match="must be prepared|is no .*fgvc_aircraft"
-            ):
+            with pytest.raises(ValueError, match=rf"/{name}\b"):
                 batches()
     assert not list(tmp_path.iterdir())
 
@@ -276,18 +275,12 @@ def test_params_have_a_text(make_input):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"pixel_max": 15}, "brightest pixel of optdigits, 16; got 15. Set .*=16"),
-        ({"split": "tests"}, "got 'tests', .* Did you mean 'test'"),
-        ({"labels": [3, 10]}, r"labels must be below 10, .* got \[3, 10\]"),
-        (
-            {"num_logits": 9},
-            "at least 10, .* of optdigits, the last of them '9'; got 9",
-        ),
-        (
-            {"num_logits": 1, "labels": [3, 2]},
-            "at least 2, .* them '2'; got 1, that of",
-        ),
-        ({"split": "train[:2]", "labels": [9]}, r"none of the split has .* \[9\]"),
+        ({"pixel_max": 15}, r"pixel_max.*optdigits.*\b16\b.*\b15\b.*=16\b"),
+        ({"split": "tests"}, r"^split\b.*'tests'.*'test'"),
+        ({"labels": [3, 10]}, r"labels.*\b10\b.*\[3, 10\]"),
+        ({"num_logits": 9}, r"num_logits.*\b10\b.*optdigits.*'9'\D+9\b"),
+        ({"num_logits": 1, "labels": [3, 2]}, r"num_logits.*\b2\b.*'2'\D+1\b"),
+        ({"split": "train[:2]", "labels": [9]}, r"labels.*\[9\]"),
     ],
 )
 def test_what_does_not_fit_the_data_is_refused_before_the_first_batch(
@@ -307,9 +300,9 @@ def test_a_model_may_tell_more_classes_apart(make_input, values):
 
 
 def test_faulty_steps_and_batches_of_training_are_refused(make_input):
-    with pytest.raises(ValueError, match="start_step must not be negative; got -1"):
+    with pytest.raises(ValueError, match="start_step.*-1"):
         make_input().TrainBatches(-1)
-    with pytest.raises(ValueError, match="exceed the 359 examples .* got 360. Set"):
+    with pytest.raises(ValueError, match=r"batch_size.*\b359\b.*'test'.*\b360\b"):
         make_input(split="test", batch_size=360).TrainBatches()
 
 

@@ -1,6 +1,7 @@
 """The command that prepares data sets: what it prepares, and what it says if not."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,12 +59,12 @@ def test_it_prepares_a_builder_of_the_users_own(tmp_path):
 def test_it_prepares_what_is_embedded_and_says_where(tmp_path, capsys):
     main(["--dataset=optdigits", f"--data_dir={tmp_path}"])
     said = capsys.readouterr().out
-    assert said == f"Data set optdigits is prepared in {tmp_path}/optdigits/1.0.0.\n"
+    assert re.fullmatch(rf".*\boptdigits\b.* {tmp_path}/optdigits/1\.0\.0\b.*\n", said)
     assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
 
 
 def test_an_unknown_data_set_is_one_line(tmp_path):
-    with pytest.raises(SystemExit, match="^error: dataset must .*'cifar10'.*$"):
+    with pytest.raises(SystemExit, match="^error: .*dataset.*'cifar_10'.*'cifar10'.*$"):
         main(["--dataset=cifar_10", f"--data_dir={tmp_path}"])
 
 
@@ -78,18 +79,19 @@ def test_files_to_be_fetched_by_hand_are_told(tmp_path):
             ]
         )
     (line,) = str(raised.value).splitlines()
-    assert line.startswith("error: data set imagenet2012 can't be prepared. ")
+    assert line.startswith("error: ")
+    assert "imagenet2012" in line
     for part in (str(manual), "ILSVRC2012_img_train.tar", "https://image-net.org"):
         assert part in line
 
 
 def test_what_fails_in_the_catalogue_is_one_line(tmp_path, monkeypatch):
     def refuse(self, **kwargs):
-        raise ConnectionError("no route\nto host")
+        raise ConnectionError("no\nroute")
 
     cls = tfds.builder_cls("cifar10")
     monkeypatch.setattr(cls, "download_and_prepare", refuse)
-    message = "^error: .* cifar10 can't be prepared. ConnectionError: no route to host$"
+    message = r"^error: .*\bcifar10\b.*ConnectionError: no route$"
     with pytest.raises(SystemExit, match=message):
         main(["--dataset=cifar10", f"--data_dir={tmp_path}"])
 

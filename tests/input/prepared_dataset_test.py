@@ -70,7 +70,7 @@ def test_a_directory_without_its_last_file_is_prepared_anew(tmp_path):
 
 def test_others_are_prepared_on_command_alone(tmp_path):
     importlib.import_module("tests.input.example_images")  # Which defines `photos`.
-    with pytest.raises(ValueError, match="photos must be prepared .* there is none in"):
+    with pytest.raises(ValueError, match=r"\bphotos\b.*/photos/.*--dataset=photos\b"):
         prepared_builder("photos", str(tmp_path))
     assert not os.listdir(tmp_path)
     prepare("photos", str(tmp_path))
@@ -81,13 +81,13 @@ def test_others_are_prepared_on_command_alone(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("optdigit", "got 'optdigit'. Did you mean 'optdigits'"),
-        ("cifar_10", "got 'cifar_10'. Did you mean .*'cifar10'"),
-        ("optdigits:9.9.9", r"NAME:VERSION .* got 'optdigits:9.9.9'. .* only: 1.0.0."),
-        ("cldr_sentences/8_to_fr", "cldr_sentences has no '8_to_fr'. Did .*'8_to_en'"),
-        ("cldr_sentences/qqq", "It has 8_to_en, en_to_8, all_to_en, en_to_all.$"),
-        ("opt digits", "NAME, NAME/CONFIG or .* got 'opt digits'. Parsing .* failed"),
-        ("zzzzqqqq", r"got 'zzzzqqqq'. tfds.list_builders\(\) lists them"),
+        ("optdigit", "dataset.*'optdigit'.*'optdigits'"),
+        ("cifar_10", "dataset.*'cifar_10'.*'cifar10'"),
+        ("optdigits:9.9.9", r"NAME:VERSION.*'optdigits:9\.9\.9'.*\b1\.0\.0\b"),
+        ("cldr_sentences/8_to_fr", "NAME/CONFIG.*cldr_sentences.*'8_to_fr'.*'8_to_en'"),
+        ("cldr_sentences/qqq", "'qqq'.*8_to_en, en_to_8, all_to_en, en_to_all"),
+        ("opt digits", r"NAME/CONFIG.*'opt\sdigits'.*opt\sdigits"),
+        ("zzzzqqqq", r"dataset.*'zzzzqqqq'.*tfds\.list_builders\(\)"),
     ],
 )
 def test_an_unknown_data_set_is_refused(tmp_path, name, message):
@@ -98,19 +98,19 @@ def test_an_unknown_data_set_is_refused(tmp_path, name, message):
 
 @pytest.mark.parametrize(
     ("split", "near"),
-    [("tran", "Did you mean 'train'?"), ("train[", ""), ("train[:0]", "")],
+    [("tran", "'train'"), ("train[", ""), ("train[:0]", "")],
 )
 def test_an_unknown_or_empty_split_is_refused(tmp_path, split, near):
     builder = prepared_builder("optdigits", str(tmp_path))
-    message = "split must be test or train of .*holds no example. ?" + re.escape(near)
-    with pytest.raises(ValueError, match=f"{message}$"):
+    given = re.escape(repr(split))
+    told = rf"^split\b.*test.*train.*optdigits.*{given}[^']*{near}[^']*$"
+    with pytest.raises(ValueError, match=told):
         open_split(builder, split)
 
 
 def test_a_format_without_random_access_is_refused(tmp_path):
     builder = tfds.builder("optdigits", data_dir=str(tmp_path))
     builder.download_and_prepare(file_format="tfrecord")
-    with pytest.raises(
-        ValueError, match="array_record, .* got tfrecord in .*optdigits"
-    ):
+    told = r"\boptdigits\b.*array_record.*tfrecord.*/optdigits/"
+    with pytest.raises(ValueError, match=told):
         open_split(prepared_builder("optdigits", str(tmp_path)), "train")

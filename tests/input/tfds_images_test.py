@@ -124,7 +124,7 @@ def test_a_part_of_a_split_is_a_part_of_it(data_dir):
 def test_what_is_not_there_is_told_with_the_command_that_prepares_it(tmp_path):
     place = str(tmp_path)
     for name in ("cifar10", "imagenet2012"):
-        with pytest.raises(ValueError, match="must be prepared before") as raised:
+        with pytest.raises(ValueError, match=f"/{name}/") as raised:
             TfdsImages(name, place).Open("train")
         command = f"-m lingvo_pipe.input.prepare --dataset={name} --data_dir={place}"
         assert str(raised.value).endswith(command)
@@ -138,7 +138,7 @@ def test_a_split_without_labels_is_refused(tmp_path):
     builder = unprepared("cifar10", tmp_path)
     image = np.zeros([32, 32, 3], np.uint8)
     write(builder, [{"id": "a", "image": image, "label": -1}])
-    with pytest.raises(ValueError, match="must have labels; got 'train' of cifar10"):
+    with pytest.raises(ValueError, match=r"^split\b.*labels.*'train'.*cifar10"):
         TfdsImages("cifar10", str(tmp_path)).Open("train")
 
 
@@ -164,5 +164,5 @@ class Sentences(tfds.core.GeneratorBasedBuilder):
 
 
 def test_a_data_set_without_images_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="images .* got 'sentences' with label .*text"):
+    with pytest.raises(ValueError, match=r"'image'.*'sentences'.*\blabel\b.*\btext\b"):
         TfdsImages("sentences", str(tmp_path))

@@ -130,7 +130,9 @@ def test_step_by_step_is_all_at_once(room: int) -> None:
 def test_a_step_without_room_is_an_error() -> None:
     layer, x = attention(), draw([2, 1, DIM], 1)
     step = tf.function(layer.ExtendStep, autograph=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="attention has room for"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"max_length.*\battention\b"
+    ):
         step(layer.theta, x, layer.InitStates(2, 3), tf.constant(3))
 
 
@@ -150,6 +152,6 @@ def test_dropout_is_on_the_shares_of_keys() -> None:
 @pytest.mark.parametrize("name", ["dim", "num_heads", "dim_per_head"])
 @pytest.mark.parametrize("value", [0, 2.0, True, None])
 def test_sizes_that_are_none_are_refused_by_name(name: str, value: Any) -> None:
-    message = f"^{name} must be an integer of at least 1; that of attention is {value}"
+    message = rf"\b{name}\b.*\battention\b.*\b{value}\b"
     with pytest.raises(ValueError, match=message):
         attention(**{name: value})

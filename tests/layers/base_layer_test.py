@@ -50,17 +50,17 @@ def test_descendants_are_found_by_path() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("ones", r"no 'ones'\. Did you mean 'one'\? Choose among \['by_key', 'one', "),
+        ("ones", r"'root'.*'ones'.*'one'.*\['by_key', 'one', "),
         (
             "some[2]",
-            r"in 'some\[2\]' there is no '\[2\]'\. Choose among \[0\] to \[1\]",
+            r"'some\[2\]'.*'\[2\]'.*\[0\].*\[1\]",
         ),
-        ("some.first", r"no 'first'\. Choose among \[0\] to \[1\]"),
-        ("some[1", r"no '\[1'\."),
-        ("by_key.c", r"no 'c'\..* Choose among \['a', 'b'\]"),
-        ("one.w", r"no 'w'\. Choose among \[\]"),
-        ("some", r"a list of layers is left\. Choose among \[0\] to \[1\]"),
-        ("by_key", r"a map of layers is left\. Choose among \['a', 'b'\]"),
+        ("some.first", r"'some\.first'.*'first'.*\[0\].*\[1\]"),
+        ("some[1", r"'some\[1'.*'\[1'"),
+        ("by_key.c", r"'by_key\.c'.*'c'.*\['a', 'b'\]"),
+        ("one.w", r"'one\.w'.*'w'.*\[\]"),
+        ("some", r"'some'.*list.*\[0\].*\[1\]"),
+        ("by_key", r"'by_key'.*\['a', 'b'\]"),
     ],
 )
 def test_unknown_descendants(path: str, message: str) -> None:
@@ -70,9 +70,7 @@ def test_unknown_descendants(path: str, message: str) -> None:
 
 
 def test_an_unknown_attribute_names_the_children() -> None:
-    with pytest.raises(
-        AttributeError, match=r"child 'two'; its children are \['by_key"
-    ):
+    with pytest.raises(AttributeError, match=r"BuiltLayer.*'two'.*\['by_key'"):
         _ = family().two
 
 
@@ -81,14 +79,14 @@ def test_params_of_a_layer_are_its_own() -> None:
     layer = p.Instantiate()
     p.output_dim = 7
     assert layer.params.output_dim == 1
-    with pytest.raises(TypeError, match="[Ff]rozen"):
+    with pytest.raises(TypeError, match=r"'output_dim'.*\.Copy\(\)"):
         layer.params.output_dim = 7
 
 
 def test_functions_are_replaced_if_asked() -> None:
     layer = family()
     layer.AddFunction("f", lambda: 1)
-    with pytest.raises(ValueError, match="must be new; root has 'f'.*replace=True"):
+    with pytest.raises(ValueError, match="root.*'f'.*replace=True"):
         layer.AddFunction("f", lambda: 2)
     assert layer.fns.f() == 1
     layer.AddFunction("f", lambda: 3, replace=True)
@@ -140,15 +138,13 @@ def test_shares_go_to_the_context_alone() -> None:
 
 def test_shares_that_are_refused() -> None:
     layer = SumLayer.Params().Set(name="root").Instantiate()
-    with pytest.raises(
-        ValueError, match=r"root has \['total'\], got 'totals'. Did you mean 'total'\?"
-    ):
+    with pytest.raises(ValueError, match=r"root.*\['total'\].*'totals'.*'total'"):
         layer.Accumulate("totals", tf.zeros([2]))
-    with pytest.raises(ValueError, match=r"root/total has \[2\], got \[3\]"):
+    with pytest.raises(ValueError, match=r"root/total.*\[2\].*\[3\]"):
         layer.Accumulate("total", tf.zeros([3]))
     with ForwardContext():
         layer(tf.zeros([1, 2]))
-        with pytest.raises(ValueError, match="'root/total' was given a second"):
+        with pytest.raises(ValueError, match="'root/total'"):
             layer(tf.zeros([1, 2]))
 
 

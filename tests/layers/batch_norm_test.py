@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,8 @@ def test_the_number_of_examples_may_be_unknown() -> None:
 
 @pytest.mark.parametrize("shape", [[4, 6], [2, 2, 2, 4], [3, 1]])
 def test_other_channels_are_refused(shape: list[int]) -> None:
-    with pytest.raises(ValueError, match="the layer's 3 channels; bn got inputs of"):
+    given = re.escape(str(tuple(shape)))
+    with pytest.raises(ValueError, match=rf"\b3\b.*\bbn\b.*{given}"):
         batch_norm()(tf.ones(shape))
 
 
@@ -225,5 +227,5 @@ def test_other_channels_are_refused(shape: list[int]) -> None:
     "params", [{"decay": 1.0}, {"decay": -0.1}, {"epsilon": 0.0}, {"epsilon": -1.0}]
 )
 def test_constants_have_their_ranges(params: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(params))} must .*bn has"):
+    with pytest.raises(ValueError, match=rf"{next(iter(params))}.*\bbn\b"):
         batch_norm(**params)

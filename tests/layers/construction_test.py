@@ -19,12 +19,12 @@ from tests.layers.built_layers import BuiltLayer, built, family, leaf
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "_a", None, "ä"])
 def test_a_layer_needs_a_name(name: Any) -> None:
-    with pytest.raises(ValueError, match="must have a name of letters.*FCLayer has"):
+    with pytest.raises(ValueError, match=f"name.*FCLayer.*{name!r}"):
         leaf(name=name).Instantiate()
 
 
 def test_the_parent_of_a_badly_named_child_is_told() -> None:
-    with pytest.raises(ValueError, match="FCLayer below 'root' has 'a/b'"):
+    with pytest.raises(ValueError, match="FCLayer.*'root'.*'a/b'"):
         built(lambda layer: layer.CreateChild("one", leaf(name="a/b")))
 
 
@@ -33,80 +33,83 @@ def test_the_parent_of_a_badly_named_child_is_told() -> None:
     [
         (
             lambda layer: [layer.CreateChild("one", leaf()) for _ in range(2)],
-            "names of their own.*root has 'one' already",
+            "root.*'one'",
         ),
         (
             lambda layer: layer.CreateChildren("one", [leaf(name="x"), leaf(name="x")]),
-            "Siblings must have different names.*root has two called 'x'",
+            "root.*'x'",
         ),
         (
             lambda layer: [
                 layer.CreateChildren("one", [leaf()]),
                 layer.CreateChild("one_0", leaf()),
             ],
-            "root has two called 'one_0'",
+            "root.*'one_0'",
         ),
         (
             lambda layer: [
                 layer.CreateVariable("one", WeightParams([1])),
                 layer.CreateChild("one", leaf()),
             ],
-            "root has 'one' already",
+            "root.*'one'",
         ),
         (
             lambda layer: [
                 layer.RegisterAccumulator("one", [1]),
                 layer.CreateVariable("one", WeightParams([1])),
             ],
-            "root has 'one' already",
+            "root.*'one'",
         ),
-        (lambda layer: layer.CreateChild("FProp", leaf()), "unlike its methods'"),
-        (lambda layer: layer.CreateVariable("a.b", WeightParams([1])), "identifier"),
-        (lambda layer: layer.CreateVariable("items", WeightParams([1])), "'items_'"),
-        (lambda layer: layer.CreateChild("Flatten", leaf()), "root was asked for"),
-        (lambda layer: layer.RegisterAccumulator("a/b", [1]), "identifier"),
-        (lambda layer: layer.AddFunction("a b", abs), "identifier"),
+        (lambda layer: layer.CreateChild("FProp", leaf()), "root.*'FProp'"),
+        (lambda layer: layer.CreateVariable("a.b", WeightParams([1])), r"root.*'a\.b'"),
+        (
+            lambda layer: layer.CreateVariable("items", WeightParams([1])),
+            "'items'.*'items_'",
+        ),
+        (lambda layer: layer.CreateChild("Flatten", leaf()), "root.*'Flatten'"),
+        (lambda layer: layer.RegisterAccumulator("a/b", [1]), "root.*'a/b'"),
+        (lambda layer: layer.AddFunction("a b", abs), "root.*'a b'"),
         (
             lambda layer: layer.CreateVariable("v", WeightParams([2, 0])),
-            r"at least 1; root/v has shape \[2, 0\]",
+            r"root/v.*\[2, 0\]",
         ),
         (
             lambda layer: layer.CreateVariable("v", [8, 8]),
-            r"given WeightParams; root/v was to be .* from a list, \[8, 8\]. Write",
+            r"WeightParams.*root/v.*list.*\[8, 8\]",
         ),
         (
             lambda layer: layer.CreateVariable("v", WeightInit.Xavier()),
-            r"given WeightParams; root/v was to be created from a Params",
+            r"WeightParams.*root/v.*\bParams\b",
         ),
         (
             lambda layer: layer.CreateVariable(
                 "v",
                 WeightParams([8], init=0.5),  # type: ignore[arg-type]
             ),
-            r"one of WeightInit's rules; that of root/v is a float, 0.5. Write",
+            r"WeightInit.*root/v.*float.*0\.5",
         ),
         (
             lambda layer: layer.RegisterAccumulator("v", [None]),
-            r"at least 1; root/v has shape \[None\]",
+            r"root/v.*\[None\]",
         ),
         (
             lambda layer: layer.CreateChild("one", leaf().Instantiate),
-            "root/one was to be created from a method. Pass TheLayer.Params",
+            r"root/one.*method.*TheLayer\.Params",
         ),
         (
             lambda layer: layer.CreateChildren("one", [leaf()], ["CPU:0", "CPU:1"]),
-            "one for each layer of a list; root/one has 1 layers in a list and 2",
+            r"devices.*root/one.*\b1\b.*list.*\b2\b",
         ),
         (
             lambda layer: layer.CreateChildren("one", {"a": leaf()}, ["CPU:0"]),
-            "root/one has 1 layers in a dict",
+            r"devices.*root/one.*\b1\b.*dict",
         ),
         (
             lambda layer: [
                 layer.CreateChild("one", leaf()),
                 layer.__dict__.update(one=1),
             ],
-            "attributes must not hide its children; root has both called 'one'",
+            "attribute.*root.*'one'",
         ),
     ],
 )
@@ -129,9 +132,7 @@ def test_a_layer_that_is_not_a_child_is_refused(hold: Any) -> None:
     def build(layer: Any) -> None:
         layer.kept = hold(leaf(name="stray").Instantiate())
 
-    with pytest.raises(
-        ValueError, match="CreateChild.*root keeps FCLayer 'stray' in 'kept'"
-    ):
+    with pytest.raises(ValueError, match="CreateChild.*root.*FCLayer.*'stray'.*'kept'"):
         built(build)
 
 
@@ -155,9 +156,7 @@ def test_children_may_be_kept_under_other_names() -> None:
 )
 def test_nothing_is_created_after_init(extend: Any) -> None:
     layer = family()
-    with pytest.raises(
-        ValueError, match="made in its __init__; root was asked for 'late' afterwards"
-    ):
+    with pytest.raises(ValueError, match="__init__.*root.*'late'"):
         extend(layer)
 
 
@@ -167,7 +166,7 @@ def test_init_must_call_that_of_base_layer() -> None:
             self.CreateChild("one", leaf())
             super().__init__(params)
 
-    with pytest.raises(AttributeError, match=r"super\(\).__init__.*HastyLayer used"):
+    with pytest.raises(AttributeError, match=r"super\(\)\.__init__.*HastyLayer"):
         HastyLayer.Params().Set(name="root").Instantiate()
 
 
@@ -175,7 +174,7 @@ def test_init_must_call_that_of_base_layer() -> None:
 def test_a_failed_child_leaves_no_parent_behind(failing: InstantiableParams) -> None:
     if "name" not in failing:
         failing.Define("name", "", "")
-    with pytest.raises(ValueError, match="at least 1|must know their class"):
+    with pytest.raises(ValueError, match=r"root/one/w.*\[0, 0\]|cls = None"):
         built(lambda layer: layer.CreateChild("one", failing))
     assert leaf(name="next").Instantiate().parent is None
 
@@ -222,7 +221,7 @@ def test_dtypes_are_inherited_unless_said(
 
 @pytest.mark.parametrize("name", ["dtype", "fprop_dtype"])
 def test_layers_compute_in_floating_point(name: str) -> None:
-    with pytest.raises(ValueError, match="floating-point numbers; got int32"):
+    with pytest.raises(ValueError, match=rf"\b{name}\b.*int32"):
         leaf(name="root", **{name: tf.int32}).Instantiate()
 
 
@@ -238,7 +237,7 @@ def test_state_keeps_its_own_dtype() -> None:
 
 
 def test_an_init_that_is_no_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="rules; that of x/w is a str, foo. Write"):
+    with pytest.raises(ValueError, match="WeightInit.*x/w.*str.*foo"):
         leaf(name="x", params_init="foo").Instantiate()
 
 

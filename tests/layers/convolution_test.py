@@ -193,25 +193,28 @@ def test_activations_cost_an_operation_an_element() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (Conv2DLayer.Params().Set(padding="same"), r"\('SAME', 'VALID'\); layer has"),
-        (PoolingLayer.Params().Set(padding="FULL"), "layer has 'FULL'"),
-        (PoolingLayer.Params().Set(pooling_type="MIN"), "'MAX'.*layer has 'MIN'"),
-        (DepthwiseConv2DLayer.Params().Set(filter_stride=[1, 2]), "equal strides"),
+        (Conv2DLayer.Params().Set(padding="same"), "'SAME', 'VALID'.*layer.*'same'"),
+        (PoolingLayer.Params().Set(padding="FULL"), "'VALID'.*layer.*'FULL'"),
+        (PoolingLayer.Params().Set(pooling_type="MIN"), "'MAX'.*layer.*'MIN'"),
+        (
+            DepthwiseConv2DLayer.Params().Set(filter_stride=[1, 2]),
+            r"layer.*\[1, 2\].*filter_stride",
+        ),
         (
             DepthwiseConv2DLayer.Params().Set(
                 filter_stride=[2, 2], dilation_rate=[2, 2]
             ),
-            "a stride or a dilation, not both; layer has",
+            r"\blayer\b.*filter_stride=\[2, 2\].*dilation_rate=\[2, 2\]",
         ),
         (
             SeparableConv2DLayer.Params().Set(
                 filter_shape=[3, 3, 2, 2], filter_stride=[2, 2], dilation_rate=[1, 2]
             ),
-            "not both; layer/depthwise has",
+            r"layer/depthwise.*filter_stride=\[2, 2\].*dilation_rate=\[1, 2\]",
         ),
-        (ActivationLayer.Params().Set(activation="relu"), "Did you mean 'RELU'"),
-        (FCLayer.Params().Set(activation="TAHN"), "'TAHN'.* Did you mean 'TANH'"),
-        (Conv2DLayer.Params(), r"at least 1; layer/w has shape \[0, 0, 0, 0\]"),
+        (ActivationLayer.Params().Set(activation="relu"), "'relu'.*'RELU'"),
+        (FCLayer.Params().Set(activation="TAHN"), "'TAHN'.*'TANH'"),
+        (Conv2DLayer.Params(), r"layer/w.*\[0, 0, 0, 0\]"),
     ],
 )
 def test_params_that_are_refused(params: InstantiableParams, message: str) -> None:
@@ -223,7 +226,7 @@ def test_params_that_are_refused(params: InstantiableParams, message: str) -> No
 def test_other_channels_are_refused(cls: Any) -> None:
     """TensorFlow would take a multiple for a grouped convolution."""
     layer = cls.Params().Set(name="layer", filter_shape=[3, 3, 2, 4]).Instantiate()
-    with pytest.raises(ValueError, match="the layer's 2 channels; layer got inputs of"):
+    with pytest.raises(ValueError, match=r"\b2\b.*\blayer\b.*\(1, 5, 5, 4\)"):
         layer(tf.ones([1, 5, 5, 4]))
 
 
@@ -235,5 +238,5 @@ def test_other_channels_are_refused(cls: Any) -> None:
     ],
 )
 def test_a_window_must_fit(params: InstantiableParams) -> None:
-    with pytest.raises(ValueError, match="one of 3 does not into 2"):
+    with pytest.raises(ValueError, match=r"VALID.*\b3\b.*\b2\b"):
         params.cls.FPropMeta(params, (1, 5, 2, 1))

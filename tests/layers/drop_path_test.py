@@ -145,16 +145,16 @@ def test_keeping_all_changes_nothing_and_needs_no_context() -> None:
 
 
 def test_training_without_a_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="'drop' drew some where neither is known"):
+    with pytest.raises(ValueError, match="'drop'.*step=.*first_example="):
         _layer()(tf.ones([2, 3]))
 
 
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.1, float("nan")])
 def test_shares_are_shares(value: float) -> None:
-    with pytest.raises(ValueError, match=r"keep_prob must lie in \(0, 1\]; drop has"):
+    with pytest.raises(ValueError, match=r"keep_prob.*\(0, 1\].*\bdrop\b"):
         _layer(keep_prob=value)
 
 
 def test_steps_are_positive() -> None:
-    with pytest.raises(ValueError, match="num_steps must be positive; drop has 0"):
+    with pytest.raises(ValueError, match=r"num_steps.*\bdrop\b.*\b0\b"):
         _layer(num_steps=0)

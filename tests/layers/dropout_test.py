@@ -123,7 +123,7 @@ def test_keeping_all_changes_nothing_and_needs_no_context() -> None:
 
 
 def test_training_without_a_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="'drop' drew some where neither is known"):
+    with pytest.raises(ValueError, match="'drop'.*step=.*first_example="):
         dropout()(tf.ones([2, 3]))
 
 
@@ -133,11 +133,11 @@ def test_an_unknown_number_of_examples_is_refused() -> None:
         input_signature=[tf.TensorSpec([None, 3])],
         autograph=False,
     )
-    with pytest.raises(ValueError, match="Give the inputs a static shape"):
+    with pytest.raises(ValueError, match=r"'drop'.*\(None, 3\)"):
         function(tf.ones([2, 3]))
 
 
 @pytest.mark.parametrize("keep_prob", [0.0, -0.1, 1.1, float("nan")])
 def test_keep_prob_is_a_probability(keep_prob: float) -> None:
-    with pytest.raises(ValueError, match=r"lie in \(0, 1\]; drop has"):
+    with pytest.raises(ValueError, match=r"keep_prob.*\(0, 1\].*\bdrop\b"):
         dropout(keep_prob=keep_prob)

@@ -151,30 +151,30 @@ def test_a_fetch_layer_hands_on_what_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "tokens"),
     [
-        ({"num_act_inputs": -1}, "num_act_inputs must not be negative; it is -1"),
+        ({"num_act_inputs": -1}, "num_act_inputs.*-1"),
         (
             {"num_act_inputs": 1, "act_fetch_layers": ["here"], "num_act_outputs": 1},
-            "one for each of act_fetch_layers, 2; it is 1",
+            r"num_act_outputs.*act_fetch_layers.*\b2\b.*\b1\b",
         ),
-        ({"act_fetch_layers": ["frist"]}, "'frist' is none. Did you mean 'first'?"),
+        ({"act_fetch_layers": ["frist"]}, "act_fetch_layers.*'frist'.*'first'"),
         (
             {"variable_name_prefix": "s1_", "act_fetch_layers": ["first"]},
-            "'first' is none. Did you mean 's1_first'?",
+            "act_fetch_layers.*'first'.*'s1_first'",
         ),
     ],
 )
-def test_activations_that_do_not_add_up_are_refused(params: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=rf"^features: .*{words.replace('?', '[?]')}"):
+def test_activations_that_do_not_add_up_are_refused(params: dict, tokens: str) -> None:
+    with pytest.raises(ValueError, match=f"features.*{tokens}"):
         extract(**params)
 
 
 def test_all_faults_are_told_at_once() -> None:
-    with pytest.raises(ValueError, match="num_act_outputs must.*'x' is none.*'y' is"):
+    with pytest.raises(ValueError, match=r"num_act_outputs.*\b7\b.*'x'.*'y'"):
         extract(act_fetch_layers=["x", "y"], num_act_outputs=7)
 
 
 def test_too_few_inputs_are_refused() -> None:
-    with pytest.raises(ValueError, match="one more at least is needed; features got 2"):
+    with pytest.raises(ValueError, match=r"num_act_inputs.*\b2\b.*features.*\b2\b"):
         extract(num_act_inputs=2)("x", "a")

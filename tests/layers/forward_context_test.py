@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_accumulated_paths_are_relative_to_the_layer_that_runs() -> None:
     context.accumulate("model/first/norm/sum", tf.ones([2]))
     assert list(context.accumulated) == ["norm/sum"]
     for stranger in ("model/firsts/norm", "model", "norm"):
-        with pytest.raises(ValueError, match=f"'model/first'; '{stranger}' is not"):
+        with pytest.raises(ValueError, match=f"'model/first'.*'{stranger}'"):
             context.relative_path(stranger)
 
 
@@ -77,18 +78,21 @@ def test_merged_rows_have_the_numbers_of_their_examples() -> None:
     merged = whole.uniform("a/b", 0, [30, 2])
     np.testing.assert_array_equal(merged, tf.reshape(apart, [30, 2]))
     np.testing.assert_array_equal(half.uniform("a/b", 0, [15, 2]), merged[15:])
-    with pytest.raises(ValueError, match="'a/b' drew some of shape \\(8, 2\\)"):
+    with pytest.raises(ValueError, match=r"'a/b'.*\(8, 2\)"):
         half.uniform("a/b", 0, [8, 2])
 
 
 @pytest.mark.parametrize("known", [{"step": 1}, {"first_example": 1}, {}])
 def test_random_numbers_need_a_step_and_an_example(known: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"'a/b' drew some.*Run it within Forward"):
+    with pytest.raises(
+        ValueError, match="'a/b'.*ForwardContext.*step=.*first_example="
+    ):
         ForwardContext(**known).uniform("a/b", 0, [2])
 
 
 @pytest.mark.parametrize("shape", [[], [None, 3], [2, None], None])
 def test_random_numbers_need_a_static_shape(shape: list[int | None] | None) -> None:
     context = ForwardContext(step=1, first_example=0)
-    with pytest.raises(ValueError, match="'a/b' drew some of shape"):
+    given = re.escape(str(tf.TensorShape(shape)))
+    with pytest.raises(ValueError, match=f"'a/b'.*{given}"):
         context.uniform("a/b", 0, tf.TensorShape(shape))

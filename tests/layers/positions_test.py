@@ -34,5 +34,5 @@ def test_narrow_numbers_are_rounded_at_the_end(
 
 
 def test_an_odd_number_of_channels_is_refused() -> None:
-    with pytest.raises(ValueError, match="an even number of channels; got 5"):
+    with pytest.raises(ValueError, match=r"\beven\b.*\b5\b"):
         sinusoidal_positions(tf.zeros([1, 3], tf.int32), 5)

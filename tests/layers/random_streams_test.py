@@ -134,5 +134,5 @@ def test_steps_far_apart_are_told_apart() -> None:
 
 @pytest.mark.parametrize("name", ["step", "first_example"])
 def test_places_must_be_integers(name: str) -> None:
-    with pytest.raises(ValueError, match="must be integers.*float32.*int64"):
+    with pytest.raises(ValueError, match="float32.*int64"):
         draw([2, 3], **{name: 1.0})  # type: ignore[arg-type]

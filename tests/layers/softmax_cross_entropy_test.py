@@ -107,12 +107,14 @@ def test_large_logits_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("label", [-1, 4])
 def test_a_label_that_is_no_class_is_an_error(label: int) -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="label value"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"label.* {label} .*\[0, 4\)"
+    ):
         softmax_cross_entropy(logits(), np.full(5, label), WEIGHTS)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
 def test_label_smoothing_is_a_share(value: Any) -> None:
     check_label_smoothing(0.0)
-    with pytest.raises(ValueError, match=r"label_smoothing must lie in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"label_smoothing.*\[0, 1\)"):
         check_label_smoothing(value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -38,9 +36,10 @@ def test_a_weight_that_is_not_there_is_told(prefix: str) -> None:
     """Following the advice leads to ties that can be."""
     first, _, second, *_ = _paths()
     given = f"{prefix}{second}" if prefix else second + second[-1]
-    with pytest.raises(ValueError, match=r"must exist; .* those of model: ") as caught:
+    match = rf"'{given}'.*\bmodel\b.*'{second}'"
+    with pytest.raises(ValueError, match=match) as caught:
         _create({given: first})
-    (near,) = re.findall(r"Did you mean '(.*?)'", str(caught.value))
+    near = str(caught.value).rpartition("]")[2].split("'")[1]
     assert near == second
     _create({near: first})
 
@@ -56,15 +55,16 @@ def test_a_weight_keeps_its_name_and_value_behind_the_other() -> None:
 
 def test_chains_of_ties_are_told() -> None:
     first, _, second, *_ = _paths()
-    words = f"in model, {first} is tied to {second}, and there are"
-    with pytest.raises(ValueError, match=words):
+    match = rf"\bmodel\b.*\b{first}\b.*\b{second}\b.*\['"
+    with pytest.raises(ValueError, match=match):
         _create({first: second, second: first})
 
 
 def test_weights_of_two_shapes_can_not_be_one() -> None:
     first, last = _paths()[0], _paths()[-2]
-    with pytest.raises(ValueError, match=f"the same shape.*; {last} has .* {first} "):
+    match = rf"\b{last}\b.*\(2, 3\).*\b{first}\b.*\(2, 2\)"
+    with pytest.raises(ValueError, match=match):
         _create({last: first})
     # Once the second was called as the first.
-    with pytest.raises(ValueError, match=f"the same shape.*; {last} has .* {first} "):
+    with pytest.raises(ValueError, match=match):
         _create({first: last})

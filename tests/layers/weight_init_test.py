@@ -97,7 +97,7 @@ def test_a_rule_may_have_a_seed_of_its_own() -> None:
 
 def test_unknown_rules() -> None:
     rule = WeightInit.Xavier().Set(method="xaver")
-    with pytest.raises(ValueError, match="got 'xaver'. Did you mean 'xavier'"):
+    with pytest.raises(ValueError, match="'xaver'.*'xavier'"):
         draw(rule)
 
 
@@ -195,6 +195,6 @@ def test_values_never_change_from_version_to_version() -> None:
 def test_a_shape_must_be_of_positive_integers() -> None:
     layer = FCLayer.Params().Set(name="x", input_dim=np.int64(2), output_dim=1)
     assert layer.Instantiate().vars.w.shape == [2, 1]
-    with pytest.raises(ValueError, match=r"x/w has shape \[2, 0.5\]"):
+    with pytest.raises(ValueError, match=r"x/w.*\[2, 0\.5\]"):
         layer.Set(input_dim=2, output_dim=0.5).Instantiate()
     assert WeightParams((2, 3)).shape == [2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -107,8 +108,8 @@ def test_what_was_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> No
     code, said = _run(monkeypatch, trainer, worker)
     assert code == 0
     assert trainer.did == worker.did == ["start", "end", "start", "end"]
-    assert said[0] == "trainer has ended, by SIGKILL: starting it again."
-    assert said[1] == "worker:0 has ended, with exit code 1: starting it again."
+    assert re.search(r"^trainer\b.*\bSIGKILL\b", said[0])
+    assert re.search(r"^worker:0\b.*\b1\b", said[1])
 
 
 def test_what_hangs_is_killed_and_started_again(
@@ -117,7 +118,7 @@ def test_what_hangs_is_killed_and_started_again(
     trainer, worker = Script("trainer", None, None, 0), Script("worker:0", None)
     code, said = _run(monkeypatch, trainer, worker, Beat(hangs=True))
     assert code == 0
-    assert said[0] == "worker:0 has not answered for 3 seconds: killing it."
+    assert re.search(r"^worker:0\b.*\b3\b", said[0])
     assert worker.did == ["start", "end", "end", "start", "end"]
 
 
@@ -126,7 +127,7 @@ def test_restarts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = _run(monkeypatch, trainer, worker)
     assert code == 1
     assert worker.did.count("start") == 1 + MOST_RESTARTS
-    assert said[-1].startswith("error: Processes must stay up between two checkpoints")
+    assert re.search(rf"^error: .*\bworker:0\D+1\D+{MOST_RESTARTS}\b", said[-1])
 
 
 def test_a_worker_that_can_not_come_up_ends_all(
@@ -136,9 +137,7 @@ def test_a_worker_that_can_not_come_up_ends_all(
     code, said = _run(monkeypatch, trainer, worker, Beat(was_up=False))
     assert code == 1
     assert worker.did.count("start") == 2  # What was killed may come up.
-    assert said[-1].startswith(
-        "error: Workers must come up; worker:0 has ended, with exit code 1, before it"
-    )
+    assert re.search(r"^error: .*\bworker:0\D+1\b", said[-1])
 
 
 def test_progress_allows_more_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +160,7 @@ def test_the_trainer_is_asked_to_end_and_waited_for(
 
     code, said = _run(monkeypatch, trainer, worker, at_look=ask)
     assert code == 0
-    assert said[0].startswith("SIGINT: the trainer ends after its step; once more")
+    assert re.search(r"^SIGINT: .*\btrainer\b", said[0])
     assert trainer.did == ["start", signal.SIGTERM, "end"]
     assert worker.did == ["start", "end"]
 

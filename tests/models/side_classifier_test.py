@@ -70,12 +70,12 @@ def test_costs_are_the_classifiers_in_training() -> None:
 
 def test_training_needs_targets() -> None:
     layer = _layer()
-    with pytest.raises(ValueError, match="side got 0 beside its 1 outputs. Set the ta"):
+    with pytest.raises(ValueError, match=r"\bside\b.*\b0\b.*\b1\b.*feed_targets"):
         layer.FProp(layer.theta, _inputs()[0])
 
 
 def test_params_are_checked() -> None:
-    with pytest.raises(ValueError, match="loss_weight must be positive; side has 0"):
+    with pytest.raises(ValueError, match=r"loss_weight.*\bside\b.*\b0\b"):
         _layer(loss_weight=0.0)
-    with pytest.raises(ValueError, match=r"lie in \[0, 1\); got 1.5"):
+    with pytest.raises(ValueError, match=r"label_smoothing.*\[0, 1\).*1\.5"):
         _layer(label_smoothing=1.5)

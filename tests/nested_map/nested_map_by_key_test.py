@@ -32,13 +32,13 @@ def test_get_and_has() -> None:
 @pytest.mark.parametrize(
     ("key", "error", "message"),
     [
-        ("b.q", KeyError, "'b.q': no 'q' in a, z"),
-        ("b.a[2]", IndexError, r"'b.a\[2\]': index 2 of 2 items"),
-        ("a.x", TypeError, "'a.x': a int has no 'x'"),
-        ("b.a.x", TypeError, "'b.a.x': a list has no 'x'"),
-        ("b..a", ValueError, "must be names joined by dots.*got 'b..a'"),
-        ("", ValueError, "must be names joined by dots"),
-        ("b.a[x]", ValueError, "must be names joined by dots"),
+        ("b.q", KeyError, r"'b\.q'.*'q'.*a, z"),
+        ("b.a[2]", IndexError, r"'b\.a\[2\]'.*\b2\b.*\b2\b"),
+        ("a.x", TypeError, r"'a\.x'.*int.*'x'"),
+        ("b.a.x", TypeError, r"'b\.a\.x'.*list.*'x'"),
+        ("b..a", ValueError, r"'b\.\.a'"),
+        ("", ValueError, "''"),
+        ("b.a[x]", ValueError, r"'b\.a\[x\]'"),
     ],
 )
 def test_get_item_refuses(key: str, error: type[Exception], message: str) -> None:
@@ -47,7 +47,7 @@ def test_get_item_refuses(key: str, error: type[Exception], message: str) -> Non
 
 
 def test_a_malformed_key_is_no_missing_one() -> None:
-    with pytest.raises(ValueError, match="must be names joined by dots"):
+    with pytest.raises(ValueError, match=r"'b\.\.a'"):
         sample().Get("b..a", 3)
 
 
@@ -64,15 +64,15 @@ def test_set_creates_and_replaces() -> None:
 @pytest.mark.parametrize(
     ("key", "error", "message"),
     [
-        ("b.a[3]", IndexError, r"'b.a\[3\]' must not leave a gap; index 3 of 2 items"),
-        ("n.e[1]", IndexError, "must not leave a gap; index 1 of 0 items"),
-        ("n[-1]", IndexError, "must not leave a gap"),
-        ("a.b", TypeError, "'b' would be set in the int 6"),
-        ("a.b.c", TypeError, "'a.b.c': a int has no 'b'"),
-        ("b.a[1][0]", TypeError, r"would be set in the tuple \(3"),
-        ("b.keys", ValueError, "name of one of its methods"),
-        ("n.keys", ValueError, "name of one of its methods"),
-        ("b a", ValueError, "must be names joined by dots"),
+        ("b.a[3]", IndexError, r"'b\.a\[3\]'.*\b3\b.*\b2\b"),
+        ("n.e[1]", IndexError, r"'n\.e\[1\]'.*\b1\b.*\b0\b"),
+        ("n[-1]", IndexError, r"'n\[-1\]'.*-1.*\b0\b"),
+        ("a.b", TypeError, r"'a\.b'.*'b'.*int.*\b6\b"),
+        ("a.b.c", TypeError, r"'a\.b\.c'.*int.*'b'"),
+        ("b.a[1][0]", TypeError, r"'b\.a\[1\]\[0\]'.*\b0\b.*tuple.*\(3"),
+        ("b.keys", ValueError, "'keys'.*'keys_'"),
+        ("n.keys", ValueError, "'keys'.*'keys_'"),
+        ("b a", ValueError, "'b a'"),
     ],
 )
 def test_set_refuses_and_changes_nothing(

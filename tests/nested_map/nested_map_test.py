@@ -75,12 +75,12 @@ def test_items_are_attributes() -> None:
 
 def test_unknown_attributes_name_those_there_are() -> None:
     m = NestedMap(loss=1, label=2)
-    message = "no 'labels'. Did you mean 'label'[?] It has: label, loss"
+    message = "'labels'.*'label'.*label, loss"
     with pytest.raises(AttributeError, match=message):
         m.labels  # noqa: B018
     with pytest.raises(AttributeError, match=message):
         del m.labels
-    with pytest.raises(AttributeError, match="no 'a'. It has: nothing"):
+    with pytest.raises(AttributeError, match="'a'"):
         NestedMap().a  # noqa: B018
     assert not hasattr(m, "__array__")
 
@@ -89,7 +89,7 @@ def test_unknown_attributes_name_those_there_are() -> None:
     "key", ["a b", "a-b", "a.b", "1a", "", "a\n", "é", 1, None, ()]
 )
 def test_keys_are_whole_identifiers(key: Any) -> None:
-    match = f"must be an identifier.*got {re.escape(repr(key))}"
+    match = f"NestedMap.*{re.escape(repr(key))}"
     for attempt in every_way_to_add(key):
         with pytest.raises(ValueError, match=match):
             attempt()
@@ -98,7 +98,7 @@ def test_keys_are_whole_identifiers(key: Any) -> None:
 @pytest.mark.parametrize("key", ["keys", "items", "copy", "Flatten", "__init__", "Set"])
 def test_keys_do_not_shadow_methods(key: str) -> None:
     for attempt in every_way_to_add(key):
-        with pytest.raises(ValueError, match=f"got '{key}'. Call it '{key}_'"):
+        with pytest.raises(ValueError, match=f"'{key}'.*'{key}_'"):
             attempt()
 
 
@@ -179,7 +179,7 @@ def test_all_methods_visit_the_same_leaves_in_the_same_order(tree: NestedMap) ->
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_pack_needs_one_value_a_leaf(difference: int) -> None:
     count = len(SAMPLE_ITEMS) + difference
-    with pytest.raises(ValueError, match=f"got {count} values for 8 leaves: a, b.a"):
+    with pytest.raises(ValueError, match=rf"\b{count}\b.*\b8\b.*a, b\.a\["):
         sample().Pack([0] * count)
 
 
@@ -203,7 +203,7 @@ def test_filter_by_key() -> None:
 
 
 def test_filter_refuses_half_a_namedtuple() -> None:
-    with pytest.raises(ValueError, match="all fields of a namedtuple.* 1 of x, y"):
+    with pytest.raises(ValueError, match=r"namedtuple.*\b1\b.*x, y"):
         sample().Filter(lambda leaf: leaf != 4)
 
 

@@ -212,27 +212,28 @@ _CAPTURED: list[tf.Tensor] = []
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "pattern"),
     [
-        ("reads", r"FProp of the FaultyLayer at pipe/before_1.*pipe/before_1/w"),
-        ("captures", r"FaultyLayer at pipe/before_1.*made elsewhere: float32 \(6,\)"),
-        ("draws", r"FaultyLayer at pipe/before_1.*\['RandomUniform'\]"),
-        ("forgets", r"pipe/before_1 was not given \['total'\]"),
-        ("drops", r"at pipe/before_1.*static shape.*returned float32 \(None, 6\)"),
-        ("is sparse", r"at pipe/before_1.*dense tensors.*a SparseTensor"),
-        ("loses", r"FaultyLayer at pipe/before_1 adds \['energy'\]. Make it a cell"),
-        ("measures", r"FaultyLayer at pipe/before_1 adds \['mean'\]. Make it a cell"),
-        ("mismatches", r"FaultyLayer at pipe/before_1.*given float32 \(8, 6\)"),
+        ("reads", r"\['pipe/before_1/w'\]"),
+        ("captures", r"float32 \(6,\)"),
+        ("draws", r"\['RandomUniform'\]"),
+        ("forgets", r"\['total'\]"),
+        ("drops", r"float32 \(None, 6\)"),
+        ("is sparse", r"\bSparseTensor\b"),
+        ("loses", r"\['energy'\]"),
+        ("measures", r"\['mean'\]"),
+        ("mismatches", r"float32 \(8, 6\)"),
     ],
 )
-def test_faults_are_refused_by_the_layer(fault: str, words: str) -> None:
+def test_faults_are_refused_by_the_layer(fault: str, pattern: str) -> None:
     _CAPTURED[:] = [tf.ones([DIM])]
     parts = [dense(), FaultyLayer.Params().Set(fault=fault)]
     layer, batch = pipeline([dense()], 1, 2, before_tpl=parts), make_batch(8)
-    with pytest.raises(ValueError, match=words):
+    pattern = rf"\bFaultyLayer\b.*\bpipe/before_1\b.*{pattern}"
+    with pytest.raises(ValueError, match=pattern):
         gradients(layer, batch)
     if fault != "forgets":
-        with ForwardContext(do_eval=True), pytest.raises(ValueError, match=words):
+        with ForwardContext(do_eval=True), pytest.raises(ValueError, match=pattern):
             layer.ComputeMetrics(layer.theta, *batch, loss_fn)
 
 
@@ -243,7 +244,7 @@ def test_inputs_must_have_static_shapes() -> None:
     def outputs(x: tf.Tensor) -> tf.Tensor:
         return layer.FProp(layer.theta, x)
 
-    with pytest.raises(ValueError, match=r"pipe was given float32 \(None, 6\)"):
+    with pytest.raises(ValueError, match=r"\bpipe\b.*float32 \(None, 6\)"):
         outputs(tf.ones([8, DIM]))
 
 
@@ -251,13 +252,13 @@ class FailingLayer(BaseLayer):
     """Fails forward for inputs above 2, backward for any above 1."""
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        tf.debugging.assert_less(x, 2.0, message="too large forward")
+        tf.debugging.assert_less(x, 2.0, message="above_2_forward")
 
         @tf.custom_gradient
         def hand_on(y: tf.Tensor) -> Any:
             def grad(gradient: tf.Tensor) -> tf.Tensor:
                 wrong = tf.where(y > 1.0, np.nan, gradient)
-                return tf.debugging.check_numerics(wrong, "too large backward")
+                return tf.debugging.check_numerics(wrong, "above_1_backward")
 
             return tf.identity(y), grad
 
@@ -271,13 +272,13 @@ def test_an_operation_that_fails_is_found(scale: float, where: str) -> None:
     batch[0][:] = [tf.fill([8, DIM], scale)]
     layer.vars.before[0].shift.assign(-layer.vars.before[0].frozen - scale)
     step_number = tf.constant(3, tf.int64)
-    words = f"(?s){where} pass of pipe/before_2.*too large {where}"
+    named = rf"(?s)\b{where}\b.*\bpipe/before_2\b.*\babove_\d_{where}\b"
     step = tf.function(lambda: gradients(layer, batch), autograph=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"too large {where}"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"\babove_\d_{where}\b"):
         step()
     with (
         ForwardContext(step=step_number),
-        pytest.raises(tf.errors.InvalidArgumentError, match=words),
+        pytest.raises(tf.errors.InvalidArgumentError, match=named),
     ):
         layer.Diagnose(raw_values(layer), *batch, loss_fn)
     batch[0][:] = [tf.zeros([8, DIM])]

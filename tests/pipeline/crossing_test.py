@@ -214,33 +214,35 @@ def test_outputs_keep_their_structure(function: Callable) -> None:
 
 @pytest.mark.parametrize("num_stages", [1, 3])
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "pattern"),
     [
-        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), r"returned float32 \(None, 6\)"),
-        (lambda x: tf.RaggedTensor.from_tensor(x), "returned a RaggedTensor"),
-        (lambda x: tf.sparse.from_dense(x), "returned a SparseTensor"),
-        (lambda x: None, "returned None"),
+        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), r"float32 \(None, 6\)"),
+        (lambda x: tf.RaggedTensor.from_tensor(x), r"\bRaggedTensor\b"),
+        (lambda x: tf.sparse.from_dense(x), r"\bSparseTensor\b"),
+        (lambda x: None, r" None\b"),
     ],
 )
 def test_what_can_not_cross_is_refused_for_every_number_of_stages(
-    function: Callable, words: str, num_stages: int
+    function: Callable, pattern: str, num_stages: int
 ) -> None:
     (x, _), targets = state_batch(4)
     layer = pipeline(_functions(function), num_stages, 2)
-    with pytest.raises(ValueError, match=rf"FunctionLayer at pipe/cells_1.*{words}"):
+    with pytest.raises(
+        ValueError, match=rf"FunctionLayer\b.*\bpipe/cells_1 .*{pattern}"
+    ):
         gradients(layer, ([x], targets))
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "words"),
+    ("function", "error", "pattern"),
     [
-        (lambda x: (x, x), TypeError, r"float32 \(2, 6\), float32 \(2, 6\): FCLayer"),
-        (lambda x: x[:, :5], ValueError, r"last dimension.*pipe/cells_2"),
-        (lambda x: (None,), AttributeError, "given nothing"),
+        (lambda x: (x, x), TypeError, r"float32 \(2, 6\), float32 \(2, 6\).*FCLayer"),
+        (lambda x: x[:, :5], ValueError, r"\b6\b.*pipe/cells_2\b.*\(2, 5\)"),
+        (lambda x: (None,), AttributeError, "'NoneType'.*pipe/cells_1"),
     ],
 )
 def test_an_error_names_the_layer_though_it_shares_its_function(
-    function: Callable, error: type, words: str
+    function: Callable, error: type, pattern: str
 ) -> None:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
     middle = FunctionLayer.Params().Set(function=function)
@@ -248,11 +250,11 @@ def test_an_error_names_the_layer_though_it_shares_its_function(
     (x, _), targets = state_batch(4)
     with pytest.raises(error, match="pipe/cells_2") as found:
         gradients(pipeline(list(cells), 1, 2), ([x], targets))
-    found.match(words)
+    found.match(pattern)
 
 
 def test_a_scalar_does_not_come_out_of_a_forward_pass() -> None:
     (x, _), _ = state_batch(4)
     layer = pipeline([FunctionLayer.Params().Set(function=tf.reduce_mean)], 1, 2)
-    with pytest.raises(ValueError, match="a row for each example"):
+    with pytest.raises(ValueError, match=r"\b0\b.*\bpipe\b.*\(\)"):
         layer.FProp(layer.theta, x)

@@ -60,14 +60,14 @@ def test_an_operation_that_is_not_implemented_is_found() -> None:
     with ForwardContext(step=step), pytest.raises(tf.errors.OpError) as failed:
         layer.ComputeGradients(theta, [x], targets, loss_fn)
     assert may_be_diagnosed(failed.value)
-    words = re.escape("In the forward pass of pipe/cells_1 (stage 1), micro-batch 0: ")
+    place = r"\bforward\b.*\bpipe/cells_1 .*stage 1\b.*micro-batch 0\b"
     with (
         ForwardContext(step=step),
-        pytest.raises(tf.errors.UnimplementedError, match=words) as found,
+        pytest.raises(tf.errors.UnimplementedError, match=place) as found,
     ):
         layer.Diagnose(theta, [x], targets, loss_fn)
     first, place, line = str(found.value).splitlines()
-    assert first.endswith("(operation cells_1/ExtractImagePatches)")
+    assert re.search(r"\bcells_1/ExtractImagePatches\W*$", first)
     assert "Detected at node" not in first
     assert place.startswith(f'  File "{__file__}", line ')
     assert place.endswith(", in FProp")
@@ -133,28 +133,25 @@ def _diagnosed(
         try:
             layer.Diagnose(raw_values(layer), inputs, targets, loss)
         except FloatingPointError as error:
-            return str(error).removeprefix("at first ")
+            return str(error)
     return ""
 
 
-OF_SPOILT = r"pipe/cells_1 \(stage 1\), micro-batch 1,"
+OF_SPOILT = r"\D*\bpipe/cells_1\D*\bstage 1\D*\bmicro-batch 1\D*"
 
 
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("output", f"the output x of {OF_SPOILT} has nan in 1 of 12"),
-        ("another", rf"the output more\[1\] of {OF_SPOILT} has nan in 1 of 12"),
-        ("metric", rf"the sum metrics.spoilt\[0\] of {OF_SPOILT} has nan in 1 of 1"),
-        (
-            "gradient",
-            f"the gradient of input 0 of {OF_SPOILT} has (inf|nan) in 1 of 12",
-        ),
+        ("output", rf"\bx\b{OF_SPOILT}\bnan\D*\b1\D*\b12\b"),
+        ("another", rf"\bmore\[1\]{OF_SPOILT}\bnan\D*\b1\D*\b12\b"),
+        ("metric", rf"\bmetrics\.spoilt\[0\]{OF_SPOILT}\bnan\D*\b1\D*\b1\b"),
+        ("gradient", rf"\bgradient\D*\b0{OF_SPOILT}\b(inf|nan)\D*\b1\D*\b12\b"),
     ],
 )
 def test_the_first_that_is_not_finite_is_found(how: str, told: str) -> None:
     """With the layer and the micro-batch that it is of."""
-    assert re.match(told, _diagnosed(_spoilt(how), _batch()))
+    assert re.match(rf"\D*{told}", _diagnosed(_spoilt(how), _batch()))
     assert _diagnosed(_spoilt(how), _batch(99.0)) == ""
     in_evaluation = _diagnosed(_spoilt(how), _batch(), do_eval=True)
     assert bool(in_evaluation) == (how != "gradient")
@@ -163,13 +160,14 @@ def test_the_first_that_is_not_finite_is_found(how: str, told: str) -> None:
 def test_inputs_and_weights_that_are_not_finite_are_found() -> None:
     layer, (inputs, targets) = _spoilt(), _batch()
     told = _diagnosed(layer, _batch(np.nan))
-    assert told == "the input[0] of the mini-batch has nan in 1 of 24"
+    assert re.match(r"\D*\binput\[0\]\D*\bnan\D*\b1\D*\b24\W*$", told)
     targets.weight = tf.constant([1.0, 1.0, np.nan, 1.0])
     told = _diagnosed(layer, (inputs, targets))
-    assert told == "the target.weight of the mini-batch has nan in 1 of 4"
+    assert re.match(r"\D*\btarget\.weight\b\D*\bnan\D*\b1\D*\b4\W*$", told)
     layer.vars.cells[0].w.assign([1.0, np.inf, np.nan, 1.0, 1.0, 1.0])
     told = _diagnosed(layer, _batch())
-    assert told == "the weight w of pipe/cells_0 (stage 0) has nan or inf in 2 of 6"
+    place = r"\bw\b\D*\bpipe/cells_0\D*\bstage 0\D*"
+    assert re.match(rf"\D*{place}\bnan\D*\binf\D*\b2\D*\b6\W*$", told)
 
 
 def _without_number(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
@@ -181,11 +179,10 @@ def _without_slope(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 
 def test_a_loss_that_is_not_finite_is_found() -> None:
-    of_loss = "of the loss (stage 1), micro-batch"
+    of_loss = r"\D*\bloss\b\D*\bstage 1\D*\bmicro-batch"
     told = _diagnosed(_spoilt(), _batch(), _without_number)
-    assert told == f"the sum metrics.loss[0] {of_loss} 0, has nan in 1 of 1"
+    named = rf"\D*\bmetrics\.loss\[0\]{of_loss} 0\D*\bnan\D*\b1\D*\b1\W*$"
+    assert re.match(named, told)
     told = _diagnosed(_spoilt(), _batch(), _without_slope)
-    assert re.match(
-        re.escape(f"the gradient of input 0 {of_loss} 1, has ") + "(inf|nan) in 1 of 6",
-        told,
-    )
+    named = rf"\D*\bgradient\D*\b0{of_loss} 1\D*\b(inf|nan)\D*\b1\D*\b6\b"
+    assert re.match(named, told)

@@ -99,8 +99,9 @@ def test_the_stages_chosen_can_be_written_down(
     cells = [EASY, DropoutLayer.Params().Set(keep_prob=0.5), HardLayer.Params(), EASY]
     with caplog.at_level(logging.WARNING):
         layer = pipeline(cells, 2)
-    (text,) = [r.getMessage() for r in caplog.records if "chose" in r.getMessage()]
-    found = re.match(r"pipe: splits='auto' chose \[(\d+), 4\] by measured times", text)
+    told = [record.getMessage() for record in caplog.records]
+    (text,) = [text for text in told if "splits='auto'" in text]
+    found = re.search(r"\bpipe\b.*splits='auto'.*\[(\d+), 4\]", text)
     assert found
     ends = [int(found[1]), 4]
     assert layer.ends == ends
@@ -146,9 +147,9 @@ def test_what_is_computed_again_counts_twice(
 
 
 def test_what_can_not_be_run_on_made_up_inputs_is_named() -> None:
-    with pytest.raises(ValueError, match="made-up inputs") as error:
+    named = r"(?s)\bcpu:0\b.*\bpipe\b.*\bcell 1\b.*\bcell_costs\b"
+    with pytest.raises(ValueError, match=named):
         pipeline([EASY, PickyLayer.Params(), EASY], 2)
-    assert "of pipe can't be run so. In measuring cell 1: " in str(error.value)
 
 
 def test_compiled_cells_are_measured_compiled() -> None:

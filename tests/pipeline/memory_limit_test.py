@@ -16,6 +16,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.support.cases import exhaustive
 
 ROWS, M = 2, 4
 # What comes into each cell, and out of the last: a wide value costs whoever keeps it.
@@ -78,7 +79,11 @@ def rank(ends: Iterable[int]) -> Any:
     return max(sums), crossing, sum(s * s for s in sums), [-end for end in ends]
 
 
-@pytest.mark.parametrize(("schedule", "recompute"), WAYS, ids=str)
+@pytest.mark.parametrize(
+    ("schedule", "recompute"),
+    [*WAYS[:2], *[exhaustive(*way) for way in WAYS[2:]]],
+    ids=str,
+)
 def test_the_best_split_within_the_limit_is_found(
     schedule: str, recompute: Any
 ) -> None:
@@ -93,9 +98,11 @@ def test_the_best_split_within_the_limit_is_found(
         chosen.add(tuple(ends))
     assert len(chosen) > 1, "limits that decide"
     assert ends == limited(10**9, **way).ends == limited(None, **way).ends
-    with pytest.raises(ValueError, match="no split into 3 stages") as error:
-        limited(min(peaks.values()) - 1, **way)
-    assert f"The least that would do is {min(peaks.values()):,}" in str(error.value)
+    least = min(peaks.values())
+    named = rf"\bmemory_limit\b.*\bpipe\D*\b3\D*\b{least - 1:,}\b"
+    with pytest.raises(ValueError, match=named) as error:
+        limited(least - 1, **way)
+    assert least_that_would_do(str(error.value)) == least
 
 
 @pytest.mark.parametrize(("schedule", "recompute"), WAYS[:3], ids=str)
@@ -104,9 +111,12 @@ def test_other_splits_are_checked(schedule: str, recompute: Any) -> None:
     for splits in ([1, 3, 5], 3):
         peak = peak_bytes(pipeline(splits, **way))
         assert len(limited(max(peak), splits, **way).ends) == 3
-        with pytest.raises(ValueError, match="memory_limit of pipe") as error:
-            limited(max(peak) - 1, splits, **way)
-        assert f"device {peak.index(max(peak))} {max(peak):,}" in str(error.value)
+        device, most = peak.index(max(peak)), max(peak)
+        named = rf"\bmemory_limit\b.*\bpipe\D*\b{most - 1:,}\b"
+        with pytest.raises(
+            ValueError, match=rf"{named}.*device {device}\D*\b{most:,}\b"
+        ):
+            limited(most - 1, splits, **way)
 
 
 def test_layers_before_take_their_part_of_the_first_device() -> None:
@@ -121,13 +131,17 @@ def test_layers_before_take_their_part_of_the_first_device() -> None:
     for limit in sorted(set(peaks.values()))[:3]:
         fitting = [ends for ends, peak in peaks.items() if peak <= limit]
         assert limited(limit, **known).ends == list(min(fitting, key=rank))
-    with pytest.raises(ValueError, match="no split"):
-        limited(min(peaks.values()) - 1, **known)
+    least = min(peaks.values())
+    named = rf"\bpipe\D*\b3\D*\b{least - 1:,}\D*\b{least:,}\D*\bsplits="
+    with pytest.raises(ValueError, match=named):
+        limited(least - 1, **known)
 
 
 def test_several_stages_of_a_device_keep_within_together() -> None:
     way = {"schedule": "interleaved", "stages_per_device": 2, "num_devices": 2}
-    with pytest.raises(ValueError, match="no split into 4 stages") as error:
+    with pytest.raises(
+        ValueError, match=r"\bmemory_limit\b.*\bpipe\D*\b4\D*\b1\b"
+    ) as error:
         limited(1, **way)
     least = least_that_would_do(str(error.value))
     assert sum_of_parts(str(error.value)) * 2 == least
@@ -141,7 +155,9 @@ def test_all_stages_of_the_first_device_leave_room_for_the_layers_before() -> No
     before = [FCLayer.Params().Set(input_dim=100, output_dim=WIDTHS[0])]
     way = {"schedule": "interleaved", "stages_per_device": 2, "num_devices": 2}
     way.update(before_tpl=before, input_shapes=[(ROWS, 100)])
-    with pytest.raises(ValueError, match="no split into 4 stages") as error:
+    with pytest.raises(
+        ValueError, match=r"\bmemory_limit\b.*\bpipe\D*\b4\D*\b1\b"
+    ) as error:
         limited(1, **way)
     least = least_that_would_do(str(error.value))
     for limit in range(least, least + 3000, 500):
@@ -152,28 +168,26 @@ def test_all_stages_of_the_first_device_leave_room_for_the_layers_before() -> No
 
 def sum_of_parts(error: str) -> int:
     """Of what makes up the need of the stage that an error names."""
-    parts = "weights", "totals of their gradients", "kept of micro-batches"
-    found = re.search(", ".join(f"{part} ([0-9,]+)" for part in parts), error)
+    found = re.search(r"\bweights" + r"\D*(\d[\d,]*)" * 3, error)
     assert found
     return sum(int(part.replace(",", "")) for part in found.groups())
 
 
 def least_that_would_do(error: str) -> int:
     """The limit that an error names, which says that no split keeps within one."""
-    found = re.search("least that would do is ([0-9,]+)", error)
+    found = re.search(r"(\d[\d,]*)\D*\bsplits=\[", error)
     assert found
     return int(found[1].replace(",", ""))
 
 
 def test_cells_that_are_too_large_by_themselves_are_named() -> None:
-    with pytest.raises(ValueError, match="no split") as error:
+    with pytest.raises(ValueError, match=r"\bpipe\D*\b3\D*\b2,000\b") as error:
         limited(2000)
     text = str(error.value)
-    assert "Too large by themselves: cell 1, FCLayer, with " in text
-    assert "cell 0, " not in text
+    assert re.findall(r"\bcell (\d), FCLayer\b", text) == ["1", "3"]
     weights = 4 * sum(WIDTHS[i] * WIDTHS[i + 1] + WIDTHS[i + 1] for i in range(2))
-    needs = f"weights {weights:,}, totals of their gradients {weights:,}, kept of"
-    assert f"with splits=[2, 3, 5]: stage 0, cells 0 to 1: {needs}" in text
+    place = r"\bsplits=\[2, 3, 5\]\D*\bstage 0\D*\b0\D*\b1\b"
+    assert re.search(rf"{place}\D*\b{weights:,}\D*\b{weights:,}\b", text)
 
 
 class WordsLayer(BaseLayer):
@@ -189,7 +203,9 @@ def test_inputs_have_dtypes_of_their_own() -> None:
     for dtypes in (["int32", None], [tf.int64, {"shift": "float32"}]):
         layer = limited(1e9, input_shapes=shapes, input_dtypes=dtypes, **known)
         assert len(layer.ends) == 3
-    with pytest.raises(ValueError, match="input_dtypes to .* pipe: .*pipe/cells_0"):
+    with pytest.raises(
+        ValueError, match=r"\binput_dtypes\b.*\bpipe\b.*\bpipe/cells_0\b"
+    ):
         limited(1e9, input_shapes=shapes, **known)
 
 

@@ -38,7 +38,7 @@ def test_weights_lie_on_the_device_of_their_stage() -> None:
             assert variable.device == layer.devices[stage]
     assert len(set(layer.devices)) == layer.num_stages == 3
     for i in (-1, 6):
-        with pytest.raises(ValueError, match=f"pipe has 6 cells; there is no cell {i}"):
+        with pytest.raises(ValueError, match=rf"\bpipe\D*\b6\D* {i}\b"):
             layer.stage_of_cell(i)
 
 
@@ -127,7 +127,7 @@ def test_layers_that_keep_equal_values_are_alike() -> None:
 
 class FailingLayer(BaseLayer):
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        tf.debugging.assert_less(tf.reduce_max(x), 0.0, message="the middle stage")
+        tf.debugging.assert_less(tf.reduce_max(x), 0.0, message="in_the_middle")
         return x
 
 
@@ -141,16 +141,17 @@ def test_an_operation_that_fails_is_found(num_stages: int) -> None:
     targets = state_batch(4)[1]
     batch = [tf.ones([4, 3])], targets
     stage = layer.stage_of_cell(1)
-    words = rf"(?s)pass of pipe/cells_1 \(stage {stage}\), micro-batch 0.*the middle"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+    place = rf"\bforward\b.*\bpipe/cells_1 .*stage {stage}\b.*micro-batch 0\b"
+    pattern = rf"(?s){place}.*\bin_the_middle\b"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=pattern):
         gradients(layer, batch)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=pattern):
         layer(*batch[0])
     with pytest.raises(tf.errors.OpError):
         tf.function(lambda: layer(*batch[0]), autograph=False)()
     with (
         ForwardContext(step=tf.constant(0, tf.int64)),
-        pytest.raises(tf.errors.InvalidArgumentError, match=words),
+        pytest.raises(tf.errors.InvalidArgumentError, match=pattern),
     ):
         layer.Diagnose(layer.vars, *batch, loss_fn)
     layer.vars.cells[0].w.assign(-tf.ones([3, 3]))
@@ -167,27 +168,33 @@ def test_a_gradient_through_metrics_is_refused() -> None:
         metrics = layer.ComputeMetrics(layer.theta, inputs, targets, loss_fn)
         trained = layer.ComputeGradients(layer.theta, inputs, targets, loss_fn)
     for result in (metrics.loss[0], trained.metrics.loss[0]):
-        with pytest.raises(ValueError, match="results of ComputeGradients"):
+        with pytest.raises(ValueError, match="ComputeMetrics.*ComputeGradients"):
             tape.gradient(result, layer.vars.cells[1].dense.w)
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "pattern"),
     [
-        ({"cell_tpl": []}, r"at least one layer's Params; that of pipe is \[\]"),
-        ({"num_micro_batches": 0}, "num_micro_batches.*least 1; that of pipe is 0"),
-        ({"num_micro_batches": 2.0}, "of at least 1; that of pipe is 2.0"),
-        ({"splits": "2"}, "a list of the ends of the stages.*got '2'"),
-        ({"splits": True}, "a list of the ends of the stages.*got True"),
-        ({"splits": 2, "devices": "cpu:0,cpu:1"}, "devices must be None, or a list"),
-        ({"splits": 7}, "between 1 and the number of layers, 6; got 7"),
-        ({"splits": [2, 2, 6]}, r"in \[2, 2, 6\] stage 1 is empty"),
-        ({"splits": 3, "devices": ["/device:CPU:0"]}, "need 3, and 1 are named"),
+        ({"cell_tpl": []}, r"\bcell_tpl\b.*\bpipe\b.*\[\]"),
+        ({"num_micro_batches": 0}, r"\bnum_micro_batches\D*\b1\D*\bpipe\D* 0\b"),
+        ({"num_micro_batches": 2.0}, r"\bnum_micro_batches\D*\b1\D*\bpipe\D* 2\.0\b"),
+        ({"splits": "2"}, r"\bsplits\b.*\bpipe\b.*'auto'.*'2'"),
+        ({"splits": True}, r"\bsplits\b.*\bpipe\b.*'auto'.*\bTrue\b"),
+        (
+            {"splits": 2, "devices": "cpu:0,cpu:1"},
+            r"\bdevices\b.*\bpipe\b.*'cpu:0,cpu:1'",
+        ),
+        ({"splits": 7}, r"\bsplits\b.*\bpipe\D*\b1\D*\b6\D*\b7\b"),
+        ({"splits": [2, 2, 6]}, r"\bsplits\b.*\bpipe\b.*\[2, 2, 6\]\D*\b1\b"),
+        (
+            {"splits": 3, "devices": ["/device:CPU:0"]},
+            r"\bdevices\b.*\bpipe\D*\b3\D*\b1\D*\['/device:CPU:0'\]",
+        ),
     ],
 )
-def test_impossible_params_are_refused(params: dict[str, Any], words: str) -> None:
+def test_impossible_params_are_refused(params: dict[str, Any], pattern: str) -> None:
     p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=state_cells())
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=pattern):
         p.Set(**params).Instantiate()
 
 
@@ -207,13 +214,15 @@ def test_stages_of_equal_cells_keep_their_own_statistics() -> None:
 
 def test_a_schedule_for_other_stages_is_refused() -> None:
     layer, batch = pipeline(image_cells(), 3, 4), image_batch(8)
-    with pytest.raises(ValueError, match="the layer's stages on their devices"):
+    with pytest.raises(
+        ValueError, match=r"\bpipe\b.*\{0: 0, 1: 1, 2: 2\}.*\{0: 0, 1: 1\}"
+    ):
         gradients(layer, batch, schedule=gpipe(2, 4))
     cut_off = Schedule(3, 4, tuple(column[:-1] for column in gpipe(3, 4).columns))
-    with pytest.raises(ValueError, match="schedule of pipe: .* can't be run"):
+    with pytest.raises(ValueError, match=r"\bpipe\b.*micro-batch 3\b.*stage 2\b"):
         gradients(layer, batch, schedule=cut_off)
     name: Any = "1f1b"
-    with pytest.raises(ValueError, match="that of pipe; got '1f1b'"):
+    with pytest.raises(ValueError, match=r"\bschedule\b.*\bpipe\b.*'1f1b'"):
         gradients(layer, batch, schedule=name)
 
 
@@ -233,5 +242,5 @@ def test_a_device_without_operations_is_refused() -> None:
     layer = pipeline(state_cells(), 2, 2)
     idle = gpipe(2, 2)
     idle = dataclasses.replace(idle, columns=(*idle.columns, ()))
-    with pytest.raises(ValueError, match=r"operations; .* devices \[2\] have none"):
+    with pytest.raises(ValueError, match=r"\bdevices \[2\]"):
         gradients(layer, state_batch(4), schedule=idle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,17 +51,17 @@ class Wrong:
 
     Attributes:
         value: of the param.
-        words: of the error; None: the value.
+        pattern: of the error; None: the value.
         others: params that are set too.
     """
 
     value: Any
-    words: str | None = None
+    pattern: str | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
 
-def _auto(value: Any, words: str | None = None, **others: Any) -> Wrong:
-    return Wrong(value, words, {"splits": "auto", "devices": DEVICES, **others})
+def _auto(value: Any, pattern: str | None = None, **others: Any) -> Wrong:
+    return Wrong(value, pattern, {"splits": "auto", "devices": DEVICES, **others})
 
 
 def _each(*values: Any) -> list[Wrong]:
@@ -72,7 +74,7 @@ def _each_auto(*values: Any) -> list[Wrong]:
 
 NAN, INF = float("nan"), float("inf")
 NO_COUNTS = _each(0, -1, True, 1.0, 1.5, "2", [1], {})
-LEFT = "must be settled .* the trainer settles .* pipe is 'auto'"
+LEFT = r"\btrainer\b.*\bpipe\b.*'auto'"
 LEFT_TOO = {"schedule": "auto", "recompute": "auto"}
 NO_LAYERS = [
     Wrong(3),
@@ -95,72 +97,84 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong({"cells_1/w": 3}),
         Wrong({3: "cells_0/w"}),
         Wrong(
-            {"cells_1/v": "cells_0/w"}, "'cells_1/v'. do not.*of pipe: .*'cells_1/w'"
+            {"cells_1/v": "cells_0/w"}, r"\['cells_1/v'\].*\bpipe\b.*\].*'cells_1/w'"
         ),
         Wrong(
-            {"cells_1/w": "cells_0/v"}, "in pipe, .*tied to cells_0/v.*mean 'cells_0"
+            {"cells_1/w": "cells_0/v"}, r"\bcells_1/w\b.*\bcells_0/v\b.*\].*'cells_0/w'"
         ),
-        Wrong({"cells_1/w": "cells_1/w"}, "in pipe, .*tied to cells_1/w"),
+        Wrong({"cells_1/w": "cells_1/w"}, r"\bcells_1/w\b.*\bcells_1/w\b.*\['cells_"),
     ],
     "splits": [
         *_each(None, 0, 1.5, True, "2", "atuo", [], {}),
-        Wrong(NUM_CELLS + 1, "4; got 5"),
-        Wrong([2, 2, 4], "stage 1 is empty"),
-        Wrong([2], "the last is 2"),
-        Wrong([2, "4"], "'4' is no integer"),
-        Wrong("auto", "pipe has no devices", {"cell_costs": [1] * NUM_CELLS}),
-        Wrong("auto", "needs input_shapes", {"devices": DEVICES}),
-        _auto("auto", "4; got 5", cell_costs=[1] * 4, devices=FIVE),
+        Wrong(NUM_CELLS + 1, r"\b4\D*\b5\b"),
+        Wrong([2, 2, 4], r"\[2, 2, 4\].*\bstage 1\b"),
+        Wrong([2], r"\b4\D*\[2\]\D*\b2\b"),
+        Wrong([2, "4"], r"\[2, '4'\].* '4'"),
+        Wrong(
+            "auto",
+            r"splits='auto'.*\bpipe\b.*\bdevices\b",
+            {"cell_costs": [1] * NUM_CELLS},
+        ),
+        Wrong("auto", r"splits='auto'.*\binput_shapes\b", {"devices": DEVICES}),
+        _auto("auto", r"\b4\D*\b5\b", cell_costs=[1] * 4, devices=FIVE),
         _auto(
-            "auto", "4; got 5", input_shapes=[(2, DIM)], memory_limit=1, devices=FIVE
+            "auto",
+            r"\b4\D*\b5\b",
+            input_shapes=[(2, DIM)],
+            memory_limit=1,
+            devices=FIVE,
         ),
     ],
     "cell_costs": [
-        _auto("measurd", "'measurd'. Did you mean 'measured'"),
-        _auto("measured", "needs input_shapes"),
-        Wrong("measured", "with splits=1", {"input_shapes": [(2, DIM)]}),
+        _auto("measurd", "'measurd'.*'measured'"),
+        _auto("measured", r"\binput_shapes\b.*\bcell_costs\b.*\bpipe\b"),
+        Wrong("measured", r"'measured'.*\bsplits=1\b", {"input_shapes": [(2, DIM)]}),
         *_each_auto(3, "1234", {}, [1, 2], [1, 2, 3, -4]),
         *(_auto([1, 2, 3, cost]) for cost in (NAN, INF, "4", None, True)),
-        Wrong([1, 2, 3, 4], "with splits=1"),
-        Wrong([1, 2, 3, 4], r"with splits=\[2, 4\]", {"splits": [2, 4]}),
+        Wrong([1, 2, 3, 4], r"\[1, 2, 3, 4\].*\bsplits=1\b"),
+        Wrong([1, 2, 3, 4], r"\[1, 2, 3, 4\].*\bsplits=\[2, 4\]", {"splits": [2, 4]}),
     ],
     "input_shapes": [
         *_each_auto(3, "23", {}, np.ones(2)),
-        _auto((2, DIM), "got 2"),
+        _auto((2, DIM), r"\bpipe\b.* 2\b"),
         *(_auto([(2, size)], f"2, {size}") for size in (None, 0, -1, 1.5)),
-        _auto([], "given nothing"),
-        _auto([(2, DIM), (2, DIM)], r"given \(2, 3\), \(2, 3\)"),
+        _auto([], r"\bcell 0\b.*\bFCLayer\b"),
+        _auto([(2, DIM), (2, DIM)], r"\bFCLayer\b.*\(2, 3\), \(2, 3\)"),
         _auto(
             [(2, DIM)], "UnpricedLayer.FPropMeta", before_tpl=[UnpricedLayer.Params()]
         ),
-        Wrong([(2, DIM)], "with splits=1"),
-        _auto([], "none. Set input_shapes", cell_costs="measured"),
+        Wrong([(2, DIM)], r"\[\(2, 3\)\].*\bsplits=1\b"),
+        _auto([], r"\bpipe\b.*\binput_shapes\b", cell_costs="measured"),
         _auto([(2, DIM + 1)], r"pipe/cells_0.*\(2, 4\)", cell_costs="measured"),
     ],
     "input_dtypes": [
         *_each_auto(3, "int32", {}, [3], ["int33"], [["int32"]], [True]),
-        _auto(["int32"], "of input_shapes"),
-        _auto(["int32"] * 2, "of input_shapes", input_shapes=[(2, DIM)]),
+        _auto(["int32"], r"\binput_shapes\b.*\['int32'\].*\bNone\b"),
+        _auto(
+            ["int32"] * 2,
+            r"\binput_shapes\b.*\['int32', 'int32'\].*\[\(2, 3\)\]",
+            input_shapes=[(2, DIM)],
+        ),
         *(
-            _auto([dtypes], words, input_shapes=[{"x": (2, DIM)}], memory_limit=1e9)
-            for dtypes, words in (
-                ("int32", r"one of \['x'\]; got 'int32'"),
-                ({"y": "int32"}, r"one of \['x'\]; got {'y': 'int32'}"),
+            _auto([dtypes], pattern, input_shapes=[{"x": (2, DIM)}], memory_limit=1e9)
+            for dtypes, pattern in (
+                ("int32", r"\['x'\].*'int32'"),
+                ({"y": "int32"}, r"\['x'\].*\{'y': 'int32'\}"),
             )
         ),
     ],
     "memory_limit": [
         *_each(0, -1, True, NAN, INF, "1", [1]),
-        Wrong(1, "needs input_shapes"),
-        _auto(1, "needs input_shapes", cell_costs=[1] * NUM_CELLS),
-        _auto(1, "no split into 2 stages .* 1 bytes", input_shapes=[(2, DIM)]),
-        Wrong(1, r"splits=\[4\]", {"input_shapes": [(2, DIM)]}),
+        Wrong(1, r"\binput_shapes\b.*\bpipe\b"),
+        _auto(1, r"\binput_shapes\b.*\bpipe\b", cell_costs=[1] * NUM_CELLS),
+        _auto(1, r"\bpipe\D*\b2\D*\b1\b.*\bsplits=\[2, 4\]", input_shapes=[(2, DIM)]),
+        Wrong(1, r"\bpipe\D*\b1\D*\bsplits=\[4\]", {"input_shapes": [(2, DIM)]}),
     ],
     "num_micro_batches": [
         *NO_COUNTS,
         Wrong(None),
         Wrong("auto", LEFT),
-        _auto("auto", f"_batches and schedule and recompute {LEFT}", **LEFT_TOO),
+        _auto("auto", rf"\bschedule\b.*\brecompute\b.*{LEFT}", **LEFT_TOO),
     ],
     "micro_batch_size": NO_COUNTS,
     "batch_dim": _each(-1, None, False, 0.0, 1.5, "0", []),
@@ -171,28 +185,28 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "schedule": [
         *_each(None, 3, True, [], gpipe(1, 1)),
-        Wrong("gpip", "'gpip'. Did you mean 'gpipe'"),
-        Wrong("nowhere.csv", "'nowhere.csv' is not: No such file"),
+        Wrong("gpip", "'gpip'.*'gpipe'"),
+        Wrong("nowhere.csv", f"'nowhere.csv'.*{os.strerror(errno.ENOENT)}"),
         Wrong("", "''"),
         Wrong("auto", LEFT),
     ],
     "num_replicas": [
         *_each(0, -1, 1.5, "2", None, True, [1]),
-        Wrong(3, "num_micro_batches must be a multiple of num_replicas"),
+        Wrong(3, r"\bnum_micro_batches\W*1\b.*\bnum_replicas\W*3\b"),
     ],
     "num_parts": [
         *_each(0, -1, 1.5, "2", True, [1]),
-        Wrong(3, "num_parts must be a multiple of num_rep", {"num_replicas": 2}),
-        Wrong(7, "num_micro_batches must be a multiple of num_parts"),
+        Wrong(3, r"\bnum_parts\W*3\b.*\bnum_replicas\W*2\b", {"num_replicas": 2}),
+        Wrong(7, r"\bnum_micro_batches\W*1\b.*\bnum_parts\W*7\b"),
     ],
     "stages_per_device": [
         *NO_COUNTS,
         Wrong(None),
-        Wrong(3, "pipe has 3 and 1"),
+        Wrong(3, r"\bpipe\D*\b3\D*\b1\b"),
         *(
             Wrong(
                 2,
-                f"'{name}' has one stage a device; got .*=2",
+                rf"'{name}'.*=2\b.*'interleaved'",
                 {"splits": 4, "schedule": name},
             )
             for name in ("gpipe", "1f1b", "zero_bubble")
@@ -201,23 +215,21 @@ WRONG: dict[str, list[Wrong]] = {
     "recompute": [
         *_each(True, 3, 1.5, "", {}, {1}, [0, 0], [-1], [True]),
         *(Wrong([i]) for i in (NUM_CELLS, 1.0, "0", None)),
-        Wrong("allways", "'allways'. Did you mean 'always'"),
+        Wrong("allways", "'allways'.*'always'"),
         Wrong("auto", LEFT),
     ],
     "jit_compile": _each(None, 0, 1, "True", []),
     "devices": [
         *_each(2, True, "cpu:0", [], {}, [0], [None]),
-        Wrong(["cpu:0", "cpu:0"], "stand twice", {"splits": 2}),
-        Wrong(["cpus:0"], "Did you mean cpu:0"),
-        Wrong(["cpu:99"], "are not"),
-        Wrong(DEVICES, "need 1, and 2 are named"),
+        Wrong(["cpu:0", "cpu:0"], r"\['cpu:0'\]", {"splits": 2}),
+        Wrong(["cpus:0"], r"\['cpus:0'\].* cpu:0\?"),
+        Wrong(["cpu:99"], r"\['cpu:99'\].*\['cpu:0', "),
+        Wrong(DEVICES, r"\b1\D*\b2\D*\['cpu:0', 'cpu:1'\]"),
     ],
 }
 
-_ADVICE = re.compile(
-    r"\b(Give|Write|Set|Leave|List|Name|Use|Change|Choose|Take|Put|Count|"
-    r"Did you mean|call|leave|use)\b"
-)
+# Another sentence, after what is wrong.
+_ADVICE = re.compile("[.?] [A-Z]")
 
 
 def _defined() -> set[str]:
@@ -235,18 +247,18 @@ def test_no_param_is_left_out() -> None:
 )
 def test_a_wrong_value_is_refused(name: str, wrong: Wrong) -> None:
     p = _params(**{**wrong.others, name: wrong.value})
-    words = re.escape(repr(wrong.value)) if wrong.words is None else wrong.words
-    with pytest.raises(ValueError, match=words) as caught:
+    pattern = re.escape(repr(wrong.value)) if wrong.pattern is None else wrong.pattern
+    with pytest.raises(ValueError, match=pattern) as caught:
         p.Instantiate()
     message = str(caught.value)
-    assert name in message.lower().replace("tied weights", "tied")
+    assert name in message.lower()
     assert re.search(r"\bpipe\b", message)
     assert _ADVICE.search(message), message
     assert len(message) < 800
 
 
 def test_what_is_long_is_not_shown_in_full() -> None:
-    with pytest.raises(ValueError, match=r"that of pipe is \[0, 1, .*\.\.\.\. Write"):
+    with pytest.raises(ValueError, match=r"\bpipe\b.*\[0, 1, .*\.\.\."):
         _params(cell_tpl=list(range(1000))).Instantiate()
 
 
@@ -285,7 +297,9 @@ def test_layers_before_do_not_move_the_cells() -> None:
 def test_layers_that_can_not_be_priced_are_named() -> None:
     """Those before and the cells are counted by themselves."""
     before, conv = [_dense()], Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1])
-    with pytest.raises(ValueError, match="input_shapes of pipe: .* cell 0, Conv2DLay"):
+    with pytest.raises(
+        ValueError, match=r"input_shapes.*\bpipe\b.*cell 0, Conv2DLayer"
+    ):
         _automatic(input_shapes=[(2, DIM)], before_tpl=before, cell_tpl=[conv] * 2)
-    with pytest.raises(ValueError, match="before_tpl's layer 1, Conv2DLayer"):
+    with pytest.raises(ValueError, match=r"\bbefore_tpl\b.*\b1, Conv2DLayer\b"):
         _automatic(input_shapes=[(2, DIM)], before_tpl=[*before, conv])

@@ -38,9 +38,10 @@ from tests.pipeline.small_transformer import (
     transformer_cells,
     word_loss,
 )
+from tests.support.cases import pairwise_params
 
 SIZES = [(8, 1), (8, 2), (8, 4), (8, 8), (30, 4)]
-TOLERANCES = [(tf.float32, 1e-6), (tf.float64, 1e-12)]
+TOLERANCES = {"float32": 1e-6, "float64": 1e-12}
 
 
 def _words(batch_size: int) -> tuple[list[tf.Tensor], NestedMap]:
@@ -60,17 +61,16 @@ def _pipeline(model: str, dtype: tf.DType, num_micro_batches: int) -> Pipelining
     return pipeline(cells, 3, num_micro_batches)
 
 
-@pytest.mark.parametrize(("batch_size", "num_micro_batches"), SIZES)
-@pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
-@pytest.mark.parametrize("model", ["transformer", "image"])
+@pytest.mark.parametrize(
+    *pairwise_params(
+        {"sizes": SIZES, "dtype": list(TOLERANCES), "model": ["transformer", "image"]}
+    )
+)
 def test_gradients_are_those_of_the_plain_model(
-    model: str,
-    dtype: tf.DType,
-    tolerance: float,
-    batch_size: int,
-    num_micro_batches: int,
+    sizes: tuple[int, int], dtype: str, model: str
 ) -> None:
-    layer = _pipeline(model, dtype, num_micro_batches)
+    batch_size, num_micro_batches = sizes
+    layer = _pipeline(model, tf.as_dtype(dtype), num_micro_batches)
     _, make_batch, loss = MODELS[model]
     batch = make_batch(batch_size)
     result = gradients(layer, batch, loss=loss)
@@ -83,7 +83,7 @@ def test_gradients_are_those_of_the_plain_model(
         by_path(layer, result.gradients),
         plain.gradients,
         gradient_magnitudes(layer, batch, loss),
-        tolerance,
+        TOLERANCES[dtype],
     )
 
 

@@ -174,17 +174,17 @@ def test_sums_and_metrics_are_of_examples_alone(
 @pytest.mark.parametrize(
     ("missing", "wrong"),
     [
-        ("total", "accumulator 'total'"),
-        ("number", "accumulator 'number'"),
-        ("mean", "metric 'mean'"),
-        ("weight", "metric 'mean'"),
+        ("total", "'total'"),
+        ("number", "'number'"),
+        ("mean", "'mean'"),
+        ("weight", "'mean'"),
     ],
 )
 def test_each_must_regard_which_rows_are_examples(missing: str, wrong: str) -> None:
     """Where there are others. That its neighbours do is no excuse."""
     regards = tuple(name for name in ALL if name != missing)
-    words = rf"SumLayer at pipe/cells_0 \(stage 0\) {wrong} did not regard"
-    with pytest.raises(ValueError, match=words):
+    named = rf"\bSumLayer\b.*\bpipe/cells_0 .*stage 0\b.*{wrong}.*\brow_weights\b"
+    with pytest.raises(ValueError, match=named):
         _sums(7, regards)
 
 
@@ -204,8 +204,8 @@ def test_rows_that_are_merged_can_not_be_told_apart() -> None:
         if batch_size == 8:
             gradients(layer, batch)
             continue
-        words = r"pipe/cells_0 .* inputs' rows, here 4 .*; this one is float32 \(2, 6\)"
-        with pytest.raises(ValueError, match=words):
+        named = r"\bpipe/cells_0 .*float32 \(4, 3\)\D* 4\b.*float32 \(2, 6\)"
+        with pytest.raises(ValueError, match=named):
             gradients(layer, batch)
 
 
@@ -240,5 +240,5 @@ def test_outputs_that_have_no_rows_are_refused_when_ragged() -> None:
     """Those that are no examples could not be left out of them."""
     cells = [*image_cells(batch_norm=False), WholeLayer.Params()]
     gradients(pipeline(cells, 2, 2), image_batch(8), loss=_loss_of_both)
-    with pytest.raises(ValueError, match=r"a row for each example in dimension 0"):
+    with pytest.raises(ValueError, match=r"\bloss .*float32 \(5, 3\), float32 \(3,\)"):
         gradients(pipeline(cells, 2, 2), image_batch(9), loss=_loss_of_both)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -115,27 +116,24 @@ def test_arrays_numbers_variables_and_plain_dicts_do_for_tensors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "words"),
+    ("inputs", "pattern"),
     [
-        (
-            lambda: tf.zeros([4, 6]),
-            "must be a list of the first cell's positional inputs",
-        ),
-        (lambda: NestedMap(x=tf.zeros([4, 6])), "pipe was given a NestedMap"),
-        (lambda: [tf.ragged.constant([[1], [2, 3]])], "was given a RaggedTensor"),
-        (lambda: [tf.sparse.eye(4)], "pipe was given a SparseTensor"),
+        (lambda: tf.zeros([4, 6]), r"^inputs\b.*\bpipe\b.*\bEagerTensor\b"),
+        (lambda: NestedMap(x=tf.zeros([4, 6])), r"^inputs\b.*\bpipe\b.*\bNestedMap\b"),
+        (lambda: [tf.ragged.constant([[1], [2, 3]])], r"\bpipe\b.*\bRaggedTensor\b"),
+        (lambda: [tf.sparse.eye(4)], r"\bpipe\b.*\bSparseTensor\b"),
     ],
 )
-def test_other_inputs_are_refused(inputs: Callable, words: str) -> None:
+def test_other_inputs_are_refused(inputs: Callable, pattern: str) -> None:
     layer, (_, targets) = _layer(), state_batch(4)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=pattern):
         layer.ComputeGradients(raw_values(layer), inputs(), targets, loss_fn)
 
 
 def test_theta_of_another_structure_is_refused() -> None:
     layer, ([x, _], targets) = _layer(), state_batch(4)
     theta = NestedMap(cells=raw_values(layer).cells[1:])
-    with pytest.raises(ValueError, match="theta must have the structure of vars"):
+    with pytest.raises(ValueError, match=r"\btheta\b.*\bpipe\b.*\bcells\[3\]\.w\b"):
         layer.ComputeGradients(theta, [x], targets, loss_fn)
 
 
@@ -159,7 +157,7 @@ def test_a_new_loss_function_in_each_call_is_warned_of(
         for _ in range(10):
             layer.ComputeMetrics(layer.theta, [x], targets, lambda x, t: loss_fn(x, t))
     assert len(said) == 1
-    assert said[0].startswith("pipe was built for 8 different calls")
+    assert re.search(r"\bpipe\b.*\b8\b", said[0])
 
 
 def test_graphs_run_as_they_are_wherever_devices_came_from() -> None:
@@ -224,18 +222,18 @@ def _params() -> InstantiableParams:
 
 
 @pytest.mark.parametrize(
-    ("cell", "words"),
+    ("cell", "pattern"),
     [
-        (_params, "pipe has pipe/cells_1 in pipe/cells_1"),
-        (PipelineHolder.Params, "pipe has pipe/cells_1/inner in pipe/cells_1"),
+        (_params, r"\bpipe/cells_1\b.*\bpipe/cells_1\b"),
+        (PipelineHolder.Params, r"\bpipe/cells_1/inner\b.*\bpipe/cells_1\b"),
     ],
 )
-def test_a_pipeline_in_a_cell_is_refused(cell: Callable, words: str) -> None:
+def test_a_pipeline_in_a_cell_is_refused(cell: Callable, pattern: str) -> None:
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
-    with pytest.raises(ValueError, match=f"can't be a cell of another.*{words}"):
+    with pytest.raises(ValueError, match=rf"{pattern}.*\bcell_tpl\b"):
         pipeline([dense, cell()], 2, 2)
-    words = words.replace("cells_1", "before_0")
-    with pytest.raises(ValueError, match=f"can't be a cell of another.*{words}"):
+    pattern = pattern.replace("cells_1", "before_0")
+    with pytest.raises(ValueError, match=rf"{pattern}.*\bcell_tpl\b"):
         pipeline([dense, dense.Copy()], 2, 2, before_tpl=[cell()])
 
 

@@ -34,6 +34,7 @@ from tests.pipeline.plain_model import (
     bytes_of,
     plain_gradients,
 )
+from tests.support.cases import exhaustive
 
 DIM = 6
 
@@ -112,7 +113,9 @@ def test_gradients_are_of_the_main_loss_and_the_means_of_the_others(
     np.testing.assert_allclose(result.metrics.loss[0], plain.metrics.loss[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("batch_size", "num_micro_batches"), [(8, 4), (7, 3)])
+@pytest.mark.parametrize(
+    ("batch_size", "num_micro_batches"), [exhaustive(8, 4), (7, 3)]
+)
 def test_bytes_do_not_depend_on_the_stages(
     batch_size: int, num_micro_batches: int
 ) -> None:
@@ -204,7 +207,7 @@ def _by_predictions(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
 
 def test_a_weight_that_depends_on_predictions_is_refused_with_side_losses() -> None:
     layer, batch = pipeline(_cells(), 3, 4), _batch(8)
-    with pytest.raises(ValueError, match="weight of the task's loss must follow from"):
+    with pytest.raises(ValueError, match=r"\bweight\b.*\bComputeLoss\b.*\bloss_fn\b"):
         gradients(layer, batch, loss=_by_predictions)
     assert "energy" in _metrics(layer, batch, do_eval=True)
 
@@ -231,7 +234,7 @@ def test_what_layers_add_must_have_names_of_its_own(
 ) -> None:
     layer, batch = pipeline(_cells(**last), 3, 4), _batch(8)
     (name,) = last.values()
-    with pytest.raises(ValueError, match=rf"names of its own.*\['{name}'\]"):
+    with pytest.raises(ValueError, match=rf"\['{name}'\].*\bAddLoss\b"):
         gradients(layer, batch) if trains else _metrics(layer, batch, True)
 
 
@@ -239,7 +242,7 @@ def test_a_gradient_through_the_forward_pass_would_miss_them() -> None:
     layer, (inputs, _) = pipeline(_cells(), 3, 4), _batch(8)
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
         outputs = layer.FProp(layer.theta, *inputs)
-    with pytest.raises(ValueError, match="does not hold the losses that layers add"):
+    with pytest.raises(ValueError, match=r"\bpipe\b.*\bComputeGradients\b"):
         tape.gradient(outputs, layer.vars.cells[0].w)
 
 
@@ -259,14 +262,16 @@ class OddLossLayer(BaseLayer):
 
 @pytest.mark.parametrize("batch_size", [8, 7])
 @pytest.mark.parametrize(
-    ("shape", "words"),
+    ("shape", "pattern"),
     [
-        ([], "AddLoss takes a floating value for each example"),
-        ([1], "pipe/cells_0 called 'odd' has 1 for 2 rows"),
-        ([DIM], "pipe/cells_0 called 'odd' has 6 for 2 rows"),
+        ([], r"AddLoss.*\bpipe/cells_0\b.*'odd'.*float32 \(\)"),
+        ([1], r"AddLoss.*\bpipe/cells_0\b.*'odd'\D*\b1\D*\b2\b"),
+        ([DIM], r"AddLoss.*\bpipe/cells_0\b.*'odd'\D*\b6\D*\b2\b"),
     ],
 )
-def test_losses_are_of_examples(shape: list[int], words: str, batch_size: int) -> None:
+def test_losses_are_of_examples(
+    shape: list[int], pattern: str, batch_size: int
+) -> None:
     layer = pipeline([OddLossLayer.Params().Set(shape=shape), *_cells()], 3, 4)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=pattern):
         gradients(layer, _batch(batch_size))

@@ -55,25 +55,22 @@ def _absent(theta: NestedMap) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "pattern"),
     [
-        (_without_a_weight, r"given to pipe cells\[2\].w is missing\. Take"),
-        (_with_another, r"cells\[0\].w is missing; cells\[0\].v is unknown\. "),
-        (_transposed, r"cells\[3\].w has \(3, 2\), not \(2, 3\)\. Take"),
-        (
-            _cells_alone,
-            r"cells\[0\].b is missing; .*; cells\[2\].b is missing; and 17 more",
-        ),
-        (_tuple, "a list is a tuple"),
-        (_without_an_empty_part, "an empty part is missing"),
-        (_absent, r"cells\[3\].b is None"),
+        (_without_a_weight, r"\bpipe\b.*\bcells\[2\]\.w\b"),
+        (_with_another, r"\bpipe\b.*\bcells\[0\]\.w\b.*\bcells\[0\]\.v\b"),
+        (_transposed, r"\bcells\[3\]\.w\b.*\(3, 2\).*\(2, 3\)"),
+        (_cells_alone, r"\bcells\[0\]\.b\b.*\bcells\[2\]\.b\D*\b17\b"),
+        (_tuple, r"\bpipe\b.*\btuple\b"),
+        (_without_an_empty_part, r"\bpipe\b.*\bempty\b"),
+        (_absent, r"\bcells\[3\]\.b\b.*\bNone\b"),
     ],
 )
 def test_the_first_differences_are_told(
-    change: Callable[[NestedMap], Any], words: str
+    change: Callable[[NestedMap], Any], pattern: str
 ) -> None:
     theta = _theta()
     changed = change(theta)
-    with pytest.raises(ValueError, match=words) as caught:
+    with pytest.raises(ValueError, match=pattern) as caught:
         check_theta(theta if changed is None else changed, _variables(), "pipe")
     assert len(str(caught.value)) < 300

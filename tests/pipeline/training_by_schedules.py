@@ -30,14 +30,14 @@ NUM_CELLS = 8
 _MOST_KEPT = 6
 
 
-def two_by_two(num_devices: int) -> Schedule:
+def two_by_two(num_devices: int, num_micro_batches: int) -> Schedule:
     """Two micro-batches forward, then both backward.
 
     Of three devices the last has the first stage.
     """
     order = [
         (kind, first + i)
-        for first in range(0, NUM_MICRO_BATCHES, 2)
+        for first in range(0, num_micro_batches, 2)
         for kind in (Kind.FORWARD, Kind.BACKWARD)
         for i in range(2)
     ]
@@ -46,11 +46,11 @@ def two_by_two(num_devices: int) -> Schedule:
     ]
     if num_devices == 3:
         columns.reverse()
-    return Schedule(num_devices, NUM_MICRO_BATCHES, tuple(columns))
+    return Schedule(num_devices, num_micro_batches, tuple(columns))
 
 
-def _recomputing(num_devices: int) -> Schedule:
-    return recomputed(two_by_two(num_devices), "except_last")
+def _recomputing(num_devices: int, num_micro_batches: int) -> Schedule:
+    return recomputed(two_by_two(num_devices, num_micro_batches), "except_last")
 
 
 # What stands in files of these names.
@@ -64,6 +64,7 @@ def task_params(
     schedule: str,
     recompute: Any,
     jit_compile: bool = False,
+    num_replicas: int = 1,
 ) -> tuple[str, InstantiableParams]:
     """A task's name in TASKS, and its params.
 
@@ -73,7 +74,8 @@ def task_params(
         num_devices: K.
         schedule: a name of the library's, or one in FILES.
         recompute: as of the pipeline.
-        jit_compile: likewise.
+        jit_compile: as the pipeline's param.
+        num_replicas: as the pipeline's param; each has a part of the mini-batch.
     """
     stages_per_device = 2 if schedule == "interleaved" else 1
     splits: Any = num_devices * stages_per_device
@@ -81,7 +83,8 @@ def task_params(
     if schedule == "1f1b" and num_devices == 3:
         splits = [1, 6, NUM_CELLS]  # Else stages are as even as can be.
     if schedule in FILES:
-        write_csv(FILES[schedule](num_devices), folder / schedule)
+        of_each = NUM_MICRO_BATCHES // num_replicas
+        write_csv(FILES[schedule](num_devices, of_each), folder / schedule)
         schedule = str(folder / schedule)
     p = TASKS[name].make_params().Set(name="task")
     p.pipeline.Set(
@@ -91,6 +94,7 @@ def task_params(
         schedule=schedule,
         recompute=recompute,
         jit_compile=jit_compile,
+        num_replicas=num_replicas,
     )
     return name, p
 
@@ -105,8 +109,8 @@ class Trainings:
     def state_after(self, name: str, p: InstantiableParams) -> dict[str, bytes]:
         """What training a task of TASKS leaves: weights, slots, averages by path."""
         layout = make_layout(p.pipeline, "task/pipeline")
-        compiled = p.pipeline.jit_compile
-        key = name, str([layout.ends, layout.replicas, layout.recomputed, compiled])
+        others = p.pipeline.jit_compile, p.pipeline.num_parts
+        key = name, str([layout.ends, layout.replicas, layout.recomputed, others])
         if key not in self._kept:
             if len(self._kept) == _MOST_KEPT:
                 self._kept.pop(next(iter(self._kept)))

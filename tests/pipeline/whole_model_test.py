@@ -117,16 +117,19 @@ def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tied", "words"),
+    ("tied", "pattern"),
     [
-        ({"cells_3/w": "cells_0/v"}, "tied to cells_0/v.*mean 'cells_0/w'"),
-        ({"cells_0/w": "cells_3/w", "cells_3/w": "cells_0/w"}, "tied to no other"),
-        ({"cells_3/v": "cells_0/w"}, r"\['cells_3/v'\] do not"),
-        ({"cells_3/w": "cells_1/b"}, "same shape.*cells_3/w has"),
+        ({"cells_3/w": "cells_0/v"}, r"\bcells_3/w\b.*\bcells_0/v\b.*\].*'cells_0/w'"),
+        (
+            {"cells_0/w": "cells_3/w", "cells_3/w": "cells_0/w"},
+            r"\bcells_0/w\b.*\bcells_3/w\b.*\['cells_1/b', ",
+        ),
+        ({"cells_3/v": "cells_0/w"}, r"\['cells_3/v'\].*\].*'cells_3/w'"),
+        ({"cells_3/w": "cells_1/b"}, r"\bcells_3/w\b.*\(6, 6\).*\bcells_1/b\b.*\(6,\)"),
     ],
 )
-def test_what_can_not_be_tied_is_refused(tied: dict[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_can_not_be_tied_is_refused(tied: dict[str, str], pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         _tied(1, tied=tied)
 
 
@@ -156,9 +159,9 @@ def test_automatic_splits_balance_costs() -> None:
     assert [layer.stage_of_cell(i) for i in range(4)] == [0, 1, 1, 1]
     layer = _pipeline("auto", cell_costs=[1, 1, 1, 9], devices=devices)
     assert layer.ends == [3, 4]
-    with pytest.raises(ValueError, match="needs input_shapes"):
+    with pytest.raises(ValueError, match=r"splits='auto'.*\binput_shapes\b.*\bpipe\b"):
         _pipeline("auto", devices=devices)
-    with pytest.raises(ValueError, match="a stage for each device; pipe has no"):
+    with pytest.raises(ValueError, match=r"splits='auto'.*\bpipe\b.*\bdevices\b"):
         _pipeline("auto", cell_costs=[1] * 4)
 
 
@@ -204,8 +207,8 @@ def test_theta_of_other_shapes_is_refused() -> None:
     layer, batch = _pipeline(), _batch()
     theta = layer.theta
     theta.cells[1].b = tf.zeros([1])
-    words = r"to pipe cells\[1\]\.b has \(1,\), not \(6,\)"
-    with pytest.raises(ValueError, match=words):
+    named = r"\bpipe\b.*\bcells\[1\]\.b\b.*\(1,\).*\(6,\)"
+    with pytest.raises(ValueError, match=named):
         layer.ComputeGradients(theta, *batch, loss_fn)
 
 

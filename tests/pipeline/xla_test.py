@@ -19,6 +19,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.support.cases import exhaustive
 
 MODELS = {"images": (image_cells, image_batch), "maps": (state_cells, state_batch)}
 
@@ -51,7 +52,7 @@ def test_gradients_are_those_without_xla(model: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("recompute", ["always", "never"])
+@pytest.mark.parametrize("recompute", ["always", exhaustive("never")])
 def test_the_number_of_stages_changes_no_byte(recompute: str) -> None:
     one = _gradients("images", 1, recompute=recompute)
     _assert_same_bytes(one, _gradients("images", 3, recompute=recompute))

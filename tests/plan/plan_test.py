@@ -20,8 +20,8 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
     change = "--model_params_override=task.train.ema_decay : 0.5"
     assert main([TINY, "--devices=2xTPUv3", "--batch=32", change]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("lm.text.TransformerTiny: 6 cells, ")
-    assert "32 rows a step, on 2 TPUv3\n" in out
+    title = out.partition("\n")[0]
+    assert re.search(r"^lm\.text\.TransformerTiny: 6 .*\b32 .*\b2 TPUv3$", title)
     assert re.search(r"^ *[\d.e-]+ m?s +[\d.]+% .* gpipe ", out, re.M)
     assert re.search(r"^--devices=[12]$", out, re.M)
     match = re.search(r"^--model_params_override='(.*)'$", out, re.M)
@@ -39,29 +39,33 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
     [
         (
             ["--model=lm.text.TransformerTin", "--devices=2xTPUv3"],
-            "Did you mean 'lm.text.TransformerTiny'",
+            r"'lm\.text\.TransformerTin'.*'lm\.text\.TransformerTiny'",
         ),
-        ([TINY, "--devices=2xTPUv9"], "Did you mean 'TPUv"),
+        ([TINY, "--devices=2xTPUv9"], "--devices.*'2xTPUv9'.*'TPUv"),
         (
             [TINY, "--devices=2xTPUv3", "--num_stages=5"],
-            "without --num_stages it may be",
+            r"--num_stages=5\b.*--num_stages \D*\b1\b.*\b2\b",
         ),
         (
             [TINY, "--devices=2xTPUv3", "--num_replicas=2"],
-            "without --num_replicas it may be 1",
+            r"--num_replicas=2\b.*--num_replicas \D*\b1\b",
         ),
         (
             [TINY, "--devices=TPUv3", "--model_params_override=task.trainn : 1"],
-            "Did you mean",
+            r"'task\.trainn'.*'train'",
         ),
         (
             [
                 *[TINY, "--devices=2xTPUv3", "--model_params_override"],
                 "task.pipeline.schedule : gpipe;task.pipeline.num_replicas : 3",
             ],
-            "got task.pipeline.schedule, task.pipeline.num_replicas. Leave that out",
+            r"--model_params_override\b.* task\.pipeline\.schedule, "
+            r"task\.pipeline\.num_replicas\b",
         ),
-        (["--model=lm.giant.L103", "--devices=2xTPUv3"], "It would fit on 8 TPUv3, or"),
+        (
+            ["--model=lm.giant.L103", "--devices=2xTPUv3"],
+            r"\b2 TPUv3\b.*recompute=.*\b8 TPUv3\b",
+        ),
     ],
 )
 def test_faults_are_a_line(
@@ -70,7 +74,7 @@ def test_faults_are_a_line(
     assert main(arguments) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert fault in error
+    assert re.search(fault, error)
     assert error.count("\n") == 1
 
 
@@ -80,7 +84,9 @@ def test_an_unknown_name_is_refused_before_anything_is_traced(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["--model=image.digits.AmoebaNetDigits", "--devices=2xTPUv3", flag])
-    assert "invalid choice" in capsys.readouterr().err
+    name, value = flag.split("=")
+    *_, line = capsys.readouterr().err.splitlines()
+    assert re.search(rf"error: .*{name}\b.*'{value}'", line)
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "abc", "1.5"])
@@ -89,8 +95,8 @@ def test_what_is_no_number_of_rows_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         main([TINY, "--devices=2xTPUv3", f"--batch={number}"])
-    error = capsys.readouterr().err
-    assert f"must be a whole number, at least 1; got {number!r}" in error
+    *_, line = capsys.readouterr().err.splitlines()
+    assert re.search(rf"error: .*--batch\b.*\b1\b.*{re.escape(repr(number))}", line)
 
 
 def test_what_could_not_run_as_planned_is_changed() -> None:
@@ -123,7 +129,7 @@ def test_the_first_is_drawn(
     name = f"timeline.{suffix}"
     assert main([TINY, "--devices=2xTPUv3", f"--picture={name}"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"The timeline of a step, the update left out, is {tmp_path / name}."
+    assert last.endswith(f" {tmp_path / name}.")
     assert (tmp_path / name).read_bytes().startswith(magic)
 
 
@@ -133,7 +139,8 @@ def test_of_replicas_one_is_drawn(
     path = tmp_path / "timeline.svg"
     asked = ["--devices=2xH100", "--batch=32", "--num_replicas=2", "--num_stages=1"]
     assert main([TINY, *asked, f"--picture={path}"]) == 0
-    assert ", of one of 2 replicas, the update left" in capsys.readouterr().out
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.search(rf"\b2 replicas\b.* {path}", last)
     assert path.read_text().startswith("<?xml")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lingvo_pipe.planner.device_model import DEVICES, parse_devices
@@ -16,14 +18,14 @@ def test_devices_are_a_number_of_a_kind() -> None:
 
 @pytest.mark.parametrize("text", ["0xTPUv3", "8 TPUv3", "", "x8", "-1xA100", "8x"])
 def test_others_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"such as 8xTPUv3; got") as error:
+    told = f"--devices.*8xTPUv3.*{re.escape(repr(text))}"
+    with pytest.raises(ValueError, match=told) as error:
         parse_devices(text)
-    assert repr(text) in str(error.value)
     assert all(name in str(error.value) for name in DEVICES)
 
 
 def test_a_near_name_is_suggested() -> None:
-    with pytest.raises(ValueError, match="Did you mean 'TPUv[23]'"):
+    with pytest.raises(ValueError, match="--devices.*'8xTPUv4'.*'TPUv[23]'"):
         parse_devices("8xTPUv4")
 
 
@@ -33,5 +35,5 @@ def test_what_is_reserved_is_not_for_models() -> None:
 
 
 def test_a_dtype_of_which_nothing_is_known_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"float32 or bfloat16; got 'float64'"):
+    with pytest.raises(ValueError, match=r"\bA100\b.*float32.*bfloat16.*'float64'"):
         DEVICES["A100"].speed("float64")

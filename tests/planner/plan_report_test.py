@@ -68,18 +68,24 @@ def test_schedules_that_come_to_the_same_share_a_row() -> None:
 def test_devices_that_stay_idle_are_told(number: int) -> None:
     asked = Constraints(num_devices=number, num_replicas=1)
     text = report(found(asked, LARGE), dataclasses.replace(THERE, device=LARGE))
-    assert (f"The first uses {number} of 4 devices" in text) == (number < 4)
+    assert (f" {number} of 4 " in text) == (number < 4)
 
 
 def test_it_names_what_does_not_fit() -> None:
     result = found(Constraints())
     assert result.too_large
     text = report(result, THERE)
-    assert f"{len(result.too_large):,} of those looked at don't fit" in text
     first = result.too_large[0]
-    more = amount(first.needed - DEVICE.usable)
-    assert f"{name_of(first.candidate)}: a device would need" in text
-    assert f", {more} too much" in text
+    way, needed, more = (
+        re.escape(each)
+        for each in (
+            name_of(first.candidate),
+            amount(first.needed),
+            amount(first.needed - DEVICE.usable),
+        )
+    )
+    told = rf"^{len(result.too_large):,} \D*^  {way}: .*{needed}, {more} "
+    assert re.search(told, text, re.M)
 
 
 def test_the_parts_of_a_step_are_all_of_it() -> None:

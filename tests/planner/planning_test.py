@@ -49,6 +49,17 @@ def least_memory(rows: int = BATCH_SIZE) -> int:
 LEAST = least_memory()
 
 
+def advised(error: ValueError) -> str:
+    """Returns what follows the way that needs least: what would have to change."""
+    return str(error).partition("recompute=")[2]
+
+
+def ways_out(text: str) -> list[tuple[str, str]]:
+    """Returns the names that follow what was asked for, and what is said of each."""
+    last = text.rpartition("=")[2]
+    return re.findall(r"\b(num_\w+|schedule|recompute)\b([^;]*)", last)
+
+
 @pytest.mark.parametrize(
     ("constraints", "names"),
     [
@@ -75,14 +86,14 @@ LEAST = least_memory()
 def test_contradictions_name_what_is_possible(
     constraints: Constraints, names: list[str]
 ) -> None:
-    with pytest.raises(ValueError, match="must be possible together") as error:
+    with pytest.raises(ValueError, match=f" {names[-1]}=") as error:
         constraints.allowed(every_candidate())
     text = str(error.value)
-    told = re.findall(r"without (\w+) it may be ([^;]*?)(?=;|\.$)", text)
+    told = ways_out(text)
     assert [name for name, _ in told] == names
     for name, values in told:
         assert f"{name}={getattr(constraints, name)}" in text
-        possible = set(re.split(", | or ", values))
+        possible = set(re.findall(r"\w+", values))
         for each in every_candidate():
             mended = dataclasses.replace(constraints, **{name: getattr(each, name)})
             allowed = any(mended._allows(x) for x in every_candidate())
@@ -91,8 +102,9 @@ def test_contradictions_name_what_is_possible(
 
 def test_several_contradictions_are_told_together() -> None:
     constraints = Constraints(3, 3, 3, "zero_bubble", "always")
-    with pytest.raises(ValueError, match="leave several of them out"):
+    with pytest.raises(ValueError, match="num_replicas=3.*recompute=always") as error:
         constraints.allowed(every_candidate())
+    assert ways_out(str(error.value)) == []
 
 
 def test_what_is_planned_keeps_to_the_constraints() -> None:
@@ -104,31 +116,30 @@ def test_what_is_planned_keeps_to_the_constraints() -> None:
 
 def test_it_says_by_how_much_it_does_not_fit() -> None:
     there = resources(LEAST - 1)
-    with pytest.raises(ValueError, match="must hold its share") as error:
+    has, needs, more = (re.escape(amount(x)) for x in (LEAST - 1, LEAST, 1))
+    with pytest.raises(ValueError, match=rf"\b{has} .*\b{needs}, {more} "):
         plan(models(), there, ANY)
-    text = str(error.value)
-    assert f"needs is {amount(LEAST)}, {amount(1)} more" in text
     assert plan(models(), resources(LEAST), ANY).fastest
 
 
 @pytest.mark.parametrize("memory", [LEAST // 2, int(LEAST * 0.9), LEAST - 1])
 def test_with_the_change_that_is_advised_it_fits(memory: int) -> None:
     there = resources(memory, 2)
-    with pytest.raises(ValueError, match="It would fit") as error:
+    with pytest.raises(ValueError, match="GPU.*recompute=") as error:
         plan(models(), there, ANY)
-    text = str(error.value).rpartition("It would fit")[2]
-    if more := re.search(r"on (\d+) GPU", text):
+    text = advised(error.value)
+    if more := re.search(r"\b(\d+) GPU\b", text):
         number = int(more[1])
         changed = dataclasses.replace(there, num_devices=number)
         assert fits(models(), changed, ANY)
         for fewer in range(2, number):
             changed = dataclasses.replace(there, num_devices=fewer)
             assert not fits(models(), changed, ANY)
-    if with_fewer := re.search(r"with (\d+) rows?", text):
+    if with_fewer := re.search(r"\b(\d+) rows?\b", text):
         rows = int(with_fewer[1])
         assert fits(models(), dataclasses.replace(there, batch_size=rows), ANY)
         assert not fits(models(), dataclasses.replace(there, batch_size=rows * 2), ANY)
-    larger = re.search(r"on 2 (\w+)(?=[,.])", text)
+    larger = re.search(rf"\b2 ({'|'.join(DEVICES)})\b", text)
     assert larger is not None
     device = DEVICES[larger[1]]
     assert fits(models(), dataclasses.replace(there, device=device), ANY)
@@ -136,18 +147,18 @@ def test_with_the_change_that_is_advised_it_fits(memory: int) -> None:
 
 def test_more_devices_are_advised_only_where_they_help() -> None:
     """A cell that is too large by itself is none on more devices."""
-    with pytest.raises(NothingFits, match="It would fit") as error:
+    with pytest.raises(NothingFits) as error:
         plan(models(), resources(50, 2), ANY)
-    text = str(error.value).rpartition("It would fit")[2]
+    text = advised(error.value)
     assert "GPU" not in text
-    assert re.search(r"More devices don't help: cell \d by itself needs", text)
+    assert re.search(rf"\b2 ({'|'.join(DEVICES)})\b.*\bcell \d\b", text)
 
 
 @pytest.mark.parametrize("memory", range(200, LEAST, 300))
 def test_a_cell_is_said_to_be_too_large_where_it_is(memory: int) -> None:
     with pytest.raises(NothingFits) as error:
         plan(models(), resources(memory), ANY)
-    if "More devices don't help" not in str(error.value):
+    if not re.search(r"\bcell \d\b", advised(error.value)):
         return
     for number in (6, 12, 48):
         assert not fits(models(), resources(memory, number), ANY)
@@ -161,10 +172,11 @@ def test_where_nothing_helps_cells_are_too_large() -> None:
         slots = [LARGEST * 2 for _ in model.slot_bytes]
         return dataclasses.replace(model, slot_bytes=slots), seconds
 
-    with pytest.raises(NothingFits, match="Make cells smaller") as error:
+    with pytest.raises(NothingFits) as error:
         plan(huge, Resources(rich, 1, 1), Constraints(num_replicas=1))
-    assert "It would fit" not in str(error.value)
-    assert "More devices don't help: cell 4 by itself needs" in str(error.value)
+    text = advised(error.value)
+    assert re.search(rf"\bcell 4\b.*\b{amount(LARGEST * 2)}\b", text)
+    assert not re.search(rf"=|\b\d+ (GPU|rows?|{'|'.join(DEVICES)})\b", text)
 
 
 def heavy(num_rows: int) -> Any:
@@ -177,10 +189,11 @@ def heavy(num_rows: int) -> Any:
 def test_what_is_asked_for_can_be_what_forbids() -> None:
     asked = Constraints(num_devices=1, num_replicas=1)
     there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
-    with pytest.raises(NothingFits, match="It would fit without num_devices=1.$"):
+    with pytest.raises(NothingFits, match=r"recompute=never\.[^,\d]* num_devices=1\.$"):
         plan(heavy, there, asked)
     asked = Constraints(num_devices=1, num_replicas=4)
-    with pytest.raises(NothingFits, match="fit on 12 GPU without num_devices=1.$"):
+    told = r"recompute=never\.[^,\d]* 12 GPU [^,\d]* num_devices=1\.$"
+    with pytest.raises(NothingFits, match=told):
         plan(heavy, there, asked)
 
 
@@ -190,9 +203,11 @@ def test_where_several_changes_help_cells_are_not_too_large(
     monkeypatch.setattr(advice, "_MOST_DEVICES", 8)
     asked = Constraints(num_devices=1, num_replicas=4)
     there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
-    with pytest.raises(NothingFits, match="No single change was found") as error:
+    with pytest.raises(NothingFits) as error:
         plan(heavy, there, asked)
-    assert "don't help" not in str(error.value)
+    text = advised(error.value)
+    assert re.search(r"\b8\b", text)
+    assert not re.search(r"=|\bcell \d", text)
     assert fits(heavy, there, ANY)
 
 
@@ -201,12 +216,13 @@ def test_without_what_is_advised_it_fits(memory: int) -> None:
     asked = Constraints(num_devices=2, num_micro_batches=1, recompute="never")
     with pytest.raises(NothingFits) as error:
         plan(models(), resources(memory), asked)
-    text = str(error.value).rpartition("It would fit")[2]
-    dropped = re.findall(r"(?<!GPU )without (\w+)=", text)
+    text = advised(error.value)
+    changes = [each for each in text.split(",") if "GPU" not in each]
+    dropped = re.findall(r"(\w+)=", ",".join(changes))
     for name in asked.given:
         does = fits(models(), resources(memory), asked.without(name))
         assert does == (name in dropped)
-    if more := re.search(r"on (\d+) GPU without num_devices=2", text):
+    if more := re.search(r"\b(\d+) GPU \w+ num_devices=2\b", text):
         there = resources(memory, int(more[1]))
         assert fits(models(), there, asked.without("num_devices"))
 
@@ -214,11 +230,12 @@ def test_without_what_is_advised_it_fits(memory: int) -> None:
 def test_constraints_are_named_as_users_know_them() -> None:
     names = {"num_devices": "--num_stages", "recompute": "--recompute"}
     asked = Constraints(num_devices=4, schedule="interleaved", names=names)
-    with pytest.raises(ValueError, match="without --num_stages it may be") as error:
+    told = "--num_stages=4 .*schedule=interleaved.*--num_stages "
+    with pytest.raises(ValueError, match=told):
         asked.allowed(every_candidate())
-    assert "no way with --num_stages=4 and schedule=interleaved" in str(error.value)
     own = Constraints(schedule="zero_bubble", num_devices=1, has_own_recompute=True)
-    with pytest.raises(ValueError, match="and recompute=None: ") as error:
+    told = "schedule=zero_bubble .*recompute=None"
+    with pytest.raises(ValueError, match=told) as error:
         own.allowed(every_candidate())
     assert "has_own_recompute" not in str(error.value)
 
@@ -227,7 +244,7 @@ def test_tpus_get_no_replicas() -> None:
     tpus = Resources(DEVICES["TPUv3"], 4, BATCH_SIZE)
     found = plan(models(), tpus, ANY)
     assert {each.candidate.num_replicas for each in found.fastest} == {1}
-    why = "TPUs have no replicas yet.*without num_replicas it may be 1"
+    why = r"TPUs .*num_replicas=2\b.*num_replicas \D*\b1\b"
     with pytest.raises(ValueError, match=why) as error:
         plan(models(), tpus, Constraints(num_replicas=2))
     assert not isinstance(error.value, NothingFits)
@@ -238,10 +255,11 @@ def test_tpus_get_no_replicas() -> None:
 def test_a_limit_of_the_users_own_is_told_and_kept() -> None:
     """On other devices too; without it the model would fit."""
     there = dataclasses.replace(resources(10**6), memory_limit=LEAST - 1)
-    with pytest.raises(NothingFits, match="memory_limit=.* leaves") as error:
+    told = rf"memory_limit={LEAST - 1}\b.*recompute="
+    with pytest.raises(NothingFits, match=told) as error:
         plan(models(), there, ANY)
-    text = str(error.value).rpartition("It would fit")[2]
-    assert f"without task.pipeline.memory_limit={LEAST - 1}" in text
+    text = advised(error.value)
+    assert f" task.pipeline.memory_limit={LEAST - 1}" in text
     assert not any(name in text for name in DEVICES)
     enough = dataclasses.replace(there, memory_limit=LEAST)
     assert plan(models(), enough, ANY).fastest
@@ -253,7 +271,8 @@ def test_devices_that_are_advised_compute_in_the_models_dtype(dtype: str) -> Non
     there = dataclasses.replace(resources(LEAST - 1), dtype=dtype)
     with pytest.raises(NothingFits) as error:
         plan(models(), there, ANY)
-    (name,) = [each for each in DEVICES if f"on 4 {each}" in str(error.value)]
+    text = advised(error.value)
+    (name,) = [each for each in DEVICES if re.search(rf"\b4 {each}\b", text)]
     assert dtype in DEVICES[name].flops
 
 
@@ -263,8 +282,7 @@ def test_more_devices_that_share_their_memory_are_not_advised() -> None:
         device = dataclasses.replace(device, shares_memory=shared)
         with pytest.raises(NothingFits) as error:
             plan(models(), Resources(device, 4, BATCH_SIZE), ANY)
-        text = str(error.value).rpartition("It would fit")[2]
-        assert ("GPU" not in text) == shared
+        assert ("GPU" not in advised(error.value)) == shared
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
@@ -273,5 +291,5 @@ def test_all_devices_can_be_used(number: int) -> None:
     for each in plan(models(), there, ANY).fastest:
         c = each.candidate
         assert c.num_replicas * c.num_devices == number
-    with pytest.raises(ValueError, match=f"all of the {number} devices are used"):
+    with pytest.raises(ValueError, match=rf"\b{number}\b.*num_replicas=5\b"):
         plan(models(), there, Constraints(num_replicas=5))

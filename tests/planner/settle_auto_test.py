@@ -24,6 +24,7 @@ from lingvo_pipe.planner.settle_auto import settle_auto, take_auto
 from lingvo_pipe.training.placement import place_stages
 from tests.planner.made_up_model import made_up_device
 from tests.registered_models.reduced_models import reduced_params
+from tests.support.cases import exhaustive
 
 NAMES = ("num_micro_batches", "schedule", "recompute")
 BATCH_SIZE = 4
@@ -72,12 +73,12 @@ def test_what_is_auto_is_taken_and_a_pipeline_can_be_made(
 
 
 FAULTS = {
-    "splits": ([2, 4], r"splits must be auto too, not \[2, 4\]"),
-    "recompute": ([0, 1], r"recompute can't be a list, \[0, 1\]"),
-    "stages_per_device": (2, "stages_per_device must be 1, .* not 2"),
-    "micro_batch_size": (3, "micro_batch_size must be None"),
-    "schedule": ("orders.csv", "schedule must be auto or one of gpipe, .* orders.csv"),
-    "num_parts": (2, "num_parts must be None, .* not 2"),
+    "splits": ([2, 4], r"\bsplits\b[^;]*\bauto\b[^;]*\[2, 4\]"),
+    "recompute": ([0, 1], r"\brecompute\b[^;]*\[0, 1\]"),
+    "stages_per_device": (2, r"\bstages_per_device\b[^;]*\b1\b[^;]*\b2\b"),
+    "micro_batch_size": (3, r"\bmicro_batch_size\b[^;]*None[^;]*\b3\b"),
+    "schedule": ("orders.csv", r"\bschedule\b[^;]*\bgpipe, [^;]*\borders\.csv\b"),
+    "num_parts": (2, r"\bnum_parts\b[^;]*None[^;]*\b2\b"),
 }
 
 
@@ -85,14 +86,14 @@ FAULTS = {
 def test_what_leaves_no_choice_is_a_fault(name: str) -> None:
     value, words = FAULTS[name]
     auto = "recompute" if name == "schedule" else "schedule"
-    with pytest.raises(ValueError, match=f"task.pipeline are auto, .*{words}.* Change"):
+    with pytest.raises(ValueError, match=rf"task\.pipeline\b.*\bauto, .*{words}"):
         take_auto(pipeline(**{"num_micro_batches": "auto", auto: "auto", name: value}))
 
 
 def test_faults_are_told_together() -> None:
     p = pipeline(num_micro_batches="auto")
     p.Set(**{name: value for name, (value, _) in FAULTS.items()})
-    with pytest.raises(ValueError, match="here num_micro_batches, ") as error:
+    with pytest.raises(ValueError, match=r"\.pipeline .* num_micro_batches,") as error:
         take_auto(p)
     for _, words in FAULTS.values():
         assert re.search(words, str(error.value))
@@ -102,7 +103,8 @@ def test_faults_are_told_together() -> None:
 def test_what_is_no_number_of_replicas_is_told_as_that(num_replicas: Any) -> None:
     p = pipeline(num_micro_batches="auto", num_replicas=num_replicas)
     take_auto(p)
-    with pytest.raises(ValueError, match="num_replicas must be an integer"):
+    value = re.escape(repr(num_replicas))
+    with pytest.raises(ValueError, match=rf"num_replicas\b.*task\.pipeline .*{value}"):
         place_stages(p, 2)
 
 
@@ -110,7 +112,7 @@ def test_what_is_no_number_of_replicas_is_told_as_that(num_replicas: Any) -> Non
 def test_rows_of_a_micro_batch_are_never_given(name: str) -> None:
     """Whatever is auto: what is planned are micro-batches of as many rows each."""
     p = pipeline(micro_batch_size=3, num_micro_batches=2).Set(**{name: "auto"})
-    with pytest.raises(ValueError, match="micro_batch_size must be None, .* not 3"):
+    with pytest.raises(ValueError, match=r"\bmicro_batch_size\b.*None.*\b3\b"):
         take_auto(p)
 
 
@@ -172,7 +174,7 @@ def test_they_are_those_of_the_fastest(plans: list[Found]) -> None:
     assert (p.schedule, p.recompute) == (candidate.schedule, candidate.recompute)
     assert p.stages_per_device == candidate.stages_per_device
     assert line.startswith(f"planned: K=2 M={p.num_micro_batches} {p.schedule}, rec")
-    assert f"splits={p.splits}: {best.step_seconds:.4g} s a step, idle " in line
+    assert f"splits={p.splits}: {best.step_seconds:.4g} s " in line
     assert task.Instantiate().pipeline.ends == p.splits
 
 
@@ -180,11 +182,11 @@ def test_they_are_those_of_the_fastest(plans: list[Found]) -> None:
     "given",
     [
         {"num_micro_batches": 2},
-        {"schedule": "1f1b"},
-        {"recompute": "always"},
-        {"recompute": None},
+        exhaustive({"schedule": "1f1b"}),
+        exhaustive({"recompute": "always"}),
+        exhaustive({"recompute": None}),
         {"schedule": "gpipe", "recompute": None, "num_replicas": 2},
-        {"num_micro_batches": 4, "schedule": "zero_bubble"},
+        exhaustive({"num_micro_batches": 4, "schedule": "zero_bubble"}),
     ],
 )
 def test_what_is_given_stays(given: dict[str, Any], plans: list[Found]) -> None:
@@ -201,9 +203,9 @@ def test_what_is_given_stays(given: dict[str, Any], plans: list[Found]) -> None:
 def test_the_memory_limit_is_kept(plans: list[Found]) -> None:
     settled(**AUTO)
     freely = max(plans[0].fastest[0].bytes_by_device)
-    with pytest.raises(ValueError, match="must hold its share .* least that") as error:
+    told = r"memory_limit=1000\b.*\b2 GPU\b.*recompute="
+    with pytest.raises(ValueError, match=told):
         settled(**AUTO, memory_limit=1000)
-    assert "on 2 GPU" in str(error.value)
     task, _ = settled(**AUTO, memory_limit=freely - 1)
     assert max(plans[-1].fastest[0].bytes_by_device) < freely
     assert task.pipeline.memory_limit == freely - 1
@@ -213,12 +215,12 @@ def test_the_memory_limit_is_kept(plans: list[Found]) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"memory_limit": 0}, "memory_limit must be None, or a number of bytes above"),
-        ({"memory_limit": "12e9"}, "memory_limit must be None, .* is '12e9'"),
-        ({"before_tpl": [FCLayer.Params()]}, "before_tpl has 1 layers"),
+        ({"memory_limit": 0}, r"memory_limit\b.*task\.pipeline\D*\b0\b"),
+        ({"memory_limit": "12e9"}, r"memory_limit\b.*task\.pipeline\b.*'12e9'"),
+        ({"before_tpl": [FCLayer.Params()]}, r"task\.pipeline\.before_tpl\b.*\b1\b"),
         (
             {"num_micro_batches": 3, "num_replicas": 2},
-            "num_micro_batches must be a multiple of num_replicas",
+            r"num_micro_batches\W+3\b.*num_replicas\W+2\b",
         ),
     ],
 )
@@ -232,14 +234,14 @@ def test_what_is_wrong_is_told_before_anything_is_measured(
     settled(number=2, **AUTO)
     assert len(calibrated) == 1
     (line,) = said
-    assert line.startswith("planning num_micro_batches, recompute, schedule: ")
+    assert " num_micro_batches, recompute, schedule: " in line
 
 
 def test_blocks_with_losses_of_their_own_are_told_likewise(plans: list[Found]) -> None:
     params, spec = reduced()
     task = params.task.Copy().Set(name="task")
     task.local.scheme = "greedy"
-    with pytest.raises(ValueError, match="task.local.scheme is 'greedy'"):
+    with pytest.raises(ValueError, match=r"task\.local\.scheme\b.*'greedy'"):
         settle_auto(
             task, {"schedule"}, spec, BATCH_SIZE, stage_devices(None, 2), said.append
         )
@@ -255,7 +257,7 @@ def test_memory_that_is_not_known_is_told(
 ) -> None:
     """Unless the user limits it."""
     monkeypatch.setattr(measured_models, "measured_company", lambda *_: Company())
-    told = "memory_limit would limit it"
+    told = "task.pipeline.memory_limit"
     _, line = settled(**AUTO, memory_limit=memory_limit)
     assert told not in line
     params, spec = reduced()
@@ -264,4 +266,4 @@ def test_memory_that_is_not_known_is_told(
     names = take_auto(task.pipeline)
     line = settle_auto(task, names, spec, BATCH_SIZE, WORKERS, said.append)
     assert (told in line) == (memory_limit is None)
-    assert ("what workers' devices hold is not known" in line) == (told in line)
+    assert ("workers" in line) == (told in line)

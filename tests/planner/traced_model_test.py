@@ -25,9 +25,10 @@ from lingvo_pipe.training.exponential_moving_average import make_averages
 from lingvo_pipe.training.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.learner import Learner
 from tests.registered_models.reduced_models import batches, reduced_params
+from tests.support.cases import exhaustive
 
 BATCH_SIZE, NUM_MICRO_BATCHES = 4, 2
-REDUCED = ["lm.text.TransformerTiny", "image.digits.AmoebaNetDigits"]
+TEXT, IMAGES = "lm.text.TransformerTiny", "image.digits.AmoebaNetDigits"
 
 
 @functools.cache
@@ -43,15 +44,18 @@ def reduced_costs(name: str) -> ModelCosts:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "recompute"),
+    ("name", "schedule", "recompute"),
     [
-        ("gpipe", "always"),
-        ("gpipe", "never"),
-        ("1f1b", "always"),
-        ("zero_bubble", "never"),
+        (TEXT, "gpipe", "always"),
+        (TEXT, "zero_bubble", "never"),
+        (IMAGES, "1f1b", "always"),
+        exhaustive(TEXT, "gpipe", "never"),
+        exhaustive(TEXT, "1f1b", "always"),
+        exhaustive(IMAGES, "gpipe", "always"),
+        exhaustive(IMAGES, "gpipe", "never"),
+        exhaustive(IMAGES, "zero_bubble", "never"),
     ],
 )
-@pytest.mark.parametrize("name", REDUCED)
 def test_memory_is_what_the_pipeline_counts(
     name: str, schedule: str, recompute: str
 ) -> None:
@@ -92,7 +96,7 @@ def test_memory_is_what_the_pipeline_counts(
         (OptimizerParams("Adam"), {"ema_decay": 0.9, "ema_decay_moving_vars": False}),
     ],
 )
-@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize("name", [TEXT, exhaustive(IMAGES)])
 def test_slots_are_those_of_a_learner(
     name: str, optimizer: Params, averages: dict[str, Any]
 ) -> None:
@@ -123,6 +127,7 @@ MODELS = {
     "mt.cldr.TransformerTiny": (1, 4, 5),
     "mt.wmt.TransformerBig": (1, 4, 5),
 }
+ORDINARY = {TEXT, "mt.cldr.TransformerTiny"}
 
 
 def tracer_of(name: str) -> tuple[ModelTracer, InstantiableParams]:
@@ -131,7 +136,9 @@ def tracer_of(name: str) -> tuple[ModelTracer, InstantiableParams]:
     return ModelTracer(params.task, spec), params.task
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [name if name in ORDINARY else exhaustive(name) for name in MODELS]
+)
 def test_costs_of_other_rows_lie_on_a_line(name: str) -> None:
     tracer, _ = tracer_of(name)
     a, b = (tracer.trace(num_rows).costs for num_rows in (2, 3))
@@ -161,7 +168,7 @@ def test_layers_before_the_cells_are_refused() -> None:
     params = reduced("image.digits.AmoebaNetDigits").Copy()
     cells = params.task.pipeline.cell_tpl
     params.task.pipeline.Set(before_tpl=cells[:1], cell_tpl=cells[1:])
-    with pytest.raises(ValueError, match="task.pipeline.before_tpl has 1 layers"):
+    with pytest.raises(ValueError, match=r"task\.pipeline\.before_tpl\b.*\b1\b"):
         ModelTracer(params.task, params.input.Instantiate().element_spec)
 
 
@@ -235,5 +242,6 @@ def test_cells_are_compiled_as_the_device_needs_it(
 def test_blocks_with_losses_of_their_own_are_refused() -> None:
     task = unnamed_task({})
     task.local.scheme = "greedy"
-    with pytest.raises(ValueError, match="scheme is 'greedy'. Set it to 'backprop"):
+    told = r"task\.local\.scheme\b.*'greedy'.*'backpropagation'"
+    with pytest.raises(ValueError, match=told):
         ModelTracer(task, DIGITS)

@@ -47,6 +47,7 @@ def emitted() -> Any:
     return task, function.graph.as_graph_def().node
 
 
+@pytest.mark.exhaustive
 def test_each_variable_is_on_the_device_of_its_stage(emitted: Any) -> None:
     task, _ = emitted
     homes = [name.full for name in device_names(DEVICES)]
@@ -56,6 +57,7 @@ def test_each_variable_is_on_the_device_of_its_stage(emitted: Any) -> None:
         assert {v.device for v in tf.nest.flatten(cell.vars)} == {home}
 
 
+@pytest.mark.exhaustive
 def test_each_stage_has_a_loop_on_its_device(emitted: Any) -> None:
     _, nodes = emitted
     loops = [node.device for node in nodes if node.op == "While"]

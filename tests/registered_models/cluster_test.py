@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lingvo_pipe.pipeline.devices.own_port import unused_ports
-from tests.trainer.command_line import CommandLine
+from tests.support.command_line import CommandLine
+from tests.support.forked_process import ForkedProcess
 
 NUM_WORKERS = 4
 MODELS = ["image.digits.AmoebaNetDigits", "mt.cldr.TransformerTiny"]
@@ -40,7 +40,7 @@ def cluster(
     command_line = CommandLine(tmp_path_factory.mktemp("cluster"))
     addresses = [f"127.0.0.1:{port}" for port in unused_ports(NUM_WORKERS)]
     flag = f"--cluster_spec=worker={','.join(addresses)}"
-    workers: list[subprocess.Popen[str]] = [
+    workers: list[ForkedProcess] = [
         command_line.start_trainer("--job=worker", f"--task={task}", flag)
         for task in range(NUM_WORKERS)
     ]
@@ -50,6 +50,7 @@ def cluster(
         worker.communicate()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("model", MODELS)
 def test_bytes_are_the_same_on_two_and_four_workers_and_with_replicas(
     cluster: tuple[CommandLine, list[str]], model: str

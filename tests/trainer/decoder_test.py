@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.training.metrics_log import read_metrics
-from tests.trainer.command_line import DIGITS, CommandLine, snapshot
+from tests.support.command_line import DIGITS, CommandLine, snapshot
 from tests.trainer.translating_models import (
     LANGUAGES,
     translated,
@@ -84,7 +85,7 @@ def test_another_process_evaluates_as_the_trainer_does(folder: Path) -> None:
 def test_an_exported_model_predicts_the_next_letters(folder: Path) -> None:
     output, _ = CommandLine(folder).train(*MODEL, "--logdir=run", "--job=exporter")
     path = f"run/export/{STEPS}"
-    assert output.splitlines()[-1].endswith(f"of step {STEPS} to {path}.")
+    assert re.search(rf"\b{STEPS}\b.* {path}\b", output.splitlines()[-1])
     signatures = tf.saved_model.load(str(folder / path)).signatures
     (names,) = [set(s.structured_input_signature[1]) for s in signatures.values()]
     parts = ("ids", "segment_ids", "segment_pos")
@@ -115,33 +116,33 @@ def test_another_split_and_checkpoint(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--job=decoder needs --logdir"),
-        (["--logdir=none"], "none is none. Train first"),
-        (["--logdir=run", "--split=Tset"], "no 'Tset'. Did you mean 'Test'"),
-        (["--logdir=run", "--checkpoint=ckpt-7"], "no 'ckpt-7' in run/checkpoints."),
-        (["--logdir=run", "--max_steps=3"], "takes no --max_steps"),
+        ([], r"--job=decoder\b[^=-]*--logdir\b"),
+        (["--logdir=none"], r"\bnone\b.*\bnone\b.*--logdir"),
+        (["--logdir=run", "--split=Tset"], "'Tset'.*'Test'"),
+        (["--logdir=run", "--checkpoint=ckpt-7"], r"'ckpt-7'.*\brun/checkpoints\b"),
+        (["--logdir=run", "--max_steps=3"], r"--job=decoder\b.*--max_steps\b"),
         (
             ["--logdir=run", "--model_params_override=task.label_smoothing : 0.5"],
-            "accept the change by --allow_params_change=task.label_smoothing.",
+            r"--allow_params_change=task\.label_smoothing\b",
         ),
         (
             ["--logdir=run", "--allow_params_change=task.label_smooth"],
-            "there is no 'task.label_smooth'. Did you mean 'task.label_smoothing'",
+            r"'task\.label_smooth'.*'task\.label_smoothing'",
         ),
-        (["--logdir=run", "--checkpoint=best"], "Set task.eval.best_metric when it"),
+        (["--logdir=run", "--checkpoint=best"], r"=best\b.*task\.eval\.best_metric"),
         (
             ["--logdir=run", "--checkpoint=best", "--follow_seconds=1"],
-            "takes no --checkpoint=best. Leave one",
+            r"--follow_seconds\b.*--checkpoint=best\b",
         ),
         (
             ["--logdir=run", "--model_params_override=task.decode.width : 0"],
-            "width, the hypotheses in the beam, must be an integer of at least 1",
+            r"\bwidth\b.*\b1\b.*\b0\b",
         ),
         (
             ["--logdir=run", "--model_params_override=input.vocab_file : other.model"],
-            "(./letters.model), and vocab_file is ",
+            r"\(\./letters\.model\).*vocab_file\b.*\./other\.model\b",
         ),
-        (["--logdir=run", DIGITS], "ImageClassificationInput has not."),
+        (["--logdir=run", DIGITS], r"DecodeBatches\b.*\bImageClassificationInput\b"),
     ],
 )
 def test_what_does_not_fit_is_a_line(
@@ -151,7 +152,7 @@ def test_what_does_not_fit_is_a_line(
     job = CommandLine(folder).start_trainer(*MODEL, "--job=decoder", *flags)
     _, errors = job.communicate()
     assert job.returncode == 1
-    assert message in errors.splitlines()[-1]
+    assert re.search(message, errors.splitlines()[-1])
     assert "Traceback" not in errors
     assert snapshot(folder / "run") == before
 
@@ -159,5 +160,5 @@ def test_what_does_not_fit_is_a_line(
 def test_flags_of_decoding_are_no_others(folder: Path) -> None:
     job = CommandLine(folder).start_trainer(*MODEL, "--logdir=new", "--split=Test")
     _, errors = job.communicate()
-    assert "--job=trainer only trains, so it takes no --split" in errors
+    assert re.search(r"--job=trainer\b.*--split\b", errors)
     assert not (folder / "new").exists()

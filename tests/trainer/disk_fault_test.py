@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 import pytest
 import tensorflow as tf
 
 from lingvo_pipe.disk_fault import disk_fault
 
-# Its number -> what is said to be done.
+# Its number -> a word of what is said to be done.
 REMEDIES = {
-    errno.ENOSPC: "Make room",
-    errno.EDQUOT: "Make room",
-    errno.EFBIG: "Raise the limit",
-    errno.EROFS: "Mount it for writing",
+    errno.ENOSPC: "room",
+    errno.EDQUOT: "room",
+    errno.EFBIG: "ulimit",
+    errno.EROFS: "Mount",
 }
 
 
@@ -33,15 +34,15 @@ def test_all_is_told(number: int) -> None:
     for error in (_pythons(number, "/run/ckpt.index"), _tensorflows(number)):
         line = disk_fault(error)
         assert line is not None
-        assert f"got '{os.strerror(number)}' at /run/ckpt.index. " in line
-        assert f" {REMEDIES[number]}" in line
+        told = rf"'{os.strerror(number)}'.* /run/ckpt\.index\b.*\b{REMEDIES[number]}\b"
+        assert re.search(told, line)
         assert "\n" not in line
 
 
 def test_a_file_that_is_not_known_is_left_out() -> None:
     line = disk_fault(_pythons(errno.ENOSPC))
     assert line is not None
-    assert "got 'No space left on device'. Make room" in line
+    assert re.search(rf"'{os.strerror(errno.ENOSPC)}'[^/]*\broom\b[^/]*$", line)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ class NoDataInput:
         return InstantiableParams(cls)
 
     def TrainBatches(self, start_step: int = 0) -> Any:
-        raise ValueError("there is no data")
+        raise ValueError("no-data")
 
 
 class NoWordsInput:
@@ -143,17 +144,20 @@ def test_data_sets_are_where_the_flag_says() -> None:
 
 def test_a_place_for_an_input_that_has_none_is_refused() -> None:
     name = _name_of(NoData)
-    with pytest.raises(ValueError, match=f"that of {name}, NoDataInput, has none"):
+    with pytest.raises(ValueError, match=rf"--data_dir\b.*{name}\b.*\bNoDataInput\b"):
         ModelRequest(name, data_dir="/data").params("Train")
+
+
+FEW_TOKENS = r"num_tokens\b.*\be\b.*\b7\b.*\.vocab\b.*\b8\b"
 
 
 @pytest.mark.parametrize("splits", [1, "auto"])
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (NoData, "there is no data"),
-        (FewTokens, "e has 7, and .vocab has 8"),
-        (TwoVocabularies, r"vocab_file is old \(old.vocab\) for training, and new"),
+        (NoData, "no-data"),
+        (FewTokens, FEW_TOKENS),
+        (TwoVocabularies, r"vocab_file.* old \(old\.vocab\).* new \(new\.vocab\)"),
     ],
 )
 def test_faulty_data_are_told_before_the_model_is_built(
@@ -215,10 +219,12 @@ def test_weights_are_used_in_the_model_they_were_trained_in(
         request = ModelRequest(_name_of(Used), override=override)
         job(request, RunUse(logdir, "Test", allowed_changes=allowed))
 
-    with pytest.raises(ValueError, match="model that they were trained in") as error:
+    with pytest.raises(
+        ValueError, match=r"params\.txt.*--allow_params_change=task"
+    ) as error:
         use("")
     assert f"  task.{ACTIVATION} : 'TANH' -> 'RELU'\n" in str(error.value)
-    with pytest.raises(ValueError, match="there is no 'task.pipelin'. Did you mean"):
+    with pytest.raises(ValueError, match=r"'task\.pipelin'.*'task\.pipeline'"):
         use("", "task.pipelin")
     assert not done
     use(_change(ACTIVATION, "'TANH'"))
@@ -236,7 +242,9 @@ def test_a_misspelt_param_is_never_allowed_to_change(
     """Of a new run either, or where nothing has changed."""
     request = ModelRequest(_name_of(Used), override=_change(ACTIVATION, "'TANH'"))
     path = logdir if begun else str(tmp_path / "new")
-    with pytest.raises(ValueError, match=r"Did you mean 'task.train.learning_rate'"):
+    with pytest.raises(
+        ValueError, match=r"learningrate'.*'task\.train\.learning_rate'"
+    ):
         jobs.train_model(request, path, allowed_changes=["task.train.learningrate"])
 
 
@@ -250,7 +258,7 @@ def test_what_is_auto_is_measured_after_all_else_is_checked(
     monkeypatch.setattr(auto_params, "settle_auto", settle)
     auto = "task.pipeline.splits (str) : auto; task.pipeline.schedule : auto"
     request = ModelRequest(_name_of(FewTokens), override=auto, devices=1)
-    with pytest.raises(ValueError, match="e has 7, and .vocab has 8"):
+    with pytest.raises(ValueError, match=FEW_TOKENS):
         jobs.train_model(request, str(tmp_path / "run"))
 
 
@@ -271,4 +279,4 @@ def test_a_step_among_several_is_profiled_without_a_plan(
     profile_plan.planned_for_profile(model, pipeline, data, lines.append)
     assert (len(measured), len(lines)) == ((1, 0) if steps == 1 else (0, 1))
     if lines:
-        assert "Set task.train.steps_per_loop to 1" in lines[0]
+        assert re.search(r"task\.train\.steps_per_loop\b.*\b1\b", lines[0])

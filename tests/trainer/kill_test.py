@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
 import signal
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.command_line import DIGITS, CommandLine, saved_variables
-from tests.trainer.forked_trainers import ForkedTrainers
+from tests.support.cases import exhaustive
+from tests.support.command_line import DIGITS, CommandLine, saved_variables
 from tests.trainer.killed_runs import Kill, KilledRun, Moment
 from tests.trainer.translating_models import write_data
 
@@ -58,28 +58,57 @@ class Model:
         return (*self.flags, f"--max_steps={self.steps}", override)
 
 
+# Text in packed rows, from an encoder to a decoder with tied embeddings.
+_LETTERS = ("--model=mine.translating_models.Letters", "--data_dir=.")
 MODELS = {
     "digits": Model((DIGITS,), steps=40, save_interval=3, eval_interval=7),
-    # Text in packed rows, from an encoder to a decoder with tied embeddings.
-    "letters": Model(
-        ("--model=mine.translating_models.Letters", "--data_dir=."),
-        steps=150,
-        save_interval=5,
-        eval_interval=13,
-    ),
+    "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
+    "few letters": Model(_LETTERS, steps=50, save_interval=5, eval_interval=13),
 }
-STOPPED = "letters"  # The model that is asked to stop.
+STOPPED = "few letters"  # The model that is asked to stop.
 
 
-def _train_twice(command_line: CommandLine, folder: Path, name: str) -> list[Kill]:
-    """Trains a model as it is, then through kills; returns these."""
-    model = MODELS[name]
-    with ForkedTrainers(command_line, folder / f"{name}.txt") as trainers:
-        trainers.start(*model.all_flags, f"--logdir={folder / name / 'whole'}")
-        assert trainers.wait() == 0, trainers.said()
-        killed = folder / name / "killed"
-        run = KilledRun(trainers, model.all_flags, killed, model.eval_interval, seed=1)
-        return run.train(list(_KILLS.elements()))
+@dataclass(frozen=True)
+class Campaign:
+    """How often a run of a model is killed at moments of each kind."""
+
+    model: str
+    kills: Counter[Moment]
+
+
+CAMPAIGNS = {
+    "few": Campaign(
+        STOPPED, Counter([Moment.STEPPING, Moment.SAVING, Moment.EVALUATING])
+    ),
+    **{name: Campaign(name, _KILLS) for name in ("digits", "letters")},
+}
+_each_campaign = pytest.mark.parametrize(
+    "name",
+    [name if name == "few" else exhaustive(name) for name in CAMPAIGNS],
+)
+
+
+class Runs:
+    """Runs below a folder: of each campaign one as it is, and one that is killed."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.command_line = CommandLine(folder)
+        (folder / "mine").mkdir()
+        shutil.copy(Path(__file__).with_name("translating_models.py"), folder / "mine")
+        write_data(folder)
+        self.kills = functools.cache(self._kills)
+
+    def _kills(self, name: str) -> list[Kill]:
+        """Trains a campaign's model as it is, then through kills; returns these."""
+        campaign = CAMPAIGNS[name]
+        model = MODELS[campaign.model]
+        whole, killed = (self.folder / name / kind for kind in ("whole", "killed"))
+        self.command_line.train(*model.all_flags, f"--logdir={whole}")
+        run = KilledRun(
+            self.command_line, model.all_flags, killed, model.eval_interval, seed=1
+        )
+        return run.train(list(campaign.kills.elements()))
 
 
 def _train_through_a_stop(command_line: CommandLine, logdir: Path) -> list[str]:
@@ -98,59 +127,38 @@ def _train_through_a_stop(command_line: CommandLine, logdir: Path) -> list[str]:
     return [second, output, changed]
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Runs below a folder, `whole` and `killed` of each model, and the kills."""
-
-    folder: Path
-    kills: dict[str, list[Kill]]
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    folder = tmp_path_factory.mktemp("kills")
-    (folder / "mine").mkdir()
-    shutil.copy(Path(__file__).with_name("translating_models.py"), folder / "mine")
-    write_data(folder)
-    command_line = CommandLine(folder)
-
-    def train(name: str) -> list[Kill]:
-        return _train_twice(command_line, folder, name)
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return Runs(folder, dict(zip(MODELS, pool.map(train, MODELS), strict=True)))
+    return Runs(tmp_path_factory.mktemp("kills"))
 
 
 @pytest.fixture(scope="module")
-def folder(runs: Runs) -> Path:
-    """Where the runs of the model are that is asked to stop."""
-    return runs.folder / STOPPED
+def said(runs: Runs) -> list[str]:
+    return _train_through_a_stop(runs.command_line, runs.folder / "stopped")
 
 
-@pytest.fixture(scope="module")
-def said(runs: Runs, folder: Path) -> list[str]:
-    return _train_through_a_stop(CommandLine(runs.folder), folder / "stopped")
-
-
-@pytest.mark.parametrize("name", MODELS)
+@_each_campaign
 def test_runs_were_killed_at_moments_of_every_kind(runs: Runs, name: str) -> None:
-    kills = runs.kills[name]
-    assert Counter(kill.wanted for kill in kills) == _KILLS
-    assert {kill.wanted for kill in kills if kill.is_hit} == set(Moment), kills
+    kills = runs.kills(name)
+    assert Counter(kill.wanted for kill in kills) == CAMPAIGNS[name].kills
+    if name != "few":  # One that is too late is as good as none.
+        assert {kill.wanted for kill in kills if kill.is_hit} == set(Moment), kills
 
 
-@pytest.mark.parametrize("name", MODELS)
+@_each_campaign
 def test_the_variables_are_those_of_a_run_that_was_not_killed(
     runs: Runs, name: str
 ) -> None:
-    steps = MODELS[name].steps
+    assert runs.kills(name)
+    steps = MODELS[CAMPAIGNS[name].model].steps
     whole = saved_variables(runs.folder / name / "whole", steps)
     assert saved_variables(runs.folder / name / "killed", steps) == whole
 
 
-@pytest.mark.parametrize("name", MODELS)
+@_each_campaign
 def test_metrics_are_those_of_a_run_that_was_not_killed(runs: Runs, name: str) -> None:
-    model = MODELS[name]
+    assert runs.kills(name)
+    model = MODELS[CAMPAIGNS[name].model]
     text = (runs.folder / name / "killed" / "metrics.jsonl").read_text()
     assert text == (runs.folder / name / "whole" / "metrics.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
@@ -162,30 +170,25 @@ def test_metrics_are_those_of_a_run_that_was_not_killed(runs: Runs, name: str) -
     assert lines[-1]["split"] == "test"
 
 
-def test_a_run_that_was_asked_to_stop_is_saved(folder: Path, said: list[str]) -> None:
+def test_a_run_that_was_asked_to_stop_is_saved(runs: Runs, said: list[str]) -> None:
     last = said[1].splitlines()[-1]
-    found = re.fullmatch(
-        r"Stopped by SIGTERM after step (\d+), which is saved. The same command goes "
-        "on from there.",
-        last,
-    )
+    found = re.search(r"SIGTERM.*\b(\d+)\b", last)
     assert found, last
     assert int(found[1]) < MODELS[STOPPED].steps
-    whole = saved_variables(folder / "whole", MODELS[STOPPED].steps)
-    assert saved_variables(folder / "stopped", MODELS[STOPPED].steps) == whole
-    texts = [(folder / n / "metrics.jsonl").read_text() for n in ("stopped", "whole")]
+    assert runs.kills("few")
+    folders = runs.folder / "stopped", runs.folder / "few" / "whole"
+    steps = MODELS[STOPPED].steps
+    variables = [saved_variables(folder, steps) for folder in folders]
+    assert variables[0] == variables[1]
+    texts = [(folder / "metrics.jsonl").read_text() for folder in folders]
     assert texts[0] == texts[1]
 
 
 def test_a_second_trainer_is_refused(said: list[str]) -> None:
-    assert re.fullmatch(
-        "error: A run must be trained by one trainer at a time; .* is in use by "
-        r"process \d+ of .*. Wait until it ends or stop it, or choose another "
-        "--logdir.\n",
-        said[0],
-    )
+    told = r"error: .*/stopped\b.*\bprocess \d+\b.*--logdir\b.*\n"
+    assert re.fullmatch(told, said[0])
 
 
 def test_a_changed_model_is_refused(said: list[str]) -> None:
     assert "  task.train.learning_rate : 0.01 -> 0.05\n" in said[2]
-    assert said[2].endswith("by --allow_params_change=task.train.learning_rate.\n")
+    assert said[2].endswith("--allow_params_change=task.train.learning_rate.\n")

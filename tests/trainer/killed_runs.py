@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.trainer.forked_trainers import ForkedTrainers
+from tests.support.command_line import CommandLine
+from tests.support.forked_process import ForkedProcess
 
 _KILLED = -9
 _POLL_SECONDS = 0.002
@@ -54,7 +55,7 @@ class KilledRun:
 
     def __init__(
         self,
-        trainers: ForkedTrainers,
+        command_line: CommandLine,
         flags: Sequence[str],
         logdir: Path,
         eval_interval: int,
@@ -63,13 +64,14 @@ class KilledRun:
         """Initialises it.
 
         Args:
-            trainers: start what is killed.
+            command_line: starts what is killed.
             flags: all of the trainer's but --logdir; every step is to be reported.
             logdir: of the run.
             eval_interval: every so many steps the run is evaluated.
             seed: of the times between moments and kills.
         """
-        self._trainers = trainers
+        self._command_line = command_line
+        self._output = logdir.with_suffix(".txt")
         self._flags = (*flags, f"--logdir={logdir}")
         self._incomplete = logdir / "checkpoints" / "incomplete"
         self._eval_interval = eval_interval
@@ -87,24 +89,30 @@ class KilledRun:
             if kill is None:
                 return kills
             kills.append(kill)
-        self._trainers.start(*self._flags)
-        assert self._trainers.wait() == 0, self._trainers.said()
+        assert self._start().wait() == 0, self._said()
         return kills
 
     def _killed_at(self, moment: Moment) -> Kill | None:
         """Starts a trainer and kills it; None if it has ended before."""
         before = self._scratch()
-        self._trainers.start(*self._flags)
-        while not self._trainers.has_ended():
+        trainer = self._start()
+        while trainer.poll() is None:
             if self._is(moment, before):
                 break
             time.sleep(_POLL_SECONDS)
         time.sleep(self._random.uniform(0.0, _LATEST[moment]))
-        code = self._trainers.kill()
+        trainer.kill()
+        code = trainer.wait()
         if code != _KILLED:
-            assert code == 0, self._trainers.said()
+            assert code == 0, self._said()
             return None
         return Kill(moment, self._is(moment, before), self._last()[0])
+
+    def _start(self) -> ForkedProcess:
+        return self._command_line.start_trainer(*self._flags, output=self._output)
+
+    def _said(self) -> str:
+        return self._output.read_text()
 
     def _is(self, moment: Moment, before: int | None) -> bool:
         """Whether a moment is now.
@@ -129,5 +137,5 @@ class KilledRun:
 
     def _last(self) -> tuple[int, bool]:
         """The last step reported, or 0, and whether its evaluation was too."""
-        found = re.findall(r"^step (\d+)([/:])", self._trainers.said(), re.M)
+        found = re.findall(r"^step (\d+)([/:])", self._said(), re.M)
         return (int(found[-1][0]), found[-1][1] == ":") if found else (0, False)

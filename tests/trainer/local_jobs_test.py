@@ -5,6 +5,7 @@ Shapes: B examples, D channels, N classes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from lingvo_pipe.models.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
-from tests.trainer.command_line import saved_variables
+from tests.support.command_line import saved_variables
 
 BATCH, DIM, CLASSES, STEPS = 4, 3, 2, 3
 SCHEME = "task.local.scheme : 'greedy'"
@@ -140,7 +141,7 @@ def test_what_is_exported_has_the_plain_models_weights(
 
 
 def test_another_scheme_is_a_change_of_params(logdir: Path) -> None:
-    with pytest.raises(ValueError, match=r"have changed:\n  task.local.scheme : 'gree"):
+    with pytest.raises(ValueError, match=r"\n  task\.local\.scheme : 'greedy'"):
         jobs.train_model(_request(""), str(logdir))
 
 
@@ -148,5 +149,5 @@ def test_heads_are_shown() -> None:
     text = jobs.inspect_model(_request())
     for part in ("local_0", "local_1", "LocalLossLayer", "head/w", "bubble: "):
         assert part in text
-    assert "not predicted" not in text
+    assert re.search(r"\nbubble: [\d.]+%", text)
     assert "LocalLossLayer" not in jobs.inspect_model(_request(""))

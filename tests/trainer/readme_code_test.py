@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.trainer.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.command_line import CommandLine
+from tests.support.command_line import CommandLine
 from tests.trainer.translating_models import write_data
 
 HERE = Path(__file__).parent
@@ -17,21 +16,27 @@ LATIN = "caf\xe9\tcaf\xe9\n".encode("latin-1")
 
 # Name of the mistake -> an override, or the directory of the run; and what is said.
 MISTAKES = {
-    "folder_for_a_file": ("input.vocab_file : mine", "there is no file .*mine"),
+    "folder_for_a_file": (
+        "input.vocab_file : mine",
+        r"vocab_file\b.*'mine'.*\./mine\b",
+    ),
     "no_vocabulary": (
         "input.vocab_file : train.same",
-        "SentencePiece; .*train.same is",
+        r"SentencePiece.*/train\.same\b",
     ),
-    "cut_vocabulary": ("input.vocab_file : cut.model", "SentencePiece; .*cut.model is"),
+    "cut_vocabulary": ("input.vocab_file : cut.model", r"SentencePiece.*/cut\.model\b"),
     "other_encoding": (
         "input.data[0].file : latin.tsv",
-        "line 1 of .*latin.tsv is not",
+        r"UTF-8.*line 1 of .*/latin\.tsv\b",
     ),
-    "one_column": ("input.data[0].file : one.tsv", "line 2 of .*one.tsv has 1 column"),
-    "empty_file": ("input.data[0].file : empty.tsv", "empty.tsv is empty"),
+    "one_column": (
+        "input.data[0].file : one.tsv",
+        r"line 2 of .*/one\.tsv\b.*\b1\b.*\b0\b",
+    ),
+    "empty_file": ("input.data[0].file : empty.tsv", r"/empty\.tsv\b.*\bempty\b"),
     "read_only_directory": (
         "--logdir=/proc/self/run",
-        "can be written; got /proc/self",
+        r"logdir\b.*/proc/self/run \(.*--logdir",
     ),
 }
 
@@ -54,11 +59,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
         else [*model, "--logdir=run", f"--model_params_override={text}"]
         for text, _ in MISTAKES.values()
     ]
-    program = CommandLine(folder).start(str(HERE / "many_command_lines.py"))
-    output, errors = program.communicate(json.dumps(command_lines))
-    assert program.returncode == 0, errors
+    outcomes = CommandLine(folder).run_trainers(command_lines)
     assert not (folder / "run").exists()
-    return dict(zip(MISTAKES, json.loads(output), strict=True))
+    return dict(zip(MISTAKES, outcomes, strict=True))
 
 
 @pytest.mark.parametrize("name", MISTAKES)

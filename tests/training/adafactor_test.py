@@ -134,7 +134,7 @@ def test_it_is_kerass_where_that_can_train() -> None:
 
 def test_kerass_own_cannot_train_plain_variables() -> None:
     """The day it can, ours may go."""
-    with pytest.raises(ValueError, match="cannot contain character `/`"):
+    with pytest.raises(ValueError, match="`/`.*task/w"):
         keras.optimizers.Adafactor().build([tf.Variable([[0.0]], name="task/w")])
 
 
@@ -154,7 +154,6 @@ def test_slots_are_rows_and_columns_beside_their_variables() -> None:
     shapes = {name.split("/")[-1]: tuple(slot.shape) for name, slot in state.items()}
     assert shapes == {
         "iteration": (),
-        "learning_rate": (),
         "task_a_w_0_rows": (4,),
         "task_a_w_0_columns": (3,),
         "task_a_b_0_velocity": (3,),

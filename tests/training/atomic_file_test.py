@@ -23,6 +23,19 @@ def test_a_failure_leaves_the_old_text(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match="full"):
         write_atomically(path, "new")
     assert path.read_text() == "old"
+
+
+def test_the_new_text_is_on_disk_before_it_counts(tmp_path, monkeypatch):
+    """The file before it has its name, and then the directory with the name."""
+    path, sync, synced = tmp_path / "file", os.fsync, []
+
+    def note(descriptor):
+        sync(descriptor)
+        synced.append((os.fstat(descriptor).st_ino, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_atomically(path, "text")
+    assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]

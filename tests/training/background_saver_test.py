@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_what_goes_wrong_is_told_by_the_next(
     saver = BackgroundSaver(Checkpointer(tmp_path, variables), pytest.fail)
     saver.save(5)
     saver.save(4)
-    with pytest.raises(ValueError, match="got 4. Restore first"):
+    with pytest.raises(ValueError, match=rf"\bstep\b.*\b5\b.*{tmp_path}.*\b4\b"):
         saver.save(6)
     saver.close()
 
@@ -85,7 +86,7 @@ def test_what_goes_wrong_is_told_at_the_end(
     saver = BackgroundSaver(Checkpointer(tmp_path / "run", variables), pytest.fail)
     saver.save(5)
     saver.save(4)
-    with pytest.raises(ValueError, match="got 4. Restore first"):
+    with pytest.raises(ValueError, match=rf"\bstep\b.*\b5\b.*{tmp_path}.*\b4\b"):
         saver.close()
 
 
@@ -122,7 +123,7 @@ def test_where_training_failed_too_what_is_not_saved_is_told(
     with pytest.raises(KeyError, match="training"):
         fail()
     assert len(said) == 1
-    assert said[0].startswith("The last checkpoint could not be written: step must not")
+    assert re.search(rf"\bstep\b.*\b5\b.*{tmp_path}\b.*\b4\b", said[0])
 
 
 def test_a_new_pin_is_noted_before_the_old_is_deleted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -30,9 +31,9 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
     said: list[str] = []
     task = _task(max_skipped_steps=2)
     run(task, Input(*_spoilt(4, 5, 9)), tmp_path / "whole", said.append)
-    skipped = [line for line in said if line.startswith("Skipped a step.")]
+    skipped = [line for line in said if line.startswith("Skipped")]
     assert len(skipped) == 3
-    assert "in step 4 the loss is nan: at first the input[0] of the mini" in skipped[0]
+    assert re.search(r"step 4\b.*\bnan\b.*input\[0\]", skipped[0])
     made = [n for n in range(1, STEPS + 1) if n not in (4, 5, 9)]
     assert _steps(tmp_path / "whole") == made
 
@@ -55,7 +56,7 @@ def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:
 
 def test_more_in_a_row_end_the_run(tmp_path: Path) -> None:
     task = _task(max_skipped_steps=2)
-    with pytest.raises(FloatingPointError, match="in step 6 the loss.*max_skipped"):
+    with pytest.raises(FloatingPointError, match=r"step 6\b.*\bnan\b.*max_skipped"):
         run(task, Input(*_spoilt(2, 4, 5, 6)), tmp_path)
     assert sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.index"))[-1] == (
         "ckpt-00000005"
@@ -69,7 +70,7 @@ def test_starting_again_begins_no_new_row(tmp_path: Path) -> None:
     run(task, spoilt, tmp_path)
     for _ in range(2):
         task = _task(max_skipped_steps=2)
-        with pytest.raises(FloatingPointError, match="in step 5 the loss"):
+        with pytest.raises(FloatingPointError, match=r"step 5\b.*\bnan\b.*max_skipped"):
             run(task, spoilt, tmp_path)
 
 
@@ -93,7 +94,7 @@ def test_a_run_goes_back_before_a_spike_and_leaves_the_batches_out(
 ) -> None:
     said: list[str] = []
     run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path / "run", said.append)
-    assert any(line.startswith("Back to step 6, for in step 8 the") for line in said)
+    assert any(re.match(r"Back\b.*step 6\b.*step 8\b", line) for line in said)
     file = tmp_path / "run" / "skipped_batches.json"
     assert json.loads(file.read_text()) == [{"after_step": 6, "num_batches": 2}]
     assert _steps(tmp_path / "run") == list(range(1, STEPS + 1))
@@ -120,7 +121,9 @@ def test_a_run_without_a_checkpoint_goes_back_to_its_start(tmp_path: Path) -> No
 def test_a_run_with_spikes_again_and_again_ends(tmp_path: Path) -> None:
     data = _with_spikes(7, 9, 10)
     task = _task(max_rollbacks=1, **SPIKING)
-    with pytest.raises(FloatingPointError, match="went back to step 6 1 times"):
+    with pytest.raises(
+        FloatingPointError, match=r"step 8\b.*step 6\b.*\b1\b.*max_rollbacks"
+    ):
         run(task, data, tmp_path)
     # With more patience the run goes on from there.
     run(_task(max_rollbacks=3, **SPIKING), data, tmp_path)
@@ -142,5 +145,5 @@ def test_a_request_to_stop_outlives_a_spike(
 
     monkeypatch.setattr(LossSpikes, "check", check)
     run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path, said.append)
-    assert said[-1].startswith(f"Stopped by SIGTERM after step {SAVED}, which is saved")
+    assert re.match(rf"Stopped\b.*\bSIGTERM\b.*step {SAVED}\b.*\bsaved\b", said[-1])
     assert _steps(tmp_path)[-1] == SAVED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,7 @@ def test_waiting_ends_after_as_many_as_were_asked_for() -> None:
         best.add(step, {"loss": loss})
         over.append(best.is_over)
     assert over == [False, False, False, False, True]
-    assert best.reason == (
-        "2 evaluations in a row were no better, by -loss, than that of step 2."
-    )
+    assert re.fullmatch(r"2\b.* -loss\b.*step 2\.", best.reason)
 
 
 def test_a_step_that_is_evaluated_again_is_no_worse() -> None:
@@ -106,14 +105,14 @@ def test_without_a_metric_nothing_is_the_best() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"best_metric": 3}, "must be a metric's name.* got 3"),
-        ({"best_metric": "-"}, "must be a metric's name.* got '-'"),
-        ({"patience": 2}, "patience, which is 2, needs a metric"),
-        ({"best_metric": "loss", "patience": 0}, "at least 1; got 0"),
-        ({"best_metric": "loss", "patience": True}, "at least 1; got True"),
+        ({"best_metric": 3}, r"task\.eval\.best_metric\b.*\b3\b"),
+        ({"best_metric": "-"}, r"task\.eval\.best_metric\b.*'-'"),
+        ({"patience": 2}, r"eval\.patience\b.*\b2\b.*task\.eval\.best_metric"),
+        ({"best_metric": "loss", "patience": 0}, r"eval\.patience\b.*\b1\b.*\b0\b"),
+        ({"best_metric": "loss", "patience": True}, r"eval\.patience\b.*\b1\b.*True"),
         (
             {"best_metric": "loss", "patience": 2, "interval_steps": None},
-            "needs evaluations while training. Set task.eval.interval_steps",
+            r"eval\.patience\b.*\b2\b.*task\.eval\.interval_steps",
         ),
     ],
 )
@@ -124,9 +123,8 @@ def test_what_can_not_be_used_is_told(values: dict[str, Any], message: str) -> N
 
 def test_a_metric_that_is_not_there_is_told_with_near_names() -> None:
     best = BestEvaluation(params(best_metric="-acuracy"))
-    with pytest.raises(
-        ValueError, match="no 'acuracy'. Did you mean 'accuracy'.* loss"
-    ):
+    told = r"task\.eval\.best_metric.*'acuracy'.*'accuracy'.*accuracy, loss"
+    with pytest.raises(ValueError, match=told):
         best.check_metrics(["loss", "accuracy"])
     best = BestEvaluation(params(best_metric="-loss"))
     best.check_metrics(["loss", "accuracy"])

@@ -76,7 +76,9 @@ def test_all_other_changes_are_told_with_what_accepts_them() -> None:
         "task.train.learning_rate : 0.2; task.train.optimizer.momentum : 0.0; "
         "task.pipeline.cell_tpl[1].dim : 9; task.pipeline.splits : 1"
     )
-    with pytest.raises(ValueError, match="begun with") as caught:
+    with pytest.raises(
+        ValueError, match=r"allow_params_change=task\.pipeline"
+    ) as caught:
         check_changes(BEFORE, now, [])
     *lines, advice = str(caught.value).splitlines()
     assert lines[1:] == [
@@ -112,15 +114,16 @@ def test_params_that_come_and_go_are_changes() -> None:
 
 def test_of_very_many_changes_the_first_are_shown() -> None:
     now = BEFORE + "".join(f"task.pipeline.cell_tpl[{n}].x : 1\n" for n in range(50))
-    with pytest.raises(ValueError, match="and 30 more") as caught:
+    with pytest.raises(ValueError, match=r"\n\D+ 30\b\D*\n") as caught:
         check_changes(BEFORE, now, [])
     assert str(caught.value).endswith("--allow_params_change=task.pipeline.cell_tpl.")
     check_changes(BEFORE, now, ["task.pipeline.cell_tpl"])
 
 
 def test_what_is_allowed_must_be_a_param() -> None:
+    told = r"_params_change.*'task\.train\.learningrate'.*'task\.train\.learning_rate'"
     for texts in ([BEFORE], [BEFORE, None], [BEFORE, BEFORE]):
-        with pytest.raises(ValueError, match="no 'task.train.learningrate'. Did you"):
+        with pytest.raises(ValueError, match=told):
             check_allowed(["task.train.learningrate"], *texts)
 
 
@@ -132,7 +135,9 @@ def test_what_is_allowed_may_be_of_either_text() -> None:
 
 def test_another_model_is_not_used() -> None:
     now = changed("task.pipeline.cell_tpl[1].dim : 9; task.train.learning_rate : 0.2")
-    with pytest.raises(ValueError, match="must be used with the params") as caught:
+    with pytest.raises(
+        ValueError, match=r"params\.txt.*--allow_params_change=task"
+    ) as caught:
         check_use(BEFORE, now, [])
     assert str(caught.value).splitlines()[1:-1] == [
         "  task.pipeline.cell_tpl[1].dim : 8 -> 9"

@@ -37,6 +37,11 @@ def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[
     return exit_info.value.code, capsys.readouterr().out.splitlines()
 
 
+def _assert_lines(lines: list[str], *patterns: str) -> None:
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.match(pattern, line)
+
+
 def _damage(logdir: Path) -> None:
     data = logdir / "checkpoints" / "ckpt-00000002.data-00000-of-00001"
     content = bytearray(data.read_bytes())
@@ -71,39 +76,38 @@ def test_differences_are_told(
     folder = logdir / "checkpoints"
     code, (same,) = _run(capsys, "compare", logdir, folder / "ckpt-00000002")
     assert code == 0
-    assert same.endswith("ckpt-00000002: 0 variables and no byte differs")
+    assert re.search(r"/ckpt-00000002: 0 variables\b", same)
     code, lines = _run(capsys, "compare", folder / "ckpt-00000001", logdir)
     assert code == 1
-    assert lines[:-1] == [
-        "global_step: 1 of 1 differ, by up to 1; the largest is 0",
-        "half: 1 of 2 differ, by up to 0.5; the largest is 2",
-        "w: 2 of 4 differ, by up to 4; the largest is 4",
-    ]
+    _assert_lines(
+        lines[:-1],
+        r"global_step: 1 of 1 \D* 1\b\D* 0$",
+        r"half: 1 of 2 \D* 0\.5\b\D* 2$",
+        r"w: 2 of 4 \D* 4\b\D* 4$",
+    )
     other = {"w": tf.Variable([1.0]), "v": tf.Variable(1.0)}
     Checkpointer(tmp_path / "other", other).save(7)
     code, lines = _run(capsys, "compare", logdir, tmp_path / "other")
     assert code == 1
-    assert lines[:-1] == [
-        "global_step: int64 [], only in the first",
-        "half: bfloat16 [2], only in the first",
-        "v: float32 [], only in the second",
-        "w: float32 [2, 2] in the first, float32 [1] in the second",
-    ]
+    _assert_lines(
+        lines[:-1],
+        r"global_step: int64 \[\], .*\bfirst$",
+        r"half: bfloat16 \[2\], .*\bfirst$",
+        r"v: float32 \[\], .*\bsecond$",
+        r"w: float32 \[2, 2\] .*\bfirst\b.* float32 \[1\] .*\bsecond$",
+    )
 
 
 def test_a_path_that_leads_nowhere_is_told(tmp_path: Path) -> None:
-    for path, what in (
-        (tmp_path, "holds no checkpoints"),
-        (tmp_path / "x", "does not"),
-    ):
-        with pytest.raises(SystemExit, match=f"^error: A path must be .* {what}"):
+    for path, what in ((tmp_path, "checkpoints"), (tmp_path / "x", "exist")):
+        with pytest.raises(SystemExit, match=rf"^error: .*{path}\b.*\b{what}\b"):
             main(["list", str(path)])
 
 
 def test_the_damaged_one_of_two_is_named(logdir: Path) -> None:
     _damage(logdir)
     first = logdir / "checkpoints" / "ckpt-00000001"
-    with pytest.raises(SystemExit, match=r"/ckpt-00000002 is damaged: .*hecksum"):
+    with pytest.raises(SystemExit, match=r"/ckpt-00000002\b.*damaged: .*hecksum"):
         main(["compare", str(first), str(logdir)])
 
 

@@ -85,7 +85,7 @@ def test_keeps_the_last_checkpoints(tmp_path, keep):
 
 
 def test_keep_must_be_positive(tmp_path):
-    with pytest.raises(ValueError, match="keep must be at least 1; got 0"):
+    with pytest.raises(ValueError, match=r"\bkeep\b.*\b1\b.*\b0\b"):
         Checkpointer(tmp_path, {}, keep=0)
 
 
@@ -98,7 +98,7 @@ def test_a_saved_step_stays_as_it_is(saved):
 
 
 def test_starting_anew_over_later_checkpoints_is_refused(saved):
-    with pytest.raises(ValueError, match=r"newest checkpoint's, 2, .* got 1. Restore"):
+    with pytest.raises(ValueError, match=rf"\bstep\b.*\b2\b.*{saved}\b.*\b1\b"):
         Checkpointer(saved, make_variables()).save(1)
 
 
@@ -136,7 +136,7 @@ def test_a_damaged_checkpoint_is_reported_and_passed_over(saved, file, damage):
     assert checkpointer.restore() == 1
     assert values_of(variables) == {1}
     (line,) = lines
-    assert re.match(r"checkpoint .*ckpt-00000002 is damaged: \S", line)
+    assert re.search(rf"{saved}/ckpt-00000002\b.*damaged: \S", line)
     assert "\n" not in line
 
     # Training goes on: the damaged one makes room and cannot come back.
@@ -170,7 +170,7 @@ def test_never_starts_anew_over_damaged_checkpoints(saved):
     for path in saved.glob("ckpt-*.index"):
         truncate(path)
     variables = make_variables(7)
-    with pytest.raises(ValueError, match="all damaged: step 2: .*; step 1: .*Put back"):
+    with pytest.raises(ValueError, match=rf"{saved}\b.*\b2\b.*step 2: .*step 1: \S"):
         Checkpointer(saved, variables, log=lambda line: None).restore()
     assert values_of(variables) == {7}
 
@@ -179,16 +179,18 @@ def test_a_checkpoint_of_another_model_is_refused_whole(saved):
     variables = make_variables(7)
     variables["task/stem/conv/v"] = variables.pop("task/stem/conv/w")
     variables["task/stem.0/b"] = tf.Variable(tf.fill([6], 7.0))
-    with pytest.raises(ValueError, match="exactly the variables of") as caught:
+    with pytest.raises(ValueError, match=f"{saved}/ckpt-00000002") as caught:
         Checkpointer(saved, variables).restore()
-    assert str(caught.value).splitlines()[1:-1] == [
-        "  missing (1):",
-        "    task/stem/conv/v, float32 [3, 4]. Did you mean 'task/stem/conv/w'?",
-        "  unexpected (1):",
-        "    task/stem/conv/w, float32 [3, 4]",
-        "  mismatched (1):",
-        "    task/stem.0/b, saved as bfloat16 [5], here float32 [6]",
+    wanted = [
+        r"  missing \(1\):$",
+        r"    task/stem/conv/v, float32 \[3, 4\].*'task/stem/conv/w'",
+        r"  unexpected \(1\):$",
+        r"    task/stem/conv/w, float32 \[3, 4\]$",
+        r"  mismatched \(1\):$",
+        r"    task/stem\.0/b,.* bfloat16 \[5\],.* float32 \[6\]$",
     ]
+    for line, pattern in zip(str(caught.value).splitlines()[1:-1], wanted, strict=True):
+        assert re.match(pattern, line)
     assert values_of(variables) == {7}
 
 
@@ -196,8 +198,29 @@ def test_only_the_first_of_many_faults_are_shown(tmp_path):
     Checkpointer(tmp_path, {f"w{i}": tf.Variable(0.0) for i in range(500)}).save(1)
     with pytest.raises(ValueError, match=r"unexpected \(500\):") as caught:
         Checkpointer(tmp_path, {}).restore()
-    assert "and 492 more" in str(caught.value)
+    assert re.search(r"\n\D+ 492\b", str(caught.value))
     assert "w499" not in str(caught.value)
+
+
+def test_a_checkpoint_is_on_disk_before_it_counts(tmp_path, monkeypatch):
+    """Each file before it has its name, and then the directory with the names."""
+    sync, synced, written = os.fsync, [], []
+
+    def note(descriptor):
+        sync(descriptor)
+        names = {path.name for path in tmp_path.glob("ckpt-*")}
+        synced.append((os.fstat(descriptor).st_ino, names))
+
+    monkeypatch.setattr(os, "fsync", note)
+    Checkpointer(tmp_path, make_variables()).save(
+        1, when_written=lambda: written.extend(synced)
+    )
+    data, index = sorted(tmp_path.glob("ckpt-*"))
+    assert written == [
+        (data.stat().st_ino, set()),
+        (index.stat().st_ino, {data.name}),
+        (tmp_path.stat().st_ino, {data.name, index.name}),
+    ]
 
 
 class Killed(BaseException):

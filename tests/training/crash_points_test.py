@@ -24,13 +24,13 @@ from lingvo_pipe.training import (
 from lingvo_pipe.training.checkpoints import Checkpointer
 from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.report import html_report
+from tests.support.cases import exhaustive
 from tests.training.stand_before import stand_before
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 STEPS = 10
 SPIKES, NOT_FINITE = (6, 7), (4,)  # Numbers of batches.
 FILES = ("metrics.jsonl", "best.json", "skipped_batches.json")
-EVERY = 5  # Of the writes, every so many is a moment of a kill.
 
 
 class Killed(BaseException):
@@ -100,15 +100,17 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
     return Writes(monkeypatch)
 
 
+@pytest.mark.parametrize("every", [29, exhaustive(1)])
 def test_a_run_that_was_killed_ends_as_one_that_was_not(
-    tmp_path: Path, writes: Writes
+    tmp_path: Path, writes: Writes, every: int
 ) -> None:
+    """Kills it before every so many writes."""
     _train(tmp_path / "whole")
     whole, names = _content(tmp_path / "whole"), list(writes.names)
     assert len(json.loads(whole["skipped_batches.json"])) >= 1
     assert json.loads(whole["best.json"])["step"] < STEPS
     assert {"_write_line", "_delete", "replace"} <= set(names)
-    for moment in range(len(names))[::EVERY]:
+    for moment in range(len(names))[::every]:
         logdir = tmp_path / str(moment)
         writes.names, writes.last = [], moment
         with pytest.raises(Killed):

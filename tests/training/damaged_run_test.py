@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import re
 import resource
 import shutil
 from collections.abc import Callable
@@ -12,7 +15,15 @@ import pytest
 
 from lingvo_pipe.training.checkpoint_files import read_through
 from lingvo_pipe.training.metrics_log import read_metrics
-from tests.training.toy_run import STEPS, Input, batch, make_task, run, saved_bytes
+from tests.training.toy_run import (
+    STEPS,
+    Input,
+    batch,
+    make_task,
+    resumed_steps,
+    run,
+    saved_bytes,
+)
 
 DATA = Input(*map(batch, range(STEPS)))
 KINDS = ("data-00000-of-00001", "index")
@@ -76,8 +87,8 @@ def test_the_one_before_is_gone_on_from(
     said = _goes_on(logdir)
     if (kind, damage) != ("index", _remove):  # Without it there is no checkpoint.
         prefix = str(_file(logdir, STEPS, kind).with_suffix(""))
-        assert said[0].startswith(f"checkpoint {prefix} is damaged: ")
-    assert f"Resumed from step {STEPS - 1}." in said
+        assert re.search(rf"{prefix}\b.*damaged: \S", said[0])
+    assert resumed_steps(said) == [STEPS - 1]
     _assert_ends_as(whole, logdir)
 
 
@@ -85,8 +96,9 @@ def test_of_two_that_are_damaged_both_are_told(whole: Path, logdir: Path) -> Non
     _flip(_file(logdir, STEPS, KINDS[0]))
     _truncate(_file(logdir, STEPS - 1, KINDS[1]))
     said = _goes_on(logdir)
-    assert all(f"-{step:08d} is damaged" in said[i] for i, step in enumerate((3, 2)))
-    assert f"Resumed from step {STEPS - 2}." in said
+    for step, line in zip((3, 2), said[:2], strict=True):
+        assert re.search(rf"-{step:08d}\b.*damaged", line)
+    assert resumed_steps(said) == [STEPS - 2]
     _assert_ends_as(whole, logdir)
 
 
@@ -94,7 +106,7 @@ def test_a_run_with_none_that_is_whole_stays_as_it_is(logdir: Path) -> None:
     for step in range(1, STEPS + 1):
         _flip(_file(logdir, step, KINDS[step % 2]))
     before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match="3, all damaged: step 3: .*Put back a copy"):
+    with pytest.raises(ValueError, match=r"\b3\b.*step 3: .*step 2: .*step 1: \S"):
         _goes_on(logdir)
     del before[logdir / "lock"]
     assert before == {path: path.read_bytes() for path in before}
@@ -106,7 +118,7 @@ def test_what_the_system_refuses_is_not_damaged(logdir: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:
-        with pytest.raises(OSError, match="Too many open files"):
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
             read_through(prefix)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

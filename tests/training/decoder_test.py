@@ -34,11 +34,11 @@ def test_all_hypotheses_are_there_with_their_scores() -> None:
 
 @pytest.mark.parametrize("weight", [float("nan"), float("-inf")])
 def test_weights_that_are_not_finite_are_told(weight: float) -> None:
-    with pytest.raises(FloatingPointError, match="that of 'xyz' is (nan|-inf)"):
+    with pytest.raises(FloatingPointError, match=f"'xyz'.*{weight}"):
         decoded("xyz", weight=weight)
 
 
 def test_a_task_that_decodes_nothing_is_refused() -> None:
     task: Any = make_task()
-    with pytest.raises(ValueError, match="ImageClassifier has none"):
+    with pytest.raises(ValueError, match=r"\bDecode\b.*ImageClassifier"):
         Decoder(task, Letters())

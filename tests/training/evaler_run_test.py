@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_the_best_is_found(tmp_path: Path) -> None:
 
 def test_a_run_without_a_best_is_told(tmp_path: Path) -> None:
     train_toy(tmp_path)
-    with pytest.raises(ValueError, match="looks for its best .*best_metric"):
+    with pytest.raises(ValueError, match=rf"=best\b.*{tmp_path}\b.*best_metric"):
         evaluate(tmp_path, checkpoint="best")
 
 
@@ -97,7 +98,7 @@ def test_a_running_trainer_is_followed_to_its_end(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_begun_is_told(tmp_path: Path) -> None:
     for seconds in (None, 0.1):
-        with pytest.raises(ValueError, match="none is none. Train first"):
+        with pytest.raises(ValueError, match=rf"{tmp_path}/none\b.*--logdir"):
             open_run(tmp_path / "none", "toy.Toy", seconds)
 
 
@@ -123,7 +124,9 @@ def test_what_is_not_a_number_is_said_once(tmp_path: Path) -> None:
 
 def test_a_trainer_that_saves_nothing_is_told(tmp_path: Path) -> None:
     RunDirectory(tmp_path, "toy.Toy").write_params("task.train.max_steps : 6\n")
-    with pytest.raises(ValueError, match=r"none came to .* within 0.1 seconds. See"):
+    with pytest.raises(
+        ValueError, match=rf"{tmp_path}/checkpoints\b.*\b0\.1\b.*--follow_seconds"
+    ):
         evaluate(tmp_path, follow_seconds=0.1)
 
 
@@ -134,8 +137,6 @@ def test_a_trainer_that_ends_before_its_last_step_is_told(tmp_path: Path) -> Non
         directory.write_params(f"task.train.max_steps : {last}\n")
         steps = weights_in_turn(task(), directory, None, 0.1, lines.append)
         assert list(steps) == [STEPS]
-        said = (
-            f"Followed to step {STEPS}: for 0.1 seconds nothing newer came. The run's "
-            f"last step is to be {last}."
-        )
-        assert lines == [said] * told
+        assert len(lines) == told
+        said = rf"Followed\b.*step {STEPS}\b.*\b0\.1\b.*\b{last}\b"
+        assert all(re.match(said, line) for line in lines)

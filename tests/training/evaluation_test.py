@@ -63,11 +63,9 @@ def test_a_metric_of_which_nothing_counts_is_left_out(evaluation: Evaluation) ->
 
 
 def test_a_loss_for_which_nothing_counts_is_refused(evaluation: Evaluation) -> None:
-    words = r"examples that count; the total weight of \['loss'\] is 0. Check"
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=r"\['loss'\].*\b0\b"):
         evaluation([_batch(3.0, 1.0, weight=0.0)])
-    words = r"total weight of \['label', 'loss'\] is 0"
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=r"\['label', 'loss'\].*\b0\b"):
         evaluation([_batch(3.0, 0.0, weight=0.0)])
     loss = evaluation([_batch(3.0, 1.0)])["loss"]
     both = evaluation([_batch(3.0, 1.0, weight=0.0), _batch(3.0, 1.0)])
@@ -75,5 +73,5 @@ def test_a_loss_for_which_nothing_counts_is_refused(evaluation: Evaluation) -> N
 
 
 def test_no_batches_are_refused(evaluation: Evaluation) -> None:
-    with pytest.raises(ValueError, match="at least 1 batch; there was none"):
+    with pytest.raises(ValueError, match=r"evaluation.*\b1 batch"):
         evaluation([])

@@ -122,7 +122,9 @@ def test_what_is_not_trained_is_averaged_only_if_asked():
 
     assert paths(ema_decay_moving_vars=True) == list(PATHS)
     assert paths(ema_decay_moving_vars=False) == ["task/w"]
-    with pytest.raises(ValueError, match="here 1 such as task/moving_mean; got None"):
+    with pytest.raises(
+        ValueError, match=r"ema_decay_moving_vars.*\b1\b.*task/moving_mean.*None"
+    ):
         paths()
 
 
@@ -132,5 +134,5 @@ def test_without_a_decay_there_are_none():
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, 1, True, None, float("nan"), "0.9"])
 def test_the_decay_is_a_fraction(decay):
-    with pytest.raises(ValueError, match=r"ema_decay must lie in \[0, 1\); got"):
+    with pytest.raises(ValueError, match=rf"ema_decay\b.*\[0, 1\).*{decay}\b"):
         averages_of(make_variables(), ema_decay=decay)

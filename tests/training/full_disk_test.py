@@ -18,11 +18,19 @@ import tensorflow as tf
 from lingvo_pipe.error_text import error_text
 from lingvo_pipe.training.checkpoint_files import read_newest
 from lingvo_pipe.training.metrics_log import read_metrics
+from tests.support.cases import exhaustive
 from tests.training.stand_before import stand_before
-from tests.training.toy_run import STEPS, Input, batch, make_task, run, saved_bytes
+from tests.training.toy_run import (
+    STEPS,
+    Input,
+    batch,
+    make_task,
+    resumed_steps,
+    run,
+    saved_bytes,
+)
 
 DATA = Input(*map(batch, range(STEPS)))
-NUM_MOMENTS = 6  # Between the first and the last.
 
 
 class Disk:
@@ -76,13 +84,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logdir
 
 
-def _moments(tmp_path: Path) -> Iterator[int]:
-    """Some of the moments of a run, the first and the last among them."""
+def _moments(tmp_path: Path, number: int) -> Iterator[int]:
+    """Yields moments of a run: the first, a number of others, and the last."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         disk = Disk(monkeypatch, errno.ENOSPC, float("inf"))
         run(make_task(), DATA, tmp_path / "counted")
     between = range(1, disk.num_written - 1)
-    yield from (0, *random.Random(1).sample(between, NUM_MOMENTS), between.stop)
+    yield from (0, *random.Random(1).sample(between, number), between.stop)
 
 
 def _saved_step(logdir: Path) -> int | None:
@@ -105,17 +113,18 @@ def _told_on_full_disk(number: int, moment: int, logdir: Path) -> str:
     return said[-1]
 
 
-def test_a_run_goes_on_when_there_is_room_again(tmp_path: Path, whole: Path) -> None:
+@pytest.mark.parametrize("num_moments", [2, exhaustive(12)])
+def test_a_run_goes_on_when_there_is_room_again(
+    tmp_path: Path, whole: Path, num_moments: int
+) -> None:
     numbers = itertools.cycle([errno.ENOSPC, errno.EROFS, errno.EDQUOT])
-    for moment, number in zip(_moments(tmp_path), numbers, strict=False):
+    for moment, number in zip(_moments(tmp_path, num_moments), numbers, strict=False):
         logdir = tmp_path / str(moment)
         told = _told_on_full_disk(number, moment, logdir)
-        assert f"got '{os.strerror(number)}'" in told, (moment, told)
+        assert f"'{os.strerror(number)}'" in told, (moment, told)
         left = _saved_step(logdir)
         said: list[str] = []
         run(make_task(), DATA, logdir, said.append)
-        resumed = [line for line in said if line.startswith("Resumed from step ")]
-        assert len(resumed) == (left is not None)
-        assert all(line.startswith(f"Resumed from step {left}") for line in resumed)
+        assert resumed_steps(said) == ([] if left is None else [left])
         assert saved_bytes(logdir, STEPS) == saved_bytes(whole, STEPS)
         assert read_metrics(logdir) == read_metrics(whole)

@@ -1,5 +1,6 @@
 """First values from other runs: what is taken, what is told, what is refused."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ def initialise(variables, rules, ema=True, override=""):
     return "\n".join(said).splitlines()
 
 
+def _assert_lines(lines, *patterns):
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.match(pattern, line)
+
+
 def value_of(variables, path):
     (value,) = set(np.ravel(variables[path].numpy()))
     return value
@@ -89,12 +95,12 @@ def test_moving_averages_are_taken_where_there_are_any(saved, ema, want):
 
 def test_where_the_checkpoint_is_may_be_said_beside_the_rules(saved):
     variables = model()
-    rules = {"some run": (EVERY, [".*softmax"])}
-    with pytest.raises(ValueError, match="some run does not .*override names another"):
+    rules = {"some/run": (EVERY, [".*softmax"])}
+    with pytest.raises(ValueError, match=r"_rules.*some/run\b.*_override"):
         initialise(variables, rules)
     initialise(variables, rules, override=str(saved))
     assert [value_of(variables, path) for path in variables] == [10, 2, 0]
-    with pytest.raises(ValueError, match="override stands for the one .* for 0"):
+    with pytest.raises(ValueError, match=rf"_override.*_rules.*'{saved}'.*\b0\b"):
         initialise(variables, {}, override=str(saved))
 
 
@@ -110,16 +116,15 @@ def test_all_that_is_not_taken_is_told(saved):
         {str(saved): ([("(task/(?:stem|norm|softmax)/.*)", "%s")], [".*softmax"])},
     )
     prefix = saved / "checkpoints" / "ckpt-00000005"
-    assert said == [
-        f"Initialised 2 of 4 variables from {prefix}, 1 of them by their moving "
-        "averages; not used: 1 of its moving averages, 2 variables of its learner, "
-        "2 others",
-        "    task/old/w  float32 [2]",
-        "    task/softmax/w  float32 [3, 10]",
-        "2 variables keep their own first values",
-        "    task/new/w  float32 [2], matched by no rule",
-        "    task/softmax/w  float32 [3, 7], left out by '.*softmax'",
-    ]
+    _assert_lines(
+        said,
+        rf"Initialised 2 of 4\b.* {prefix}\b.*\b1\b.*\b1\b.*\b2\b.*\b2\b",
+        r"    task/old/w  float32 \[2\]$",
+        r"    task/softmax/w  float32 \[3, 10\]$",
+        r"2 variables\b",
+        r"    task/new/w  float32 \[2\],.*\brule",
+        r"    task/softmax/w  float32 \[3, 7\],.*'\.\*softmax'",
+    )
 
 
 def test_two_runs_make_one_model(saved):
@@ -130,8 +135,8 @@ def test_two_runs_make_one_model(saved):
     }
     said = initialise(variables, rules)
     assert [value_of(variables, path) for path in variables] == [10, 0, 0, -1]
-    assert sum(line.startswith("Initialised 1 of 4") for line in said) == 2
-    assert "2 variables keep their own first values" in said
+    assert sum(" 1 of 4 " in line for line in said) == 2
+    assert any(line.startswith("2 variables") for line in said)
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over(saved):
@@ -140,44 +145,46 @@ def test_a_damaged_newest_checkpoint_is_passed_over(saved):
     variables = model()
     said = initialise(variables, {str(saved): (EVERY, [".*softmax"])})
     assert value_of(variables, "task/stem/w") == -1
-    assert "ckpt-00000005 is damaged" in said[0]
-    with pytest.raises(ValueError, match="ckpt-00000005 is damaged: "):
+    assert re.search(r"/ckpt-00000005\b.*damaged", said[0])
+    with pytest.raises(ValueError, match=r"_rules.*/ckpt-00000005\b.*damaged: \S"):
         initialise(variables, {str(index.with_suffix("")): (EVERY, [".*softmax"])})
 
 
 def test_faults_are_told_whole_and_change_nothing(saved):
     variables = model(**{"sten/w": [3], "old/w": [2]})
     variables["task/old/w"] = tf.Variable(tf.zeros([2], tf.float64))
-    with pytest.raises(ValueError, match="lead to variables of the same") as caught:
+    with pytest.raises(
+        ValueError, match=f"_rules.*{saved}/checkpoints/ckpt-00000005"
+    ) as caught:
         initialise(variables, {str(saved): (EVERY, [])})
     lines = str(caught.value).splitlines()
-    assert lines[1:-1] == [
-        "  not there (1):",
-        "    task/sten/w, for task/sten/w. Did you mean 'task/stem/w' or "
-        "'task/softmax/w' or 'task/old/w'?",
-        "  of another shape or dtype (2):",
-        "    task/old/w, here float64 [2], there float32 [2]",
-        "    task/softmax/w, here float32 [3, 7], there float32 [3, 10]",
-    ]
-    assert lines[-1].endswith("second list, such as 'task/old/'.")
+    _assert_lines(
+        lines[1:-1],
+        r"  \w.* \(1\):$",
+        "    task/sten/w, .*task/sten/w.*'task/stem/w'.*'task/softmax/w'.*'task/old/w'",
+        r"  \w.* \(2\):$",
+        r"    task/old/w,.* float64 \[2\],.* float32 \[2\]$",
+        r"    task/softmax/w,.* float32 \[3, 7\],.* float32 \[3, 10\]$",
+    )
+    assert "'task/old/'" in lines[-1]
     assert {value_of(variables, path) for path in variables} == {0}
 
 
 @pytest.mark.parametrize("name", ["empty", "missing", "missing/ckpt-00000007"])
 def test_what_is_no_checkpoint_is_refused(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="(holds no checkpoints|does not exist)[.] "):
+    with pytest.raises(ValueError, match=rf"_rules.*{tmp_path / name}\b.*_override"):
         initialise(model(), {str(tmp_path / name): (EVERY, [])})
 
 
 def test_checkpoints_of_others_are_refused(tmp_path):
     prefix = tf.train.Checkpoint(w=tf.Variable(0.0)).write(str(tmp_path / "ckpt"))
-    with pytest.raises(ValueError, match="checkpoints of lingvo_pipe; .* is another's"):
+    with pytest.raises(ValueError, match=rf"_rules.*lingvo_pipe.*{prefix}\b.*'_CHECK"):
         initialise(model(), {prefix: (EVERY, [])})
 
 
 def test_only_damaged_checkpoints_are_refused(saved):
     for path in (saved / "checkpoints").glob("*.index"):
         path.write_bytes(b"")
-    with pytest.raises(ValueError, match="all damaged: .*Name another in init_from"):
+    with pytest.raises(ValueError, match=r"step 5: .*step 4: \S.*_rules"):
         initialise(model(), {str(saved): (EVERY, [])})

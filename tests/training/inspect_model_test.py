@@ -70,7 +70,7 @@ def test_the_bubble_of_even_stages_is_that_of_the_formula(splits, micro_batches)
     shares = [line for line in lines if f", {1 / splits:.1%} of the flops, " in line]
     assert len(shares) == splits
     bubble = (splits - 1) / (micro_batches + splits - 1)
-    assert lines[-1].startswith(f"bubble: {bubble:.1%} with schedule gpipe and ")
+    assert re.match(rf"bubble: {bubble:.1%} .*\bgpipe\b", lines[-1])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_bubble_follows_from_the_work_of_each_layer(recompute, idle, total):
     text = described([1, 4], *layers, num_micro_batches=2, recompute=recompute)
     assert re.search("stage 0 on .*: 1 layers, 25.0% of the flops, 42 para", text)
     assert re.search("stage 1 on .*: 3 layers, 75.0% of the flops, 126 para", text)
-    assert f"bubble: {idle / total:.1%} with" in text
+    assert f"bubble: {idle / total:.1%} " in text
 
 
 def macs(line):
@@ -102,7 +102,7 @@ def test_macs_are_those_of_an_example(splits, micro_batches):
     # A bias is half as much as a product.
     want = [m * n + n / 2 for m, n in sizes]
     assert [macs(row) for row in rows] == [round(n) for n in want]
-    assert f"\nMACs: {sum(want):.0f} in an example's forward pass" in text
+    assert f"\nMACs: {sum(want):.0f} " in text
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,8 @@ def test_macs_are_those_of_an_example(splits, micro_batches):
 )
 def test_the_balance_is_the_largest_stage_over_the_mean(splits, flops, parameters):
     lines = described(splits, *[dense(6, 6)] * 3).splitlines()
-    assert (
-        f"balance: largest stage over mean stage: {flops:.2f} in flops, "
-        f"{parameters:.2f} in parameters"
-    ) in lines
+    (balance,) = [line for line in lines if line.startswith("balance: ")]
+    assert re.findall(r"\d\.\d\d", balance) == [f"{flops:.2f}", f"{parameters:.2f}"]
     assert "balance" not in described(1, dense(6, 6))
 
 
@@ -148,16 +146,16 @@ class Unpriced(FCLayer):
 def test_layers_without_costs_are_named_instead_of_a_bubble():
     unpriced = Unpriced.Params().Set(input_dim=6, output_dim=3)
     text = described(2, dense(6, 6), unpriced)
-    assert "of the flops" not in text
+    assert "%" not in text
     assert "MACs: " not in text
     assert re.search(r"cells_1 +Unpriced +\[8, 3\] +unknown +21\n", text)
-    assert "balance: largest stage over mean stage: 1.33 in parameters" in text
-    assert re.search("bubble: not predicted. .*in cell 1, Unpriced 'cells_1'", text)
+    assert re.search(r"(?m)^balance: \D*1\.33\D*$", text)
+    assert re.search(r"\nbubble: [^%\n]*\b1\b.*\bUnpriced\b.*'cells_1'", text)
 
 
 def test_micro_batches_that_cannot_be_cut_are_told_instead_of_a_bubble():
     text = described(1, dense(6, 3), num_micro_batches=9)
-    assert re.search("bubble: not predicted. .* 8 examples for 9 micro-batches", text)
+    assert re.search(r"\nbubble: [^%\n]*\b8\b.*\b9\b", text)
 
 
 def test_allocates_nothing():

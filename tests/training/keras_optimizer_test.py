@@ -1,6 +1,5 @@
 """Optimizers and schedules by name: those of Keras and ours, and nothing else."""
 
-import re
 from typing import Any
 
 import keras
@@ -35,33 +34,48 @@ def test_ours_are_found_by_name():
 @pytest.mark.parametrize(
     ("optimizer", "schedule", "message"),
     [
-        (OptimizerParams("Adagrd"), None, "no 'Adagrd'. Did you mean 'Adagrad'"),
-        (OptimizerParams("Optimizer"), None, "no 'Optimizer'."),
-        (OptimizerParams("serialize"), None, "no 'serialize'."),
-        (OptimizerParams("SGD", momentom=1), None, "SGD does not take ['momentom']"),
-        (OptimizerParams("SGD", learning_rate=1), None, "take ['learning_rate']"),
-        (OptimizerParams("SGD", global_clipnorm=1), None, "take ['global_clipnorm']"),
+        (OptimizerParams("Adagrd"), None, "'Adagrd'.*'Adagrad'"),
+        (OptimizerParams("Optimizer"), None, "'Optimizer'.*'MultiOptimizer'"),
+        (OptimizerParams("serialize"), None, "'serialize'.*'Adadelta'"),
+        (
+            OptimizerParams("SGD", momentom=1),
+            None,
+            r"\bSGD\b.*\['momentom'\].*'momentum'",
+        ),
+        (
+            OptimizerParams("SGD", learning_rate=1),
+            None,
+            r"\['learning_rate'\].*task\.train\.learning_rate",
+        ),
+        (
+            OptimizerParams("SGD", global_clipnorm=1),
+            None,
+            r"\['global_clipnorm'\].*clip_gradient_norm_to_value",
+        ),
         (
             OptimizerParams("SGD", use_ema=True),
             None,
-            "take ['use_ema'] as arguments.* Set task.train.ema_decay instead.",
+            r"\['use_ema'\].*task\.train\.ema_decay",
         ),
-        (OptimizerParams("RMSprop", rh0=0.9), None, "RMSprop does not take ['rh0']"),
-        (OptimizerParams("RMSpropFromOne"), None, "Did you mean 'RMSpropFromOnes'"),
-        (OptimizerParams("SGD", momentum=2.0), None, "got {'momentum': 2.0}: "),
-        (SGD, ScheduleParams("CosinDecay"), "no 'CosinDecay'. Did you mean 'CosineDec"),
-        (SGD, ScheduleParams("CosineDecay", steps=3), "does not take ['steps']"),
-        (SGD, ScheduleParams("CosineDecay"), "got {}: .*decay_steps"),
+        (OptimizerParams("RMSprop", rh0=0.9), None, r"\bRMSprop\b.*\['rh0'\].*'rho'"),
+        (
+            OptimizerParams("RMSpropFromOne"),
+            None,
+            "'RMSpropFromOne'.*'RMSpropFromOnes'",
+        ),
+        (OptimizerParams("SGD", momentum=2.0), None, r"\bSGD\b.*{'momentum': 2\.0}"),
+        (SGD, ScheduleParams("CosinDecay"), "'CosinDecay'.*'CosineDecay'"),
+        (SGD, ScheduleParams("CosineDecay", steps=3), r"\['steps'\].*'decay_steps'"),
+        (SGD, ScheduleParams("CosineDecay"), "CosineDecay.*{}.*decay_steps"),
     ],
 )
 def test_what_keras_lacks_is_refused(optimizer, schedule, message):
-    pattern = re.escape(message).replace(r"\.\*", ".*")
-    with pytest.raises(ValueError, match=pattern):
+    with pytest.raises(ValueError, match=message):
         make_optimizer(optimizer, 0.1, schedule)
 
 
 @pytest.mark.parametrize("schedule", [None, "CosineDecay"])
 def test_a_bare_name_is_refused(schedule: Any) -> None:
     optimizer: Any = "Adam" if schedule is None else OptimizerParams("Adam")
-    with pytest.raises(ValueError, match="must be Params; got '(Adam|CosineDecay)'"):
+    with pytest.raises(ValueError, match="lr_schedule.*'(Adam|CosineDecay)'"):
         make_optimizer(optimizer, 0.1, schedule)

@@ -147,7 +147,7 @@ def test_state_is_complete_and_named_alike_each_time():
 
 def test_optimizers_that_only_train_kerass_variables_are_refused():
     muon = learner_params(optimizer=OptimizerParams("Muon"))
-    with pytest.raises(ValueError, match="Muon does not: .*Choose another"):
+    with pytest.raises(ValueError, match=r"optimizer\b.*\bMuon\b"):
         Learner(muon, make_variables())
 
 
@@ -173,7 +173,7 @@ def test_learning_rate_is_that_of_the_next_step():
 )
 def test_rates_and_norms_are_positive(values):
     ((name, value),) = values.items()
-    with pytest.raises(ValueError, match=f"{name} must be positive; got {value}"):
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
         Learner(learner_params(**values), make_variables())
 
 
@@ -194,5 +194,7 @@ def test_gradients_are_clipped_by_one_norm():
     p = learner_params(
         clip_gradient_norm_to_value=1.0, clip_gradient_single_norm_to_value=1.0
     )
-    with pytest.raises(ValueError, match="clipped by one norm; got clip_gradient_norm"):
+    with pytest.raises(
+        ValueError, match="_gradient_norm_.*_gradient_single_norm_.*None"
+    ):
         Learner(p, make_variables())

@@ -116,29 +116,29 @@ def test_nested_schedules_survive_their_text():
 
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, True, "3"])
 def test_warm_up_takes_steps(value):
-    with pytest.raises(ValueError, match="warmup_steps must be positive; got"):
+    with pytest.raises(ValueError, match=rf"warmup_steps.*{value}\b"):
         LinearWarmup(0.1, value)
 
 
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, True, "3"])
 def test_the_inverse_square_root_takes_steps(value):
-    with pytest.raises(ValueError, match="constant_steps must be positive.* got"):
+    with pytest.raises(ValueError, match=rf"constant_steps.*{value}\b"):
         InverseSquareRoot(0.1, value)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, None])
 def test_the_floor_is_no_rate(value):
-    with pytest.raises(ValueError, match=r"fraction must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=rf"fraction.*\[0, 1\].*{value}"):
         Floor(0.1, value)
 
 
 @pytest.mark.parametrize(
     ("inner", "message"),
     [
-        ("CosineDecay", "must be Params; got 'CosineDecay'"),
-        (ScheduleParams("CosinDecay"), "no 'CosinDecay'. Did you mean 'CosineDecay'"),
-        (ScheduleParams("Floor", fraction=2), "Floor must be given arguments .* 2"),
-        (ScheduleParams("Floor", fracton=1), "Floor does not take .'fracton'."),
+        ("CosineDecay", "lr_schedule.*'CosineDecay'"),
+        (ScheduleParams("CosinDecay"), "'CosinDecay'.*'CosineDecay'"),
+        (ScheduleParams("Floor", fraction=2), r"\bFloor\b.*'fraction': 2.*\[0, 1\]"),
+        (ScheduleParams("Floor", fracton=1), r"\bFloor\b.*\['fracton'\].*'fraction'"),
     ],
 )
 def test_errors_of_inner_schedules_are_told(inner, message):
@@ -151,5 +151,5 @@ def test_schedules_that_wrap_none_refuse_one():
     outer = ScheduleParams(
         "CosineDecay", decay_steps=2, schedule=ScheduleParams("Floor", fraction=0.5)
     )
-    with pytest.raises(ValueError, match=r"CosineDecay does not take \['schedule'\]"):
+    with pytest.raises(ValueError, match=r"CosineDecay.*\['schedule'\].*'decay_steps'"):
         make_optimizer(OptimizerParams("SGD"), 0.1, outer)

@@ -32,9 +32,7 @@ def test_a_spike_is_over_so_many_times_the_median() -> None:
     spikes = LossSpikes(3.0, _records(5, 2, 1, 2, 2))
     assert not _is_spike(spikes, 6.0)
     assert _is_spike(spikes, 6.1)
-    with pytest.raises(
-        LossSpikeError, match="in step 7 the loss is 6.1; the median of"
-    ):
+    with pytest.raises(LossSpikeError, match=r"step 7\b.*\b6\.1\b.*\b2$"):
         spikes.check(7, 6.1)
     assert not _is_spike(LossSpikes(None, _records(5, 2, 1, 2, 2)), 1e9)
 
@@ -76,5 +74,5 @@ def test_a_wrong_param_is_refused(name: str, wrong: Any) -> None:
     define_spike_params(p)
     check_spike_params(p)
     p.Set(**{name: wrong})
-    with pytest.raises(ValueError, match=rf"task\.train\.{name} must be .*{wrong!r}"):
+    with pytest.raises(ValueError, match=rf"task\.train\.{name}\b.*{wrong!r}"):
         check_spike_params(p)

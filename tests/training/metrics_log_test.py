@@ -169,7 +169,7 @@ def test_a_damaged_line_is_named(tmp_path, damage):
     path = tmp_path / "metrics.jsonl"
     before = f"{damage}\n{path.read_text()}"
     path.write_text(before)
-    with pytest.raises(ValueError, match=r"JSON object of .*metrics.jsonl:1. Mend"):
+    with pytest.raises(ValueError, match=r"JSON.*/metrics\.jsonl:1\b"):
         MetricsLog(tmp_path, resume_step=1)
     assert path.read_text() == before
 
@@ -177,8 +177,8 @@ def test_a_damaged_line_is_named(tmp_path, damage):
 @pytest.mark.parametrize(
     ("split", "metrics", "message"),
     [
-        ("train", {"step": 1.0}, "must not be called step or split; got step"),
-        ("../test", {"loss": 1.0}, "split must be letters, .* got '../test'"),
+        ("train", {"step": 1.0}, r"\bstep\b.*\bsplit\b.*\bstep\b"),
+        ("../test", {"loss": 1.0}, r"\bsplit\b.*'\.\./test'"),
     ],
 )
 def test_names_that_cannot_be_kept_are_refused(tmp_path, split, metrics, message):

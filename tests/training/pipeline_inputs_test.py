@@ -118,5 +118,5 @@ def test_what_is_not_needed_or_stated_stays(pipeline: dict[str, Any]) -> None:
 
 
 def test_batches_that_can_not_be_cut_are_refused() -> None:
-    with pytest.raises(ValueError, match="10 examples for 11 micro-batches"):
+    with pytest.raises(ValueError, match=r"task/pipeline\b.*\b10\b.*\b11\b"):
         tell_inputs(task_params(num_micro_batches=11), Input())

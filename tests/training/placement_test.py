@@ -49,9 +49,7 @@ def test_devices_that_the_params_name_are_taken(flag: str | None, splits: Any) -
 
 @pytest.mark.parametrize("flag", ["3", "1", "cpu:0,gpu:1", "gpu:1,cpu:1", "gpu:1"])
 def test_other_devices_than_those_named_are_refused(flag: str) -> None:
-    words = (
-        rf"asks for {flag}.*params name gpu:1,cpu:0\. .*task.pipeline.devices : None"
-    )
+    words = rf"{flag}\b.*\bgpu:1,cpu:0\b.*task\.pipeline\.devices : None"
     with pytest.raises(ValueError, match=words):
         _place(flag, splits="auto", devices=["gpu:1", "cpu:0"])
 
@@ -66,10 +64,10 @@ def test_the_flag_is_followed_where_nothing_contradicts(splits: Any) -> None:
 @pytest.mark.parametrize(
     ("flag", "per_device", "splits", "words"),
     [
-        ("3", 1, 3, "3 instead of .*splits, 2, as --devices asks for 3 devices"),
-        ("1", 1, 1, "1 instead of .*splits, 2, as --devices asks for 1 device"),
-        ("3", 2, 6, "6 instead of .*splits, 2, as --devices asks for 3 devices"),
-        ("cpu:0,cpu:2,cpu:1", 1, 3, "3 instead of .* asks for cpu:0,cpu:2,cpu:1"),
+        ("3", 1, 3, r"3\b.*\.splits, 2,.*--devices.*\b3 devices$"),
+        ("1", 1, 1, r"1\b.*\.splits, 2,.*--devices.*\b1 device$"),
+        ("3", 2, 6, r"6\b.*\.splits, 2,.*--devices.*\b3 devices$"),
+        ("cpu:0,cpu:2,cpu:1", 1, 3, r"3\b.*\.splits, 2,.* cpu:0,cpu:2,cpu:1$"),
     ],
 )
 def test_another_number_of_stages_is_made_and_said(
@@ -78,28 +76,25 @@ def test_another_number_of_stages_is_made_and_said(
     placed, after = _place(flag, stages_per_device=per_device)
     assert placed.devices == parse_devices(flag)
     assert after == splits
-    assert re.fullmatch(f"stages: {words}", placed.note)
+    assert re.match(f"stages: {words}", placed.note)
 
 
 def test_a_list_of_other_stages_is_refused() -> None:
-    words = (
-        r"asks for 3 devices, which makes 3 stages, .* list 2, \[1, 6\]\. Leave "
-        r"--devices out, .*splits \(int\) : 3"
-    )
+    words = r"--devices.*\b3 devices\b.*\b3 stages\b.*\[1, 6\].*splits \(int\) : 3"
     with pytest.raises(ValueError, match=words):
         _place("3", splits=[1, 6])
-    with pytest.raises(ValueError, match="1 device, which makes 3 stages"):
+    with pytest.raises(ValueError, match=r"\b1 device\b.*\b3 stages\b"):
         _place("1", splits=[1, 6], stages_per_device=3)
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"splits": 0}, "splits of task.pipeline: .*got 0"),
-        ({"splits": True}, "splits of task.pipeline: .*got True"),
-        ({"cell_tpl": 3}, "cell_tpl must be .*that of task.pipeline is 3"),
-        ({"devices": "cpu:0"}, "devices must be .*that of task.pipeline is 'cpu:0'"),
-        ({"stages_per_device": 0}, "stages_per_device must be .*is 0"),
+        ({"splits": 0}, r"splits.*task\.pipeline.*\b1\b.*\b6\b.*\b0\b"),
+        ({"splits": True}, r"splits.*task\.pipeline.*'auto'.*True"),
+        ({"cell_tpl": 3}, r"cell_tpl.*task\.pipeline.*\b3\b"),
+        ({"devices": "cpu:0"}, r"devices.*task\.pipeline.*'cpu:0'"),
+        ({"stages_per_device": 0}, r"stages_per_device.*task\.pipeline.*\b0\b"),
     ],
 )
 @pytest.mark.parametrize("flag", [None, "2"])
@@ -111,5 +106,5 @@ def test_what_can_not_be_is_refused(
 
 
 def test_automatic_stages_need_devices() -> None:
-    with pytest.raises(ValueError, match="as many .* say which: --devices=4"):
+    with pytest.raises(ValueError, match=r"task\.pipeline\.splits='auto'.*--devices=4"):
         _place(None, splits="auto")

@@ -68,21 +68,21 @@ def damaged(source: Path, folder: Path) -> Path:
 def test_a_damaged_one_is_passed_over_or_refused(source: Path, tmp_path: Path) -> None:
     copy = damaged(source, tmp_path)
     assert weights(copy)[0] == 2
-    with pytest.raises(ValueError, match="must be readable; .*00000003 is damaged"):
+    with pytest.raises(ValueError, match=rf"{copy}/ckpt-00000003\b.*damaged"):
         weights(copy, "ckpt-00000003")
 
 
 def test_what_is_not_there_is_told(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no 'ckpt-3'.* Did you mean 'ckpt-0000000"):
+    with pytest.raises(ValueError, match=f"'ckpt-3'.*{source}.*'ckpt-00000003'"):
         weights(source, "ckpt-3")
-    with pytest.raises(ValueError, match="holds no checkpoints. Train first"):
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*--logdir"):
         weights(tmp_path)
 
 
 def test_another_models_is_refused(source: Path) -> None:
     task = published_params(num_classes=3).Instantiate()
     before = {path: v.numpy() for path, v in task.VariablePaths().items()}
-    with pytest.raises(ValueError, match=r"out/w, here float32 \[5, 3\], there .*5, 2"):
+    with pytest.raises(ValueError, match=r"out/w,.* float32 \[5, 3\],.*\[5, 2\]"):
         restore_weights(task.VariablePaths(), source, None, lambda _: None)
     for path, variable in task.VariablePaths().items():
         np.testing.assert_array_equal(variable, before[path])

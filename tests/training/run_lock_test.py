@@ -27,7 +27,7 @@ def test_another_process_is_refused_until_it_is_killed(tmp_path: Path) -> None:
     holder.start()
     try:
         number = here.recv()
-        with pytest.raises(ValueError, match=f"in use by process {number} of .*Wait"):
+        with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{number}\b"):
             RunLock(tmp_path).acquire()
     finally:
         holder.kill()
@@ -42,7 +42,7 @@ def test_it_may_be_taken_twice_and_again(tmp_path: Path) -> None:
     lock, other = RunLock(tmp_path), RunLock(tmp_path)
     lock.acquire()
     lock.acquire()
-    with pytest.raises(ValueError, match="one trainer at a time"):
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{os.getpid()}\b"):
         other.acquire()
     lock.release()
     lock.release()

@@ -34,8 +34,8 @@ def test_a_run_goes_on_with_its_vocabulary_wherever_it_lies(tmp_path):
 def test_another_vocabulary_is_refused(tmp_path):
     keep_vocabulary(tmp_path, Input(Vocabulary("0123abcd", "/data/old.vocab")))
     message = (
-        r"trained with 0123abcd \(/data/old.vocab\), and vocab_file is 4567abcd "
-        r"\(/data/new.vocab\). Give it the file"
+        rf"{tmp_path}\b.*0123abcd \(/data/old\.vocab\).*vocab_file.*"
+        r"4567abcd \(/data/new\.vocab\)"
     )
     with pytest.raises(ValueError, match=message):
         check_vocabulary(tmp_path, Input(Vocabulary("4567abcd", "/data/new.vocab")))
@@ -59,9 +59,9 @@ def test_a_test_under_another_vocabulary_is_refused():
     )
     check_one_vocabulary(old, moved)
     check_one_vocabulary(object(), object())
-    with pytest.raises(ValueError, match="is 0123abcd .* training, and 4567abcd .*"):
+    with pytest.raises(ValueError, match="vocab_file.*0123abcd.*4567abcd"):
         check_one_vocabulary(old, new)
-    with pytest.raises(ValueError, match="and none for the test. Give both the same"):
+    with pytest.raises(ValueError, match=r"vocab_file.*0123abcd.*\bnone\b"):
         check_one_vocabulary(old, object())
 
 
@@ -79,5 +79,5 @@ def test_a_layer_with_too_few_tokens_is_refused():
     check_num_tokens([layer("a", 8_000), layer("b"), layer("c", 8_100)], data)
     few = [layer("a", 8_000), layer("b", 7_999)]
     check_num_tokens(few, object())
-    with pytest.raises(ValueError, match="b has 7,999, and /data/small.vocab has 8,0"):
+    with pytest.raises(ValueError, match=r"\bb\b.*7,999.*/data/small\.vocab\b.*8,000"):
         check_num_tokens(few, data)

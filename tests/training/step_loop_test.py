@@ -21,6 +21,7 @@ from lingvo_pipe.training.metrics_log import read_metrics
 from lingvo_pipe.training.step_loop import StepLoop
 from lingvo_pipe.training.train_state import TrainState
 from lingvo_pipe.training.train_step import TrainStep
+from tests.support.cases import exhaustive
 from tests.training.toy_run import Input, batch, published_params, run, saved_bytes
 
 BATCHES = [batch(seed) for seed in range(7)]
@@ -74,7 +75,13 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+_ORDINARY = {"Adafactor", "Adam of two steps' gradients, a frozen stage"}
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [name if name in _ORDINARY else exhaustive(name) for name in LEARNERS],
+)
 def test_bytes_are_those_of_steps_one_by_one(learner: str) -> None:
     params = LEARNERS[learner]
     want = _trained(TrainStep(_params(**params).Instantiate()), [BATCHES])
@@ -119,7 +126,7 @@ def test_what_is_not_finite_is_told_by_its_step() -> None:
     loop = StepLoop(_params().Instantiate())
     spoilt = batch(3)
     spoilt.image[1] = np.nan
-    told = r"in step 3 the loss is nan: at first the input\[0\] of the mini-batch"
+    told = r"step 3\b.*\bnan\b.*input\[0\]"
     with pytest.raises(FloatingPointError, match=told):
         list(loop.Steps([*BATCHES[:2], spoilt, *BATCHES[3:]]))
 
@@ -162,7 +169,7 @@ def test_a_profile_is_of_all_the_steps_of_a_call(tmp_path: Path) -> None:
     assert found
     assert float(found[2]) < 20 * float(found[1])
     table = (tmp_path / "profile" / "step-6.txt").read_text()
-    assert table.startswith("Steps 5 to 6, all together: ")
+    assert table.startswith("Steps 5 to 6")
     assert re.search("update +[0-9]", table)
 
 
@@ -171,13 +178,19 @@ def test_a_run_of_a_single_call_says_that_it_is_not_profiled(tmp_path: Path) -> 
     p = _params(max_steps=5, steps_per_loop=5)
     p.train.save_interval_steps = 100
     run(p.Instantiate(), Input(*BATCHES), tmp_path, said.append, profile_step=3)
-    assert any("Step 3 is not profiled: the first call" in line for line in said)
+    assert any(re.match(r"Step 3\b.*--profile_step", line) for line in said)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "clipping": ({"clip_gradient_norm_to_value": 1.0}, "clip_gradient_norm_to_value"),
-    "an optimizer": ({"optimizer": OptimizerParams("Nadam")}, "has variable"),
-    "skipping": ({"max_skipped_steps": 2}, "max_skipped_steps leaves all"),
+    "clipping": (
+        {"clip_gradient_norm_to_value": 1.0},
+        r"\bclip_gradient_norm_to_value",
+    ),
+    "an optimizer": (
+        {"optimizer": OptimizerParams("Nadam")},
+        r"variable_\d+.*task\.train\.optimizer",
+    ),
+    "skipping": ({"max_skipped_steps": 2}, r"steps_per_loop.*max_skipped_steps.*\b0\b"),
 }
 
 

@@ -113,8 +113,8 @@ def test_the_run_directory_holds_the_profile(folder: Path, profiled: Any) -> Non
     assert written == {"step-4.png", "step-4.txt", "step-4.trace.json"}
     text = (folder / "profiled" / "profile" / "step-4.txt").read_text()
     # The first step warms up.
-    assert "cost in 2 calls before, the median" in text
-    assert re.search("Device 1 is .*device:CPU:1", text)
+    assert re.search(r"\b2 calls\b.*\bmedian\b", text)
+    assert re.search("Device 1 .*device:CPU:1", text)
     assert "idle: communication" in text
     assert "GPU" not in text
 
@@ -135,9 +135,8 @@ def test_tensorboard_gets_it(folder: Path, profiled: Any) -> None:
 
 @pytest.mark.parametrize("step", [1, 2, STEPS + 1])
 def test_steps_that_can_not_be_profiled_are_refused(tmp_path: Path, step: int) -> None:
-    with pytest.raises(
-        ValueError, match=rf"from 3 to max_steps, {STEPS}: .* got {step}\. Change --pr"
-    ):
+    told = rf"\b3\b.*max_steps.*\b{STEPS}\b.*\b{step}\b.*--profile_step"
+    with pytest.raises(ValueError, match=told):
         _run(tmp_path, step)
     assert list(tmp_path.iterdir()) == []
 
@@ -149,10 +148,8 @@ def test_a_run_that_goes_on_profiles_only_what_it_can(
     """And goes on in any case, for the command is that of the run that was killed."""
     _run(tmp_path, None, max_steps=2)
     _, said = _run(tmp_path, step)
-    told = f"Step {step} is not profiled: this run goes on after step 2, and the first"
-    assert sum(told in line and line.endswith("is 5.") for line in said) == (
-        not profiled
-    )
+    told = [line for line in said if re.match(rf"Step {step}\b.*\b2\b.*\b5\.$", line)]
+    assert len(told) == (not profiled)
     tables = tmp_path.glob("profile/*.txt")
     assert [path.name for path in tables] == [f"step-{n}.txt" for n in profiled]
 
@@ -172,5 +169,5 @@ def test_a_clock_that_was_set_back_does_not_end_the_run(tmp_path: Path) -> None:
         for step in range(1, STEPS):
             profiler.after_step(step, ran)
     (line,) = said
-    assert line.startswith("Step 3 is not profiled: A device runs its operations in")
+    assert re.match(r"Step 3\b.*\bclock\b", line)
     assert not directory.profile_path.exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -68,10 +70,8 @@ def test_a_stopped_run_is_saved_and_ends_as_one_that_was_not(
     said: list[str] = []
     assert run(task(save_interval_steps=5), data(), tmp_path / "run", said.append) == {}
     undo()
-    assert said[-1] == (
-        f"Stopped by SIGTERM after step {stopped_at}, which is saved. The same command "
-        "goes on from there."
-    )
+    told = rf"Stopped\b.*\bSIGTERM\b.*step {stopped_at}\b.*\bsaved\b"
+    assert re.match(told, said[-1])
     assert steps_with_checkpoints(tmp_path / "run")[-1] == stopped_at
     run(task(save_interval_steps=5), data(), tmp_path / "run")
     assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
@@ -111,7 +111,7 @@ def test_training_stops_when_nothing_gets_better(tmp_path: Path) -> None:
     assert [r["step"] for r in tests] == list(range(2, tests[-1]["step"] + 1, 2))
     assert tests[-1]["loss"] >= tests[-2]["loss"]
     assert {**tests[-1], **metrics} == tests[-1]
-    assert any("1 evaluations in a row were no better" in line for line in said)
+    assert any(re.match(r"Stopped\b.*\b1\b.*-loss\b", line) for line in said)
     # The same command again has nothing to do, and says so.
     again = run(task(wanted, **growing), data(), tmp_path, said.append)
     assert again == metrics
@@ -141,7 +141,7 @@ def test_a_best_metric_that_comes_later_finds_a_checkpoint_that_is_there(
     said: list[str] = []
     wanted = {"best_metric": "-loss"}
     run(task(wanted, **growing), data(), tmp_path, said.append)
-    assert any("of step 2, has no checkpoint any more" in line for line in said)
+    assert any(re.search(r"best\b.*step 2\b.*checkpoint", line) for line in said)
     best = read_best_step(tmp_path / "best.json")
     assert best in steps_with_checkpoints(tmp_path)
     # Without a metric none is the best.
@@ -160,10 +160,10 @@ def test_what_cannot_be_saved_is_not_said_to_be(
     monkeypatch.setattr(Checkpointer, "_write", fail)
     undo = signal_after(monkeypatch, TrainStep, 3)
     said: list[str] = []
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(OSError, match="room"):
         run(task(save_interval_steps=5), data(), tmp_path, said.append)
     undo()
-    assert not any("is saved" in line for line in said)
+    assert not any("SIGTERM" in line for line in said)
 
 
 def test_a_signal_while_the_last_checkpoint_is_written_loses_nothing(
@@ -194,7 +194,7 @@ def test_a_run_that_another_began_meanwhile_is_left_alone(tmp_path: Path) -> Non
             return super().EvalBatches()
 
     second = RunDirectory(tmp_path, "toy.Toy")
-    with pytest.raises(ValueError, match="another began the run in .* Start again"):
+    with pytest.raises(ValueError, match=rf"another\b.*{tmp_path}\b.*--logdir"):
         train(task(), data(), Slow(batch(9)), second, "other : 1\n")
     assert RunDirectory(tmp_path, "toy.Toy").read_params() == PARAMS
     assert read_metrics(tmp_path)[-1]["step"] == STEPS
@@ -203,7 +203,7 @@ def test_a_run_that_another_began_meanwhile_is_left_alone(tmp_path: Path) -> Non
 def test_a_metric_that_is_not_there_is_told_before_the_first_step(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(ValueError, match=r"no 'f1'.* There are accuracy, loss"):
+    with pytest.raises(ValueError, match=r"eval\.best_metric.*'f1'.*accuracy, loss"):
         run(task({"best_metric": "f1"}), data(), tmp_path)
     assert steps_with_checkpoints(tmp_path) == []
 
@@ -213,7 +213,7 @@ def test_a_second_trainer_is_refused_and_changes_nothing(tmp_path: Path) -> None
     before = (tmp_path / "params.txt").read_text()
     first = RunDirectory(tmp_path, "toy.Toy")
     first.lock()
-    with pytest.raises(ValueError, match="one trainer at a time"):
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{os.getpid()}\b"):
         train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other : 1\n")
     assert (tmp_path / "params.txt").read_text() == before
     first.unlock()

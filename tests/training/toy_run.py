@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def run(
     directory, test = RunDirectory(logdir, "toy.Toy"), Input(batch(9))
     log = log or (lambda _: None)
     return train(task, data, test, directory, PARAMS, log, profile_step)
+
+
+def resumed_steps(said: Iterable[str]) -> list[int]:
+    """Returns the steps from which a run said that it was resumed."""
+    return [int(n) for line in said for n in re.findall(r"^Resumed\D*(\d+)", line)]
 
 
 def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:

@@ -62,15 +62,14 @@ def _task(cls: Any = MeanTask, **params: Any) -> BaseTask:
 
 def test_state_outside_the_pipeline_is_refused() -> None:
     """Nothing would train it."""
-    words = r"\['task/w', 'task/seen', 'task/dense/w'\] are not"
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=r"\['task/w', 'task/seen', 'task/dense/w'\]"):
         TrainStep(_task(StrayTask))
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "gradient_norm"])
 def test_what_is_reported_of_a_step_hides_no_metric(name: str) -> None:
     step = TrainStep(_task(metric=name))
-    with pytest.raises(ValueError, match=f"must not be called .* got '{name}'"):
+    with pytest.raises(ValueError, match=f"'{name}'.*ComputeLoss"):
         step(_batch())
     metrics = TrainStep(_task())(_batch())
     assert float(metrics.learning_rate[0]) == pytest.approx(0.1)
@@ -162,7 +161,7 @@ def test_early_evaluations_see_what_training_sees() -> None:
 def test_an_evaluation_in_which_nothing_counts_is_refused() -> None:
     evaluation = Evaluation(_task())
     assert evaluation([_batch()]).keys() == {"loss", "extra"}
-    with pytest.raises(ValueError, match=r"total weight of \['extra', 'loss'\] is 0"):
+    with pytest.raises(ValueError, match=r"\['extra', 'loss'\].*\b0\b"):
         evaluation([_batch(weight=0.0)])
 
 
@@ -182,9 +181,7 @@ def test_a_step_that_is_not_finite_changes_nothing(num_stages: int) -> None:
     step = TrainStep(published_params(num_stages=num_stages).Instantiate())
     step(toy_batch(0))
     before = _state(step)
-    told = (
-        r"in step 2 the loss is nan: at first the input\[0\] of the mini-batch has nan"
-    )
+    told = r"step 2\b.*\bnan\b.*input\[0\].*\bnan\b"
     with pytest.raises(FloatingPointError, match=told):
         step(_spoilt(3, np.nan))
     assert _state(step) == before
@@ -210,8 +207,8 @@ def test_gradients_that_are_not_finite_are_told() -> None:
     step(_batch())
     batch = NestedMap(_batch(), x=tf.zeros([4, 2]))
     told = (
-        r"in step 2 a gradient is not: at first the gradient of input 0 of the loss "
-        r"\(stage 0\), micro-batch 0, has (inf|nan) in 4 of 4\.$"
+        r"step 2\b.*\bgradient\b.*\b0\b.*\(stage 0\).*micro-batch 0\b.*"
+        r"\b(inf|nan)\b.*\b4 of 4\.$"
     )
     task.vars.pipeline.cells[0].b.assign([0.0])
     before = _state(step)

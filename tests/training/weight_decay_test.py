@@ -46,16 +46,16 @@ def test_patterns_choose_weights(weight, scales, want):
 @pytest.mark.parametrize(
     ("weight", "scales", "message"),
     [
-        (-1.0, [], "l2_regularizer_weight must be a number of at least 0; got -1.0"),
-        (float("nan"), [], "at least 0; got nan"),
-        ("4e-5", [], "at least 0; got '4e-5'"),
-        (None, NOT_KERNELS, "are those of l2_regularizer_weight, which is None"),
-        (1.0, [("gama$", 0.0)], "chooses none of 4, .*Did you mean 'gamma'"),
-        (1.0, [("(gamma", 0.0)], "must be a regular expression; got '.gamma'"),
-        (1.0, [(3, 0.0)], "must be a regular expression; got 3"),
-        (1.0, [("gamma", -1)], "A scale in l2_regularizer_scales .* got -1"),
-        (1.0, {"gamma": 0.0}, "must be a list of pairs"),
-        (1.0, ["gamma"], "must be a list of pairs"),
+        (-1.0, [], r"l2_regularizer_weight.*\b0\b.*-1\.0"),
+        (float("nan"), [], r"l2_regularizer_weight.*\bnan\b"),
+        ("4e-5", [], "l2_regularizer_weight.*'4e-5'"),
+        (None, NOT_KERNELS, "_scales.*l2_regularizer_weight.*None"),
+        (1.0, [("gama$", 0.0)], r"_scales.*'gama\$'.*\b4\b.*'gamma'"),
+        (1.0, [("(gamma", 0.0)], r"l2_regularizer_scales.*'\(gamma'"),
+        (1.0, [(3, 0.0)], r"l2_regularizer_scales.*\b3\b"),
+        (1.0, [("gamma", -1)], r"l2_regularizer_scales.*\b0\b.*-1\b"),
+        (1.0, {"gamma": 0.0}, "l2_regularizer_scales.*{'gamma': 0"),
+        (1.0, ["gamma"], r"l2_regularizer_scales.*\['gamma'\]"),
     ],
 )
 def test_what_chooses_nothing_or_is_no_weight_is_refused(weight, scales, message):

@@ -66,7 +66,7 @@ def test_spaces_are_plain_and_what_is_unseen_is_left_out():
 
 
 def test_an_unknown_language_is_refused():
-    with pytest.raises(ValueError, match=r"got 'dee'. Did you mean 'de'"):
+    with pytest.raises(ValueError, match="LANGUAGES.*'dee'.*'de'"):
         get_language("dee")
-    with pytest.raises(ValueError, match="got 'nb'"):
+    with pytest.raises(ValueError, match="LANGUAGES.*'nb'"):
         get_language("nb")

@@ -32,9 +32,9 @@ def test_files_follow_one_another(tmp_path, separated_by, wanted):
 
 @pytest.mark.parametrize("separated_by", [LINES, BLANK_LINES])
 def test_blank_files_are_refused(tmp_path, separated_by):
-    with pytest.raises(ValueError, match="not blank; .*0.txt, .*1.txt have none"):
+    with pytest.raises(ValueError, match=r"blank.*/0\.txt, .*/1\.txt"):
         documents(tmp_path, separated_by, "\n\n", " ")
-    with pytest.raises(ValueError, match="not blank; [^,]*0.txt has none. Name"):
+    with pytest.raises(ValueError, match=r"blank.*/0\.txt\b(?!,)"):
         documents(tmp_path, separated_by, "\n\n")
 
 
@@ -44,7 +44,7 @@ def test_blank_files_are_refused(tmp_path, separated_by):
 )
 def test_a_document_of_megabytes_is_refused(tmp_path, separated_by, text):
     """Each batch would take minutes, and nobody would know why."""
-    message = "at most 1,048,576 bytes, .* in lines 3 to .* of .*0.txt has 2,097,15"
+    message = r"1,048,576.*\b3\b.*/0\.txt.*2,097,15"
     with pytest.raises(ValueError, match=message):
         documents(tmp_path, separated_by, text)
     assert len(documents(tmp_path, LINES, "b" * 2**20)) == 1

@@ -143,8 +143,8 @@ def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"vocab_size": 64_000}, "got 64,000, and .*small.vocab has 120. Set both"),
-        ({"files": ["aa-bb.ab"]}, "Did you mean .*'aa-bb.aa'"),
+        ({"vocab_size": 64_000}, r"vocab_size.*64,000.*/small\.vocab.*\b120\b"),
+        ({"files": ["aa-bb.ab"]}, r"'aa-bb\.ab'.*'aa-bb\.aa'"),
     ],
 )
 def test_what_is_not_there_is_told(folder, values, message):
@@ -155,10 +155,10 @@ def test_what_is_not_there_is_told(folder, values, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"length": 0}, "length must be a positive int; got 0. Set them in the params"),
-        ({"documents": "files"}, "documents must be lines or blank_lines; got 'files'"),
-        ({"files": []}, "files must be a list of names of text files; got"),
-        ({"files": "aa"}, "files must be a list of names of text files; got 'aa'"),
+        ({"length": 0}, r"^length\b.*\b0\b.*LanguageModelInput"),
+        ({"documents": "files"}, r"^documents\b.*blank_lines.*'files'"),
+        ({"files": []}, r"^files\b.*\[\]"),
+        ({"files": "aa"}, r"^files\b.*'aa'"),
     ],
 )
 def test_params_out_of_range_are_told(folder, values, message):
@@ -167,7 +167,7 @@ def test_params_out_of_range_are_told(folder, values, message):
 
 
 def test_steps_are_not_negative(folder):
-    with pytest.raises(ValueError, match="start_step must not be negative; got -1"):
+    with pytest.raises(ValueError, match="start_step.*-1"):
         language_model_input(folder).TrainBatches(-1)
 
 

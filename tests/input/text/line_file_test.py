@@ -50,12 +50,12 @@ def test_blank_lines_are_told(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_refused(tmp_path, content):
     """Also one of which an editor has written no more than the mark."""
-    with pytest.raises(ValueError, match="at least one line; .*file.txt is empty"):
+    with pytest.raises(ValueError, match=r"/file\.txt.*empty"):
         lines_of(content, tmp_path)
 
 
 @pytest.mark.parametrize("block", [1, 2, 1 << 16])
 def test_a_line_that_is_not_utf8_is_named(tmp_path, monkeypatch, block):
     monkeypatch.setattr(line_file, "_BLOCK_LINES", block)
-    with pytest.raises(ValueError, match="; line 3 of .*file.txt is not: invalid"):
+    with pytest.raises(ValueError, match=r"UTF-8.*\b3\b.*/file\.txt"):
         lines_of(b"one\ntwo\nGr\xfc\xdfe\nfour\n", tmp_path)

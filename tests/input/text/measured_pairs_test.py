@@ -1,6 +1,7 @@
 """Counting tokens: as the vocabulary does; and what can't be used is counted too."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -76,12 +77,10 @@ def test_what_is_left_out_is_counted_by_pair(vocabulary, logged):
     limits = limit(4, 2), limit(4, 1, "target_length")
     np.testing.assert_array_equal(measured.fitting(*limits, True), [1, 2, 5])
     (line,) = logged
-    assert line == (
-        "Sentences that are empty, or longer than source_length 6 and target_length 5, "
-        "are left out: 1 of 4 sentences of aa-bb are too long, 1 empty; 0 of 2 "
-        "sentences of bb-aa are too long, 1 empty. The first, row 0, needs "
-        f"source_length {longest + 2}. Lengthen the rows, or set allow_left_out=False "
-        "to be stopped."
+    assert re.search(
+        r"source_length\W+6\b.*target_length\W+5\b.*\b1\D+4\D+aa-bb\D+1\D+0\D+2\D+"
+        rf"bb-aa\D+1\D+row 0\b.*source_length\W+{longest + 2}\b.*allow_left_out=False",
+        line,
     )
 
 
@@ -92,7 +91,7 @@ def test_what_is_not_looked_at_may_be_anything(vocabulary, logged):
     fitting = measured.fitting(limit(99), limit(99), True)
     np.testing.assert_array_equal(fitting, [0, 1, 2, 5])
     (line,) = logged
-    assert "The first, row 3, is empty. " in line
+    assert re.search(r"\brow 3\b.*empty", line)
 
 
 def test_what_fits_needs_no_more_than_there_is(vocabulary, logged):
@@ -117,20 +116,19 @@ def test_nothing_is_said_where_all_fit(vocabulary, logged):
 
 def test_it_is_an_error_if_that_is_asked_for(vocabulary):
     measured = measure(Rows(), vocabulary)
-    message = "allow_left_out is False; 1 of 4 sentences of aa-bb"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"allow_left_out\W.*False\D+1\D+4\D+aa-bb"):
         measured.fitting(limit(4), limit(4), False)
 
 
 def test_a_pair_of_which_nothing_is_left_is_an_error(vocabulary, logged):
     measured = measure(Rows([*ROWS[:2], ROWS[4]]), vocabulary)
-    message = "longer than source_length 10 and target_length 10; bb-aa has none. Leng"
-    with pytest.raises(ValueError, match=message):
+    told = r"source_length\W+10\b.*target_length\W+10\b.*bb-aa"
+    with pytest.raises(ValueError, match=told):
         measured.fitting(limit(9), limit(9, 1, "target_length"), True)
 
 
 def test_no_sentences_are_an_error(vocabulary):
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match=r"none.*\bdata\b"):
         measure(Rows([]), vocabulary)
 
 

@@ -111,5 +111,5 @@ def test_rows_never_change():
 
 @pytest.mark.parametrize("wrong", [[11, 3], [3, 11], [0, 3], [3, 0]])
 def test_what_does_not_fit_a_row_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"must have 1 to \(10, 10\) tokens of"):
+    with pytest.raises(ValueError, match=r"\b1\b.*\(10, 10\).*\[.*\]"):
         pack(np.array([[5, 5], wrong]), (10, 10))

@@ -1,6 +1,7 @@
 """Translations of TensorFlow Datasets: texts by language, or rows with languages."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -120,16 +121,16 @@ def test_languages_are_known_without_the_data(tmp_path):
 @pytest.mark.parametrize(
     ("dataset", "values", "message"),
     [
-        ("by_langage", {}, "got 'by_langage'. Did you mean .*'by_language'"),
-        ("by_row", {"split": "tran"}, "Did you mean 'train'"),
-        ("optdigits", {}, "hold translations: .*; optdigits has image, label. Choose"),
+        ("by_langage", {}, "dataset.*'by_langage'.*'by_language'"),
+        ("by_row", {"split": "tran"}, "split.*by_row.*'tran'.*'train'"),
+        ("optdigits", {}, "dataset.*source, target,.*optdigits.*image, label"),
         (
             "by_language",
             {"pairs": [("de", "eng")]},
-            "languages of by_language, de, en; got 'eng'. Did you mean 'en'",
+            "pairs.*by_language.*de, en.*'eng'.*'en'",
         ),
-        ("by_row", {"pairs": [("fr", "ne")]}, "got 'ne'. Did you mean 'en'"),
-        ("by_row", {"pairs": [("en", "fr")]}, r"of which \[\('en', 'fr'\)\] are not"),
+        ("by_row", {"pairs": [("fr", "ne")]}, "pairs.*by_row.*'ne'.*'en'"),
+        ("by_row", {"pairs": [("en", "fr")]}, r"pairs.*by_row.*\[\('en', 'fr'\)\]"),
     ],
 )
 def test_what_can_not_be_read_is_told(data_dir, dataset, values, message):
@@ -138,18 +139,19 @@ def test_what_can_not_be_read_is_told(data_dir, dataset, values, message):
 
 
 def test_a_data_set_that_is_not_prepared_is_told(tmp_path):
-    with pytest.raises(ValueError, match="by_row must be prepared before it is used"):
+    with pytest.raises(ValueError, match=r"by_row.*\.prepare --dataset=by_row "):
         pairs_of("by_row").Open(str(tmp_path))
 
 
 @pytest.mark.parametrize("pairs", [[], ["de-en"], [("de", "de")], [("de",)], "de"])
 def test_pairs_must_be_pairs(pairs):
-    with pytest.raises(ValueError, match="pairs must be pairs of different languages"):
+    value = re.escape(repr(pairs))
+    with pytest.raises(ValueError, match=f"pairs.*None.*{value}.*TfdsPairs"):
         pairs_of("by_row", pairs=pairs)
 
 
 @pytest.mark.parametrize("name", ["dataset", "split"])
 def test_names_must_be_set(name):
     p = TfdsPairs.Params().Set(dataset="by_row").Set(**{name: None})
-    with pytest.raises(ValueError, match=f"{name} must be a name; got None"):
+    with pytest.raises(ValueError, match=f"{name}.*None.*TfdsPairs"):
         p.Instantiate()

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,8 +77,8 @@ def test_it_is_made_of_files(tmp_path, capsys):
     made = run(tmp_path, "--languages=de,en", f"{tmp_path}/a", f"{tmp_path}/b", size=25)
     assert (made.size, made.languages) == (25, ["de", "en"])
     said = capsys.readouterr().out
-    assert f"{tmp_path}/made.vocab has 25 tokens, made of 70 texts; languages:" in said
-    assert made.fingerprint in said
+    told = rf"{tmp_path}/made\.vocab\b.*\b25\b.*\b70\b.*\bde, en\b.*{made.fingerprint}"
+    assert re.search(told, said)
     again = run(
         tmp_path, "--languages=de,en", "--data_dir", str(tmp_path), "a", "b", size=25
     )
@@ -99,7 +100,7 @@ def test_nothing_is_written_but_what_was_made(tmp_path):
         text=True,
     )
     assert done.stderr == ""
-    assert done.stdout.startswith("Vocabulary b has 18 tokens, made of 50 texts;")
+    assert re.fullmatch(r".* b .*\b18\b.*\b50\b.*\n", done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,8 @@ def test_it_is_made_of_a_data_set(tmp_path, capsys, name, languages, number):
     made = run(tmp_path, f"--dataset={name}", f"--data_dir={tmp_path}", size=20)
     assert made.languages == languages
     # Each text once.
-    assert f"made of {number} texts" in capsys.readouterr().out
+    *_, line = capsys.readouterr().out.splitlines()
+    assert re.search(rf"/made\.vocab\b.*\b20\b.*\b{number}\b", line)
 
 
 @pytest.mark.parametrize(("number", "most"), [(10, 3), (10, 99), (5000, 4000), (1, 1)])
@@ -127,19 +129,16 @@ def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "made of files, or of a data set; got files "),
-        (["a", "--dataset=small_rows"], "Give one of them"),
-        (["nothing.de"], "there is no file"),
-        (["--dataset=smal_rows"], "Did you mean .*'small_rows'"),
-        (
-            ["a", "--vocab_size=9999"],
-            "vocab_size must be at most .* here 20; got 9,999",
-        ),
-        (["a", "--languages="], "--languages must be names, .* got ''"),
-        (["a", "--languages=de, en"], "got 'de, en'"),
-        (["a", "--languages=de,en,de"], "each once, .* got 'de,en,de'"),
-        (["a", "--max_texts=0"], "--max_texts must be at least 2; got 0"),
-        (["a", "--output=/no/such/folder/x"], "--output must be a file in a folder"),
+        ([], r"\[\].*--dataset=None"),
+        (["a", "--dataset=small_rows"], r"\['a'\].*--dataset=small_rows"),
+        (["nothing.de"], r"'nothing\.de'.*/nothing\.de\b"),
+        (["--dataset=smal_rows"], "dataset.*'smal_rows'.*'small_rows'"),
+        (["a", "--vocab_size=9999"], r"vocab_size.*\b20\b.*\b9,999\b"),
+        (["a", "--languages="], "--languages.*''"),
+        (["a", "--languages=de, en"], "--languages.*'de, en'"),
+        (["a", "--languages=de,en,de"], "--languages.*'de,en,de'"),
+        (["a", "--max_texts=0"], r"--max_texts.*\b2\b.*\b0\b"),
+        (["a", "--output=/no/such/folder/x"], "--output.*/no/such/folder/x"),
     ],
 )
 def test_what_can_not_be_made_is_one_line(tmp_path, arguments, message):

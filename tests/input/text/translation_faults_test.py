@@ -14,7 +14,7 @@ def folder(tmp_path_factory):
 
 def test_a_language_without_a_token_is_told(folder):
     data = [files_of("aa", "bb").Set(target_language="bbb")]
-    with pytest.raises(ValueError, match="<2bbb>, for 'bbb'. Did you mean 'bb'"):
+    with pytest.raises(ValueError, match="<2bbb>.*'bbb'.*'bb'"):
         translation_input(folder, data=data).TrainBatches()
     given = translation_input(folder, data=data, language_tokens=False)
     assert len(take(given.TrainBatches(), 1)) == 1
@@ -23,9 +23,12 @@ def test_a_language_without_a_token_is_told(folder):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"vocab_size": 64_000}, "got 64,000, and .*small.vocab has 120. Set both"),
-        ({"vocab_file": "smal.vocab"}, "Did you mean 'small.vocab'"),
-        ({"data": [files_of("aa", "bb").Set(source_file="aa-b.aa")]}, "Did you mean"),
+        ({"vocab_size": 64_000}, r"vocab_size.*64,000.*/small\.vocab.*\b120\b"),
+        ({"vocab_file": "smal.vocab"}, r"vocab_file.*'smal\.vocab'.*'small\.vocab'"),
+        (
+            {"data": [files_of("aa", "bb").Set(source_file="aa-b.aa")]},
+            r"'aa-b\.aa'.*'aa-bb\.aa'",
+        ),
     ],
 )
 def test_what_is_not_there_is_told(folder, values, message):
@@ -36,18 +39,18 @@ def test_what_is_not_there_is_told(folder, values, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be a positive int; got 0. Set them in"),
-        ({"source_length": None}, "source_length must be a positive int; got None"),
-        ({"source_length": 2}, "^source_length must have room .* and 2 more, .* got 2"),
-        ({"target_length": 1}, "^target_length must have room .* and 1 more, .* got 1"),
-        ({"vocab_size": True}, "vocab_size must be a positive int; got True"),
-        ({"vocab_file": None}, "vocab_file must be a file's name; got None"),
-        ({"random_seed": 2**64}, "random_seed must be an int from 0 to 2"),
-        ({"temperature": 0.5}, "temperature must be at least 1"),
-        ({"temperature": "5"}, "temperature must be at least 1, .* got '5'"),
-        ({"data": []}, r"data must be a list of params .* got \[\]. Set it in"),
-        ({"data": ["a.de"]}, "data must be a list of params of data sets"),
-        ({"data": [ParallelFiles.Params()]}, "source_language and .* must be names"),
+        ({"batch_size": 0}, r"batch_size.*\b0\b.*TranslationInput"),
+        ({"source_length": None}, "source_length.*None"),
+        ({"source_length": 2}, r"^source_length.*\b2\b.*\b2\b"),
+        ({"target_length": 1}, r"^target_length.*\b1\b.*\b1\b"),
+        ({"vocab_size": True}, "vocab_size.*True"),
+        ({"vocab_file": None}, "vocab_file.*None"),
+        ({"random_seed": 2**64}, rf"random_seed.*2\*\*64.*{2**64}"),
+        ({"temperature": 0.5}, r"temperature.*\b1\b.*\b0\.5"),
+        ({"temperature": "5"}, r"temperature.*\b1\b.*'5'"),
+        ({"data": []}, r"^data\b.*\[\].*TranslationInput"),
+        ({"data": ["a.de"]}, r"^data\b.*\['a\.de'\]"),
+        ({"data": [ParallelFiles.Params()]}, "source_language.*None.*ParallelFiles"),
     ],
 )
 def test_params_out_of_range_are_told(folder, values, message):
@@ -62,5 +65,5 @@ def test_rows_may_be_as_short_as_the_shortest_sentence(folder):
 
 
 def test_steps_are_not_negative(folder):
-    with pytest.raises(ValueError, match="start_step must not be negative; got -1"):
+    with pytest.raises(ValueError, match="start_step.*-1"):
         translation_input(folder).TrainBatches(-1)

@@ -64,22 +64,20 @@ def test_a_fingerprint_is_that_of_the_file(vocabulary, path, tmp_path):
 
 
 def test_a_language_without_a_token_is_told(vocabulary):
-    with pytest.raises(
-        ValueError, match="<2bbb>, for 'bbb'. Did you mean 'bb'.*aa, bb,"
-    ):
+    with pytest.raises(ValueError, match="<2bbb>.*'bbb'.*'bb'.*aa, bb,"):
         vocabulary.LanguageIds(["aa", "bbb"])
 
 
 def test_another_size_is_told(path):
     assert open_vocabulary(path, None, VOCAB_SIZE).size == VOCAB_SIZE
-    with pytest.raises(ValueError, match="got 32,000, and .*small.vocab has 120. Set"):
+    with pytest.raises(ValueError, match=r"vocab_size.*32,000.*/small\.vocab.*\b120\b"):
         open_vocabulary(path, None, 32_000)
 
 
 def test_how_a_missing_file_is_found_or_made_is_told(tmp_path):
     message = (
-        "^vocab_file must be there .* 'missing.vocab', .*which is None; --data_dir "
-        "sets it. lingvo_pipe_train_vocab makes one, .*//tools:train_vocab.$"
+        r"^vocab_file\b.*'missing\.vocab'.*\bdata_dir\b.*None.*--data_dir\b.*"
+        r"\blingvo_pipe_train_vocab\b.*//tools:train_vocab\b"
     )
     with pytest.raises(ValueError, match=message):
         open_vocabulary("missing.vocab", None, VOCAB_SIZE)
@@ -87,7 +85,7 @@ def test_how_a_missing_file_is_found_or_made_is_told(tmp_path):
 
 def test_a_file_that_is_no_vocabulary_is_told(tmp_path):
     (tmp_path / "x").write_bytes(b"no vocabulary")
-    with pytest.raises(ValueError, match="file of SentencePiece; .*x is none. .*makes"):
+    with pytest.raises(ValueError, match="SentencePiece.*/x .*lingvo_pipe_train_vocab"):
         Vocabulary(str(tmp_path / "x"))
 
 
@@ -96,5 +94,5 @@ def test_a_vocabulary_without_padding_is_told(tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXTS), model_prefix=prefix, vocab_size=80, minloglevel=2
     )
-    with pytest.raises(ValueError, match="pad, unk, bos, eos; .* has none for pad. "):
+    with pytest.raises(ValueError, match=r"pad, unk, bos, eos.*/plain\.model.*\bpad\b"):
         Vocabulary(f"{prefix}.model")

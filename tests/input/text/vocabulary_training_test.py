@@ -80,15 +80,11 @@ def test_rare_characters_may_be_left_out():
 @pytest.mark.parametrize(
     ("texts", "size", "message"),
     [
-        (
-            TEXTS,
-            100_000,
-            r"^vocab_size must be at most .*; got 100,000. Ask for no more",
-        ),
-        (TEXTS, 8, "^vocab_size must be at least 13, .*; got 8. Raise it, or lower"),
-        (TEXTS, 0, "^vocab_size must be a number of tokens; got 0"),
-        ([], 50, r"^A vocabulary of 50 .* of these texts. Are there any\?$"),
-        (["x" * 2_000_000], 50, "at most 1,048,576 bytes; text 1 has 2,000,000. Break"),
+        (TEXTS, 100_000, r"^vocab_size\b.*\d.*\b100,000\b"),
+        (TEXTS, 8, r"^vocab_size\b.*\b13\b.*\b8\b.*character_coverage"),
+        (TEXTS, 0, r"^vocab_size\b.*\b0\b"),
+        ([], 50, r"\b50\b.*\b3\b.*texts"),
+        (["x" * 2_000_000], 50, r"1,048,576.*\b1\b.*2,000,000"),
     ],
 )
 def test_what_can_not_be_made_is_told(texts, size, message):
@@ -99,19 +95,20 @@ def test_what_can_not_be_made_is_told(texts, size, message):
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 @pytest.mark.parametrize("size", [100_000, 8])
 def test_the_limit_that_is_told_is_that_of_the_texts(model_type, size):
-    with pytest.raises(ValueError, match="vocab_size must be at") as caught:
+    with pytest.raises(ValueError, match=rf"vocab_size.*\b{size:,}\b") as caught:
         train_vocabulary(TEXTS[:20], size, LANGUAGES, model_type)
     told = int(re.findall(r"\d+", str(caught.value))[0])
     made = train_vocabulary(TEXTS[:20], told, LANGUAGES, model_type)
     assert load(made).get_piece_size() == told
     beyond = told + 1 if size > told else told - 1
-    with pytest.raises(ValueError, match="vocab_size must be at"):
+    with pytest.raises(ValueError, match=rf"vocab_size.*\b{told}\b.*\b{beyond}\b"):
         train_vocabulary(TEXTS[:20], beyond, LANGUAGES, model_type)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 1.1])
 def test_a_coverage_that_none_has_is_told(coverage):
-    with pytest.raises(ValueError, match=f"from 0.98 to 1.0; got {coverage}"):
+    told = rf"character_coverage.*0\.98\D+1\.0\D+{coverage}"
+    with pytest.raises(ValueError, match=told):
         train_vocabulary(TEXTS, 50, character_coverage=coverage)
-    with pytest.raises(ValueError, match="can't be made of .* nope"):
+    with pytest.raises(ValueError, match=r"\b50\b.*\bnope\b"):
         train_vocabulary(TEXTS, 50, normalization="nope")

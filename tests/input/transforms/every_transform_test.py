@@ -108,33 +108,33 @@ def test_the_image_is_left_as_it_was(params):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (Cutout.Params().Set(size=-1), "size must be an int of at least 0; got -1"),
-        (Cutout.Params().Set(size=2.5), "size must be an int .* got 2.5. .* of Cutout"),
-        (Cutout.Params().Set(size=True), "size must be an int .* got True"),
-        (Cutout.Params().Set(fill=2), "fill must be a number from 0 to 1; got 2"),
-        (PadAndCrop.Params().Set(padding=-1), "padding must be an int .* got -1"),
-        (PadAndCrop.Params().Set(fill=None), "fill must be a number .* got None"),
-        (Resize.Params(), "height must be an int of at least 1; got None"),
-        (Resize.Params().Set(height=8), "width must be an int .* got None. .* Resize"),
-        (Resize.Params().Set(height=8, width=0), "width must be .* got 0"),
-        (CentralCrop.Params().Set(fraction=0), "fraction must be above 0 .* got 0"),
-        (CentralCrop.Params().Set(fraction=1.1), "fraction must be .* got 1.1"),
-        (ChromaShift.Params().Set(max_luma=-1), "max_luma must be a number of .* -1"),
+        (Cutout.Params().Set(size=-1), r"^size\b.*\b0\b.*-1\b"),
+        (Cutout.Params().Set(size=2.5), r"^size\b.*\b2\.5\b.*Cutout"),
+        (Cutout.Params().Set(size=True), r"^size\b.*True"),
+        (Cutout.Params().Set(fill=2), r"^fill\b.*\b0\b.*\b1\b.*\b2\b"),
+        (PadAndCrop.Params().Set(padding=-1), "padding.*-1"),
+        (PadAndCrop.Params().Set(fill=None), r"^fill\b.*None"),
+        (Resize.Params(), "height.*None"),
+        (Resize.Params().Set(height=8), "width.*None.*Resize"),
+        (Resize.Params().Set(height=8, width=0), r"width.*\b0\b"),
+        (CentralCrop.Params().Set(fraction=0), r"fraction.*\b0\b.*\b1\b.*\b0\b"),
+        (CentralCrop.Params().Set(fraction=1.1), r"fraction.*\b1\.1\b"),
+        (ChromaShift.Params().Set(max_luma=-1), "max_luma.*-1"),
         (
             ChromaShift.Params().Set(max_chroma=float("nan")),
-            "max_chroma must be a number of .* got nan",
+            r"max_chroma.*\bnan\b",
         ),
-        (ColorDistortion.Params().Set(hue=0.6), "hue must be .* to 0.5; got 0.6"),
-        (ColorDistortion.Params().Set(contrast="a"), "contrast must be .* got 'a'"),
-        (Normalization.Params().Set(mean=None), "mean must be a number, .* got None"),
-        (Normalization.Params().Set(stddev=[1, 0]), r"stddev must be .* got \[1, 0\]"),
-        (Normalization.Params().Set(stddev=[]), r"stddev must be .* got \[\]"),
-        (RandomAreaCrop.Params().Set(area_range=[0, 1]), r"area_range .* got \[0, 1\]"),
-        (RandomAreaCrop.Params().Set(area_range=[0.5, 2]), "area_range must be"),
-        (RandomAreaCrop.Params().Set(area_range=0.5), "area_range must be .* got 0.5"),
+        (ColorDistortion.Params().Set(hue=0.6), r"^hue\b.*\b0\.5\b.*\b0\.6\b"),
+        (ColorDistortion.Params().Set(contrast="a"), "contrast.*'a'"),
+        (Normalization.Params().Set(mean=None), r"^mean\b.*None"),
+        (Normalization.Params().Set(stddev=[1, 0]), r"stddev.*\[1, 0\]"),
+        (Normalization.Params().Set(stddev=[]), r"stddev.*\[\]"),
+        (RandomAreaCrop.Params().Set(area_range=[0, 1]), r"area_range.*\[0, 1\]"),
+        (RandomAreaCrop.Params().Set(area_range=[0.5, 2]), r"area_range.*\[0\.5, 2\]"),
+        (RandomAreaCrop.Params().Set(area_range=0.5), r"area_range.*\b0\.5\b"),
         (
             RandomAreaCrop.Params().Set(aspect_ratio_range=[2, 1]),
-            r"aspect_ratio_range .* least first; got \[2, 1\]",
+            r"aspect_ratio_range.*\[2, 1\]",
         ),
     ],
 )
@@ -145,5 +145,5 @@ def test_params_out_of_range_are_refused(params, message):
 
 @pytest.mark.parametrize("cls", [ChromaShift, ColorDistortion])
 def test_colours_need_three_channels(cls):
-    with pytest.raises(ValueError, match=f"{cls.__name__} needs .* 3 channels.* got 1"):
+    with pytest.raises(ValueError, match=rf"{cls.__name__}\b.*\b3\b.*\b1\b"):
         cls.Params().Instantiate().OutputShape((8, 8, 1))

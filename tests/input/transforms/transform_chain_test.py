@@ -95,8 +95,15 @@ def test_the_shape_is_known_where_it_can_be():
 
 
 @pytest.mark.parametrize(
-    "template", [RandomFlip, None, "RandomFlip", InstantiableParams(dict)]
+    ("template", "shown"),
+    [
+        (RandomFlip, r"random_flip\.RandomFlip\b"),
+        (None, "None"),
+        ("RandomFlip", "'RandomFlip'"),
+        (InstantiableParams(dict), "'dict'"),
+    ],
 )
-def test_what_is_no_transform_is_refused(template):
-    with pytest.raises(ValueError, match="must be given as params of sub-classes"):
+def test_what_is_no_transform_is_refused(template, shown):
+    told = rf"(?s)ImageTransform.*{shown}.*RandomFlip\.Params"
+    with pytest.raises(ValueError, match=told):
         TransformChain([template], (8, 8, 3))

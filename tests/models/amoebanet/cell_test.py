@@ -245,10 +245,10 @@ def test_dropping_costs_what_its_layers_do() -> None:
 
 
 def test_dropping_needs_numbers_of_cells() -> None:
-    with pytest.raises(ValueError, match="num_cells must be .*; cell has None"):
+    with pytest.raises(ValueError, match=r"num_cells.*\bcell\b.*None"):
         _cell("D", "normal", drop_path_tpl=DropPathLayer.Params())
     cell = _dropping("D", "normal")
-    with pytest.raises(ValueError, match="cell got none. Set counts_cells of the stem"):
+    with pytest.raises(ValueError, match=r"\bcell\b.*counts_cells"):
         _run(
             cell,
             _image(4, 6, 1),
@@ -296,10 +296,10 @@ def test_a_factorized_reduction_sees_every_other_pixel_twice(
 
 
 def test_a_factorized_reduction_needs_two_filters() -> None:
-    with pytest.raises(ValueError, match="half has num_filters=1"):
+    with pytest.raises(ValueError, match=r"\bhalf\b.*num_filters=1\b"):
         _reduction(1)
 
 
 def test_unknown_genotypes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one of \['A', 'B', 'C', 'D'\]; got 'E'"):
+    with pytest.raises(ValueError, match=r"genotype.*\['A', 'B', 'C', 'D'\].*'E'"):
         _cell("E", "normal")

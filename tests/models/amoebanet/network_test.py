@@ -160,17 +160,17 @@ def test_labels_cross_up_to_the_auxiliary_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "tokens"),
     [
-        (("D", 4, 8, 10), "num_cells must be a positive multiple of 3; got 4"),
-        (("D", 0, 8, 10), "num_cells must be a positive multiple of 3; got 0"),
-        (("D", 3, 7, 10), "num_filters must be at least 8 with small_images=False"),
-        (("D", 3, 1, 10, 3, True), "at least 2 with small_images=True; got 1"),
-        (("E", 3, 8, 10), r"genotype must be one of \['A', 'B', 'C', 'D'\]; got 'E'"),
+        (("D", 4, 8, 10), r"num_cells.*\b3\b.*\b4\b"),
+        (("D", 0, 8, 10), r"num_cells.*\b3\b.*\b0\b"),
+        (("D", 3, 7, 10), r"num_filters.*\b8\b.*small_images=False.*\b7\b"),
+        (("D", 3, 1, 10, 3, True), r"num_filters.*\b2\b.*small_images=True.*\b1\b"),
+        (("E", 3, 8, 10), r"genotype.*\['A', 'B', 'C', 'D'\].*'E'"),
     ],
 )
-def test_impossible_networks_are_refused(arguments: tuple, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_impossible_networks_are_refused(arguments: tuple, tokens: str) -> None:
+    with pytest.raises(ValueError, match=tokens):
         amoebanet(*arguments)
 
 
@@ -182,10 +182,10 @@ def test_the_narrowest_networks_can_be_built(genotype: str) -> None:
 
 
 def test_auxiliary_heads_need_images_of_known_and_sufficient_size() -> None:
-    with pytest.raises(ValueError, match="State image_shape"):
+    with pytest.raises(ValueError, match="image_shape"):
         amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary())
     small = amoebanet("D", 3, 8, 10, auxiliary_tpl=_auxiliary(), image_shape=[64, 64])
-    with pytest.raises(ValueError, match="one of 5 does not into 4"):
+    with pytest.raises(ValueError, match=r"VALID.*\b5\b.*\b4\b"):
         parameter_counts(small)
     fitting = _auxiliary(pool_window=3, pool_stride=2)
     layers = amoebanet("D", 3, 8, 10, auxiliary_tpl=fitting, image_shape=[64, 64])

@@ -22,6 +22,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.train_step import TrainStep
+from tests.support.cases import exhaustive
 
 AUXILIARY_WEIGHT = 0.4
 NUM_CLASSES = 3
@@ -82,7 +83,9 @@ def _trained(splits: int, schedule: str) -> dict[str, bytes]:
     return {path: v.numpy().tobytes() for path, v in step.State().items()}
 
 
-@pytest.mark.parametrize(("splits", "schedule"), [(2, "zero_bubble"), (4, "1f1b")])
+@pytest.mark.parametrize(
+    ("splits", "schedule"), [exhaustive(2, "zero_bubble"), exhaustive(4, "1f1b")]
+)
 def test_training_leaves_the_bytes_of_one_stage(splits: int, schedule: str) -> None:
     want, found = _trained(1, "gpipe"), _trained(splits, schedule)
     assert found.keys() == want.keys()

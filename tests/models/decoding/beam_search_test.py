@@ -158,13 +158,13 @@ def test_where_there_are_fewer_the_rest_is_empty() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"width": 0}, "width, the hypotheses in the beam, must be .* got 0"),
-        ({"width": 1.5}, "must be an integer of at least 1; got 1.5"),
-        ({"num_hypotheses": 3}, "from 1 to the beam's width, here 2; got 3"),
-        ({"num_hypotheses": 0}, "here 2; got 0"),
-        ({"length_penalty": -0.1}, "length_penalty, GNMT's α, must be .* got -0.1"),
-        ({"length_penalty": float("nan")}, "got nan"),
-        ({"length_penalty": float("inf")}, "got inf"),
+        ({"width": 0}, r"width.*\b1\b.*\b0\b"),
+        ({"width": 1.5}, r"width.*\b1\b.*1\.5"),
+        ({"num_hypotheses": 3}, r"num_hypotheses.*\b1\b.*width.*\b2\b.*\b3\b"),
+        ({"num_hypotheses": 0}, r"num_hypotheses.*\b2\b.*\b0\b"),
+        ({"length_penalty": -0.1}, r"length_penalty.*-0\.1"),
+        ({"length_penalty": float("nan")}, "length_penalty.*nan"),
+        ({"length_penalty": float("inf")}, r"length_penalty.*\binf\b"),
     ],
 )
 def test_numbers_out_of_range_are_refused(arguments: Any, message: str) -> None:

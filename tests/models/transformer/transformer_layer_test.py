@@ -164,5 +164,5 @@ def test_no_number_in_one_example_is_not_spread(name: str, value: float) -> None
 
 
 def test_a_stream_must_be_known() -> None:
-    with pytest.raises(ValueError, match="'source' or 'target'; layer has 'tgt'"):
+    with pytest.raises(ValueError, match="'source'.*'target'.*layer.*'tgt'"):
         small_layer(name="layer", stream="tgt").Instantiate()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,24 +41,20 @@ def test_the_flag_goes_before_tf_config(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("flag", "text", "words"),
+    ("flag", "text", "pattern"),
     [
-        ("tf_config", "", "--cluster=tf_config needs TF_CONFIG to be set. Write"),
-        (None, "{}", "must be a JSON object with a cluster"),
-        (
-            "slrum",
-            "",
-            "slurm, kubernetes; got 'slrum'. Did you mean 'slurm'",
-        ),
-        ("slurm:x", "", "got 'slurm:x'"),
-        ("", "", "must name the job 'worker', or be tf_config"),
+        ("tf_config", "", r"--cluster=tf_config.*\bTF_CONFIG='"),
+        (None, "{}", r"TF_CONFIG.*JSON.*'\{\}'"),
+        ("slrum", "", r"--cluster.*\bkubernetes\b.*'slrum'.*'slurm'"),
+        ("slurm:x", "", "--cluster.*'slurm:x'"),
+        ("", "", "--cluster.*'worker'.*tf_config.*''"),
     ],
 )
 def test_what_is_no_source_is_refused(
-    flag: str | None, text: str, words: str, monkeypatch: pytest.MonkeyPatch
+    flag: str | None, text: str, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match=re.escape(words)):
+    with pytest.raises(ValueError, match=pattern):
         find_membership(flag)
 
 
@@ -112,18 +107,16 @@ def test_task_0_of_slurm_trains_and_the_others_are_its_workers(
 
 def test_other_layouts_of_slurm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _set_slurm(monkeypatch, "n[1-2]", "2(x2)", 4, 1, "n2")
-    with pytest.raises(ValueError, match="worker 0 should be at n1.* runs on n2. Run"):
+    with pytest.raises(ValueError, match=r"worker 0\b.*\bn1:.*\bn2\b.*--distribution="):
         find_membership("slurm")
     _set_slurm(monkeypatch, "n1", "1", 1, 0, "n1")
-    with pytest.raises(ValueError, match="Slurm names none.*srun --ntasks=N, N > 1"):
+    with pytest.raises(ValueError, match=r"Slurm.*\['trainer', 'worker'\].*--ntasks="):
         find_membership("slurm")
     _set_slurm(monkeypatch, "n[1-", "1", 1, 0, "n1")
-    with pytest.raises(ValueError, match="must be given to the tasks of srun; Invalid"):
+    with pytest.raises(ValueError, match=r"--cluster=slurm.*n\[1-.*--ntasks="):
         find_membership("slurm")
     monkeypatch.delenv("SLURM_STEP_NUM_TASKS")
-    with pytest.raises(
-        ValueError, match="tasks of srun; SLURM_STEP_NUM_TASKS is not set"
-    ):
+    with pytest.raises(ValueError, match="--cluster=slurm.*SLURM_STEP_NUM_TASKS"):
         find_membership("slurm")
 
 
@@ -196,16 +189,18 @@ def test_what_kubernetes_refuses_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes.config", None)
-    with pytest.raises(ConnectionError, match="pip install kubernetes. Or name"):
+    with pytest.raises(
+        ConnectionError, match=r"--cluster=kubernetes.*\bpip\b.*--cluster=worker="
+    ):
         find_membership("kubernetes")
     forbidden = OSError("Forbidden\nmore")
     FakeKubernetes(monkeypatch, tmp_path, forbidden)
-    with pytest.raises(ConnectionError, match="ours; .* them: Forbidden. Bind a R"):
+    with pytest.raises(ConnectionError, match=r"\bours\b.*\bForbidden\b.*\bRole\b"):
         find_membership("kubernetes")
     FakeKubernetes(monkeypatch, tmp_path, [])
-    with pytest.raises(ValueError, match="names none.*app=lingvo-pipe-worker"):
+    with pytest.raises(ValueError, match="Kubernetes.*app=lingvo-pipe-worker"):
         find_membership("kubernetes")
     FakeKubernetes(monkeypatch, tmp_path, [("w-0", "Pending", None)])
     monkeypatch.setattr(kubernetes_pods, "_PATIENCE", 0.1)
-    with pytest.raises(ConnectionError, match="must run; .*Pending.*kubectl get pods"):
+    with pytest.raises(ConnectionError, match="app=lingvo-pipe-worker.*w-0.*Pending"):
         find_membership("kubernetes")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from lingvo_pipe.pipeline.devices.cluster_spec import (
@@ -36,28 +34,28 @@ def test_addresses_are_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "pattern"),
     [
-        ("a:1,b:1", "must name the job 'worker', and nothing else but the 'trainer'"),
-        ("worker=a:1@worker=b:1", "each once; got 'worker=a:1@worker=b:1'"),
-        ("trainer=a:1", "must have workers; --cluster names none, but ['trainer']"),
-        ("trainer=c:1,d:1@worker=a:1", "one trainer at most; --cluster names ['c:1'"),
-        ("trainer=a:1@worker=a:1", "['a:1'] stand twice in --cluster"),
-        ("workers=a:1", "Did you mean 'worker'? Write worker=host1:port1"),
-        ("worker=a:1@ps=b:1", "nothing else but the 'trainer', each once; got 'work"),
-        ("worker=a,b:x,c:1", "['a', 'b:x'] in --cluster are not"),
-        ("worker=a:0,b:65536", "['a:0', 'b:65536'] in --cluster are not"),
-        ("worker=", "[''] in --cluster are not"),
-        ("worker=a:1,b:1,a:1", "['a:1'] stand twice"),
+        ("a:1,b:1", "--cluster.*'worker'.*'trainer'.*'a:1,b:1'"),
+        ("worker=a:1@worker=b:1", "--cluster.*'worker=a:1@worker=b:1'"),
+        ("trainer=a:1", r"--cluster.*\['trainer'\]"),
+        ("trainer=c:1,d:1@worker=a:1", r"--cluster.*\['c:1', 'd:1'\]"),
+        ("trainer=a:1@worker=a:1", r"\['a:1'\].*--cluster"),
+        ("workers=a:1", "'workers=a:1'.*'worker'.*worker=host1:port1"),
+        ("worker=a:1@ps=b:1", "--cluster.*'trainer'.*'worker=a:1@ps=b:1'"),
+        ("worker=a,b:x,c:1", r"host:port.*\['a', 'b:x'\].*--cluster"),
+        ("worker=a:0,b:65536", r"host:port.*\['a:0', 'b:65536'\].*--cluster"),
+        ("worker=", r"host:port.*\[''\].*--cluster"),
+        ("worker=a:1,b:1,a:1", r"\['a:1'\].*--cluster"),
     ],
 )
-def test_other_text_is_refused(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def test_other_text_is_refused(text: str, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         parse_cluster_spec(text)
 
 
 def test_tasks_are_those_of_the_cluster() -> None:
     assert checked_task(1, ["a:1", "b:1"]) == 1
     for task in (-1, 2):
-        with pytest.raises(ValueError, match=rf"the 2 workers.*0..1; got {task}"):
+        with pytest.raises(ValueError, match=rf"--task.*\b2\b.*\b0\.\.1\D* {task}\b"):
             checked_task(task, ["a:1", "b:1"])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from lingvo_pipe.pipeline.devices.device_names import (
@@ -42,20 +40,20 @@ def test_names_are_short_or_full(short: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "pattern"),
     [
-        ("0", "at least 1 device; got 0"),
-        ("-2", "at least 1 device; got -2"),
-        ("cpu", "no names of devices: ['cpu']. Did you mean cpu:0? Give"),
-        ("gpus:1", "['gpus:1']. Did you mean gpu:1?"),
-        ("worker:1:gpu:0", "Did you mean worker:1/gpu:0?"),
-        ("cpu:0,tpu:x,7", "no names of devices: ['tpu:x', '7']"),
-        ("/job:ps/task:0/device:CPU:0", "no names of devices"),
-        ("/job:worker/device:CPU:0", "no names of devices"),
-        ("", "no names of devices"),
-        ("cpu:0,/device:CPU:0,gpu:0,CPU:0", "['cpu:0'] stand twice"),
+        ("0", r"\b1\D* 0\b"),
+        ("-2", r"\b1\D* -2\b"),
+        ("cpu", r"\['cpu'\].* cpu:0\?"),
+        ("gpus:1", r"\['gpus:1'\].* gpu:1\?"),
+        ("worker:1:gpu:0", r"\['worker:1:gpu:0'\].* worker:1/gpu:0\?"),
+        ("cpu:0,tpu:x,7", r"\['tpu:x', '7'\]"),
+        ("/job:ps/task:0/device:CPU:0", r"\['/job:ps/task:0/device:CPU:0'\]"),
+        ("/job:worker/device:CPU:0", r"\['/job:worker/device:CPU:0'\]"),
+        ("", r"\[''\]"),
+        ("cpu:0,/device:CPU:0,gpu:0,CPU:0", r"\['cpu:0'\]"),
     ],
 )
-def test_other_text_is_refused(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def test_other_text_is_refused(text: str, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         parse_devices(text)

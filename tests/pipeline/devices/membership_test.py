@@ -51,32 +51,38 @@ def test_a_process_is_what_its_scheduler_says(
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("told", "pattern"),
     [
-        (("worker", 1, "trainer"), "--job must be what X says, worker; got trainer"),
-        (("chief", 0, "worker"), "--job must be what X says, trainer; got worker"),
-        (("evaluator", 0, "trainer"), "what X says, evaler; got trainer"),
-        (("worker", 1, None, 0), "--task must be what X says, 1; got 0"),
-        (("chief", 0, None, 0), "--task must be what X says, none, of a trainer; got"),
+        (("worker", 1, "trainer"), r"--job\b.*\bX\b.*\bworker\b.*\btrainer\b"),
+        (
+            ("chief", 0, "worker"),
+            r"--job\b.*\bX\b.*\btrainer\b.*\bworker\b.*--cluster\b",
+        ),
+        (("evaluator", 0, "trainer"), r"--job\b.*\bX\b.*\bevaler\b.*\btrainer\b"),
+        (("worker", 1, None, 0), r"--task\b.*\bX\b.* 1\b.* 0\b"),
+        (("chief", 0, None, 0), r"--task\b.*\bX\b.*\btrainer\b.* 0\b"),
     ],
 )
-def test_flags_may_not_say_otherwise(told: tuple[Any, ...], words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def test_flags_may_not_say_otherwise(told: tuple[Any, ...], pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         _settled(*told)
 
 
 @pytest.mark.parametrize(
-    ("jobs", "words"),
+    ("jobs", "pattern"),
     [
-        ({}, "must have workers; X names none, but nothing. Do."),
-        ({"chief": ["c:1"]}, "X names none, but ['trainer']. Do."),
-        ({"chief": ["c:1", "d:1"], "worker": ["a:1"]}, "X names ['c:1', 'd:1']. Do."),
-        ({"worker": ["a"]}, "['a'] in X are not. Do."),
-        ({"chief": ["a:1"], "worker": ["a:1"]}, "['a:1'] stand twice in X. Do."),
+        ({}, r"\bworkers\b.*\bX\b.*Do\."),
+        ({"chief": ["c:1"]}, r"\bX\b.*\['trainer'\].*Do\."),
+        (
+            {"chief": ["c:1", "d:1"], "worker": ["a:1"]},
+            r"\bX\b.*\['c:1', 'd:1'\].*Do\.",
+        ),
+        ({"worker": ["a"]}, r"host:port.*\['a'\].*\bX\b.*Do\."),
+        ({"chief": ["a:1"], "worker": ["a:1"]}, r"\['a:1'\].*\bX\b.*Do\."),
     ],
 )
-def test_what_is_no_cluster_is_refused(jobs: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def test_what_is_no_cluster_is_refused(jobs: Any, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         membership(SchedulersCluster("X", jobs, None, None, "Do."))
 
 
@@ -97,4 +103,4 @@ def test_workers_that_none_of_them_trains_are_told() -> None:
     """TensorFlow's own strategies take worker 0 for the chief where there is none."""
     jobs = {"worker": ("a:1", "b:1")}
     member = membership(SchedulersCluster("X", jobs, "worker", 0, "Do."))
-    assert "None of the tasks trains: start a trainer" in member.note()
+    assert re.search(r"\bX\b.*\bworker:0\b.*\b2\b.*\btrainer\b", member.note())

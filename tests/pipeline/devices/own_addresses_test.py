@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from typing import Any
 
@@ -26,7 +25,7 @@ def _hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def answer(host: str, *arguments: Any, **more: Any) -> Any:
         if host == "nowhere":
-            raise socket.gaierror(-2, "Name or service not known")
+            raise socket.gaierror(-2, "EAI_NONAME")
         found = [asked(ip, *arguments, **more) for ip in HOSTS.get(host, [host])]
         return [entry for entries in found for entry in entries]
 
@@ -63,23 +62,19 @@ def test_a_name_that_is_loopback_here_alone_has_the_address_that_others_see(
     both = ["127.0.1.1", "192.0.2.5"]
     assert own_addresses("debian:1", ["debian:2", "other:1"]) == both
     for others in ([], ["lost:1"], ["debian:2", "lost:1"]):
-        words = "debian of debian:1 is 127.0.1.1 here. Write the address itself"
-        with pytest.raises(ConnectionError, match=words):
+        with pytest.raises(ConnectionError, match=r"\bdebian:1\b.*\b127\.0\.1\.1\b"):
             own_addresses("debian:1", others)
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
+    ("address", "pattern"),
     [
-        (
-            "there:1",
-            "there of there:1 means 192.0.2.77, and this machine has no such",
-        ),
-        ("nowhere:1", "not known here (Name or service not known)"),
+        ("there:1", r"\bthere:1\b.*\b192\.0\.2\.77\b.*--listen_on_all_addresses"),
+        ("nowhere:1", r"\bnowhere:1\b.*\bEAI_NONAME\b"),
     ],
 )
-def test_other_machines_are_refused(address: str, words: str) -> None:
-    with pytest.raises(ConnectionError, match=re.escape(words)):
+def test_other_machines_are_refused(address: str, pattern: str) -> None:
+    with pytest.raises(ConnectionError, match=pattern):
         own_addresses(address)
 
 

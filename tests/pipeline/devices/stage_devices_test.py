@@ -16,31 +16,31 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
 
 @pytest.mark.parametrize("kind", ["gpu", "tpu"])
 def test_absent_accelerators_are_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match=f"{kind.upper()}s, so there is no {kind}:63"):
+    with pytest.raises(ValueError, match=rf"\b{kind.upper()}s\b.*\b{kind}:63\b"):
         initialize_devices([f"{kind}:63"])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "workers", "words"),
+    ("wanted", "workers", "pattern"),
     [
-        (["worker:0/cpu:0"], [], "are of none, and there are 0, .* addresses of all"),
+        (["worker:0/cpu:0"], [], r"\['worker:0/cpu:0'\]\D* 0\b.*--cluster="),
         (
             ["cpu:0", "worker:2/cpu:0"],
             ["a:1", "b:1"],
-            r"\['worker:2/cpu:0'\] are of no",
+            r"\['worker:2/cpu:0'\]\D* 2\b.*--cluster=",
         ),
         (
             ["cpu:0"],
             ["a:1", "b:1"],
-            "=2, or --devices=worker:0/cpu:0,worker:1",
+            r"\['cpu:0'\].*--devices=2\b.*--devices=worker:0/cpu:0,worker:1/cpu:0",
         ),
-        (["worker:0/tpu:0"], ["a:1"], r"\['worker:0/tpu:0'\] are workers'"),
+        (["worker:0/tpu:0"], ["a:1"], r"\bTPUs\b.*\['worker:0/tpu:0'\]"),
     ],
 )
 def test_devices_and_workers_must_belong_together(
-    wanted: list[str], workers: list[str], words: str
+    wanted: list[str], workers: list[str], pattern: str
 ) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=pattern):
         initialize_devices(wanted, Cluster(tuple(workers)) if workers else None)
 
 
@@ -56,14 +56,14 @@ def test_only_tpus_must_compile_and_leave_loops_to_their_hosts() -> None:
 def test_devices_can_not_be_changed_once_tensorflow_runs() -> None:
     tf.constant(1.0)
     initialize_devices(8)  # the same again is no change
-    with pytest.raises(RuntimeError, match="Call initialize_devices first of all"):
+    with pytest.raises(RuntimeError, match="initialize_devices"):
         initialize_devices(9)
 
 
 def test_each_stage_needs_a_device() -> None:
-    with pytest.raises(ValueError, match="need 99, and there are"):
+    with pytest.raises(ValueError, match=r"\b99\b.*initialize_devices\(99\)"):
         stage_devices(None, 99)
-    with pytest.raises(ValueError, match="need 2, and 1 are named"):
+    with pytest.raises(ValueError, match=r"\b2\D*\b1\D*\['/device:CPU:0'\]"):
         stage_devices(["/device:CPU:0"], 2)
     assert len(set(stage_devices(None, 4))) == 4
 
@@ -75,21 +75,21 @@ def test_stages_devices_get_their_full_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "words"),
+    ("names", "pattern"),
     [
-        (["cpu:0", "cpu:63"], r"\['cpu:63'\] are not. There are \['cpu:0', "),
-        (["gpu:63", "cpu:0"], r"\['gpu:63'\] are not"),
-        (["hello", "cpu:0"], r"no names of devices: \['hello'\]"),
-        (["cpu:1", "/device:CPU:1"], r"\['cpu:1'\] stand twice"),
-        ("cpu:0", "must be a list of names; got 'cpu:0'"),
+        (["cpu:0", "cpu:63"], r"\['cpu:63'\].*\['cpu:0', "),
+        (["gpu:63", "cpu:0"], r"\['gpu:63'\].*\['cpu:0', "),
+        (["hello", "cpu:0"], r"\['hello'\]"),
+        (["cpu:1", "/device:CPU:1"], r"\['cpu:1'\]"),
+        ("cpu:0", r"\bdevices\b.* 'cpu:0'"),
     ],
 )
-def test_absent_devices_of_stages_are_refused(names: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_absent_devices_of_stages_are_refused(names: Any, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         stage_devices(names, 2)
 
 
 @pytest.mark.parametrize("wanted", [0, -1, [], ["cpu"], ["cpu:0", "cpu:0"]])
 def test_what_names_no_devices_is_refused_before_anything_is_set(wanted: Any) -> None:
-    with pytest.raises(ValueError, match="Give a number of devices, or names"):
+    with pytest.raises(ValueError, match="cpu:0,cpu:1.*gpu:0,gpu:1"):
         initialize_devices(wanted)

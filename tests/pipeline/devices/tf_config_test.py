@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -46,30 +45,45 @@ def test_what_is_right_is_what_tensorflow_reads(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "pattern"),
     [
-        ("worker=a:1", "must be JSON; Expecting value"),
-        ("[1]", "must be a JSON object with a cluster; got '[1]'"),
-        ("{}", "must be a JSON object with a cluster"),
-        (json.dumps({"cluster": CHIEF, "task": 0}), "must have a type and an index"),
-        (json.dumps({"cluster": CHIEF, "rpc_layer": "x"}), "must be grpc; got 'x'"),
-        (_text({**CHIEF, "ps": ["p:1"]}), "must name no ps"),
-        (_text({"workers": WORKERS}), "got ['workers']. Did you mean 'worker'?"),
-        (_text({"worker": "a:1"}), "must list its addresses; 'worker' is 'a:1'"),
-        (_text({"worker": {"1": "a:1"}}), "must list its addresses; 'worker' is {"),
-        (_text({"worker": [1]}), "must list its addresses; 'worker' is [1]"),
-        (_text({**CHIEF, "master": ["m:1"]}), "one trainer; got chief and master"),
-        (_text(CHIEF, "worke"), "got 'worke'. Did you mean 'worker'?"),
-        (_text(CHIEF, "ps"), "must be one of chief, master, trainer, worker, eval"),
-        (_text(CHIEF, "worker", 2), "below 2, the number of its worker tasks; got 2"),
-        (_text({"chief": ["c:1"]}, "worker"), "below 0, the number of its worker"),
-        (_text(CHIEF, "chief", 1), "below 1, the number of its chief tasks; got 1"),
-        (_text(CHIEF, "worker", -1), "must be 0, 1, ...; got -1"),
-        (_text(CHIEF, "worker", True), "must be 0, 1, ...; got True"),
-        (_text(CHIEF, "worker", "x"), "must be 0, 1, ...; got 'x'"),
+        ("worker=a:1", r"TF_CONFIG.*\bJSON\b.*\bline 1\b"),
+        ("[1]", r"TF_CONFIG.*\bJSON\b.*'\[1\]'"),
+        ("{}", r"TF_CONFIG.*\bJSON\b.*'\{\}'"),
+        (
+            json.dumps({"cluster": CHIEF, "task": 0}),
+            r"\btask\b.*TF_CONFIG\D*\btype\b\D*\bindex\b\D* 0\b",
+        ),
+        (
+            json.dumps({"cluster": CHIEF, "rpc_layer": "x"}),
+            r"\brpc_layer\b.*TF_CONFIG.*\bgrpc\b.*'x'",
+        ),
+        (_text({**CHIEF, "ps": ["p:1"]}), r"TF_CONFIG.*\bps\b"),
+        (_text({"workers": WORKERS}), r"TF_CONFIG.*\['workers'\].*'worker'"),
+        (_text({"worker": "a:1"}), "TF_CONFIG.*'worker'.*'a:1'"),
+        (_text({"worker": {"1": "a:1"}}), r"TF_CONFIG.*'worker'.*\{'1': 'a:1'\}"),
+        (_text({"worker": [1]}), r"TF_CONFIG.*'worker'.*\[1\]"),
+        (
+            _text({**CHIEF, "master": ["m:1"]}),
+            r"TF_CONFIG.*\bchief\b[^,]*\bmaster\b",
+        ),
+        (_text(CHIEF, "worke"), r"\btype\b.*TF_CONFIG.*'worke'.*'worker'"),
+        (
+            _text(CHIEF, "ps"),
+            "TF_CONFIG.*chief, master, trainer, worker, evaluator.*'ps'",
+        ),
+        (_text(CHIEF, "worker", 2), r"\bindex\b.*TF_CONFIG\D* 2\b\D*\bworker\b\D* 2\b"),
+        (
+            _text({"chief": ["c:1"]}, "worker"),
+            r"\bindex\b.*TF_CONFIG\D* 0\b\D*\bworker\b\D* 0\b",
+        ),
+        (_text(CHIEF, "chief", 1), r"\bindex\b.*TF_CONFIG\D* 1\b\D*\bchief\b\D* 1\b"),
+        (_text(CHIEF, "worker", -1), r"\bindex\b.*TF_CONFIG.* 0, 1\b\D* -1\b"),
+        (_text(CHIEF, "worker", True), r"\bindex\b.*TF_CONFIG.* 0, 1\b\D*\bTrue\b"),
+        (_text(CHIEF, "worker", "x"), r"\bindex\b.*TF_CONFIG.* 0, 1\b\D*'x'"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)) as raised:
+def test_what_is_wrong_is_told_in_a_line(text: str, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern) as raised:
         check_tf_config(text)
     assert "\n" not in str(raised.value)

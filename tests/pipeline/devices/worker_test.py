@@ -21,8 +21,6 @@ def test_a_port_that_is_taken_is_told(
         other.bind(("", 0))
         other.listen()
         address = f"localhost:{other.getsockname()[1]}"
-        words = (
-            f"worker:0 must be able to listen at {address}; it can't: .*another port"
-        )
-        with pytest.raises(ConnectionError, match=words):
+        named = rf"worker:0\b.*{address}\b.*--cluster\b"
+        with pytest.raises(ConnectionError, match=named):
             worker.serve(Cluster((address,)), 0)

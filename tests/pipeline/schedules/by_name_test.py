@@ -1,3 +1,5 @@
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.interleaved import interleaved
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 
@@ -64,7 +66,8 @@ def test_a_list_of_cells_recomputes_where_a_file_does_or_else_everywhere(
 
 
 def test_a_file_that_is_not_there_is_named(file: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(file) + "' is not: No such file"):
+    absent = f"'{re.escape(file)}'.*{os.strerror(errno.ENOENT)}"
+    with pytest.raises(ValueError, match=absent):
         make_schedule(file, 2, 3)
 
 
@@ -78,24 +81,21 @@ def test_a_file_of_other_sizes_is_refused(
     file: str, sizes: tuple[int, int, int]
 ) -> None:
     write_csv(gpipe(2, 3), file)
-    wanted = (
-        "mine.csv' is for 2 devices, 2 stages and 3 micro-batches, but is to run with "
-        f"{sizes[0]} devices, {sizes[0] * sizes[2]} stages and {sizes[1]} micro-batches"
-    )
-    with pytest.raises(ValueError, match=wanted):
+    wanted = rf"\b{sizes[0]}\D*\b{sizes[0] * sizes[2]}\D*\b{sizes[1]}\b"
+    with pytest.raises(ValueError, match=rf"mine\.csv'\D*2\D*2\D*3\D*{wanted}"):
         make_schedule(file, *sizes)
 
 
 def test_a_file_that_cannot_be_run_is_named(file: str) -> None:
-    columns = gpipe(2, 3).columns
+    columns, missing = gpipe(2, 3).columns, Op(Kind.BACKWARD, 2, 1)
     write_csv(Schedule(2, 3, (columns[0], columns[1][:-1])), file)
-    with pytest.raises(ValueError, match=re.escape(file) + ".* stands 0 times"):
+    with pytest.raises(ValueError, match=rf"{re.escape(file)}.*{missing}\D*\b0\b"):
         make_schedule(file, 2, 3)
 
 
 def test_a_file_without_backward_passes_is_refused(file: str) -> None:
     write_csv(gpipe(2, 3).forward_part(), file)
-    with pytest.raises(ValueError, match="no backward passes"):
+    with pytest.raises(ValueError, match=rf"{re.escape(file)}.*\bbackward\b"):
         make_schedule(file, 2, 3)
 
 
@@ -103,13 +103,14 @@ def test_a_file_without_backward_passes_is_refused(file: str) -> None:
     ("name", "near"), [("gpip", "'gpipe'"), ("1F1B", "'1f1b'"), ("zerobubble", "'zer")]
 )
 def test_an_unknown_name_is_refused_with_a_near_one(name: str, near: str) -> None:
-    with pytest.raises(ValueError, match=f"got '{name}'. Did you mean {near}"):
+    with pytest.raises(ValueError, match=f"'{name}'.*{near}"):
         make_schedule(name, 2, 2)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero_bubble"])
 def test_several_stages_a_device_are_for_interleaved(name: str) -> None:
-    with pytest.raises(ValueError, match="For several use 'interleaved'"):
+    given = r"\bstages_per_device=2\b"
+    with pytest.raises(ValueError, match=f"'{name}'.*{given}.*'interleaved'"):
         make_schedule(name, 2, 2, stages_per_device=2)
 
 

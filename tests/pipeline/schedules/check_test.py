@@ -17,7 +17,7 @@ F, R, B, W, _ = Kind
 
 def test_a_misplaced_operation_is_named() -> None:
     schedule = Schedule(2, 1, ((Op(F, 0, 0), Op(B, 0, 0), Op(B, 0, 1)), (Op(F, 0, 1),)))
-    with pytest.raises(ValueError, match="device 1 .* stage 1 belongs to device 0"):
+    with pytest.raises(ValueError, match=rf"device 1\b.*{Op(F, 0, 1)}.*device 0\b"):
         check(schedule)
 
 
@@ -26,73 +26,69 @@ def test_a_stage_belongs_where_most_of_it_is() -> None:
     first, second = gpipe(2, 4).columns
     slipped = Op(F, 1, 1)
     rest = tuple(op for op in second if op != slipped)
-    with pytest.raises(ValueError, match="can't be run") as error:
+    alone = rf"^\D*device 0\D*{slipped}\D*stage 1\D*device 1\W*$"
+    with pytest.raises(ValueError, match=alone):
         check(Schedule(2, 4, ((slipped, *first), rest)))
-    assert str(error.value).endswith(
-        "device 0 has the forward of micro-batch 1 on stage 1, but stage 1 belongs to "
-        "device 1."
-    )
 
 
 @pytest.mark.parametrize(
-    ("op", "words"), [(Op(F, 0, 7), "stages are 0..0"), (Op(F, 9, 0), "are 0..0")]
+    ("op", "of_which"), [(Op(F, 0, 7), "stage"), (Op(F, 9, 0), "micro-batch")]
 )
-def test_operations_out_of_range_are_named(op: Op, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_operations_out_of_range_are_named(op: Op, of_which: str) -> None:
+    with pytest.raises(ValueError, match=rf"{op}\D*\b{of_which}\D* 0\.\.0\b"):
         check(Schedule(1, 1, ((Op(F, 0, 0), Op(B, 0, 0), op),)))
 
 
 def test_every_missing_and_every_doubled_operation_is_named() -> None:
     column = (Op(F, 0, 0), Op(F, 0, 0), Op(B, 0, 0))
-    with pytest.raises(ValueError, match="can't be run") as error:
+    numbers = ((Op(F, 0, 0), 2), (Op(F, 1, 0), 0), (Op(B, 1, 0), 0))
+    told = ".*".join(rf"{op}\D*\b{number}\b" for op, number in numbers)
+    with pytest.raises(ValueError, match=told):
         check(Schedule(1, 2, (column,)))
-    text = str(error.value)
-    assert "the forward of micro-batch 0 on stage 0 stands 2 times" in text
-    assert "the forward of micro-batch 1 on stage 0 stands 0 times" in text
-    assert "the backward of micro-batch 1 on stage 0 stands 0 times" in text
 
 
 def test_many_faults_are_counted() -> None:
-    with pytest.raises(ValueError, match="; and 13 more faults.$"):
+    with pytest.raises(ValueError, match=r"\b13\b\D*$"):
         check(Schedule(2, 12, ((Op(F, 0, 0),), ())))
 
 
 @pytest.mark.parametrize("kind", [R, W], ids=str)
 def test_only_what_goes_backward_recomputes_or_has_weight_gradients(kind: Kind) -> None:
-    with pytest.raises(ValueError, match="backward .* stands 0 times instead of once"):
+    with pytest.raises(ValueError, match=rf"{Op(B, 0, 0)}\D*\b0\b"):
         check(Schedule(1, 1, ((Op(F, 0, 0), Op(kind, 0, 0)),)))
 
 
 def test_weight_gradients_are_all_apart_or_none() -> None:
     (column,) = zero_bubble(1, 3).columns
-    with pytest.raises(ValueError, match="weight gradient of micro-batch 2 on stage 0"):
+    with pytest.raises(ValueError, match=rf"{Op(W, 2, 0)}\D*\b0\b"):
         check(Schedule(1, 3, (column[:-1],)))
 
 
 def test_a_second_recomputation_is_refused() -> None:
     column = (Op(F, 0, 0), Op(R, 0, 0), Op(R, 0, 0), Op(B, 0, 0))
-    with pytest.raises(ValueError, match="stands 2 times instead of at most once"):
+    with pytest.raises(ValueError, match=rf"{Op(R, 0, 0)}\D*\b2\b"):
         check(Schedule(1, 1, (column,)))
 
 
 @pytest.mark.parametrize(
-    "column",
+    ("column", "waiting", "awaited"),
     [
-        (Op(R, 0, 0), Op(F, 0, 0), Op(B, 0, 0)),
-        (Op(F, 0, 0), Op(B, 0, 0), Op(R, 0, 0)),
+        ((Op(R, 0, 0), Op(F, 0, 0), Op(B, 0, 0)), R, F),
+        ((Op(F, 0, 0), Op(B, 0, 0), Op(R, 0, 0)), B, R),
     ],
     ids=["before_forward", "after_backward"],
 )
 def test_a_recomputation_stands_between_forward_and_backward(
-    column: tuple[Op, ...],
+    column: tuple[Op, ...], waiting: Kind, awaited: Kind
 ) -> None:
-    with pytest.raises(ValueError, match="waits forever"):
+    named = rf"device 0\D*{Op(waiting, 0, 0)}\D*{Op(awaited, 0, 0)}"
+    with pytest.raises(ValueError, match=named):
         check(Schedule(1, 1, (column,)))
 
 
 def test_micro_batches_out_of_order_are_refused() -> None:
     column = (Op(F, 0, 0), Op(F, 1, 0), Op(B, 1, 0), Op(B, 0, 0))
-    with pytest.raises(ValueError, match="ascending order"):
+    with pytest.raises(ValueError, match=rf"device 0\D*{Op(B, 0, 0)}\D*\b1\b"):
         check(Schedule(1, 2, (column,)))
 
 
@@ -101,12 +97,8 @@ def test_a_deadlock_is_explained() -> None:
         (Op(F, 0, 0), Op(B, 0, 0), Op(F, 1, 0), Op(B, 1, 0)),
         (Op(F, 0, 1), Op(F, 1, 1), Op(B, 0, 1), Op(B, 1, 1)),
     )
-    with pytest.raises(ValueError, match="waits forever") as error:
+    with pytest.raises(ValueError, match=rf"device 0\D*{Op(B, 0, 0)}\D*{Op(B, 0, 1)}"):
         check(Schedule(2, 2, columns))
-    assert (
-        "device 0 waits forever in the backward of micro-batch 0 on stage 0 for the "
-        "backward of micro-batch 0 on stage 1" in str(error.value)
-    )
 
 
 def test_whatever_passes_runs_and_whatever_fails_does_not() -> None:
@@ -150,7 +142,7 @@ def test_no_operation_can_be_left_out_doubled_or_moved_away() -> None:
             if change == "leave out" and op.kind is R:
                 assert _passes_and_runs_alike(schedule, columns)
             else:
-                with pytest.raises(ValueError, match="can't be run"):
+                with pytest.raises(ValueError, match=r"micro-batch \d.*\bstage \d"):
                     check(_with_columns(schedule, columns))
 
 
@@ -166,7 +158,7 @@ def _passes_and_runs_alike(schedule: Schedule, columns: list[list[Op]]) -> bool:
     if _runs(changed) and _ascends(changed):
         check(changed)
         return True
-    with pytest.raises(ValueError, match="can't be run"):
+    with pytest.raises(ValueError, match=r"micro-batch \d.*\bstage \d"):
         check(changed)
     return False
 

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -52,32 +53,31 @@ def test_what_spreadsheets_write_is_read(text: str, tmp_path: Path) -> None:
 def test_every_cell_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text("F0.0,F1\n\n,X0.1,F0.1,f0.0,F-1.0\n")
-    with pytest.raises(ValueError, match="is no schedule") as error:
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}") as error:
         read_csv(file)
     text = str(error.value)
-    assert text.startswith(str(file))
-    assert "line 1, cell 2: 'F1' is no operation; write its kind" in text
-    assert "line 3, cell 2: 'X0.1' begins with 'X', but the kinds are F (forw" in text
-    assert "line 3, cell 4: 'f0.0' is no operation" in text
-    assert "line 3, cell 5: 'F-1.0' is no operation" in text
+    assert re.search(r"line 1, cell 2: 'F1'.*'F0\.1'", text)
+    assert re.search(r"line 3, cell 2: 'X0\.1'.*'X'.* F \(.* W \(", text)
+    assert "line 3, cell 4: 'f0.0'" in text
+    assert "line 3, cell 5: 'F-1.0'" in text
     assert "cell 1:" not in text
     assert "cell 3:" not in text
 
 
 def test_many_faults_are_counted() -> None:
-    with pytest.raises(ValueError, match="cell 10: .*; and 15 more faults") as error:
+    with pytest.raises(ValueError, match=r"\bcell 10: .*\b15\b\D*$") as error:
         parse_csv(",".join(["?"] * 25))
     assert "cell 11" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", ",,\n , "])
 def test_nothing_is_no_schedule(text: str) -> None:
-    with pytest.raises(ValueError, match="no operations"):
+    with pytest.raises(ValueError, match=r"\boperations\b"):
         parse_csv(text)
 
 
 def test_bytes_that_are_no_text_are_no_schedule(tmp_path: Path) -> None:
     file = tmp_path / "bytes.csv"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="bytes.csv is no schedule"):
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}"):
         read_csv(file)

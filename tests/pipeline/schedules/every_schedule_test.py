@@ -31,12 +31,12 @@ def test_stages_go_round_the_devices() -> None:
 def test_sizes_below_one_are_refused_together(
     generate: Callable[[int, int], Schedule], wrong: int
 ) -> None:
-    with pytest.raises(ValueError, match="at least 1") as error:
+    number = rf"\b1\b.* {wrong}\b"
+    named = rf"\bnum_stages\b.*{number}.*\bnum_micro_batches\b.*{number}"
+    with pytest.raises(ValueError, match=named):
         generate(wrong, wrong)
-    assert "num_stages" in str(error.value)
-    assert "num_micro_batches" in str(error.value)
 
 
 def test_a_wrong_number_of_stages_a_device_is_refused() -> None:
-    with pytest.raises(ValueError, match="^stages_per_device must be an integer"):
+    with pytest.raises(ValueError, match=r"^stages_per_device\D*\b1\D*\b0\b"):
         interleaved(2, 2, 0)

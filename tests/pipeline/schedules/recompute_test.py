@@ -64,7 +64,8 @@ def test_weight_gradients_keep_what_they_need_until_they_have_run() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_schedule_that_says_what_it_recomputes_is_refused(policy: str) -> None:
-    with pytest.raises(ValueError, match="says itself what is recomputed"):
+    named = rf"\brecompute='{policy}'.*\bRECOMPUTE\b"
+    with pytest.raises(ValueError, match=named):
         recomputed(recomputed(gpipe(2, 2), "always"), policy)
 
 
@@ -77,5 +78,5 @@ def test_what_has_no_backward_stays_as_it_is(schedule: Schedule, policy: str) ->
 
 
 def test_an_unknown_policy_is_refused_with_a_near_one() -> None:
-    with pytest.raises(ValueError, match="got 'allways'. Did you mean 'always'"):
+    with pytest.raises(ValueError, match="recompute.*'allways'.*'always'"):
         recomputed(gpipe(2, 2), "allways")

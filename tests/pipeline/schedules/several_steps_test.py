@@ -107,11 +107,15 @@ def test_an_update_out_of_place_is_refused() -> None:
     late = [op for op in rest if op.micro_batch > 1]
     late[-1:] = [update, late[-1]]
     begin = [op for op in rest if op.micro_batch < 2]
-    with pytest.raises(ValueError, match="the forward of micro-batch 2 on stage 0 for"):
+    with pytest.raises(
+        ValueError, match=rf"device 0\b.*{Op(Kind.FORWARD, 2, 0)}.*{update}"
+    ):
         check(Schedule(1, 4, ((*begin, *late),)))
     early = Schedule(1, 4, ((update, *rest),))
-    with pytest.raises(ValueError, match="update after micro-batch 1 on stage 0"):
+    with pytest.raises(
+        ValueError, match=rf"device 0\b.*{update}.*{Op(Kind.BACKWARD, 1, 0)}"
+    ):
         check(early)
     twice = Schedule(1, 4, ((*column, update),))
-    with pytest.raises(ValueError, match="stands 2 times instead of once"):
+    with pytest.raises(ValueError, match=rf"{update}\D*\b2\b"):
         check(twice)

@@ -63,5 +63,5 @@ def _bytes_after(
 
 
 def test_bytes_of_other_stages_are_refused() -> None:
-    with pytest.raises(ValueError, match="schedule's 3 stages; got those of 2"):
+    with pytest.raises(ValueError, match=r"\b3\D*\b2\b"):
         peak_stash_bytes(gpipe(3, 2), [STAGE] * 2)

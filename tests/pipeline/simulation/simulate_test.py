@@ -162,10 +162,11 @@ def test_what_cannot_be_run_is_refused() -> None:
     backward_first = Schedule(
         1, 1, ((Op(Kind.BACKWARD, 0, 0), Op(Kind.FORWARD, 0, 0)),)
     )
-    with pytest.raises(ValueError, match="waits forever"):
+    named = rf"device 0\D*{Op(Kind.BACKWARD, 0, 0)}\D*{Op(Kind.FORWARD, 0, 0)}"
+    with pytest.raises(ValueError, match=named):
         simulate(backward_first, Costs((StageCosts(1.0),) * 1))
 
 
 def test_costs_of_other_stages_are_refused() -> None:
-    with pytest.raises(ValueError, match="the schedule's 3 stages; got costs of 2"):
+    with pytest.raises(ValueError, match=r"\bcosts\b\D*\b3\D*\b2\b"):
         simulate(gpipe(3, 2), Costs((StageCosts(1.0, 2.0),) * 2))

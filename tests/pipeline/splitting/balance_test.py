@@ -91,7 +91,9 @@ def test_it_is_the_best_of_all_cuts(kind: str) -> None:
         best = brute_force(**problem)
         if best is None:
             num_refused += 1
-            with pytest.raises(ValueError, match="No cut into . stages is allowed"):
+            with pytest.raises(
+                ValueError, match=rf"^\D*\b{problem['num_stages']}\b\D*$"
+            ):
                 balanced_ends(**problem)
         else:
             assert balanced_ends(**problem) == best, problem
@@ -142,25 +144,26 @@ def test_traffic_decides_among_equals_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "pattern"),
     [
-        ({"num_stages": 0}, r"between 1 and the number of layers, 3; got 0\."),
-        ({"num_stages": -1}, r"got -1\."),
-        ({"num_stages": 4}, r"got 4\. A stage can't be empty"),
-        ({"num_stages": 1.5}, r"got 1\.5\."),
-        ({"costs": [1, -2, float("nan")]}, "got -2 for layer 1, nan for layer 2"),
-        ({"costs": [1, "2", True]}, "got '2' for layer 1, True for layer 2"),
-        ({"traffic": [1, 2]}, "traffic must be a number for each of the 3 layers"),
+        ({"num_stages": 0}, r"\b1\D*\b3\D* 0\b"),
+        ({"num_stages": -1}, r"\b1\D*\b3\D* -1\b"),
+        ({"num_stages": 4}, r"\b1\D*\b3\D* 4\b"),
+        ({"num_stages": 1.5}, r"\b1\D*\b3\D* 1\.5\b"),
+        ({"costs": [1, -2, float("nan")]}, r"\bcosts\b.* -2\D*\b1\D*\bnan\D*\b2\b"),
+        ({"costs": [1, "2", True]}, r"\bcosts\b.*'2'\D*\b1\D*\bTrue\D*\b2\b"),
+        ({"traffic": [1, 2]}, r"\btraffic\D*\b3\D*\b2\b"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: dict, words: str) -> None:
+def test_what_makes_no_sense_is_refused(arguments: dict, pattern: str) -> None:
     arguments = {"costs": [1, 2, 3], "num_stages": 2, **arguments}
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=pattern):
         balanced_ends(**arguments)
 
 
 def test_all_faults_are_told_at_once() -> None:
-    with pytest.raises(ValueError, match="number of stages.*costs.*traffic"):
+    named = r"\b2\D*\b3\b.*\bcosts\D* -1\D*\b1\b.*\btraffic\D*\b2\D*\b1\b"
+    with pytest.raises(ValueError, match=named):
         balanced_ends([1, -1], 3, traffic=[1])
 
 

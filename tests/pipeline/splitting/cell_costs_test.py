@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -80,27 +81,28 @@ def test_shapes_may_be_of_any_kind(shape: Any) -> None:
     "shape", [4, (4, None), (4, -1), (0, 3), tf.TensorShape([None, 3]), "43", (2.5,)]
 )
 def test_what_is_no_shape_is_refused(shape: Any) -> None:
-    with pytest.raises(ValueError, match="A shape must be a tuple of positive"):
+    given = re.escape(repr(shape))
+    with pytest.raises(ValueError, match=rf"\btuple\b.*{given}.*\(8, 32\)"):
         cell_costs([dense(3, 5)], shape)
 
 
 def test_a_layer_without_its_cost_is_named_with_how_to_write_it() -> None:
     inner = SequentialLayer.Params().Set(name="inner", sub=[UnknownLayer.Params()])
-    for cell, words in (
-        (UnknownLayer.Params().Set(name="x"), "cell 1, UnknownLayer 'x'"),
-        (inner, "cell 1, SequentialLayer 'inner'"),
+    for cell, name in (
+        (UnknownLayer.Params().Set(name="x"), "UnknownLayer 'x'"),
+        (inner, "SequentialLayer 'inner'"),
     ):
-        words += r" there is no UnknownLayer\.FPropMeta\. Write it: a classmethod "
-        with pytest.raises(ValueError, match=words):
+        way = r"\bUnknownLayer\.FPropMeta\b.*\(cls, p, \*shapes\)"
+        with pytest.raises(ValueError, match=rf"\bcell 1\b.*{name}.*{way}"):
             cell_costs([dense(3, 5), cell], (4, 3))
 
 
 def test_shapes_that_do_not_fit_are_told_with_the_cell() -> None:
     conv = Conv2DLayer.Params().Set(name="conv", filter_shape=[3, 3, 5, 2])
-    words = r"FPropMeta of cell 1, Conv2DLayer 'conv', given \(4, 5\): not enough value"
-    with pytest.raises(ValueError, match=words):
+    named = r"\bFPropMeta\b.*\bcell 1\b.*\bConv2DLayer 'conv'.*\(4, 5\)"
+    with pytest.raises(ValueError, match=named):
         cell_costs([dense(3, 5), conv], (4, 3))
-    with pytest.raises(ValueError, match="given nothing"):
+    with pytest.raises(ValueError, match=r"\bFPropMeta\b.*\bcell 0\b.*\bFCLayer\b"):
         cell_costs([dense(3, 5)])
 
 
@@ -115,7 +117,7 @@ def test_what_is_no_cost_is_told_of_the_cell_that_has_it(meta: Any) -> None:
         def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> Any:
             return meta
 
-    words = r"must return NestedMap\(flops=.*cell 1, WrongLayer 'odd' returned"
+    named = r"\bFPropMeta\b.*NestedMap\(flops=.*\bcell 1\b.*\bWrongLayer 'odd'"
     cells = [dense(3, 5), WrongLayer.Params().Set(name="odd"), dense(5, 2)]
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=named):
         cell_costs(cells, (4, 3))

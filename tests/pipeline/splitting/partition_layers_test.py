@@ -199,25 +199,22 @@ def test_a_pipeline_of_partitions_computes_what_a_seq_layer_does() -> None:
 
 def test_activations_out_of_order_are_refused() -> None:
     p = WITH_FETCHES.Copy().Set(act_fetch_layers=["s_b", "s_a"])
-    with pytest.raises(
-        ValueError, match="in the order of their layers; .*'s_b', 's_a'"
-    ):
+    named = r"\bact_fetch_layers\b.*\['s_b', 's_a'\].*\['s_a', 's_b', "
+    with pytest.raises(ValueError, match=named):
         PartitionSequentialLayers(p, 2, SHAPE, (1,))
 
 
 def test_what_can_not_be_partitioned_is_refused() -> None:
     wrong: Any
-    with pytest.raises(
-        ValueError, match="between 1 and the number of layers, 6; got 7"
-    ):
+    with pytest.raises(ValueError, match=r"\b1\D*\b6\D*\b7\b"):
         PartitionSequentialLayers(REPEATED, 7, SHAPE)
     p = WITH_FETCHES.Copy().Set(act_fetch_layers=["s_x"])
-    with pytest.raises(ValueError, match="'s_x' is none"):
+    with pytest.raises(
+        ValueError, match=r"\bnet\b.*\bact_fetch_layers\b.*\['s_a', .*'s_x'"
+    ):
         PartitionSequentialLayers(p, 2, SHAPE, (1,))
-    for wrong in ("net", [dense(), None]):
-        with pytest.raises(
-            ValueError, match="must be the Params of a layer, or a list"
-        ):
+    for wrong, given in (("net", "'net'"), ([dense(), None], r", None\]")):
+        with pytest.raises(ValueError, match=rf"(?s)\bParams\b.*{given}"):
             PartitionSequentialLayers(wrong, 1, SHAPE)
-    with pytest.raises(ValueError, match="there is no BaseLayer.FPropMeta"):
+    with pytest.raises(ValueError, match=r"\bcell 1\b.*\bBaseLayer\.FPropMeta\b"):
         PartitionSequentialLayers([dense(), BaseLayer.Params()], 2, SHAPE)

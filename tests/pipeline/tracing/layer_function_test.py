@@ -72,8 +72,8 @@ def test_what_the_next_layer_does_not_take_is_named(
     function: Callable, error: Any, operation: str
 ) -> None:
     """By layer, stage and operation."""
-    words = rf"FProp of the ProductLayer at pipe/cells_2 \(stage 2\), .*{operation}"
-    with pytest.raises(error, match=f"(?s){words}"):
+    named = rf"(?s)ProductLayer.*\bpipe/cells_2 .*stage 2\b.*{operation}"
+    with pytest.raises(error, match=named):
         _run(_function(function), ProductLayer.Params())
 
 
@@ -94,10 +94,8 @@ def _next(x: tf.Tensor) -> Any:
 def test_errors_of_every_kind_name_the_layer(
     cell: InstantiableParams, error: type
 ) -> None:
-    words = (
-        rf"{cell.cls.__name__} at pipe/cells_1 \(stage 1\), given float32 \(2, 6\): "
-    )
-    with pytest.raises(error, match=words):
+    layer = rf"{cell.cls.__name__}\b.*\bpipe/cells_1 .*stage 1\b"
+    with pytest.raises(error, match=rf"{layer}.*float32 \(2, 6\)"):
         _run(cell)
 
 
@@ -108,17 +106,17 @@ def _product_loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
 def test_who_changed_the_number_of_rows_is_named_where_it_matters() -> None:
     """In the loss, or in a layer that puts rows beside others."""
     twice, one = _function(lambda x: tf.repeat(x, 2, 0)), _function(lambda x: x[:1])
-    hint = r"Of 2 rows pipe/cells_1 \(stage 1\) made float32 \(4, 6\)\."
-    with pytest.raises(ValueError, match=rf"(?s)the loss \(stage 2\), .*{hint}"):
+    hint = r"\b2\b.*\bpipe/cells_1 .*stage 1\b.*float32 \(4, 6\)"
+    with pytest.raises(ValueError, match=rf"(?s)\bloss .*stage 2\b.*{hint}"):
         _run(twice, ProductLayer.Params(), loss=_product_loss)
     beside = _function(lambda x: x + tf.ones([3, 1]))
     with pytest.raises(ValueError, match=rf"(?s)pipe/cells_2 .*{hint}"):
         _run(twice, beside)
-    with pytest.raises(ValueError, match="(?s)the loss .*pipe/cells_1 "):
+    with pytest.raises(ValueError, match=r"(?s)\bloss\b.*\bpipe/cells_1 "):
         _run(one, FCLayer.Params().Set(input_dim=6, output_dim=3))
 
 
 def test_other_errors_say_nothing_of_rows() -> None:
     with pytest.raises(ValueError, match="pipe/cells_2") as found:
         _run(_function(lambda x: (x, x[:1])), _function(lambda x, y: x[:, :5] + x))
-    assert "Of 2 rows" not in str(found.value)
+    assert "pipe/cells_1" not in str(found.value)

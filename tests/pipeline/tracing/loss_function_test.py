@@ -28,7 +28,7 @@ def test_a_loss_without_gradient_is_refused() -> None:
 
     with (
         ForwardContext(step=tf.constant(0, tf.int64)),
-        pytest.raises(ValueError, match="loss must depend on the last layer's outputs"),
+        pytest.raises(ValueError, match=r"\bloss\b.*\bpipe/cells_5\b.*stop_gradient"),
     ):
         layer.ComputeGradients(raw_values(layer), inputs, targets, stopped)
 
@@ -44,15 +44,15 @@ class Unhashable:
 
 
 @pytest.mark.parametrize(
-    ("loss", "words"),
+    ("loss", "pattern"),
     [
-        (None, r"must be a function \(outputs, targets\).* pipe was given None"),
-        ("mean", "pipe was given 'mean'"),
-        (NestedMap(), r"pipe was given NestedMap\(\)"),
-        (Unhashable(), "must be hashable.* pipe was given a Unhashable"),
+        (None, r"\bloss_fn\b.*\(outputs, targets\).*\bpipe\b.*\bNone\b"),
+        ("mean", r"\bloss_fn\b.*\bpipe\b.*'mean'"),
+        (NestedMap(), r"\bloss_fn\b.*\bpipe\b.*NestedMap\(\)"),
+        (Unhashable(), r"\bloss_fn\b.*\bpipe\b.*\bUnhashable\b"),
     ],
 )
-def test_what_is_no_loss_function_is_refused(loss: Any, words: str) -> None:
+def test_what_is_no_loss_function_is_refused(loss: Any, pattern: str) -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
     given = raw_values(layer), inputs, targets, loss
     for run in (
@@ -61,7 +61,7 @@ def test_what_is_no_loss_function_is_refused(loss: Any, words: str) -> None:
         layer.Diagnose,
         layer.PeakBytes,
     ):
-        with ForwardContext(step=0), pytest.raises(ValueError, match=words):
+        with ForwardContext(step=0), pytest.raises(ValueError, match=pattern):
             run(*(given if run != layer.PeakBytes else given[1:]))
 
 
@@ -70,11 +70,8 @@ def test_an_error_in_the_loss_names_it_and_what_came_in() -> None:
         return NestedMap(loss=(tf.reduce_mean(logits * targets.label), 1.0))
 
     layer, batch = pipeline(state_cells(), 2, 2), state_batch(4)
-    words = (
-        r"the loss \(stage 1\), given float32 \(2, 3\), label int32 \(2,\), "
-        ".*Mul"
-    )
-    with pytest.raises(TypeError, match=words):
+    named = r"\bloss .*stage 1\b.*float32 \(2, 3\).*\blabel\Wint32 \(2,\).*\bMul\b"
+    with pytest.raises(TypeError, match=named):
         gradients(layer, batch, loss=loss)
 
 
@@ -82,7 +79,7 @@ def test_metrics_without_a_loss_are_refused() -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
     with (
         ForwardContext(do_eval=True),
-        pytest.raises(ValueError, match=r"called 'loss'.* \['other'\]"),
+        pytest.raises(ValueError, match=r"'loss'.*\['other'\]"),
     ):
         layer.ComputeMetrics(
             layer.theta,
@@ -167,5 +164,5 @@ def test_no_gradient_goes_by_a_metrics_weight() -> None:
 )
 def test_what_is_no_pair_of_scalars_is_refused(metric: Any) -> None:
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
-    with pytest.raises(ValueError, match=r"pair \(mean, weight\) of scalars; 'loss'"):
+    with pytest.raises(ValueError, match=r"\(mean, weight\).*'loss'"):
         gradients(layer, (inputs, targets), loss=lambda x, t: NestedMap(loss=metric(x)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_errors_of_every_kind_are_named(error: Exception, kind: type) -> None:
         _raise(error)
     assert type(found.value) is kind
     text = str(found.value)
-    assert f"{WHERE}, given float32 (2, 3), a int32 (): " in text
+    assert re.search(rf"{re.escape(WHERE)}.*float32 \(2, 3\), a int32 \(\)", text)
     assert "odd" in text
     assert "Look there." in text
     # Whoever reads it sees what raised it.
@@ -76,8 +77,8 @@ def test_what_is_named_already_is_left_alone() -> None:
 
 def test_the_cause_of_an_error_stays() -> None:
     cause = ValueError("the cause")
-    words = "given nothing: odd$"
-    with pytest.raises(TypeError, match=words) as found, named_errors(WHERE, None):
+    named = rf"{re.escape(WHERE)}.*\bodd$"
+    with pytest.raises(TypeError, match=named) as found, named_errors(WHERE, None):
         raise TypeError("odd") from cause
     assert found.value.__cause__ is cause
 
@@ -106,7 +107,7 @@ def test_tensors_are_named_by_their_places(structure: Any, text: str) -> None:
 @pytest.mark.parametrize("text", ["odd", "odd."])
 def test_a_hint_is_a_sentence_of_its_own(text: str) -> None:
     with (
-        pytest.raises(TypeError, match="given nothing: odd. Look there.$"),
-        named_errors(WHERE, [], "Look there."),
+        pytest.raises(TypeError, match=rf"{re.escape(WHERE)}.*\bodd\. Look\.$"),
+        named_errors(WHERE, [], "Look."),
     ):
         raise TypeError(text)

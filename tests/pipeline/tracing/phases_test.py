@@ -257,10 +257,10 @@ def test_what_must_run_runs_in_the_forward_pass_alone() -> None:
 
 def test_a_failing_assertion_fails_the_forward_pass() -> None:
     def failing(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
-        tf.debugging.assert_greater(tf.reduce_max(x[0]), 100.0, message="too small")
+        tf.debugging.assert_greater(tf.reduce_max(x[0]), 100.0, message="below_100")
         return x[0] * w[0][0]
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="too small"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="below_100"):
         Run(failing)
 
 

@@ -85,35 +85,31 @@ class ForgetfulLayer(BaseLayer):
 
 
 @pytest.mark.parametrize(
-    ("cell", "words"),
+    ("cell", "pattern"),
     [
-        (RandomLayer.Params(), r".* \['RandomUniform'\]. .* Accumulate"),
-        (HiddenRandomLayer.Params(), r".* \['RandomUniform'\]"),
-        (
-            CapturingLayer.Params(),
-            r" reads .* \['pipe/cells_1/w'\] directly. Use theta",
-        ),
-        (ConstantLayer.Params(), r" uses what was made elsewhere: float32 \(3,\)"),
-        (OwnVariableLayer.Params(), " uses .* elsewhere: a variable or table"),
-        (ForgetfulLayer.Params(), r".*pipe/cells_1 was not given \['seen'\]"),
+        (RandomLayer.Params(), r"\['RandomUniform'\].*\bAccumulate\b"),
+        (HiddenRandomLayer.Params(), r"\['RandomUniform'\]"),
+        (CapturingLayer.Params(), r"\['pipe/cells_1/w'\].*\btheta\b"),
+        (ConstantLayer.Params(), r"float32 \(3,\).*\bCreateVariable\b"),
+        (OwnVariableLayer.Params(), r"\b__init__\b.*\bCreateVariable\b"),
+        (ForgetfulLayer.Params(), r"\bpipe/cells_1\b.*\['seen'\]"),
         (
             WritingLayer.Params(),
-            r" has the operations \['AssignAddVariableOp'\] on variables "
-            r"\['pipe/cells_1/n'\]. In FProp hand each .* to Accumulate",
+            r"\['AssignAddVariableOp'\].*\['pipe/cells_1/n'\].*\bAccumulate\b",
         ),
-        (WritingLayer.Params().Set(hidden=True), r" .*'AssignAddVariableOp'"),
+        (WritingLayer.Params().Set(hidden=True), "'AssignAddVariableOp'"),
     ],
 )
 def test_a_layer_that_is_no_pure_function_is_refused(
-    cell: InstantiableParams, words: str
+    cell: InstantiableParams, pattern: str
 ) -> None:
     """The error names layer, stage and what it did."""
     dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
     layer = pipeline([dense, cell, dense.Copy()], [1, 3], 2)
-    words = rf"{cell.cls.__name__} at pipe/cells_1 \(stage 1\){words}"
+    place = rf"\b{cell.cls.__name__}\b.*\bpipe/cells_1 .*stage 1\b"
     batch = state_batch(4)
     batch[0][:] = [tf.ones([4, 3])]
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=f"{place}.*{pattern}"):
         gradients(layer, batch)
 
 
@@ -146,24 +142,24 @@ def test_a_loss_takes_weights_from_no_layer() -> None:
     def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
         return loss_fn(logits + layer.vars.cells[0].b, targets)
 
-    words = r"loss \(stage 0\) reads .* \['pipe/cells_0/b'\] directly. Weights belong"
-    with pytest.raises(ValueError, match=words):
+    named = r"\bloss .*stage 0\b.*\['pipe/cells_0/b'\]"
+    with pytest.raises(ValueError, match=named):
         gradients(layer, ([x], targets), loss=loss)
 
 
 @pytest.mark.parametrize(
-    ("loss", "words"),
+    ("loss", "pattern"),
     [
-        (_random, r"loss \(stage 0\) has .* \['RandomUniform'\].*as metrics"),
-        (_capturing, r"loss \(stage 0\) uses .* elsewhere: a variable or table"),
-        (_writing, r"'AssignAddVariableOp'\] on variables that are none of the model"),
-        (_accumulating, r"Only layers can accumulate.*the loss .* \['seen'\]"),
+        (_random, r"\bloss .*stage 0\b.*\['RandomUniform'\].*\bmetrics\b"),
+        (_capturing, r"\bloss .*stage 0\b.*\b__init__\b.*\bCreateVariable\b"),
+        (_writing, r"\bloss .*stage 0\b.*\['AssignAddVariableOp'\]"),
+        (_accumulating, r"\bloss\b.*\['seen'\].*\bmetrics\b"),
     ],
 )
-def test_a_loss_that_is_no_pure_function_is_refused(loss: Any, words: str) -> None:
+def test_a_loss_that_is_no_pure_function_is_refused(loss: Any, pattern: str) -> None:
     layer = pipeline([FCLayer.Params().Set(input_dim=6, output_dim=3)], 1, 2)
     (x, _), targets = state_batch(4)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=pattern):
         gradients(layer, ([x], targets), loss=loss)
 
 

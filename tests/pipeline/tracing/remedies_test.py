@@ -50,11 +50,10 @@ def _converts(x: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize("run", [_decides, _iterates, _asks, _counts, _converts])
 def test_a_tensor_has_no_value_in_fprop(run: Any) -> None:
-    with pytest.raises(Exception, match="but no value. Use tf.cond") as found:
+    named = r"^FProp\b.*\bFreeLayer\b.*\bpipe/cells_0 .*stage 0\b.*\btf\.cond\b"
+    with pytest.raises(Exception, match=named) as found:
         pipeline([FreeLayer.Params().Set(run=run)], 1, 1)(tf.ones([2, 3]))
-    text = str(found.value)
-    assert text.startswith("FProp of the FreeLayer at pipe/cells_0 (stage 0), given ")
-    assert "AutoGraph" not in text
+    assert "AutoGraph" not in str(found.value)
 
 
 def _variable() -> Any:
@@ -97,7 +96,9 @@ def _new_keras_layer() -> Any:
 )
 def test_a_variable_is_made_in_init_and_comes_by_theta(make: Any) -> None:
     layer = pipeline([FreeLayer.Params().Set(run=make())], 1, 1)
-    with pytest.raises(ValueError, match=r"in __init__, by CreateVariable, .* theta\."):
+    with pytest.raises(
+        ValueError, match=r"\b__init__\b.*\bCreateVariable\b.*\btheta\."
+    ):
         layer(tf.ones([2, 3]))
 
 
@@ -109,7 +110,7 @@ def test_a_keras_layer_without_weights_may_be_used() -> None:
 
 def test_another_error_is_left_as_it_is() -> None:
     layer = pipeline([FreeLayer.Params().Set(run=lambda x: x + "a")], 1, 1)
-    with pytest.raises(Exception, match="FProp of the FreeLayer") as found:
+    with pytest.raises(Exception, match=r"\bFreeLayer\b.*\bpipe/cells_0\b") as found:
         layer(tf.ones([2, 3]))
     assert "tf.cond" not in str(found.value)
     assert "CreateVariable" not in str(found.value)
@@ -118,5 +119,7 @@ def test_another_error_is_left_as_it_is() -> None:
 def test_an_fprop_without_return_is_refused() -> None:
     cells = [FreeLayer.Params().Set(run=run) for run in (tf.identity, lambda x: None)]
     for num_stages in (1, 2):
-        with pytest.raises(ValueError, match=r"FProp of .*cells_1 .* returned None\."):
+        with pytest.raises(
+            ValueError, match=r"\bFreeLayer\b.*\bpipe/cells_1 .* None\b"
+        ):
             pipeline(cells, num_stages, 1)(tf.ones([2, 3]))

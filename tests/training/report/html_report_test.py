@@ -60,6 +60,11 @@ def report(directory):
     return Page(path.read_text(encoding="utf-8"))
 
 
+def told(page, pattern):
+    """Says whether one of a page's texts matches a pattern."""
+    return any(re.search(pattern, text) for text in page.texts)
+
+
 def curves(page):
     """By metric, what is said of its picture."""
     labels = [a["aria-label"] for a in page.all("svg")]
@@ -116,8 +121,8 @@ def test_what_is_not_finite_is_told(tmp_path):
         for step, loss in ((1, 2.0), (2, math.nan), (3, math.inf), (4, 1.0)):
             log.write(step, "train", {"loss": loss, "all_wrong": math.nan})
     page = report(directory)
-    assert "train: 2 values are not finite, first nan at step 2." in page.texts
-    assert "train: 4 values are not finite, first nan at step 1." in page.texts
+    assert told(page, r"^train: 2\b.*\bnan\b.*\b2\.$")
+    assert told(page, r"^train: 4\b.*\bnan\b.*\b1\.$")
     assert list(curves(page)) == ["loss"]
     assert not any("nan" in a["points"] for a in page.all("polyline"))
 
@@ -138,13 +143,13 @@ def test_many_reports_stay_few_points(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(text)
     page = report(directory)
     assert len(page.all("circle")) <= 200
-    assert any("each point is the mean of 25 reports" in text for text in page.texts)
+    assert told(page, r"\bmean\b.*\b25\b")
 
 
 @pytest.mark.parametrize("params", ["", "name : 1\n", "task.train.max_steps : None\n"])
 def test_a_run_that_has_nothing_yet(tmp_path, params):
     page = report(begun(tmp_path, params))
-    assert "Nothing is reported yet." in page.texts
+    assert told(page, "^Nothing")
     assert "0 steps" in page.texts
 
 
@@ -209,7 +214,7 @@ def test_the_last_translations_have_their_scores(tmp_path):
         with MetricsLog(directory.decoder_path) as log:
             log.write(step, "test", {**scores, "bleu/de-en": bleu})
     page = report(directory)
-    assert "Translations of test after step 12" in page.texts
+    assert told(page, r"^Translations\b.*\btest\b.*\b12$")
     assert {"de-en", "2,500", "88.68", "mean"} <= set(page.texts)
     assert set(curves(page)) == {"bleu", "chrf"}
 
@@ -233,12 +238,12 @@ def test_batches_that_were_left_out_are_counted(tmp_path):
     skipped = SkippedBatches(directory.skipped_batches_path)
     skipped.leave_out(4, 7)
     skipped.leave_out(7, 9)
-    assert "5 batches, for spikes of the loss" in report(directory).texts
+    assert told(report(directory), r"^5 batches\b")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("metrics.jsonl", "metrics.jsonl:1. Mend"), ("best.json", "must be JSON.*best")],
+    [("metrics.jsonl", r"metrics\.jsonl:1\b"), ("best.json", r"JSON.*best\.json")],
 )
 def test_damaged_files_are_named(tmp_path, name, message):
     directory = begun(tmp_path)
@@ -250,7 +255,7 @@ def test_damaged_files_are_named(tmp_path, name, message):
     said: list[str] = []
     report_end(directory, said.append)
     (line,) = said
-    assert re.match(f"(?s)The run lacks nothing but its report: .*{message}", line)
+    assert re.search(message, line)
     assert f"--mode=report --logdir={tmp_path}" in line
 
 
