@@ -22,10 +22,10 @@ _STAGES = ("splits", "stages_per_device")
 _TYPES = {
     _NUM_MICRO_BATCHES: (int,),
     "schedule": (str,),
-    "recompute": (type(None), str, list),
-    "splits": (int, str, list),
+    "recompute": (type(None), str, list, tuple),
+    "splits": (int, str, list, tuple),
     "stages_per_device": (int,),
-    "devices": (type(None), list),
+    "devices": (type(None), list, tuple),
 }
 
 
@@ -128,11 +128,11 @@ def _take(
 
 
 def _read(entries: Mapping[str, Entry], path: str, types: tuple[type, ...]) -> Any:
-    """Returns a param's value; a list's items are numbers or strings."""
+    """Returns a param's value; the items of a list are numbers or strings."""
     if path not in entries:
         raise ValueError("expected a value, got none")
     value = read_plain(entries[path].text)
-    items = value if isinstance(value, list) else [0]
+    items = value if isinstance(value, (list, tuple)) else [0]
     if type(value) not in types or not {*map(type, items)} <= {int, str}:
         names = ", ".join(each.__name__ for each in types)
         raise ValueError(f"expected a value of type {names}, got {value!r}")

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def _options(environment: Mapping[str, str]) -> list[str]:
     """Returns pytest's options for what Bazel asks in the `environment`."""
@@ -43,6 +45,7 @@ class Shard:
         self._index, self._number = index, number
         self.is_empty = False
 
+    @pytest.hookimpl(trylast=True)  # After -m and -k have left out theirs.
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Leaves the part's tests."""
         files = [item.location[0] for item in items]
@@ -73,11 +76,13 @@ _MAX_TOGETHER = 100
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     """Runs pytest, and returns its exit code."""
-    import pytest
-
     arguments = [
-        each for each in arguments if not each.endswith(".py") or "_test.py" in each
+        each
+        for each in arguments
+        if not each.endswith(".py") or each.endswith("_test.py")
     ]
+    if not any(each.endswith("_test.py") for each in arguments):
+        raise ValueError(f"Expected files named *_test.py, got {arguments}.")
     plugins = []
     if "TEST_TOTAL_SHARDS" in environment:
         Path(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.cases import pairwise, pairwise_params
+from tools import run_pytest
 from tools.run_pytest import boundary
 
+RUN_PYTEST = str(Path(run_pytest.__file__))
+ROOT = Path(RUN_PYTEST).parents[1]
 FACTORS: dict[str, list[Any]] = {
     "schedule": ["gpipe", "1f1b", "zero_bubble"],
     "recompute": ["always", "never", None, [0, 2]],
@@ -70,3 +78,32 @@ def test_shards_run_each_test_once_and_keep_files_together(number: int) -> None:
     assert bounds == sorted(bounds)
     for at in bounds[1:-1]:
         assert files[at - 1] != files[at] or files[at] == "many_test"
+
+
+def test_shards_are_cut_from_what_markers_have_left(tmp_path: Path) -> None:
+    """Once a shard whose tests were all left out failed, as it had none."""
+    for number in range(4):
+        marks = f"@pytest.mark.{'exhaustive'}\n" if number == 3 else ""
+        (tmp_path / f"f{number}_test.py").write_text(
+            f"import pytest\n{marks}@pytest.mark.parametrize('i', range(4))\n"
+            "def test(i): print(f'ran {i}')\n"
+        )
+    files = [str(path) for path in sorted(tmp_path.glob("*_test.py"))]
+    ran = []
+    for shard in range(2):
+        program = subprocess.run(
+            [sys.executable, RUN_PYTEST, *files, "-m=exhaustive", "-s", "-q"],
+            cwd=ROOT,
+            env=os.environ
+            | {
+                "TEST_TOTAL_SHARDS": "2",
+                "TEST_SHARD_INDEX": str(shard),
+                "TEST_SHARD_STATUS_FILE": str(tmp_path / "status"),
+                "XML_OUTPUT_FILE": str(tmp_path / "test.xml"),
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert program.returncode == 0, program.stdout
+        ran += re.findall(r"ran (\d)", program.stdout)
+    assert sorted(ran) == ["0", "1", "2", "3"]

@@ -1,6 +1,7 @@
 """Runs Python programs as forks of one process, which has imported TensorFlow once.
 
-Listens at the Unix socket whose path is the argument, until standard input is closed.
+Listens at the Unix socket whose path is the argument, until standard input is closed;
+then removes the folder that the socket is in.
 A connection stands for a program:
 
     client  {"arguments": [...], "folder": ..., "environment": {...}, "max_bytes": ...}
@@ -20,6 +21,7 @@ import os
 import resource
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -40,6 +42,7 @@ def _serve(path: str) -> None:
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
+            shutil.rmtree(os.path.dirname(path))  # Made for this server.
             os._exit(0)
         connection, _ = listener.accept()
         if os.fork() == 0:

@@ -18,6 +18,7 @@ from typing import IO
 
 from tests.support.fork_server import NUMBER_BYTES
 
+_LOCK = threading.Lock()  # So that several threads start one server.
 _SERVER = Path(__file__).with_name("fork_server.py")
 
 
@@ -52,7 +53,9 @@ class ForkedProcess:
         }
         self.stdout, self.stderr, theirs = _streams(output)
         self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(_server_path())
+        with _LOCK:
+            path = _server_path()
+        self._connection.connect(path)
         socket.send_fds(self._connection, [json.dumps(request).encode()], theirs)
         for stream in theirs:
             os.close(stream)
@@ -93,13 +96,14 @@ class ForkedProcess:
             reader.start()
         self.wait(timeout)
         for reader in readers:
-            reader.join()
+            reader.join(timeout)
         return found.get("output", ""), found.get("error", "")
 
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless the process is known to have ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # It has just ended.
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Sends SIGTERM."""
@@ -114,7 +118,7 @@ class ForkedProcess:
 
     def __exit__(self, *exception: object) -> None:
         self.kill()
-        self.wait()
+        self.communicate()
 
 
 def _streams(
@@ -133,15 +137,20 @@ def _streams(
 def _server_path() -> str:
     """Starts the server, and returns the path of its socket.
 
-    It ends when its standard input is closed, with this process at the latest. All its
-    programs prepare and share one folder of data sets, which TensorFlow Datasets
-    learns of when it is imported.
+    It ends when its standard input is closed, with this process at the latest. Its
+    programs share a folder of data sets, whatever their environment says: TensorFlow
+    Datasets reads that when it is imported.
     """
     folder = tempfile.mkdtemp(prefix="forks")  # A socket's path must be short.
     path = os.path.join(folder, "socket")
     server = subprocess.Popen(
         [sys.executable, str(_SERVER), path],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": _python_path()},
+        env=os.environ
+        | {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "PYTHONPATH": _python_path(),
+            "TFDS_DATA_DIR": os.path.join(folder, "data_sets"),
+        },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

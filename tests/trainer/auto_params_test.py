@@ -147,7 +147,7 @@ def test_on_other_devices_stages_are_made_anew(tmp_path: Path, asked: Any) -> No
 DAMAGED = {
     "num_micro_batches": ["type/evil/Name", "params/evil/Name", "'4'", "True", "[", ""],
     "schedule": ["func/evil/name", "7", "None", "gpipe"],
-    "recompute": ["enum/evil/Name.MEMBER", "[type/evil/Name]", "(1, 2)", "[[]]"],
+    "recompute": ["enum/evil/Name.MEMBER", "[type/evil/Name]", "(1, [])", "[[]]"],
     "splits": ["dtype/evil", "{}", "[None]", "(" * 1000],
     "devices": ["params/evil/Name", "'cpu:0'", "9" * 5000],
 }

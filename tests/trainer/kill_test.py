@@ -63,7 +63,7 @@ _LETTERS = ("--model=mine.translating_models.Letters", "--data_dir=.")
 MODELS = {
     "digits": Model((DIGITS,), steps=40, save_interval=3, eval_interval=7),
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
-    "few letters": Model(_LETTERS, steps=50, save_interval=5, eval_interval=13),
+    "few letters": Model(_LETTERS, steps=100, save_interval=5, eval_interval=13),
 }
 STOPPED = "few letters"  # The model that is asked to stop.
 
@@ -141,7 +141,8 @@ def said(runs: Runs) -> list[str]:
 def test_runs_were_killed_at_moments_of_every_kind(runs: Runs, name: str) -> None:
     kills = runs.kills(name)
     assert Counter(kill.wanted for kill in kills) == CAMPAIGNS[name].kills
-    if name != "few":  # One that is too late is as good as none.
+    assert any(kill.is_hit for kill in kills), kills
+    if name != "few":  # A single kill may come too late, when the moment is over.
         assert {kill.wanted for kill in kills if kill.is_hit} == set(Moment), kills
 
 
