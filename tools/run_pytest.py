@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,6 @@ def _options(environment: Mapping[str, str]) -> list[str]:
 class Shard:
     """A pytest plugin that runs one of several parts of the tests.
 
-    Neighbours stay together, and so do the tests of a file that is no longer than a
-    part: they share what they prepare.
-
     Args:
         index: the part's number, from 0.
         number: how many parts there are.
@@ -48,30 +46,37 @@ class Shard:
     @pytest.hookimpl(trylast=True)  # After -m and -k have left out theirs.
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Leaves the part's tests."""
-        files = [item.location[0] for item in items]
-        start, end = (
-            boundary(files, len(files) * i // self._number)
-            for i in (self._index, self._index + 1)
-        )
-        self.is_empty = bool(items) and start == end
-        config.hook.pytest_deselected(items=[*items[:start], *items[end:]])
-        items[:] = items[start:end]
+        parts = parts_of([item.location[0] for item in items], self._number)
+        ours = [part == self._index for part in parts]
+        self.is_empty = bool(items) and not any(ours)
+        others = [
+            item for item, is_ours in zip(items, ours, strict=True) if not is_ours
+        ]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item, is_ours in zip(items, ours, strict=True) if is_ours]
 
 
-def boundary(files: list[str], at: int) -> int:
-    """Returns the start of the file that `at` lies in, or `at` if the file is large.
+def parts_of(files: list[str], number: int) -> list[int]:
+    """Returns the part, from 0, that each test is in.
+
+    The tests of a file share what they prepare, so they stay together, but for files
+    with very many. Files go to the parts in turn.
 
     Args:
         files: the file of each test, in order.
-        at: a number of tests, from 0 to all of them.
+        number: of parts.
     """
-    if at in (0, len(files)):
-        return at
-    first = files.index(files[at])
-    return at if files.count(files[at]) > _MAX_TOGETHER else first
+    seen: Counter[str] = Counter()
+    turns: dict[tuple[str, int], int] = {}
+    found = []
+    for file in files:
+        turn = turns.setdefault((file, seen[file] // _MAX_TOGETHER), len(turns))
+        found.append(turn % number)
+        seen[file] += 1
+    return found
 
 
-_MAX_TOGETHER = 100
+_MAX_TOGETHER = 70
 
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:

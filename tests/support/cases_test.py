@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.cases import pairwise, pairwise_params
 from tools import run_pytest
-from tools.run_pytest import boundary
+from tools.run_pytest import parts_of
 
 RUN_PYTEST = str(Path(run_pytest.__file__))
 ROOT = Path(RUN_PYTEST).parents[1]
@@ -70,14 +70,14 @@ def test_the_rest_of_the_product_is_marked() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 7])
-def test_shards_run_each_test_once_and_keep_files_together(number: int) -> None:
+def test_each_shard_has_whole_files_unless_they_are_large(number: int) -> None:
     sizes = {"few_test": 3, "many_test": 250, "more_test": 60, "last_test": 1}
     files = [file for file, size in sizes.items() for _ in range(size)]
-    bounds = [boundary(files, len(files) * i // number) for i in range(number + 1)]
-    assert (bounds[0], bounds[-1]) == (0, len(files))
-    assert bounds == sorted(bounds)
-    for at in bounds[1:-1]:
-        assert files[at - 1] != files[at] or files[at] == "many_test"
+    parts = parts_of(files, number)
+    assert set(parts) == set(range(min(number, 7)))
+    for file in sizes:
+        of_file = {p for p, name in zip(parts, files, strict=True) if name == file}
+        assert len(of_file) == 1 or file == "many_test"
 
 
 def test_shards_are_cut_from_what_markers_have_left(tmp_path: Path) -> None:
