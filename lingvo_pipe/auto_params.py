@@ -49,8 +49,9 @@ class AutoParams:
         if opened is None or _NUM_MICRO_BATCHES not in self._names:
             return
         directory = opened()
-        if directory.read_params() is not None:
-            _take(pipeline, [_NUM_MICRO_BATCHES], directory)
+        text = directory.read_params()
+        if text is not None:
+            _take(pipeline, [_NUM_MICRO_BATCHES], text, directory)
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def settle(self, model: Params, data: Any, devices: Sequence[str]) -> str:
@@ -94,8 +95,9 @@ def take_from_run(
     names = take_auto(pipeline)
     if not names:
         return
-    before = pipeline.Copy()
-    _take(before, [*names, *_STAGES, "devices"], opened())
+    before, directory = pipeline.Copy(), opened()
+    text = directory.read_params() or ""
+    _take(before, [*names, *_STAGES, "devices"], text, directory)
     number = asked if asked is None or isinstance(asked, int) else len(asked)
     if number in (None, len(before.devices or ())):
         names |= set(_STAGES)
@@ -105,14 +107,17 @@ def take_from_run(
 
 
 def _take(
-    pipeline: InstantiableParams, names: Sequence[str], directory: RunDirectory
+    pipeline: InstantiableParams,
+    names: Sequence[str],
+    text: str,
+    directory: RunDirectory,
 ) -> None:
     """Sets params to their values in a run's params.txt, which are plain values.
 
     Raises:
         ValueError: if one is missing there, or of a type that the param cannot have.
     """
-    entries = entries_by_path(directory.read_params() or "")
+    entries = entries_by_path(text)
     problems = []
     for name in names:
         path = f"{_WHERE}.{name}"

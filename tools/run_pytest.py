@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+_MAX_TOGETHER = 70  # Tests of a file that are not parted.
+
 
 def _options(environment: Mapping[str, str]) -> list[str]:
     """Returns pytest's options for what Bazel asks in the `environment`."""
@@ -47,13 +49,13 @@ class Shard:
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Leaves the part's tests."""
         parts = parts_of([item.location[0] for item in items], self._number)
-        ours = [part == self._index for part in parts]
-        self.is_empty = bool(items) and not any(ours)
-        others = [
-            item for item, is_ours in zip(items, ours, strict=True) if not is_ours
-        ]
+        ours: list[Any] = []
+        others: list[Any] = []
+        for item, part in zip(items, parts, strict=True):
+            (ours if part == self._index else others).append(item)
+        self.is_empty = bool(items) and not ours
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item, is_ours in zip(items, ours, strict=True) if is_ours]
+        items[:] = ours
 
 
 def parts_of(files: list[str], number: int) -> list[int]:
@@ -76,9 +78,6 @@ def parts_of(files: list[str], number: int) -> list[int]:
     return found
 
 
-_MAX_TOGETHER = 70
-
-
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     """Runs pytest, and returns its exit code."""
     arguments = [
@@ -90,14 +89,10 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
         raise ValueError(f"Expected files named *_test.py, got {arguments}.")
     plugins = []
     if "TEST_TOTAL_SHARDS" in environment:
-        Path(
-            environment["TEST_SHARD_STATUS_FILE"]
-        ).touch()  # Says that shards are known.
-        index, number = (
-            environment["TEST_SHARD_INDEX"],
-            environment["TEST_TOTAL_SHARDS"],
-        )
-        plugins.append(Shard(int(index), int(number)))
+        # Says that shards are known.
+        Path(environment["TEST_SHARD_STATUS_FILE"]).touch()
+        names = ("TEST_SHARD_INDEX", "TEST_TOTAL_SHARDS")
+        plugins.append(Shard(*(int(environment[name]) for name in names)))
     code = pytest.main(_options(environment) + arguments, plugins)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED and any(p.is_empty for p in plugins):
         return 0

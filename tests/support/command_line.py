@@ -75,10 +75,6 @@ class CommandLine:
         """Starts the trainer; see ForkedProcess for the options."""
         return self.start(*_TRAINER, *flags, **options)
 
-    def start_fresh_trainer(self, *flags: str) -> subprocess.Popen[str]:
-        """Starts the trainer in a process of its own from the start."""
-        return self.start_fresh(*_TRAINER, *flags)
-
     def train(self, *flags: str) -> tuple[str, str]:
         """Trains; returns what was written to standard output and standard error."""
         code, output, errors = self.run(*_TRAINER, *flags)

@@ -104,7 +104,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
 def test_a_run_that_was_killed_ends_as_one_that_was_not(
     tmp_path: Path, writes: Writes, every: int
 ) -> None:
-    """Kills it before every so many writes."""
+    """Kills it before each n-th write, n being `every`."""
     _train(tmp_path / "whole")
     whole, names = _content(tmp_path / "whole"), list(writes.names)
     assert len(json.loads(whole["skipped_batches.json"])) >= 1

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -252,13 +251,3 @@ WORDINGS = [
         "too, not 2. Change these, or give numbers and names.",
     ),
 ]
-
-
-@pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_this_is_told(wording: Wording, tmp_path: Path) -> None:
-    assert wording.told(tmp_path) == (wording.kind, wording.text)
-
-
-@pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_it_names_what_was_given_and_ends(wording: Wording) -> None:
-    assert not wording.faults()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from unittest import mock
-
-import pytest
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
@@ -134,13 +131,3 @@ WORDINGS = [
         "'Test'? It has: Test, Train.",
     ),
 ]
-
-
-@pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_this_is_told(wording: Wording, tmp_path: Path) -> None:
-    assert wording.told(tmp_path) == (wording.kind, wording.text)
-
-
-@pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_it_names_what_was_given_and_ends(wording: Wording) -> None:
-    assert not wording.faults()

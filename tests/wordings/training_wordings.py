@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from lingvo_pipe.input.image_input import ImageClassificationInput
@@ -245,13 +244,3 @@ WORDINGS = [
         "by the probability alone; usual are 0.6 to 1.",
     ),
 ]
-
-
-@pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_this_is_told(wording: Wording, tmp_path: Path) -> None:
-    assert wording.told(tmp_path) == (wording.kind, wording.text)
-
-
-@pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_it_names_what_was_given_and_ends(wording: Wording) -> None:
-    assert not wording.faults()
