@@ -40,6 +40,10 @@ def test_the_tests_that_catch_it_are_there(mutation: Mutation) -> None:
 
 
 @each_mutation
-def test_the_readme_shows_it(mutation: Mutation) -> None:
-    row = f"| {mutation.name} | `{mutation.path}` | `tests/"
-    assert row in _text("tests/README.md")
+def test_the_readme_shows_one_of_its_tests(mutation: Mutation) -> None:
+    row = f"| {mutation.name} | `{mutation.path}` | `"
+    _, found, rest = _text("tests/README.md").partition(row)
+    shown = rest.partition("`")[0]
+    targets = (target.partition("[")[0] for target in mutation.tests)
+    assert found
+    assert any(shown.startswith(target) for target in targets)

@@ -75,6 +75,10 @@ class CommandLine:
         """Starts the trainer; see ForkedProcess for the options."""
         return self.start(*_TRAINER, *flags, **options)
 
+    def start_fresh_trainer(self, *flags: str) -> subprocess.Popen[str]:
+        """Starts the trainer in a process of its own from the start."""
+        return self.start_fresh(*_TRAINER, *flags)
+
     def train(self, *flags: str) -> tuple[str, str]:
         """Trains; returns what was written to standard output and standard error."""
         code, output, errors = self.run(*_TRAINER, *flags)
@@ -102,7 +106,7 @@ def write_small_model(folder: Path) -> None:
 
 
 def saved_variables(logdir: Path, step: int) -> dict[str, bytes]:
-    """The bytes of all variables in a checkpoint, by name."""
+    """Returns the bytes of all variables in a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(logdir / "checkpoints" / f"ckpt-{step:08d}"))
     return {
         name: np.asarray(reader.get_tensor(name)).tobytes()
@@ -111,7 +115,7 @@ def saved_variables(logdir: Path, step: int) -> dict[str, bytes]:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """All files below a folder with their bytes, and directories.
+    """Returns all files below a folder with their bytes, and directories.
 
     Data sets are left out, and who holds or held the lock of a run.
     """

@@ -2,7 +2,7 @@
 
 Listens at the Unix socket whose path is the argument, until standard input is closed;
 then removes the folder that the socket is in.
-A connection stands for a program:
+A connection stands for a program, which is killed if the client closes it early:
 
     client  {"arguments": [...], "folder": ..., "environment": {...}, "max_bytes": ...}
             with standard input, output and error as file descriptors
@@ -15,6 +15,7 @@ bounds the length of files that the program writes, or is null.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -65,9 +66,14 @@ def _look_after(connection: socket.socket) -> None:
     for stream in streams:
         os.close(stream)
     connection.sendall(f"{pid:{NUMBER_BYTES}}".encode())
+    ended = os.pidfd_open(pid)
+    ready, _, _ = select.select([ended, connection], [], [])
+    if ended not in ready:  # The client has gone, and its program goes with it.
+        os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    connection.sendall(f"{code:{NUMBER_BYTES}}".encode())
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(f"{code:{NUMBER_BYTES}}".encode())
     os._exit(0)
 
 

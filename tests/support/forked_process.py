@@ -19,7 +19,7 @@ from typing import IO
 from tests.support.fork_server import NUMBER_BYTES
 
 _LOCK = threading.Lock()  # So that several threads start one server.
-_SERVER = Path(__file__).with_name("fork_server.py")
+_SERVER_FILE = Path(__file__).with_name("fork_server.py")
 
 
 class ForkedProcess:
@@ -45,6 +45,7 @@ class ForkedProcess:
     ) -> None:
         self.args = list(arguments)
         self.returncode: int | None = None
+        self._readers: dict[str, _Reader] = {}
         request = {
             "arguments": self.args,
             "folder": str(folder),
@@ -54,7 +55,7 @@ class ForkedProcess:
         self.stdout, self.stderr, theirs = _streams(output)
         self._connection = socket.socket(socket.AF_UNIX)
         with _LOCK:
-            path = _server_path()
+            path, _ = _server()
         self._connection.connect(path)
         socket.send_fds(self._connection, [json.dumps(request).encode()], theirs)
         for stream in theirs:
@@ -72,32 +73,28 @@ class ForkedProcess:
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                self.returncode = int(self._connection.recv(NUMBER_BYTES))
+                code = self._connection.recv(NUMBER_BYTES, socket.MSG_WAITALL)
             except TimeoutError:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            if not code:
+                raise RuntimeError(f"{self.args} went with the server of forks.")
+            self.returncode = int(code)
             self._connection.close()
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Returns what is still to be read of standard output and error; waits."""
-        found = {}
+        """Returns what is still to be read of standard output and error; waits.
 
-        def read(name: str, stream: IO[str]) -> None:
-            with stream:
-                found[name] = stream.read()
-
-        streams = {"output": self.stdout, "error": self.stderr}
-        readers = [
-            threading.Thread(target=read, args=[name, stream], daemon=True)
-            for name, stream in streams.items()
-            if stream is not None and not stream.closed
-        ]
-        for reader in readers:
-            reader.start()
+        After a timeout it can be called again, and nothing is lost.
+        """
+        for name, stream in (("output", self.stdout), ("error", self.stderr)):
+            if stream is not None and name not in self._readers:
+                self._readers[name] = _Reader(stream)
         self.wait(timeout)
-        for reader in readers:
+        for reader in self._readers.values():
             reader.join(timeout)
-        return found.get("output", ""), found.get("error", "")
+        output, error = (self._readers.get(name) for name in ("output", "error"))
+        return output.text if output else "", error.text if error else ""
 
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless the process is known to have ended."""
@@ -121,6 +118,21 @@ class ForkedProcess:
         self.communicate()
 
 
+class _Reader(threading.Thread):
+    """Reads a stream to its end, and closes it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self.text = ""
+        self.start()
+
+    def run(self) -> None:
+        """Reads; called by the thread."""
+        with self._stream:
+            self.text = self._stream.read()
+
+
 def _streams(
     output: Path | None,
 ) -> tuple[IO[str] | None, IO[str] | None, list[int]]:
@@ -134,8 +146,8 @@ def _streams(
 
 
 @functools.cache
-def _server_path() -> str:
-    """Starts the server, and returns the path of its socket.
+def _server() -> tuple[str, subprocess.Popen[str]]:
+    """Starts the server, and returns the path of its socket and the process.
 
     It ends when its standard input is closed, with this process at the latest. Its
     programs share a folder of data sets, whatever their environment says: TensorFlow
@@ -143,29 +155,20 @@ def _server_path() -> str:
     """
     folder = tempfile.mkdtemp(prefix="forks")  # A socket's path must be short.
     path = os.path.join(folder, "socket")
+    root = str(_SERVER_FILE.parents[2])
     server = subprocess.Popen(
-        [sys.executable, str(_SERVER), path],
+        [sys.executable, str(_SERVER_FILE), path],
         env=os.environ
         | {
             "CUDA_VISIBLE_DEVICES": "-1",
-            "PYTHONPATH": _python_path(),
+            "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
             "TFDS_DATA_DIR": os.path.join(folder, "data_sets"),
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
     )
     assert server.stdout is not None
     if server.stdout.readline() != "ready\n":
-        raise RuntimeError(f"The server of forks did not start: {server.communicate()}")
-    _SERVERS.append(server)
-    return path
-
-
-_SERVERS: list[subprocess.Popen[str]] = []
-
-
-def _python_path() -> str:
-    root = str(_SERVER.parents[2])
-    return os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+        raise RuntimeError("The server of forks did not start; see standard error.")
+    return path, server

@@ -22,7 +22,8 @@ from tests.support.command_line import (
 
 STEPS = 20
 OFTEN = "--model_params_override=task.train.save_interval_steps : 5"
-# Folder of the run -> its values of --devices and --max_steps, one after another.
+# Folder of the run -> its values of --devices and --max_steps, one after another. Those
+# that resume are processes of their own, in which Python's hashes have another seed.
 RUNS = {
     "one": [("1", STEPS)],
     "two": [("2", STEPS)],
@@ -42,14 +43,17 @@ class Runs(CommandLine):
             list(pool.map(self._run, RUNS))
 
     def _run(self, name: str) -> None:
-        for devices, max_steps in RUNS[name]:
-            self.train(
+        for place, (devices, max_steps) in enumerate(RUNS[name]):
+            start = self.start_fresh_trainer if place else self.start_trainer
+            trainer = start(
                 self.model,
                 f"--logdir={name}",
                 f"--devices={devices}",
                 f"--max_steps={max_steps}",
                 OFTEN,
             )
+            _, errors = trainer.communicate()
+            assert trainer.returncode == 0, errors
 
 
 @pytest.fixture(scope="module", params=[SMALL, exhaustive(DIGITS)])

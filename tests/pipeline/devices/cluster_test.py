@@ -26,7 +26,6 @@ OWN_HOST = "127.0.0.4"
 SERVE = """
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.worker import serve
-from tests.support.cases import exhaustive
 
 serve(Cluster({!r}), {})
 """
