@@ -1,34 +1,36 @@
-"""NestedMap: a dict with attribute access that is used as a tree.
+"""NestedMap: a dict with attribute access, also used as a tree.
 
-A key such as `a.b[0].c` names what is inside.
+A key such as `a.b[0].c` leads to a nested value.
 """
 
 from __future__ import annotations
 
-import ast
 import collections.abc
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lingvo_pipe import tree
+from lingvo_pipe.core import trees
+from lingvo_pipe.core.errors import (
+    UserAttributeError,
+    UserIndexError,
+    UserKeyError,
+    UserTypeError,
+    UserValueError,
+)
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.paths import Name, parse_path
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_STEP = re.compile(
-    r"\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|\[(?P<item>-?\d+|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")\]"
-)
-
-_NOTHING = object()
+_ABSENT = object()
 
 
 class NestedMap(dict):
     """A dict whose keys are identifiers and can be used as attributes.
 
-    Keys, values and items come in the order of the sorted keys. A key must not be the
-    name of a method, so that `nmap.key` is always the value.
+    Iteration is in the order of the sorted keys. A key must not be the name of a
+    method, so that `nmap.key` is always the value.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,14 +41,14 @@ class NestedMap(dict):
 
     @staticmethod
     def CheckKey(key: Any) -> None:
-        """Raises a ValueError unless `key` is an identifier and no method's name."""
+        """Raises ValueError unless `key` is an identifier and not a method's name."""
         if not (isinstance(key, str) and _NAME.fullmatch(key)):
-            raise ValueError(
+            raise UserValueError(
                 "A NestedMap's key must be an identifier: letters, digits and "
                 f"underscores, no digit first; got {key!r}."
             )
         if hasattr(NestedMap, key):
-            raise ValueError(
+            raise UserValueError(
                 "A NestedMap's key must not be the name of one of its methods; got "
                 f"{key!r}. Call it {key + '_'!r}."
             )
@@ -61,11 +63,11 @@ class NestedMap(dict):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        raise AttributeError(self._unknown(name))
+        raise UserAttributeError(self._unknown(name))
 
     def __delattr__(self, name: str) -> None:
         if name not in self:
-            raise AttributeError(self._unknown(name))
+            raise UserAttributeError(self._unknown(name))
         del self[name]
 
     def __dir__(self) -> list[str]:
@@ -116,38 +118,38 @@ class NestedMap(dict):
 
     def Flatten(self) -> list[Any]:
         """Returns all leaves."""
-        return [leaf for _, leaf in tree.leaves(self)]
+        return [leaf for _, leaf in trees.leaves(self)]
 
     def FlattenItems(self) -> list[tuple[str, Any]]:
-        """Returns (key, leaf) for all leaves, keys as in `a.b[0].c`."""
-        return list(tree.leaves(self))
+        """Returns (key, leaf) for all leaves."""
+        return list(trees.leaves(self))
 
     def Keys(self) -> list[str]:
         """Returns the keys of all leaves."""
-        return [key for key, _ in tree.leaves(self)]
+        return [key for key, _ in trees.leaves(self)]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
         """Returns a map of this structure with `values` as leaves.
 
         Raises:
-          ValueError: There are more or fewer values than leaves.
+            ValueError: There are more or fewer values than leaves.
         """
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
-            raise ValueError(
-                "Pack must be given one value a leaf; got "
-                f"{len(values)} values for {len(keys)} leaves: {', '.join(keys)}."
+            raise UserValueError(
+                f"Pack expects one value per leaf; got {len(values)} values for "
+                f"{len(keys)} leaves: {', '.join(keys)}."
             )
         remaining = iter(values)
         return self.Transform(lambda _: next(remaining))
 
     def Transform(self, fn: Callable[[Any], Any]) -> NestedMap:
         """Returns a map of this structure with `fn(leaf)` as leaves."""
-        return tree.transform(self, lambda _, leaf: fn(leaf))
+        return trees.transform(self, lambda _, leaf: fn(leaf))
 
     def TransformWithKey(self, fn: Callable[[str, Any], Any]) -> NestedMap:
         """Returns a map of this structure with `fn(key, leaf)` as leaves."""
-        return tree.transform(self, fn)
+        return trees.transform(self, fn)
 
     def Filter(self, fn: Callable[[Any], bool]) -> NestedMap:
         """Returns a map of the leaves for which `fn(leaf)` is true."""
@@ -156,19 +158,19 @@ class NestedMap(dict):
     def FilterKeyVal(self, fn: Callable[[str, Any], bool]) -> NestedMap:
         """Returns a map of the leaves for which `fn(key, leaf)` is true.
 
-        Nodes that lose all their leaves are left out; lists and tuples get shorter.
+        Nodes that lose all their leaves are removed; lists and tuples get shorter.
 
         Raises:
-          ValueError: A namedtuple would lose some of its fields.
+            ValueError: A namedtuple would lose some of its fields.
         """
-        kept = tree.transform(
-            self, lambda key, leaf: leaf if fn(key, leaf) else tree.DROPPED
+        filtered = trees.transform(
+            self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
         )
-        return type(self)() if kept is tree.DROPPED else kept
+        return type(self)() if filtered is trees.DROPPED else filtered
 
     def IsCompatible(self, other: dict) -> bool:
-        """Whether `self.Pack(other.Flatten())` is `other`: structures are equal."""
-        return tree.same_structure(self, other)
+        """Returns whether `other` has the structure of this map."""
+        return trees.same_structure(self, other)
 
     def DeepCopy(self) -> NestedMap:
         """Returns a copy: dicts, lists and tuples are copied, leaves are shared."""
@@ -177,13 +179,13 @@ class NestedMap(dict):
     # ---- As a tree: by key.
 
     def GetItem(self, key: str) -> Any:
-        """Returns what is at `key`, such as `a.b[0].c`.
+        """Returns the value at `key`, such as `a.b[0].c`.
 
         Raises:
-          KeyError: A name on the way is missing.
-          IndexError: A list or tuple on the way is too short.
-          TypeError: A step leads into a leaf, or by name into a list.
-          ValueError: The key is malformed.
+            KeyError: A name on the way is missing.
+            IndexError: A list or tuple on the way is too short.
+            TypeError: A step leads into a leaf, or by name into a list.
+            ValueError: The key is malformed.
         """
         current: Any = self
         for step in _parse(key):
@@ -191,39 +193,44 @@ class NestedMap(dict):
         return current
 
     def Get(self, key: str, default: Any = None) -> Any:
-        """Returns what is at `key`, or `default` if nothing is."""
+        """Returns the value at `key`, or `default` if there is none."""
         try:
             return self.GetItem(key)
         except (KeyError, IndexError, TypeError):
             return default
 
     def Has(self, key: str) -> bool:
-        """Whether anything, even None, is at `key`."""
-        return self.Get(key, _NOTHING) is not _NOTHING
+        """Returns whether a value, which may be None, is at `key`."""
+        return self.Get(key, _ABSENT) is not _ABSENT
 
     def Set(self, key: str, value: Any) -> None:
-        """Sets what is at `key`; maps and lists missing on the way are created.
+        """Sets the value at `key`; creates missing maps and lists on the way.
 
-        An index may be the length of its list, which then grows by one.
+        An index equal to the length of its list appends to it.
 
         Raises:
-          IndexError: An index is beyond that; nothing is changed.
-          TypeError: A step leads into a leaf or a tuple, or by name into a list.
-          ValueError: The key is malformed.
+            IndexError: An index is larger; nothing is changed.
+            TypeError: A step leads into a leaf or a tuple, or by name into a list.
+            ValueError: The key is malformed.
         """
         steps = _parse(key)
         node: Any = self
-        while len(steps) > 1 and _has_step(node, steps[0], key):
-            node = _get_step(node, steps.pop(0), key)
-        for step in reversed(steps[1:]):  # What is missing is made from inside out.
-            value = _new_node(type(self), step, value, key)
+        while len(steps) > 1:
+            try:
+                node = _get_step(node, steps[0], key)
+            except (KeyError, IndexError):
+                break
+            del steps[0]
+        for step in reversed(steps[1:]):  # Creates missing nodes from inside out.
+            inner, value = value, [] if isinstance(step, int) else type(self)()
+            _set_step(value, step, inner, key)
         _set_step(node, steps[0], value, key)
 
     def GetSlice(self, keys: Iterable[str]) -> NestedMap:
-        """Returns a map of what is at each of `keys`.
+        """Returns a map of the values at `keys`.
 
         Raises:
-          KeyError: Nothing is at a key.
+            KeyError: There is no value at a key.
         """
         sliced = type(self)()
         for key in keys:
@@ -231,7 +238,7 @@ class NestedMap(dict):
         return sliced
 
     def Update(self, other: dict) -> NestedMap:
-        """Sets what `other` has, key by key in nested dicts too; returns self."""
+        """Sets the values of `other`, key by key in nested dicts; returns self."""
         for key, value in other.items():
             mine = self.get(key)
             if isinstance(mine, NestedMap) and isinstance(value, dict):
@@ -249,11 +256,11 @@ class NestedMap(dict):
     @staticmethod
     def FromNestedDict(nested: Any) -> Any:
         """Returns `nested` with every dict in it, at any depth, as a NestedMap."""
-        return tree.convert_dicts(nested, NestedMap)
+        return trees.convert_dicts(nested, NestedMap)
 
     def ToNestedDict(self) -> dict[str, Any]:
         """Returns this tree with every NestedMap in it as a plain dict."""
-        return tree.convert_dicts(self, dict)
+        return trees.convert_dicts(self, dict)
 
     def DebugString(self) -> str:
         """Returns a line for every leaf: its key and its value."""
@@ -268,26 +275,13 @@ class NestedMap(dict):
             logging.getLogger(__name__).log(severity, "%s %s", prefix, line)
 
     def _unknown(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        known = ", ".join(self) or "nothing"
-        return f"This NestedMap has no {name!r}.{hint} It has: {known}."
+        near, known = did_you_mean(name, self), ", ".join(self) or "nothing"
+        return f"This NestedMap has no {name!r}.{near} It has: {known}."
 
 
 def _parse(key: str) -> list[int | str]:
-    """Returns the names and indices that `key` consists of."""
-    steps: list[int | str] = []
-    text, at = f".{key}", 0
-    while at < len(text):
-        match = _STEP.match(text, at)
-        if not match:
-            raise ValueError(
-                f"A nested key must be names joined by dots, with [index] for items; "
-                f"got {key!r}."
-            )
-        steps.append(match["name"] or ast.literal_eval(match["item"]))
-        at = match.end()
-    return steps
+    """Returns the names and indices in `key`."""
+    return [s.name if isinstance(s, Name) else s.key for s in parse_path(key)]
 
 
 def _get_step(node: Any, step: int | str, key: str) -> Any:
@@ -296,27 +290,12 @@ def _get_step(node: Any, step: int | str, key: str) -> Any:
     if isinstance(node, (list, tuple)) and isinstance(step, int):
         if -len(node) <= step < len(node):
             return node[step]
-        raise IndexError(f"{key!r}: index {step} of {len(node)} items.")
+        raise UserIndexError(f"{key!r}: index {step} of {len(node)} items.")
     if isinstance(node, dict):
         if step in node:
             return node[step]
-        raise KeyError(f"{key!r}: no {step!r} in {', '.join(map(str, node))}.")
-    raise TypeError(f"{key!r}: a {type(node).__name__} has no {step!r}.")
-
-
-def _has_step(node: Any, step: int | str, key: str) -> bool:
-    try:
-        _get_step(node, step, key)
-    except (KeyError, IndexError):
-        return False
-    return True
-
-
-def _new_node(kind: type[NestedMap], step: int | str, value: Any, key: str) -> Any:
-    """Returns a map or list that holds only `value`."""
-    node: Any = [] if isinstance(step, int) else kind()
-    _set_step(node, step, value, key)
-    return node
+        raise UserKeyError(f"{key!r}: no {step!r} in {', '.join(map(str, node))}.")
+    raise UserTypeError(f"{key!r}: a {type(node).__name__} has no {step!r}.")
 
 
 def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
@@ -328,11 +307,11 @@ def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
         elif -len(node) <= step < len(node):
             node[step] = value
         else:
-            raise IndexError(
+            raise UserIndexError(
                 f"{key!r} must not leave a gap; index {step} of {len(node)} items."
             )
     else:
-        raise TypeError(
+        raise UserTypeError(
             f"{key!r} must lead through dicts and lists; {step!r} would be set in "
             f"the {type(node).__name__} {node!r}."
         )

@@ -6,10 +6,11 @@ class Digits: ...
 params = model_registry.GetParams("image.digits.Digits", "Train")
 """
 
-from model_registry.datasets import DatasetError, GetDatasets
 from model_registry.imports import ImportAll, ImportModels
 from model_registry.registry import (
+    DatasetError,
     GetClass,
+    GetDatasets,
     GetParams,
     ListModels,
     RegisterSingleTaskModel,

@@ -1,4 +1,4 @@
-"""Imports the modules whose classes register themselves."""
+"""Imports of modules whose classes register themselves."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ import pkgutil
 from collections.abc import Iterable
 from types import ModuleType
 
+from lingvo_pipe.core.errors import UserImportError, UserTypeError
+
 
 def import_module_of(name: str) -> None:
-    """Imports the module of model `family.file.Class`, if there is one."""
+    """Imports the module of model `family.file.Class`, if it exists."""
     module_name = name.rpartition(".")[0]
-    if module_name and not _import_if_there(f"params.{module_name}"):
-        _import_if_there(module_name)
+    if module_name and not _import_if_exists(f"params.{module_name}"):
+        _import_if_exists(module_name)
 
 
 def ImportModels(package_names: Iterable[str]) -> None:
     """Imports packages and all modules below them.
 
     Args:
-      package_names: Their full names; folders need an `__init__.py`.
+        package_names: full names; folders need an `__init__.py`.
 
     Raises:
-      ImportError: A package cannot be found. An error inside of one is raised as is.
+        ImportError: if a package does not exist. Errors inside a package are raised
+            unchanged.
     """
     if isinstance(package_names, str):
-        raise TypeError(
-            f"ImportModels must be given a list of names; got {package_names!r}."
+        raise UserTypeError(
+            path="ImportModels", expected="a list of names", got=package_names
         )
     for name in package_names:
-        module = _import_if_there(name)
+        module = _import_if_exists(name)
         if module is None:
-            raise ImportError(
+            raise UserImportError(
                 f"A package of models must be importable; there is no {name!r}. Put "
-                "the folder that holds it on PYTHONPATH, or install it.",
-                name=name,
+                "the folder that holds it on PYTHONPATH, or install it."
             )
         _import_below(module)
 
@@ -45,21 +47,21 @@ def ImportAll() -> None:
 
 
 def _import_below(package: ModuleType) -> None:
-    """Imports all modules below a package, except those made to be run."""
+    """Imports all modules below a package, except `__main__` modules."""
     paths = getattr(package, "__path__", ())
     for info in pkgutil.iter_modules(paths, f"{package.__name__}."):
         if not info.name.endswith(".__main__"):
             _import_below(importlib.import_module(info.name))
 
 
-def _import_if_there(name: str) -> ModuleType | None:
-    """Imports a module; None if it or a package it lies in does not exist."""
-    if not all(name.split(".")):  # Python would take it for a relative one.
+def _import_if_exists(name: str) -> ModuleType | None:
+    """Imports a module; returns None if it or a package that contains it is missing."""
+    if not all(name.split(".")):  # Python would treat it as a relative name.
         return None
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # What the module itself imports may be missing too: that is shown as it is.
+        # An import inside the module may fail too: that error is raised unchanged.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             return None
         raise

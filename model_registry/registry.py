@@ -1,16 +1,25 @@
-"""Models by name: registration and look-up."""
+"""Models by name, and the data sets of a model."""
 
 from __future__ import annotations
 
-import difflib
+import inspect
 import sys
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from lingvo_pipe.core.errors import UserLookupError, UserTypeError, UserValueError
+from lingvo_pipe.core.near_names import did_you_mean, near_names, suggest
 from model_registry import imports
-from model_registry.datasets import dataset_params
 
 ClassT = TypeVar("ClassT", bound=type)
+
+# Methods of a model that are not data sets.
+_NOT_DATASETS = ("Task", "Model")
+_MAX_NEAR = 3
+
+
+class DatasetError(UserLookupError):
+    """A data set that the model does not have."""
 
 
 @dataclass(frozen=True)
@@ -18,14 +27,21 @@ class _Registration:
     cls: type
     module: str
     file: str | None
-    spec: Any  # Of the module; every execution of a module has its own.
+    spec: Any  # Of the module; each execution of a module has another one.
+
+    @property
+    def name(self) -> str:
+        class_name = self.cls.__name__
+        if self.module == "__main__":
+            return class_name
+        return f"{self.module.removeprefix('params.')}.{class_name}"
 
     def __str__(self) -> str:
-        place = f" in {self.file}" if self.file else ""
-        return f"{self.module}.{self.cls.__qualname__}{place}"
+        file = f" in {self.file}" if self.file else ""
+        return f"{self.module}.{self.cls.__qualname__}{file}"
 
     def replaces(self, old: _Registration) -> bool:
-        """Whether this is `old` again: its module was reloaded, or its cell re-run."""
+        """Returns whether this is `old` from a reloaded module or a cell run again."""
         same_name = str(self) == str(old)
         return same_name and (self.file is None or self.spec is not old.spec)
 
@@ -34,80 +50,101 @@ _registered: dict[str, _Registration] = {}
 
 
 def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
-    """Class decorator that makes a model known by name.
+    """Registers a model by name, as a class decorator.
 
-    The name is the module's and the class's: class `Digits` of module
+    The name combines the module's and the class's: class `Digits` of module
     `params.image.digits` is `image.digits.Digits`, class `Toy` of a user's module
     `my_models.toy` is `my_models.toy.Toy`, and of a script that is run, `Toy`.
 
     Args:
-      cls: A class with methods Task and Model, which return Params, and a method for
-        every data set, such as Train, which returns its Params.
+        cls: a class with methods Task and Model, which return Params, and a method for
+            each data set, such as Train, which returns its Params.
 
     Returns:
-      `cls`.
+        `cls`.
 
     Raises:
-      TypeError: `cls` is no such class.
-      ValueError: Another class has the name.
+        TypeError: if `cls` is not such a class.
+        ValueError: if another class has the name.
     """
     if not isinstance(cls, type):
-        raise TypeError(f"RegisterSingleTaskModel must decorate a class; got {cls!r}.")
+        raise UserTypeError(
+            path="RegisterSingleTaskModel", expected="a class to decorate", got=cls
+        )
     missing = [m for m in ("Task", "Model") if not callable(getattr(cls, m, None))]
     if missing:
-        raise TypeError(
-            "A registered model must have methods Task and Model; "
-            f"{cls.__module__}.{cls.__qualname__} has no {' and no '.join(missing)}."
+        raise UserTypeError(
+            f"{cls.__module__}.{cls.__qualname__} must have methods Task and Model to "
+            f"be registered; it has no {' and no '.join(missing)}."
         )
     new = _registration(cls)
-    name = _name_of(new)
-    old = _registered.get(name)
+    old = _registered.get(new.name)
     if old is not None and not new.replaces(old):
-        raise ValueError(
-            f"A model must be registered once; {name!r} is {old} and now also {new}. "
-            "Rename one of the classes."
+        raise UserValueError(
+            f"A model must be registered once; {new.name!r} is {old} and now also "
+            f"{new}. Rename one of the classes."
         )
-    _registered[name] = new
+    _registered[new.name] = new
     return cls
 
 
 def GetClass(name: str) -> type:
-    """Returns the class registered as `name`; imports its module if need be.
+    """Returns the class registered as `name`; imports its module if necessary.
 
-    `family.file.Class` is looked for in the module `params.family.file`, then in the
-    user's own `family.file`.
+    `family.file.Class` is first looked up in the module `params.family.file`, then in
+    the user's own `family.file`.
 
     Raises:
-      LookupError: There is no such model; lists the names that there are.
+        LookupError: if there is no such model; lists the known names.
     """
     name = name.removeprefix("params.")
     if name not in _registered:
         imports.import_module_of(name)
     if name not in _registered:
-        raise LookupError(_not_found(name))
+        raise UserLookupError(_not_found(name))
     return _registered[name].cls
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns the Params of a model, its `input` being those of a data set.
+    """Returns the Params of a model, with the Params of a data set as `input`.
 
     Args:
-      name: The model's name.
-      dataset: Name of the method for the data set, such as "Train".
+        name: the model's name.
+        dataset: name of the method for the data set, such as "Train".
 
     Raises:
-      DatasetError: The model has no such data set.
-      LookupError: There is no such model.
+        DatasetError: if the model has no such data set.
+        LookupError: if there is no such model.
     """
     model = GetClass(name)()
-    input_params = dataset_params(model, dataset)
+    known = GetDatasets(type(model))
+    if dataset not in known:
+        raise DatasetError(
+            f"A data set must be a method of the model; {type(model).__qualname__} has "
+            f"no {dataset!r}.{did_you_mean(dataset, known)} "
+            f"It has: {', '.join(known) or 'none'}."
+        )
+    input_params = getattr(model, dataset)()
     params = model.Model()
     params.input = input_params
     return params
 
 
+def GetDatasets(cls: type) -> list[str]:
+    """Returns the names of a class's data sets, sorted.
+
+    They are its methods that take no argument and start with a capital letter, except
+    Task and Model.
+    """
+    return sorted(
+        name
+        for name, member in inspect.getmembers(cls, inspect.isroutine)
+        if name[0].isupper() and name not in _NOT_DATASETS and _takes_none(cls, name)
+    )
+
+
 def ListModels() -> list[str]:
-    """Returns the names registered so far, sorted; ImportAll registers the rest."""
+    """Returns the names registered so far, sorted; ImportAll registers the others."""
     return sorted(_registered)
 
 
@@ -120,11 +157,15 @@ def _registration(cls: type) -> _Registration:
     return _Registration(cls, name, getattr(module, "__file__", None), spec)
 
 
-def _name_of(registration: _Registration) -> str:
-    class_name = registration.cls.__name__
-    if registration.module == "__main__":
-        return class_name
-    return f"{registration.module.removeprefix('params.')}.{class_name}"
+def _takes_none(cls: type, name: str) -> bool:
+    """Returns whether an instance's method can be called without arguments."""
+    member = inspect.getattr_static(cls, name)
+    arguments = () if isinstance(member, (staticmethod, classmethod)) else (None,)
+    try:
+        inspect.signature(getattr(cls, name)).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _not_found(name: str) -> str:
@@ -135,18 +176,16 @@ def _not_found(name: str) -> str:
         incomplete = f" Some could not be imported: {error!r}."
     known = ListModels()
     near = [k for k in known if _class_of(k) == _class_of(name)]
-    near += difflib.get_close_matches(name, known)
-    hints = list(dict.fromkeys(near))[:3]
-    others = f"Registered: {', '.join(known) or 'none'}."
-    if hints:
-        others = f"Did you mean {' or '.join(map(repr, hints))}?"
-        others += f" --list_models lists all {len(known)}."
+    near = list(dict.fromkeys([*near, *near_names(name, known)]))[:_MAX_NEAR]
+    if near:
+        others = f"{suggest(near)} --list_models lists all {len(known)}."
+    else:
+        others = f" Registered: {', '.join(known) or 'none'}."
     return (
-        f"A model must be named as it is registered; there is no {name!r}. "
-        f"{others}{incomplete} A model of your own is "
-        "found as `package.file.Class` if the folder of its package is on PYTHONPATH, "
-        "or is where you start the trainer. Or have the package imported first: by "
-        "the trainer's --model_imports=package, or by model_registry.ImportModels."
+        f"No model is registered as {name!r}.{others}{incomplete} A model of your own "
+        "is found as `package.file.Class` if the folder of its package is on "
+        "PYTHONPATH, or is where you start the trainer. Or import the package first: "
+        "by the trainer's --model_imports=package, or by model_registry.ImportModels."
     )
 
 

@@ -1,4 +1,4 @@
-"""What all tests have: eight devices, and a garbage collector that looks seldom."""
+"""Set-up of all tests: eight devices, and a garbage collector that seldom runs."""
 
 from __future__ import annotations
 

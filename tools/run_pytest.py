@@ -1,7 +1,7 @@
 """Runs pytest as a Bazel test, over the files and options given as arguments.
 
-Of the files only those named *_test.py hold tests. No test collected is a failure, as
-is all else that pytest does not call a success.
+Only files named *_test.py hold tests. It fails if no test is collected, or if pytest
+does not report success.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-_MAX_TOGETHER = 70  # Tests of a file that are not parted.
+_MAX_TOGETHER = 70  # Tests of a file in one shard.
 
 
 def _options(environment: Mapping[str, str]) -> list[str]:
-    """Returns pytest's options for what Bazel asks in the `environment`."""
-    # Nothing is written beside the tests, which Bazel links to the source tree.
+    """Returns pytest's options for Bazel's requests in the `environment`."""
+    # Nothing is written next to the tests, which Bazel links to the source tree.
     found = ["--rootdir=.", "--config-file=pyproject.toml", "-pno:cacheprovider"]
     options = {
         "XML_OUTPUT_FILE": "--junit-xml={}",
@@ -34,39 +34,39 @@ def _options(environment: Mapping[str, str]) -> list[str]:
 
 
 class Shard:
-    """A pytest plugin that runs one of several parts of the tests.
+    """A pytest plugin that runs one of several shards of the tests.
 
     Args:
-        index: the part's number, from 0.
-        number: how many parts there are.
+        index: the shard's number, from 0.
+        number: number of shards.
     """
 
     def __init__(self, index: int, number: int) -> None:
         self._index, self._number = index, number
         self.is_empty = False
 
-    @pytest.hookimpl(trylast=True)  # After -m and -k have left out theirs.
+    @pytest.hookimpl(trylast=True)  # After -m and -k have deselected theirs.
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        """Leaves the part's tests."""
-        parts = parts_of([item.location[0] for item in items], self._number)
+        """Selects the shard's tests."""
+        shards = shards_of([item.location[0] for item in items], self._number)
         ours: list[Any] = []
         others: list[Any] = []
-        for item, part in zip(items, parts, strict=True):
-            (ours if part == self._index else others).append(item)
+        for item, shard in zip(items, shards, strict=True):
+            (ours if shard == self._index else others).append(item)
         self.is_empty = bool(items) and not ours
         config.hook.pytest_deselected(items=others)
         items[:] = ours
 
 
-def parts_of(files: list[str], number: int) -> list[int]:
-    """Returns the part, from 0, that each test is in.
+def shards_of(files: list[str], number: int) -> list[int]:
+    """Returns each test's shard, from 0.
 
-    The tests of a file share what they prepare, so they stay together, but for files
-    with very many. Files go to the parts in turn.
+    Tests of a file share their preparation, so they stay together, except in very large
+    files. Files go to the shards in turn.
 
     Args:
         files: the file of each test, in order.
-        number: of parts.
+        number: number of shards.
     """
     seen: Counter[str] = Counter()
     turns: dict[tuple[str, int], int] = {}
@@ -89,7 +89,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
         raise ValueError(f"Expected files named *_test.py, got {arguments}.")
     plugins = []
     if "TEST_TOTAL_SHARDS" in environment:
-        # Says that shards are known.
+        # Shows Bazel that sharding is supported.
         Path(environment["TEST_SHARD_STATUS_FILE"]).touch()
         names = ("TEST_SHARD_INDEX", "TEST_TOTAL_SHARDS")
         plugins.append(Shard(*(int(environment[name]) for name in names)))
@@ -100,10 +100,10 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    # This folder must not be where tests find modules.
+    # Tests must not import modules from this folder.
     del sys.path[0]
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    # Data sets of the tests are prepared anew: a sandbox may not write to the home.
+    # Tests prepare their data sets again: a sandbox cannot write to the home directory.
     if "TEST_TMPDIR" in os.environ:
         os.environ["TFDS_DATA_DIR"] = os.path.join(os.environ["TEST_TMPDIR"], "data")
     sys.dont_write_bytecode = True

@@ -1,4 +1,4 @@
-"""Whether a file can be written, before there is anything to write."""
+"""A check that a file can be written, before there is anything to write."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def check_writable(path: Path, flag: str) -> None:
     """Checks that a file can be written.
 
     Args:
-        path: of the file.
-        flag: by which a user gives it.
+        path: path of the file.
+        flag: flag that names the file.
 
     Raises:
-        ValueError: if it can't.
+        ValueError: if it cannot be written.
     """
     problem = "that is a directory" if path.is_dir() else None
     try:
@@ -24,6 +24,6 @@ def check_writable(path: Path, flag: str) -> None:
         problem = error.strerror
     if problem:
         raise ValueError(
-            f"{flag} must be the path of a file in a folder that can be written; got "
-            f"{path} ({problem}). Choose another."
+            f"{flag}: expected the path of a file in a writable folder, got {path} "
+            f"({problem}). Choose another."
         )

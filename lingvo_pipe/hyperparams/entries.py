@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams.literals import QUOTED
+from lingvo_pipe.hyperparams.old_names import current_path, current_value
 
 _HEAD = re.compile(
     rf"(?P<path>(?:{QUOTED.pattern}|[^:;()\n'\"])+?)\s*(?:\((?P<kind>\w*)\)\s*)?:"
@@ -18,31 +20,51 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A value's text and where it belongs."""
+    """The path of a param and the text of its value.
+
+    Attributes:
+        path: the param's path.
+        text: the value's text.
+        kind: the name of the value's type, or "" if the text determines it.
+    """
 
     path: str
     text: str
-    kind: str = ""  # The name of the value's type, where it must be given.
+    kind: str = ""
 
     def __str__(self) -> str:
         kind = f" ({self.kind})" if self.kind else ""
         return f"{self.path}{kind} : {self.text}"
 
 
-def check_separator(separator: str) -> None:
-    """Raises a ValueError unless `separator` cannot be part of an entry."""
-    if not re.fullmatch(r"\s*;\s*|[ \t]*\n\s*", separator):
-        raise ValueError(
-            "A separator of entries must be a newline or ';', blanks apart; "
-            f"got {separator!r}."
-        )
+def parse_entry(text: str) -> Entry:
+    """Returns the entry with this text; replaces names of earlier versions.
+
+    Raises:
+        ValueError: if the text is not an entry.
+    """
+    head = _HEAD.match(text)
+    if not head:
+        raise UserValueError(f"An entry must be `path : value`; got {text!r}.")
+    path, value = head["path"].strip(), text[head.end() :].strip()
+    return Entry(current_path(path), current_value(value), head["kind"] or "")
+
+
+def entries_by_path(text: str) -> dict[str, Entry]:
+    """Returns the entries of a text with one entry per line.
+
+    Raises:
+        ValueError: if a line is not an entry.
+    """
+    entries = map(parse_entry, split_entries(text, "\n"))
+    return {entry.path: entry for entry in entries}
 
 
 def split_entries(text: str, separator: str) -> Iterator[str]:
     """Yields the text of every entry.
 
-    Newlines and `separator` end an entry, except in quotes and brackets that open
-    where a value does. Lines that start with # are left out.
+    Newlines and `separator` end an entry, except inside quotes, and inside brackets
+    that start a value. Lines that start with # are skipped.
     """
     ends = ";\n" if ";" in separator else "\n"
     between = re.compile(rf"(?:[\s{ends}]|#[^\n]*)+")
@@ -59,20 +81,17 @@ def split_entries(text: str, separator: str) -> Iterator[str]:
         yield text[start:at].strip()
 
 
-def parse_entry(text: str) -> Entry:
-    """Returns the entry that `text` is.
-
-    Raises:
-      ValueError: It is none.
-    """
-    head = _HEAD.match(text)
-    if not head:
-        raise ValueError(f"An entry must be `path : value`; got {text!r}.")
-    return Entry(head["path"].strip(), text[head.end() :].strip(), head["kind"] or "")
+def check_separator(separator: str) -> None:
+    """Raises ValueError if `separator` could be part of an entry."""
+    if not re.fullmatch(r"\s*;\s*|[ \t]*\n\s*", separator):
+        raise UserValueError(
+            "The separator of entries must be a newline or ';', apart from blanks; "
+            f"got {separator!r}."
+        )
 
 
 def _skip_value(text: str, at: int) -> int:
-    """Returns where the quoted or bracketed value at `at` ends; else `at`."""
+    """Returns the end of the quoted or bracketed value at `at`; else `at`."""
     while text[at : at + 1] in (" ", "\t"):
         at += 1
     quoted = QUOTED.match(text, at)

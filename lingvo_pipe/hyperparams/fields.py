@@ -1,32 +1,60 @@
-"""The names of a Params: their definition and how they are looked up."""
+"""The fields of a Params: their definition, and paths from them to nested values."""
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from lingvo_pipe.hyperparams.path import Name, Step, format_path
-from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.hyperparams.values import copy_value
+from lingvo_pipe.core.errors import UserAttributeError, UserTypeError, UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.paths import Item, Name, Step, format_path
+from lingvo_pipe.hyperparams.frozen_values import copy_value
+
+Steps = tuple[Any, ...]  # Each a Step; the owner of the last one determines its kind.
+Undo = Callable[[], None]
 
 
 @dataclass
 class Field:
-    """One param. `default` is never handed out, so it stays what was defined."""
+    """One param. `default` is never shared, so it stays as defined."""
 
     value: Any
     default: Any
     description: str
 
 
+class _ObservedField(Field):
+    """A field that calls a function whenever its value is read."""
+
+    def __init__(self, field: Field, on_read: Callable[[], None]) -> None:
+        self._on_read = on_read
+        super().__init__(field.value, field.default, field.description)
+
+    @property
+    def value(self) -> Any:
+        self._on_read()
+        return self._value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Field, (self._value, self.default, self.description)
+
+
 class Fields:
-    """Fields by name: what paths, visits and texts know of Params."""
+    """Fields by name: the part of Params that paths, walks and texts need."""
 
     _fields: dict[str, Field]
     _frozen: bool
+
+    # Params and InstantiableParams. Texts create such objects; their module sets these.
+    _plain: ClassVar[type[Any]]
+    _instantiable: ClassVar[type[Any]]
 
     def __init__(self) -> None:
         self.__dict__.update(_fields={}, _frozen=False)
@@ -35,34 +63,39 @@ class Fields:
         """Defines a param.
 
         Args:
-          name: Lower-case letters, digits and underscores, a letter first.
-          default: Its value until it is set; may be None.
-          description: What it is, with its unit.
+            name: lower-case letters, digits and underscores, a letter first.
+            default: its initial value; may be None.
+            description: its meaning, with its unit.
 
         Raises:
-          AttributeError: It is already defined.
-          TypeError: These Params are frozen, or the description is no string.
-          ValueError: `name` is no name.
+            AttributeError: if the param is already defined.
+            TypeError: if these Params are frozen, or the description is not a string.
+            ValueError: if `name` is not a valid name.
         """
         self._CheckMutable(f"define {name!r}")
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)
         if not is_name or keyword.iskeyword(name):
-            raise ValueError(
+            raise UserValueError(
                 "A param's name must be lower-case letters, digits and underscores, "
-                f"start with a letter and be no word of Python's; got {name!r}."
+                f"start with a letter and be no keyword of Python; got {name!r}."
             )
         if not isinstance(description, str):
-            raise TypeError(
-                f"The description of param {name!r} must be a string; "
-                f"got {description!r}."
+            raise UserTypeError(
+                path=f"The description of param {name!r}",
+                expected="a string",
+                got=description,
             )
         if name in self._fields:
-            raise AttributeError(
-                f"A param must be defined once; {name!r} is already defined as "
+            raise UserAttributeError(
+                f"Param {name!r} is already defined: "
                 f"{self._fields[name].description!r}. Set its value, or Delete it "
                 "first."
             )
         self._fields[name] = Field(default, copy_value(default), description)
+
+    def ObserveReads(self, name: str, on_read: Callable[[], None]) -> None:
+        """Calls `on_read` at every read of a param's value, except in copies."""
+        self._fields[name] = _ObservedField(self._fields[name], on_read)
 
     def GetKeys(self) -> list[str]:
         """Returns the names, in the order of definition."""
@@ -80,24 +113,106 @@ class Fields:
         return len(self._fields)
 
     def __bool__(self) -> bool:
-        return True  # Params without names are still there: `if p.cell_tpl:`.
+        return True  # Params without fields are true too: `if p.cell_tpl:`.
 
     def _CheckMutable(self, attempt: str) -> None:
         if self._frozen:
-            raise TypeError(
-                f"Frozen Params must not be changed; tried to {attempt}. "
-                "Edit a copy: params.Copy()."
+            raise UserTypeError(
+                f"Cannot {attempt}: these Params are frozen. Edit a copy: "
+                "params.Copy()."
             )
 
     def _Lookup(self, steps: tuple[Step, ...]) -> Field:
-        """Returns the field of the last step; the others only say where this is."""
+        """Returns the field of the last step; the others are for the error's text."""
         name = steps[-1].name if isinstance(steps[-1], Name) else None
         if name in self._fields:
             return self._fields[name]
-        where = format_path(steps[:-1])
-        owner = f"{where!r} has" if where else "these Params have"
+        path = format_path(steps[:-1])
+        owner = f"{path!r} has" if path else "these Params have"
         known = ", ".join(sorted(self._fields)) or "nothing"
-        raise AttributeError(
+        raise UserAttributeError(
             f"{format_path(steps)!r} must be a defined param; {owner} no {name!r}."
             f"{did_you_mean(str(name), self._fields)} Defined: {known}."
         )
+
+
+# ---- Access by path. Functions that change a value return their undo function.
+
+
+def resolve(root: Fields, steps: Steps) -> Any:
+    """Returns the value at `steps` from `root`."""
+    value: Any = root
+    for depth in range(1, len(steps) + 1):
+        value = _child(value, steps[:depth])
+    return value
+
+
+def assign(root: Fields, steps: Steps, new: Any) -> Undo:
+    """Sets the value at `steps`."""
+    owner = resolve(root, steps[:-1])
+    old = _child(owner, steps)
+    if isinstance(owner, Fields):
+        owner._CheckMutable(f"set {format_path(steps)!r}")
+        field = owner._Lookup(steps)
+        field.value = new
+        return lambda: setattr(field, "value", old)
+    if isinstance(owner, tuple):
+        raise UserTypeError(
+            f"{format_path(steps)!r} is an item of a tuple, which cannot be set. Set "
+            f"the whole {format_path(steps[:-1])!r}."
+        )
+    key = steps[-1].key
+    owner[key] = new
+    return lambda: owner.__setitem__(key, old)
+
+
+def delete(root: Fields, steps: Steps) -> Undo:
+    """Removes the param at `steps`."""
+    owner = resolve(root, steps[:-1])
+    _child(owner, steps)
+    if not isinstance(owner, Fields):
+        raise UserValueError(
+            f"Delete expects a param; {format_path(steps)!r} is an item of a "
+            f"{type(owner).__name__}. Set the whole {format_path(steps[:-1])!r}."
+        )
+    owner._CheckMutable(f"delete {format_path(steps)!r}")
+    before = dict(owner._fields)
+    del owner._fields[steps[-1].name]
+
+    def undo() -> None:
+        owner._fields.clear()
+        owner._fields.update(before)
+
+    return undo
+
+
+def _child(owner: Any, steps: Steps) -> Any:
+    """Returns the child of `owner` that the last of `steps` names."""
+    step = steps[-1]
+    if isinstance(step, Name) and isinstance(owner, Fields):
+        return owner._Lookup(steps).value
+    if isinstance(step, Item) and isinstance(owner, (list, tuple, dict)):
+        return _item(owner, step.key, steps)
+    needed = "Params" if isinstance(step, Name) else "a list, tuple or dict"
+    got = f"{type(owner).__name__} {owner!r}" if owner is not None else "None"
+    if isinstance(owner, Fields):
+        got = "Params, which have names and no items"
+    raise UserAttributeError(
+        f"{format_path(steps[:-1])!r} must be {needed} to reach "
+        f"{format_path(steps)!r}; got {got}."
+    )
+
+
+def _item(owner: Any, key: int | str, steps: Steps) -> Any:
+    path = format_path(steps[:-1])
+    if isinstance(owner, dict):
+        if key in owner:
+            return owner[key]
+        near = did_you_mean(str(key), (k for k in owner if isinstance(k, str)))
+        known = ", ".join(map(repr, owner)) or "nothing"
+        rule = f"an item of {path!r}, a dict.{near} It has: {known}"
+    else:
+        if isinstance(key, int) and -len(owner) <= key < len(owner):
+            return owner[key]
+        rule = f"an item of {path!r}, a {type(owner).__name__} of {len(owner)}"
+    raise UserAttributeError(f"{format_path(steps)!r} must be {rule}.")

@@ -1,7 +1,7 @@
 """Parses lists, tuples and dicts, nested to any depth, from text.
 
 Unlike in Python's literals, which `read_plain` reads, the items of a `Literal` may be
-words, which a given function reads.
+bare words, which a given function reads.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from lingvo_pipe.core.errors import UserValueError
+
 QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
-# A word may hold a pair of parentheses: params(a, b).
+# A word may contain a pair of parentheses: params(a, b).
 _WORD = re.compile(r"[^,:\[\](){}'\"]*(?:\([^()]*\))?")
 _MAX_SHOWN = 50
 
@@ -21,26 +23,26 @@ _MAX_SHOWN = 50
 def read_plain(text: str) -> Any:
     """Reads None, a bool, a number, a string, or a list, tuple or dict of these.
 
-    The text may come from anywhere: nothing that it names is imported or called.
+    Safe for text from any source: nothing that it names is imported or called.
 
     Raises:
-      ValueError: It is something else.
+        ValueError: if the text is something else.
     """
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise ValueError(
+        raise UserValueError(
             "it must be None, a bool, a number, a quoted string, or a list, tuple or "
             f"dict of these; got {text[:_MAX_SHOWN]!r}"
         ) from None
 
 
 class Literal:
-    """The parse of one text.
+    """A parser of one text.
 
     Args:
-      text: Starts with a bracket.
-      read_word: Reads an item that is no list, tuple or dict.
+        text: starts with a bracket.
+        read_word: reads an item that is not a list, tuple or dict.
     """
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
@@ -52,11 +54,12 @@ class Literal:
         """Returns the value.
 
         Raises:
-          ValueError: A bracket, comma or item is missing, or something follows.
+            ValueError: if a bracket, comma or item is missing, or text follows the
+                value.
         """
         value = self._value()
         if self._at != len(self._text):
-            raise self._fault("the end")
+            raise self._problem("the end")
         return value
 
     def _value(self) -> Any:
@@ -74,25 +77,25 @@ class Literal:
         while not self._take(closing):
             items.append(item())
             if not self._take(",") and self._peek() != closing:
-                raise self._fault(f"',' or '{closing}'")
+                raise self._problem(f"',' or '{closing}'")
         return items
 
     def _pair(self) -> tuple[Any, Any]:
         key = self._value()
         if not self._take(":"):
-            raise self._fault("':'")
+            raise self._problem("':'")
         try:
             hash(key)
         except TypeError:
-            raise ValueError(
-                f"a dict's key must not be changeable; got {key!r}"
+            raise UserValueError(
+                f"the key of a dict must be hashable; got {key!r}"
             ) from None
         return key, self._value()
 
     def _word(self) -> Any:
         match = QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
         if not match or not match[0].strip():
-            raise self._fault("a value")
+            raise self._problem("a value")
         self._at = match.end()
         value = self._read_word(match[0].strip())
         self._peek()
@@ -109,6 +112,8 @@ class Literal:
             self._at += 1
         return self._text[self._at : self._at + 1]
 
-    def _fault(self, expected: str) -> ValueError:
+    def _problem(self, expected: str) -> ValueError:
         found = repr(self._text[self._at :]) if self._peek() else "the end"
-        return ValueError(f"expected {expected} but found {found} in {self._text!r}")
+        return UserValueError(
+            f"expected {expected} but found {found} in {self._text!r}"
+        )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from lingvo_pipe.hyperparams.faults import Transaction
-from lingvo_pipe.hyperparams.fields import Field, Fields
-from lingvo_pipe.hyperparams.navigate import assign, delete, resolve
-from lingvo_pipe.hyperparams.path import Name, parse_path
-from lingvo_pipe.hyperparams.show import braces
-from lingvo_pipe.hyperparams.values import copy_value, freeze_value, same_value
-from lingvo_pipe.hyperparams.visit import walk
+from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.paths import Name, parse_path
+from lingvo_pipe.hyperparams.differences import diff_params
+from lingvo_pipe.hyperparams.entries import check_separator
+from lingvo_pipe.hyperparams.fields import Field, Fields, assign, delete, resolve
+from lingvo_pipe.hyperparams.frozen_values import copy_value, freeze_value, same_value
+from lingvo_pipe.hyperparams.problems import Transaction
+from lingvo_pipe.hyperparams.text_form import read_entries, write_entries
+from lingvo_pipe.hyperparams.walk import braces, walk
 
 Self = TypeVar("Self", bound="Params")
 
@@ -24,23 +26,20 @@ class Params(Fields):
 
         p = Params()
         p.Define("dropout", 0.1, "Probability that an activation is dropped.")
-        p.Define("cells", [Cell.Params(), Cell.Params()], "One template a cell.")
+        p.Define("cells", [Cell.Params(), Cell.Params()], "One template per cell.")
         p.dropout = 0.2
         p.Set(dropout=0.3, **{"cells[0].dim": 8})
 
-    A change that names several params is made for all of them or for none.
+    A call that changes several params changes all of them or none.
     """
 
     def Delete(self: Self, *names: str) -> Self:
-        """Removes params, named by paths, all or none.
-
-        Returns:
-          self.
+        """Removes params, named by paths, all or none, and returns self.
 
         Raises:
-          AttributeError: A name is unknown.
-          TypeError: These Params, or those a path leads to, are frozen.
-          ValueError: A path is malformed or ends in an item.
+            AttributeError: if a name is unknown.
+            TypeError: if these Params, or those that a path leads to, are frozen.
+            ValueError: if a path is malformed or ends in an item.
         """
         self._CheckMutable("delete " + ", ".join(map(repr, names)))
         with Transaction() as transaction:
@@ -52,20 +51,17 @@ class Params(Fields):
     # ---- Values.
 
     def Set(self: Self, **values: Any) -> Self:
-        """Sets params, named by paths, all or none.
+        """Sets params, named by paths, all or none, and returns self.
 
         Args:
-          **values: Values by name, or by path: `p.Set(**{"cells[0].dim": 8})`. A path
-            may lead through, and end in, an item of a list or dict.
-
-        Returns:
-          self.
+            **values: values by name, or by path: `p.Set(**{"cells[0].dim": 8})`. A path
+                may lead through, and end in, an item of a list or dict.
 
         Raises:
-          AttributeError: A name or item is unknown.
-          TypeError: These Params, or those a path leads to, are frozen; or a path ends
-            in an item of a tuple.
-          ValueError: A path is malformed.
+            AttributeError: if a name or item is unknown.
+            TypeError: if these Params, or those that a path leads to, are frozen; or a
+                path ends in an item of a tuple.
+            ValueError: if a path is malformed.
         """
         self._CheckMutable("set " + ", ".join(map(repr, values)))
         with Transaction() as transaction:
@@ -78,30 +74,30 @@ class Params(Fields):
         """Returns the value at a path.
 
         Raises:
-          AttributeError: A name or item on the path is unknown.
-          ValueError: The path is malformed.
+            AttributeError: if a name or item on the path is unknown.
+            ValueError: if the path is malformed.
         """
         return resolve(self, parse_path(name))
 
     def ParamIsSet(self, name: str) -> bool:
-        """Whether the value at a path is anything but None."""
+        """Returns whether the value at a path is not None."""
         return self.Get(name) is not None
 
     def IsDefault(self, name: str) -> bool:
-        """Whether the param at a path has the value it was defined with."""
+        """Returns whether the param at a path has the value it was defined with."""
         steps = parse_path(name)
         resolve(self, steps)
         owner = resolve(self, steps[:-1])
         if not isinstance(owner, Params):
-            raise ValueError(
-                f"IsDefault must be given a param; {name!r} is an item of a "
-                f"{type(owner).__name__}, which has no default of its own."
+            raise UserValueError(
+                f"IsDefault expects a param; {name!r} is an item of a "
+                f"{type(owner).__name__}, which has no default."
             )
         field = owner._Lookup(steps)
         return same_value(field.value, field.default)
 
     def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
-        """Sets every param that `other` has too to its value there; returns self."""
+        """Sets every param that both have to its value in `other`; returns self."""
         return self.Set(**{k: v for k, v in other.IterParams() if k in self})
 
     # ---- The whole.
@@ -122,7 +118,7 @@ class Params(Fields):
             field.value = freeze_value(field.value)
 
     def IsImmutable(self) -> bool:
-        """Whether these Params are frozen."""
+        """Returns whether these Params are frozen."""
         return self._frozen
 
     def Visit(
@@ -134,33 +130,30 @@ class Params(Fields):
         """Walks through all values, depth first, in the order of definition.
 
         Args:
-          visit: Called with the path and value of everything that holds no others or
-            is not entered.
-          enter: Called with every Params, list, tuple, dict and dataclass; entered
-            only if it returns True. By default all are.
-          exit: Called when all in an entered one were visited.
+            visit: called with the path and value of everything that has no children or
+                is not entered.
+            enter: called with every Params, list, tuple, dict and dataclass, which is
+                entered only if it returns True. If None, all are entered.
+            exit: called after everything in an entered value was visited.
         """
         walk(self, visit, enter, exit)
 
-    # ---- As text. Imported late: the modules of the text form build Params.
+    # ---- As text.
 
     def ToText(self, include_types: bool = False, separator: str = "\n") -> Any:
-        """Returns one `path : value` an entry, which FromText reads back.
+        """Returns entries `path : value`, which FromText reads back.
 
         Args:
-          include_types: Whether to return the types too.
-          separator: What ends an entry.
+            include_types: whether to return the types too.
+            separator: ends each entry.
 
         Returns:
-          The text, or with `include_types` the text and a dict from path to the name
-          of the value's type.
+            The text, or with `include_types` the text and a dict from path to the name
+            of the value's type.
 
         Raises:
-          ValueError: A value has no text form.
+            ValueError: if a value has no text form.
         """
-        from lingvo_pipe.hyperparams.entries import check_separator
-        from lingvo_pipe.hyperparams.text_write import write_entries
-
         check_separator(separator)
         entries = list(write_entries(self))
         text = "".join(f"{entry}{separator}" for entry, _ in entries)
@@ -169,12 +162,12 @@ class Params(Fields):
         return text
 
     def ToTextWithTypes(self) -> str:
-        """Returns ToText's text, an empty line, and `path : type` for every entry."""
+        """Returns the text of ToText, an empty line, and a `path : type` for each."""
         text, types = self.ToText(include_types=True)
         return f"{text}\n" + "".join(f"{path} : {t}\n" for path, t in types.items())
 
     def FromTextWithTypes(self: Self, text: str) -> Self:
-        """Reads what ToTextWithTypes wrote; as FromText otherwise."""
+        """Reads the text of ToTextWithTypes; otherwise like FromText."""
         values, _, types = text.partition("\n\n")
         pairs = (line.rpartition(" : ") for line in types.splitlines())
         return self.FromText(values, {path: kind for path, _, kind in pairs})
@@ -185,44 +178,37 @@ class Params(Fields):
         type_overrides: dict[str, str] | None = None,
         separator: str = "\n",
     ) -> Self:
-        """Sets params from entries `path : value`, all or none.
+        """Sets params from entries `path : value`, all or none, and returns self.
 
-        A value is read as the type the param now has, or as what it looks like where
-        the param is None; `path (str) : value` names another type. `None` is a value
-        of every param. Strings may be bare or quoted. Lines that start with # are
+        A value is read as the type that the param now has or, where the param is None,
+        as the type that it looks like; `path (str) : value` names another type. Every
+        param accepts `None`. Strings may be bare or quoted. Lines that start with # are
         comments.
 
         Args:
-          text: The entries, each ended by a newline or by `separator`.
-          type_overrides: Names of types by path, as ToText(include_types=True) gives
-            them.
-          separator: What else ends an entry, outside of quotes.
-
-        Returns:
-          self.
+            text: the entries, each ended by a newline or by `separator`.
+            type_overrides: names of types by path, as returned by
+                ToText(include_types=True).
+            separator: also ends an entry, outside of quotes.
 
         Raises:
-          AttributeError: A name or item is unknown.
-          TypeError: These Params, or those a path leads to, are frozen.
-          ValueError: An entry, a path or a value is malformed.
+            AttributeError: if a name or item is unknown.
+            TypeError: if these Params, or those that a path leads to, are frozen.
+            ValueError: if an entry, a path or a value is malformed.
         """
-        from lingvo_pipe.hyperparams.text_read import read_entries
-
         self._CheckMutable("read text")
         read_entries(self, text, type_overrides or {}, separator)
         return self
 
     def TextDiff(self, other: Params) -> str:
-        """Returns what differs: `> path : value` for these, `< ...` for `other`."""
-        from lingvo_pipe.hyperparams.diff import text_diff
-
-        return text_diff(self, other)
+        """Returns lines `> path : value` of self, `< path : value` of `other`."""
+        return diff_params(self, other)
 
     # ---- Python's protocols.
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # Asked by copy, pickle and notebooks.
-            raise AttributeError(name)
+        if name.startswith("_"):  # Looked up by copy, pickle and notebooks.
+            raise UserAttributeError(name)
         return self._Lookup((Name(name),)).value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -236,7 +222,7 @@ class Params(Fields):
         return sorted({*super().__dir__(), *self._fields})
 
     def __eq__(self, other: object) -> bool:
-        """Whether classes, names and values are equal, NaN being equal to NaN."""
+        """Returns whether classes, names and values are equal, NaN equal to NaN."""
         if type(self) is not type(other):
             return NotImplemented
         return same_value(dict(self.IterParams()), dict(other.IterParams()))
@@ -244,7 +230,7 @@ class Params(Fields):
     __hash__ = None  # type: ignore[assignment]
 
     def __copy__(self: Self) -> Self:
-        return self.Copy()  # A shallow one would share what is set later.
+        return self.Copy()  # A shallow copy would share values set later.
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         memo[id(self)] = copied = type(self).__new__(type(self))
@@ -259,3 +245,81 @@ class Params(Fields):
         return braces(self)
 
     __repr__ = __str__
+
+
+class InstantiableParams(Params):
+    """Params of a class, in `cls`; Instantiate makes an object of it."""
+
+    def __init__(self, cls: Any = None) -> None:
+        super().__init__()
+        self.Define("cls", cls, "The class that these Params configure.")
+
+    def Instantiate(self, **kwargs: Any) -> Any:
+        """Returns `cls(self, **kwargs)`.
+
+        Raises:
+            ValueError: if `cls` is None.
+        """
+        if self.cls is None:
+            raise UserValueError(
+                "Params must know their class to be instantiated; got cls = None. "
+                "Create them as InstantiableParams(TheClass), or set cls."
+            )
+        return self.cls(self, **kwargs)
+
+
+Fields._plain, Fields._instantiable = Params, InstantiableParams
+
+
+# ---- Copies from one Params to another.
+
+
+def CopyFieldsTo(
+    from_p: Params,
+    to_p: Self,
+    skip: Collection[str] | None = None,
+    ignore_unknown_keys: bool = False,
+) -> Self:
+    """Sets the params of `to_p` to deep copies of the values in `from_p`.
+
+    `cls` is never copied, so that `to_p` still configures the same class.
+
+    Args:
+        from_p: source of the values.
+        to_p: changed and returned.
+        skip: names not to copy.
+        ignore_unknown_keys: whether to skip names that `to_p` does not define.
+
+    Raises:
+        AttributeError: if `to_p` does not define a name; nothing is copied.
+    """
+    names = [
+        name for name in from_p.GetKeys() if name in to_p or not ignore_unknown_keys
+    ]
+    return _copy(from_p, to_p, names, skip)
+
+
+def CopyFieldsSubsetTo(
+    from_p: Params, to_p: Self, skip: Collection[str] | None = None
+) -> Self:
+    """Sets every param of `to_p` to a deep copy of its value in `from_p`.
+
+    `cls` is never copied.
+
+    Args:
+        from_p: source of the values; may define more params than `to_p`.
+        to_p: changed and returned.
+        skip: names not to copy.
+
+    Raises:
+        AttributeError: if `from_p` does not define a name; nothing is copied.
+    """
+    return _copy(from_p, to_p, to_p.GetKeys(), skip)
+
+
+def _copy(
+    from_p: Params, to_p: Self, names: list[str], skip: Collection[str] | None
+) -> Self:
+    skipped = {"cls", *(skip or ())}
+    to_p.Set(**{n: copy_value(from_p.Get(n)) for n in names if n not in skipped})
+    return to_p

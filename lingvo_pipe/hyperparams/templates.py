@@ -1,33 +1,36 @@
-"""Nested Params as a value's text: `params/module/Class` or `params(name, ...)`.
+"""Texts for classes, functions, enum members and nested Params.
 
-The text stands for new Params at their defaults; further entries set their values.
+A class or function is `module/Name`. Nested Params are `params/module/Class` or
+`params(name, ...)`: new Params at their defaults, whose values further entries set.
 """
 
 from __future__ import annotations
 
+import enum
+import importlib
 import inspect
 import re
 from typing import Any
 
-from lingvo_pipe.hyperparams.instantiable_params import InstantiableParams
-from lingvo_pipe.hyperparams.params import Params
-from lingvo_pipe.hyperparams.symbols import find_symbol, symbol_text
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams.fields import Fields
 
 _WORD = r"[^\s/,:()\[\]{}]+"
 _TEMPLATE = re.compile(rf"params(?:/(None|{_WORD}/{_WORD}))?(?:\(([^()]*)\))?")
+_DOTTED = re.compile(r"\w+(\.\w+)*")
 
 
-def template_text(params: Params) -> str:
-    """Returns the class and, unless they are what it defines, the names.
+def template_text(params: Any) -> str:
+    """Returns the class, and the names unless the class defines the same.
 
     Raises:
-      ValueError: The class cannot be found by its name.
+        ValueError: if the class cannot be found by its name.
     """
-    names = [name for name in params.GetKeys() if name != "cls"]
-    if type(params) is Params:
+    if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
-    if type(params) is not InstantiableParams:
-        raise ValueError(
+    if type(params) is not Fields._instantiable:
+        raise UserValueError(
             "only Params and InstantiableParams have a text form; "
             f"got {type(params).__name__}"
         )
@@ -35,24 +38,25 @@ def template_text(params: Params) -> str:
     text = "params/" + ("None" if cls is None else symbol_text(cls))
     if set(fresh_params(cls).GetKeys()) == set(params.GetKeys()):
         return text
-    return f"{text}({', '.join(names)})"
+    return f"{text}({', '.join(name for name in params.GetKeys() if name != 'cls')})"
 
 
-def build_template(text: str) -> Params:
-    """Returns new Params from template_text's text.
+def build_template(text: str) -> Any:
+    """Returns new Params from the text of template_text.
 
     Raises:
-      ValueError: It is none, its class cannot be found, or a name is malformed.
+        ValueError: if the text is not a template, its class cannot be found, or a name
+            is malformed.
     """
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
-        raise ValueError(
+        raise UserValueError(
             "nested Params must be `params/module/Class`, `params(name, ...)` or None; "
-            f"got {text!r}. Their own params are set by their paths"
+            f"got {text!r}. Set their own params by their paths"
         )
     symbol, names = match.groups()
     if symbol is None:
-        params = Params()
+        params = Fields._plain()
     else:
         params = fresh_params(None if symbol == "None" else find_symbol(symbol))
     if names is None:
@@ -65,14 +69,63 @@ def build_template(text: str) -> Params:
     return params
 
 
-def fresh_params(cls: Any) -> InstantiableParams:
-    """Returns `cls.Params()` where that is how its Params are made."""
+def fresh_params(cls: Any) -> Any:
+    """Returns `cls.Params()`, or InstantiableParams(cls) if it has no such method."""
     make = getattr(cls, "Params", None)
     if make is not None and _callable_without_arguments(make):
         made = make()
-        if type(made) is InstantiableParams and made.cls is cls:
+        if type(made) is Fields._instantiable and made.cls is cls:
             return made
-    return InstantiableParams(cls)
+    return Fields._instantiable(cls)
+
+
+def symbol_text(symbol: Any) -> str:
+    """Returns `module/Name` of a class, function or enum member.
+
+    Raises:
+        ValueError: if its module does not hold it under that name, so the text could
+            not be read back.
+    """
+    owner = type(symbol) if isinstance(symbol, enum.Enum) else symbol
+    module = getattr(owner, "__module__", None)
+    name = getattr(owner, "__qualname__", None)
+    if isinstance(symbol, enum.Enum):
+        name = f"{name}.{symbol.name}"
+    try:
+        if module and name and find_symbol(f"{module}/{name}") == symbol:
+            return f"{module}/{name}"
+    except ValueError:
+        pass
+    raise UserValueError(
+        f"{symbol!r} must be reachable by name in its module to have a text form; "
+        f"{module}.{name} is another object or none. Define it at the module's top "
+        "level"
+    )
+
+
+def find_symbol(text: str) -> Any:
+    """Returns the object named `module/Name`; imports the module.
+
+    Raises:
+        ValueError: if there is no such module, or no such name in it.
+    """
+    module_name, _, qualname = text.partition("/")
+    if not (_DOTTED.fullmatch(module_name) and _DOTTED.fullmatch(qualname)):
+        raise UserValueError(f"a name in a module must be `module/Name`; got {text!r}")
+    try:
+        found = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # The module exists, but one of its own imports does not.
+        raise UserValueError(f"cannot import module {module_name!r}") from error
+    for name in qualname.split("."):
+        if not hasattr(found, name):
+            raise UserValueError(
+                f"module {module_name!r} has no {qualname!r}."
+                f"{did_you_mean(name, dir(found))}"
+            )
+        found = getattr(found, name)
+    return found
 
 
 def _callable_without_arguments(make: Any) -> bool:

@@ -1,47 +1,65 @@
 """The order of training examples, a pure function of a seed and a position.
 
 Training reads one endless stream of example indices. Position `p` belongs to epoch
-`p // n` and reads place `p % n` of that epoch's permutation; step `s` trains on the `B`
-positions from `s * B` on, which may reach into the following epoch. Nothing is
-remembered from batch to batch, so a run resumed at any step reads what the
-uninterrupted run would have read.
+`p // n` and reads entry `p % n` of that epoch's permutation; step `s` trains on the `B`
+positions from `s * B` on, which may extend into the next epoch. No state is kept from
+batch to batch, so a run resumed at any step reads the same examples as an uninterrupted
+one.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 
 import numpy as np
 
+from lingvo_pipe.core.errors import UserValueError
+
 _NUM_SEEDS = 2**64
+
+
+def check_start_step(start_step: int) -> None:
+    """Raises a ValueError if the number of steps already trained is negative."""
+    if start_step < 0:
+        raise UserValueError(
+            f"start_step: expected a number of steps already trained, from 0, got "
+            f"{start_step}. Pass the step to resume from."
+        )
 
 
 @functools.lru_cache(maxsize=4)
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Returns the order of one epoch: the numbers below `num_examples`, shuffled.
 
-    The order comes from sorting raw Philox output, the part of NumPy's random numbers
-    that is promised never to change, so that a run can be resumed under another NumPy.
+    The order comes from sorting raw Philox output, which NumPy promises never to
+    change, so a run can be resumed with another version of NumPy.
 
     Args:
-        seed: Chooses the order; from 0 to 2**64 - 1.
-        epoch: The epoch, from 0; each has an order of its own.
-        num_examples: The size of the data set.
+        seed: seed of the order, from 0 to 2**64 - 1.
+        epoch: the epoch, from 0; each has its own order.
+        num_examples: size of the data set.
 
     Returns:
         A read-only int64 array `[num_examples]`.
 
     Raises:
-        ValueError: If the seed is out of range.
+        ValueError: if the seed is out of range.
     """
     if not 0 <= seed < _NUM_SEEDS:
-        raise ValueError(
-            f"seed must lie between 0 and 2**64 - 1; got {seed}. Choose another seed."
+        raise UserValueError(
+            f"seed: expected an integer from 0 to 2**64 - 1, got {seed}."
         )
     philox = np.random.Philox(key=np.array([seed, epoch], np.uint64))
     order = np.argsort(philox.random_raw(num_examples), kind="stable")
     order.flags.writeable = False
     return order
+
+
+def named_seed(seed: int, name: str) -> int:
+    """Returns a seed derived from another one and a name."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
 
 
 def stream_indices(
@@ -50,10 +68,10 @@ def stream_indices(
     """Returns the examples at positions `start` to `stop` (excluded) of the stream.
 
     Args:
-        seed: Chooses the order; None reads every epoch in the order of the data set.
-        start: The first position, from 0.
-        stop: The position after the last.
-        num_examples: The size of the data set.
+        seed: seed of the order; if None, every epoch has the data set's order.
+        start: first position, from 0.
+        stop: position after the last.
+        num_examples: size of the data set.
 
     Returns:
         An int64 array `[stop - start]` of numbers below `num_examples`.

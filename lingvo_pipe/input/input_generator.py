@@ -1,12 +1,12 @@
-"""What training and evaluation ask of an input.
+"""The protocol of inputs: four members that training and evaluation use.
 
-Any class that has these four works as the input of a model, `Train` and `Test` giving
-its params. It needs no base class. If it has `class_names` too, a list in the order of
-the labels, evaluations of images show them.
+Any class with these four can be the input of a model, whose `Train` and `Test` return
+its params. It needs no base class. With `class_names`, a list in the order of the
+labels, evaluations of images show the names.
 
-An input that finds a batch late in the data only by working through all before it may
-have a method `Place(step)`, which returns where that batch begins, as a text, and a
-second argument `place` of TrainBatches, which takes it. Checkpoints hold the text.
+If an input can reach a late batch only by processing all earlier data, it may have a
+method `Place(step)`, which returns the position of that batch as a text, and a second
+argument `place` of TrainBatches, which accepts it. Checkpoints store the text.
 """
 
 from __future__ import annotations
@@ -20,31 +20,30 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class InputGenerator(Protocol):
-    """Makes the batches that a task is trained or evaluated on.
+    """A source of batches for training or evaluation.
 
-    A batch is a NestedMap of tensors, such as `image`, `label` and `weight`, with the
-    names that the task reads. All batches have the same shapes: where examples are
-    missing, padding fills the batch up, of `weight` 0.
+    A batch is a NestedMap of tensors with the names that the task reads, such as
+    `image`, `label` and `weight`. All batches have the same shapes; padding of `weight`
+    0 replaces missing examples.
     """
 
     @property
     def params(self) -> Params:
-        """The params; of them `batch_size`, examples in a batch, is read."""
+        """The params. Training reads `batch_size`, the examples in a batch."""
 
     @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each part of a batch, known before any data is read."""
+        """The tf.TensorSpec of each tensor of a batch; needs no data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches for every step after `start_step`, the next one first.
+        """Returns endless batches, beginning with the step after `start_step`.
 
-        Batch n must be the same in every run, wherever the run has been interrupted and
-        gone on with: a function of the params and of n. There must be enough of them
-        for all steps, so the data is repeated without end.
+        Batch n must be a function of the params and n alone, so that a resumed run
+        reads the same batches. The data repeat without end.
 
         Args:
-            start_step: The steps already trained.
+            start_step: number of steps already trained.
         """
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns batches that hold every example once, in the same order each time."""
+        """Returns batches with every example once, always in the same order."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prepares what the arguments say; exits with a line on what went wrong, if any."""
+    """Prepares the data set; exits with a one-line message on a user error."""
     flags = _parse(arguments)
     # Imported late: TensorFlow takes seconds to start.
     from lingvo_pipe.input.prepared_dataset import (
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not is_in_catalogue(builder):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        sys.exit(f"error: data set {flags.dataset} can't be prepared. {reason}")
+        sys.exit(f"error: cannot prepare the data set {flags.dataset}. {reason}")
     print(f"Data set {flags.dataset} is prepared in {builder.data_dir}.")
 
 
@@ -44,28 +44,28 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Prepares a data set on disk, downloading it first.",
     )
     parser.add_argument(
-        "--dataset", required=True, help="Name of TensorFlow Datasets, or of your own."
+        "--dataset", required=True, help="Name in TensorFlow Datasets, or your own."
     )
     parser.add_argument(
         "--data_dir",
-        help="Where data sets lie. By default what TFDS_DATA_DIR in the environment "
-        "says, or else ~/tensorflow_datasets.",
+        help="Folder of data sets. By default the environment's TFDS_DATA_DIR, or "
+        "~/tensorflow_datasets.",
     )
     parser.add_argument(
         "--manual_dir",
-        help="Where files lie that had to be fetched by hand, such as ImageNet's. By "
-        "default downloads/manual in the directory of the data sets.",
+        help="Folder of files downloaded manually, such as ImageNet's. By default "
+        "downloads/manual in the folder of data sets.",
     )
     parser.add_argument(
         "--imports",
         default=[],
         type=lambda text: text.split(","),
-        help="Modules of your own to import, for the builders they define.",
+        help="Your modules that define builders, to import first.",
     )
     return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    # `bazel run` starts programs elsewhere, and says where the user is.
+    # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     main()

@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets: found, prepared on disk, open for random access."""
+"""Data sets of TensorFlow Datasets: search, preparation on disk, random access."""
 
 from __future__ import annotations
 
@@ -10,90 +10,93 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.input import optdigits  # noqa: F401  Registers an embedded data set.
-from lingvo_pipe.input.cldr import cldr_sentences  # noqa: F401  Another.
-from lingvo_pipe.input.embedded_builder import EmbeddedBuilder
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.input.embedded import (  # noqa: F401  Registers data sets.
+    cldr_sentences,
+    optdigits,
+)
+from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
 
 
 def find_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the builder of a data set, which need not be prepared.
 
     Args:
-        name: A name of TensorFlow Datasets, such as `cifar10` or `cifar10:3.0.2`, that
-            of an embedded data set, or of one prepared in `data_dir`.
-        data_dir: Where data sets lie; None for the directory in the environment
-            variable TFDS_DATA_DIR, or else ~/tensorflow_datasets.
+        name: name in TensorFlow Datasets, such as `cifar10` or `cifar10:3.0.2`, of an
+            embedded data set, or of one prepared in `data_dir`.
+        data_dir: folder of data sets; if None, the environment's TFDS_DATA_DIR, or
+            ~/tensorflow_datasets.
 
     Returns:
         The tfds builder.
 
     Raises:
-        ValueError: If no such data set is known.
+        ValueError: if no such data set is known.
     """
     try:
         return tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
-        # The list of community data sets would be fetched, and kept at home.
+        # Listing community data sets would download to the home directory.
         known = tfds.list_builders(with_community_datasets=False)
         near = did_you_mean(name, known)
-        raise ValueError(
-            f"dataset must be a name of TensorFlow Datasets; got {name!r}."
+        raise UserValueError(
+            f"dataset: expected a name in TensorFlow Datasets, got {name!r}."
             f"{near or ' tfds.list_builders() lists them.'}"
         ) from error
     except (AssertionError, ValueError) as error:
-        reason = _configuration_fault(name) or str(error).splitlines()[0]
-        raise ValueError(
-            "dataset must be NAME, NAME/CONFIG or NAME:VERSION of TensorFlow Datasets; "
-            f"got {name!r}. {reason}"
+        reason = _configuration_problem(name) or str(error).splitlines()[0]
+        raise UserValueError(
+            "dataset: expected NAME, NAME/CONFIG or NAME:VERSION of TensorFlow "
+            f"Datasets, got {name!r}. {reason}"
         ) from error
 
 
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the builder of a data set that is prepared on disk.
 
-    An embedded one is prepared if it was not yet; nothing is downloaded.
+    Prepares an embedded data set if necessary. Downloads nothing.
 
     Args:
-        name: As for `find_builder`.
-        data_dir: As for `find_builder`.
+        name: see `find_builder`.
+        data_dir: see `find_builder`.
 
     Returns:
         The tfds builder.
 
     Raises:
-        ValueError: If no such data set is known; or if it is not prepared, with the
-            command that does so.
+        ValueError: if no such data set is known, or it is not prepared. The message
+            gives the command that prepares it.
     """
     builder = find_builder(name, data_dir)
     if _is_prepared(builder):
         return builder
     if isinstance(builder, EmbeddedBuilder):
         return prepare(name, data_dir)
-    raise ValueError(
-        f"data set {name} must be prepared before it is used; there is none in "
+    raise UserValueError(
+        f"dataset: expected a prepared data set, got {name}, which is not in "
         f"{builder.data_dir}. Prepare it with: {_command(builder, name, data_dir)}"
     )
 
 
 def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> Any:
-    """Prepares a data set, downloading what it needs, unless that was done before.
+    """Prepares a data set on disk, with downloads, unless it is prepared already.
 
-    Any number of processes may prepare the same data set at once: one does, the others
-    wait. What a killed process left half-prepared is prepared anew.
+    Several processes may prepare the same data set: one works, the others wait. An
+    incomplete preparation of a killed process is repeated.
 
     Args:
-        name: As for `find_builder`.
-        data_dir: As for `find_builder`.
-        manual_dir: Where files lie that must be fetched by hand; None for
-            downloads/manual in the data sets' directory.
+        name: see `find_builder`.
+        data_dir: see `find_builder`.
+        manual_dir: folder of manually downloaded files; if None, downloads/manual in
+            the folder of data sets.
 
     Returns:
         The tfds builder.
 
     Raises:
-        ValueError: If no such data set is known.
-        Exception: Whatever the builder raises, such as for want of a network.
+        ValueError: if no such data set is known.
+        Exception: if the builder fails, for example without a network.
     """
     builder = find_builder(name, data_dir)
     with _lock(builder):
@@ -104,24 +107,24 @@ def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> A
 
 
 def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
-    """Returns the examples of one split, to be read in any order.
+    """Returns the examples of one split, with random access.
 
     Args:
-        builder: What `prepared_builder` returned.
-        split: A split such as `train`, or a part of one such as `train[:90%]`.
-        **options: Of the builder's `as_data_source`.
+        builder: the result of `prepared_builder`.
+        split: a split such as `train`, or a slice such as `train[:90%]`.
+        **options: options of the builder's `as_data_source`.
 
     Raises:
-        ValueError: If there is no such split, it is empty, or the data set was prepared
-            in a format without random access.
+        ValueError: if the split does not exist or is empty, or the data set's format
+            has no random access.
     """
     try:
         return builder.as_data_source(split, **options)
     except NotImplementedError as error:
-        raise ValueError(
-            f"data set {builder.name} must be stored as array_record, which gives "
-            f"random access; got {builder.info.file_format.value} in "
-            f"{builder.data_dir}. Name another data_dir to prepare it there."
+        raise UserValueError(
+            f"dataset: expected {builder.name} in the format array_record, for random "
+            f"access, got {builder.info.file_format.value} in {builder.data_dir}. Set "
+            "another data_dir to prepare it there."
         ) from error
     except ValueError as error:
         raise unknown_split(builder.name, split, list(builder.info.splits)) from error
@@ -131,20 +134,20 @@ def unknown_split(dataset: str, split: str, splits: Sequence[str]) -> ValueError
     """Returns the error for a split that a data set with `splits` does not have."""
     whole = split.split("[")[0]
     near = "" if whole in splits else did_you_mean(whole, splits)
-    return ValueError(
-        f"split must be {' or '.join(sorted(splits))} of the data set {dataset}, or a "
-        f"part of one such as {min(splits)}[:90%]; got {split!r}, which is no split "
-        f"or holds no example.{near}"
+    return UserValueError(
+        f"split: expected {' or '.join(sorted(splits))} of the data set {dataset}, or "
+        f"a slice such as {min(splits)}[:90%], got {split!r}, which does not exist or "
+        f"has no example.{near}"
     )
 
 
 def is_in_catalogue(builder: Any) -> bool:
-    """Whether the data set is one that TensorFlow Datasets comes with."""
+    """Returns whether the data set is in the catalogue of TensorFlow Datasets."""
     return type(builder).__module__.startswith("tensorflow_datasets.")
 
 
-def _configuration_fault(name: str) -> str:
-    """Returns what is wrong with a name's configuration, which tfds does not tell."""
+def _configuration_problem(name: str) -> str:
+    """Returns the problem of a name's configuration, which tfds does not report."""
     dataset, *parts = re.split("[/:]", name)
     try:
         known = list(tfds.builder_cls(dataset).builder_configs)
@@ -156,9 +159,11 @@ def _configuration_fault(name: str) -> str:
     return f"{dataset} has no {parts[0]!r}.{near or f' It has {_some(known)}.'}"
 
 
-def _some(names: Sequence[str], most: int = 10) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} others"
+def _some(names: Sequence[str], maximum: int = 10) -> str:
+    shown = ", ".join(names[:maximum])
+    return (
+        shown if len(names) <= maximum else f"{shown} and {len(names) - maximum} others"
+    )
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:
@@ -176,7 +181,7 @@ def _is_prepared(builder: Any) -> bool:
 
 def _prepare(builder: Any, manual_dir: str | None) -> None:
     mode = tfds.download.GenerateMode
-    # tfds takes a directory for a finished data set, whatever is in it.
+    # tfds considers any existing directory a finished data set.
     is_broken = builder.data_path.exists()
     config = tfds.download.DownloadConfig(
         download_mode=mode.REUSE_CACHE_IF_EXISTS
@@ -190,7 +195,7 @@ def _prepare(builder: Any, manual_dir: str | None) -> None:
 
 @contextlib.contextmanager
 def _lock(builder: Any) -> Iterator[None]:
-    """Holds the data set's lock, which the system frees when its holder dies."""
+    """Holds the data set's lock, which the system releases if its owner dies."""
     builder.data_path.parent.mkdir(parents=True, exist_ok=True)
     with open(builder.data_path.parent / ".prepare.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

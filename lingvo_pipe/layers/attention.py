@@ -1,10 +1,15 @@
 """Multi-head attention (Vaswani et al., 1706.03762, section 3.2).
 
     query = x·wq   key = m·wk   value = m·wv          for each of N heads
-    softmax(query·keyᵀ / √H)·value, all heads side by side, times wo
+    softmax(query·keyᵀ / √H)·value, all heads concatenated, times wo
 
-`x` asks; the memory `m` is `x` itself (self-attention) or another sequence (cross-
-attention). Which keys a query may see is a mask, see `attention_mask`.
+The queries come from `x`; the memory `m` is `x` itself (self-attention) or another
+sequence (cross-attention). A boolean mask defines which keys a query sees.
+
+Packed examples hold several segments in a row, numbered from 1; padding is segment 0.
+A query sees only keys of its own segment, so only padding sees padding.
+
+    segments  1 1 1 2 2 0        query 3 (segment 2) sees keys 3 4, causally only 3
 
 Shapes: B examples, T queries, S keys, D channels, N heads of H channels.
 """
@@ -16,34 +21,34 @@ import math
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_counts
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.dimension_params import check_dimensions
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
 
-_SOFTMAX_FLOPS = 5  # an element: maximum, difference, exponential, sum, quotient
+# Per element: maximum, difference, exponential, sum, quotient.
+_SOFTMAX_FLOPS = 5
 
 
 class MultiHeadAttentionLayer(BaseLayer):
-    """Each query's mean of the values whose keys it resembles, head by head."""
+    """Mean of the values, weighted by how well each key matches the query, per head."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: sizes, biases and dropout."""
         p = super().Params()
-        p.Define("dim", 0, "D, of what asks, of the memory and of the outputs.")
+        p.Define("dim", 0, "D, of the inputs, of the memory and of the outputs.")
         p.Define("num_heads", 1, "N.")
-        p.Define("dim_per_head", 64, "H, whatever D and N are: N·H need not be D.")
-        p.Define("has_bias", True, "Whether there are biases after all four products.")
-        p.Define("keep_prob", 1.0, "Of the dropout on the softmax.")
+        p.Define("dim_per_head", 64, "H; N·H may differ from D.")
+        p.Define("has_bias", True, "True for biases after all four products.")
+        p.Define("keep_prob", 1.0, "Fraction of the softmax that dropout keeps.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        check_dimensions(p, self.path, "dim", "num_heads", "dim_per_head")
+        check_counts(self, "dim", "num_heads", "dim_per_head")
         for name in ("query", "key", "value"):
             self.CreateChild(name, _to_heads(p))
         self.CreateChild("output", _from_heads(p))
@@ -61,9 +66,10 @@ class MultiHeadAttentionLayer(BaseLayer):
         Args:
             theta: weights.
             inputs: `[B, T, D]`.
-            memory: `[B, S, D]`; None: the inputs.
-            mask: boolean, broadcast to `[B, N, T, S]`: True where a query may see a
-                key. One that may see none sees all alike. None: all may be seen.
+            memory: `[B, S, D]`; if None, the inputs.
+            mask: boolean, broadcast to `[B, N, T, S]`: True where a query sees a key. A
+                query that sees no key weighs all keys equally. If None, every query
+                sees every key.
 
         Returns:
             `[B, T, D]`.
@@ -72,7 +78,7 @@ class MultiHeadAttentionLayer(BaseLayer):
         return self.Attend(theta, inputs, self.KeysValues(theta, memory), mask)
 
     def KeysValues(self, theta: NestedMap, memory: tf.Tensor) -> NestedMap:
-        """`[B, S, D]` -> NestedMap of key and value, `[B, N, S, H]` each."""
+        """Maps `[B, S, D]` to a NestedMap of key and value, `[B, N, S, H]` each."""
         return NestedMap(
             key=self._heads(self.key.FProp(theta.key, memory)),
             value=self._heads(self.value.FProp(theta.value, memory)),
@@ -85,19 +91,19 @@ class MultiHeadAttentionLayer(BaseLayer):
         memory: NestedMap,
         mask: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """As FProp, with the memory's keys and values as of `KeysValues`."""
+        """Attends like FProp, given the memory's keys and values from `KeysValues`."""
         p = self.params
         query = self._heads(self.query.FProp(theta.query, inputs))
         query *= p.dim_per_head**-0.5
         logits = tf.matmul(query, memory.key, transpose_b=True)
-        shares = tf.cast(_masked_softmax(logits, mask), self.fprop_dtype)
-        shares = self.dropout.FProp(theta.dropout, shares)
-        found = tf.transpose(tf.matmul(shares, memory.value), [0, 2, 1, 3])
-        joined = tf.reshape(found, [-1, inputs.shape[1], p.num_heads * p.dim_per_head])
+        weights = tf.cast(_masked_softmax(logits, mask), self.fprop_dtype)
+        weights = self.dropout.FProp(theta.dropout, weights)
+        heads = tf.transpose(tf.matmul(weights, memory.value), [0, 2, 1, 3])
+        joined = tf.reshape(heads, [-1, inputs.shape[1], p.num_heads * p.dim_per_head])
         return self.output.FProp(theta.output, joined)
 
     def InitStates(self, batch_size: int, max_length: int) -> NestedMap:
-        """Room for keys and values, `[B, N, S, H]` each, of S = `max_length` steps."""
+        """Returns zero keys and values, `[B, N, S, H]` each, S being `max_length`."""
         p = self.params
         zeros = tf.zeros(
             [batch_size, p.num_heads, max_length, p.dim_per_head], self.fprop_dtype
@@ -111,48 +117,44 @@ class MultiHeadAttentionLayer(BaseLayer):
         states: NestedMap,
         time_step: tf.Tensor,
     ) -> tuple[tf.Tensor, NestedMap]:
-        """One step of causal self-attention, after those that are in the states.
+        """Runs one step of causal self-attention, given the states of earlier steps.
 
         Args:
             theta: weights.
-            inputs: `[B, 1, D]`, at this step.
-            states: as of `InitStates` or of the step before.
+            inputs: `[B, 1, D]`, of this step.
+            states: result of `InitStates` or of the previous step.
             time_step: [] int32, from 0.
 
         Returns:
             `[B, 1, D]`, and the states with this step's key and value.
 
         Raises:
-            tf.errors.InvalidArgumentError: if the states have no room for this step.
+            tf.errors.InvalidArgumentError: if `time_step` exceeds the states' length.
         """
         max_length = states.key.shape[2]
         tf.debugging.assert_less(
             time_step,
             max_length,
-            f"Steps must be fewer than the max_length that {self.path} has room for.",
+            f"{self._path}: expected fewer steps than max_length.",
         )
-        places = tf.range(max_length)
-        now = tf.equal(places, time_step)[:, tf.newaxis]
+        positions = tf.range(max_length)
+        now = tf.equal(positions, time_step)[:, tf.newaxis]
         new = self.KeysValues(theta, inputs)
         states = NestedMap(
             key=tf.where(now, new.key, states.key),
             value=tf.where(now, new.value, states.value),
         )
-        return self.Attend(theta, inputs, states, places <= time_step), states
+        return self.Attend(theta, inputs, states, positions <= time_step), states
 
     def _heads(self, x: tf.Tensor) -> tf.Tensor:
-        """`[B, T, N·H]` -> `[B, N, T, H]`."""
+        """Maps `[B, T, N·H]` to `[B, N, T, H]`."""
         p = self.params
         x = tf.reshape(x, [-1, x.shape[1], p.num_heads, p.dim_per_head])
         return tf.transpose(x, [0, 2, 1, 3])
 
     @classmethod
-    def FPropMeta(
-        cls,
-        p: InstantiableParams,
-        *shapes: tuple | None,
-    ) -> NestedMap:
-        """Four dense layers, two products of matrices for each head, the softmax."""
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple | None) -> NestedMap:
+        """Counts four dense layers, two matrix products per head and the softmax."""
         inputs, memory, mask = (*shapes, None, None)[:3]
         assert inputs is not None
         memory = inputs if memory is None else memory
@@ -169,28 +171,35 @@ class MultiHeadAttentionLayer(BaseLayer):
         return meta
 
 
+def same_segment(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """Returns a mask `[B, 1, T, S]` for all heads, from segments `[B, T]`, `[B, S]`."""
+    return tf.equal(queries[:, tf.newaxis, :, tf.newaxis], keys[:, None, None])
+
+
+def not_later(num_tokens: int) -> tf.Tensor:
+    """Returns a mask `[T, T]` of the keys up to the query's own position."""
+    positions = tf.range(num_tokens)
+    return positions[tf.newaxis] <= positions[:, tf.newaxis]
+
+
 def _to_heads(p: InstantiableParams) -> InstantiableParams:
-    return FCLayer.Params().Set(
-        input_dim=p.dim,
-        output_dim=p.num_heads * p.dim_per_head,
-        has_bias=p.has_bias,
-    )
+    dim = p.num_heads * p.dim_per_head
+    dense = FCLayer.Params().Set(input_dim=p.dim, output_dim=dim)
+    return dense.Set(has_bias=p.has_bias)
 
 
 def _from_heads(p: InstantiableParams) -> InstantiableParams:
-    return FCLayer.Params().Set(
-        input_dim=p.num_heads * p.dim_per_head,
-        output_dim=p.dim,
-        has_bias=p.has_bias,
-    )
+    dim = p.num_heads * p.dim_per_head
+    dense = FCLayer.Params().Set(input_dim=dim, output_dim=p.dim)
+    return dense.Set(has_bias=p.has_bias)
 
 
 def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Shares `[B, N, T, S]` of the keys, in float32 or wider; 0 where not seen."""
+    """Returns the keys' weights `[B, N, T, S]`, in float32 or wider; 0 if masked."""
     wide = tf.float64 if logits.dtype == tf.float64 else tf.float32
     logits = tf.cast(logits, wide)
     if mask is not None:
-        # Finite, so that a query which sees nothing has shares that are numbers.
+        # Finite, so that the weights are numbers even if a query sees no key.
         low = tf.constant(wide.min / 2, wide)
         logits += tf.where(mask, tf.zeros([], wide), low)
     return tf.nn.softmax(logits)

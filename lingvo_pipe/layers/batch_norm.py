@@ -1,11 +1,10 @@
-"""Batch normalisation within a pipeline.
+"""Batch normalization within a pipeline.
 
-Training normalises by the micro-batch's own moments; the moving averages, which
-evaluation uses, move once a step by the moments of the whole mini-batch (GPipe,
-section 2), at first faster than later; see `averaging_rate`. The moments leave FProp as
-sums, so a forward pass that runs a second time changes nothing.
+Training normalizes by the micro-batch's own moments. The moving averages, which
+evaluation uses, move once per step by the moments of the whole mini-batch (GPipe,
+section 2). The moments leave FProp as sums, so recomputation changes nothing.
 
-Shapes: C channels; inputs are `[..., C]` and all other dimensions are averaged over.
+Shapes: C channels; inputs are `[..., C]`, averaged over all other dimensions.
 """
 
 from __future__ import annotations
@@ -15,16 +14,37 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers import forward_context
-from lingvo_pipe.layers.averaging_rate import averaging_rate
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_cost import elementwise_cost
-from lingvo_pipe.layers.input_shape import check_channels
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_channels, check_param, check_positive
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.nested_map import NestedMap
 
 _FUSED_DTYPES = (tf.float32, tf.bfloat16, tf.float16)
+
+Moments = tuple[tf.Tensor, tf.Tensor]  # mean, variance
+
+
+def averaging_rate(decay: float, num_steps: Any) -> tf.Tensor:
+    """Returns the rate at which a moving average takes in the newest value, [] float64.
+
+        average ← average + rate(n) · (value - average)
+        rate(n) = max(1 - decay, 9 / (10 + n)) = 1 - min(decay, (1 + n) / (10 + n))
+
+    The second rate is larger at first, so that averages of a short run do not depend on
+    their initial values. `ExponentialMovingAverage(decay, num_updates=n)` of TensorFlow
+    1 has the same rate; Lingvo and AmoebaNet (tf/tpu, amoeba_net) average weights
+    with it. Batch norm's moments must be averages over the same steps as averaged
+    weights: a variance of other weights would scale the outputs of this layer, and of
+    all later layers, wrongly.
+
+    Args:
+        decay: weight of the old average, in the long run.
+        num_steps: n, [] integer: number of trained steps, including the newest.
+    """
+    early = 9.0 / (10.0 + tf.cast(num_steps, tf.float64))
+    return tf.maximum(tf.constant(1.0 - decay, tf.float64), early)
 
 
 class BatchNormLayer(BaseLayer):
@@ -32,25 +52,18 @@ class BatchNormLayer(BaseLayer):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: dimension and constants."""
         p = super().Params()
         p.Define("dim", 0, "C.")
-        p.Define(
-            "decay",
-            0.999,
-            "What a step leaves of the moving averages, in the long run.",
-        )
+        p.Define("decay", 0.999, "Weight of the old moving average, in the long run.")
         p.Define("epsilon", 1e-3, "Added to the variance.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        if not 0.0 <= p.decay < 1.0:
-            raise ValueError(f"decay must lie in [0, 1); {self.path} has {p.decay}.")
-        if not p.epsilon > 0.0:
-            raise ValueError(f"epsilon must be positive; {self.path} has {p.epsilon}.")
-        # Moving averages are never kept in half precision: small steps would be lost.
+        check_param(self, "decay", lambda x: 0.0 <= x < 1.0, "a number in [0, 1)")
+        check_positive(self, "epsilon")
+        # Moving averages in half precision would lose small steps.
         wide = tf.float64 if p.dtype == tf.float64 else tf.float32
         zeros, ones = WeightInit.Constant(0.0), WeightInit.Constant(1.0)
         self.CreateVariable("beta", WeightParams([p.dim], zeros))
@@ -63,30 +76,34 @@ class BatchNormLayer(BaseLayer):
         self.RegisterAccumulator("square_sum", [p.dim], tf.float64)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """`[..., C]` -> `[..., C]`."""
+        """Maps `[..., C]` to `[..., C]`."""
         p = self.params
-        check_channels(inputs, p.dim, self.path)
+        check_channels(inputs, p.dim, self._path)
         inputs = tf.cast(inputs, self.fprop_dtype)
         normalize = _fused if inputs.dtype in _FUSED_DTYPES else _composed
         if self.do_eval:
             moments = (theta.moving_mean, theta.moving_variance)
             return normalize(theta, inputs, p.epsilon, moments)[0]
-        weights = forward_context.current().row_weights(inputs)
+        weights = forward_context.current_context().row_weights(inputs)
         if weights is None:
             outputs, mean, variance = normalize(theta, inputs, p.epsilon, None)
         else:
             outputs, mean, variance = _weighted(theta, inputs, p.epsilon, weights)
-        self._accumulate(_num_rows(inputs, weights), mean, variance)
+        num_rows = _num_rows(inputs, weights)
+        mean, variance = (tf.cast(x, tf.float64) for x in (mean, variance))
+        self.Accumulate("count", num_rows)
+        self.Accumulate("sum", num_rows * mean)
+        self.Accumulate("square_sum", num_rows * (variance + mean**2))
         return outputs
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Moves the averages by the mini-batch's moments.
 
-        Where the context does not say which step this is, by 1 - decay.
+        If the context does not know the step, the rate is 1 - decay.
         """
         moving = self.vars
         with tf.device(moving.moving_mean.device):
-            rate = self._rate(forward_context.current().step)
+            rate = self._rate(forward_context.current_context().step)
             mean = accumulated.sum / accumulated.count
             variance = accumulated.square_sum / accumulated.count - mean**2
             _move(moving.moving_mean, mean, rate)
@@ -98,17 +115,9 @@ class BatchNormLayer(BaseLayer):
             return tf.constant(1.0 - decay, tf.float64)
         return averaging_rate(decay, step + 1)
 
-    def _accumulate(
-        self, num_rows: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
-    ) -> None:
-        mean, variance = (tf.cast(x, tf.float64) for x in (mean, variance))
-        self.Accumulate("count", num_rows)
-        self.Accumulate("sum", num_rows * mean)
-        self.Accumulate("square_sum", num_rows * (variance + mean**2))
-
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Moments, and product and sum, for each element."""
+        """Counts 8 operations per element: moments, product and sum."""
         return elementwise_cost(shapes[0], 8)
 
 
@@ -118,7 +127,7 @@ def _move(average: tf.Variable, value: tf.Tensor, rate: tf.Tensor) -> None:
 
 
 def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """Number of values a channel, as float64."""
+    """Returns the number of values per channel, as float64."""
     size = tf.cast(tf.size(inputs, tf.int64), tf.float64) / inputs.shape[-1]
     if weights is None:
         return size
@@ -129,7 +138,7 @@ def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
 def _weighted(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """`_composed` by the moments of the rows of weight 1."""
+    """Runs `_composed` with the moments of the rows of weight 1."""
     wide = tf.float32 if inputs.dtype.size < 4 else inputs.dtype
     values = tf.cast(inputs, wide)
     axes = list(range(inputs.shape.rank - 1))
@@ -140,12 +149,9 @@ def _weighted(
 
 
 def _composed(
-    theta: NestedMap,
-    inputs: tf.Tensor,
-    epsilon: float,
-    moments: tuple[tf.Tensor, tf.Tensor] | None,
+    theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns (outputs, mean, variance); by the inputs' own moments if given none."""
+    """Returns (outputs, mean, variance); uses the inputs' own moments if None."""
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)
@@ -154,12 +160,9 @@ def _composed(
 
 
 def _fused(
-    theta: NestedMap,
-    inputs: tf.Tensor,
-    epsilon: float,
-    moments: tuple[tf.Tensor, tf.Tensor] | None,
+    theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """`_composed` as one operation, in float32 whatever the inputs' dtype."""
+    """Runs `_composed` as one operation, in float32 for any dtype of inputs."""
     image = inputs
     if inputs.shape.rank != 4:
         image = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])
@@ -174,7 +177,7 @@ def _fused(
         is_training=moments is None,
     )
     if moments is None:
-        # The operation divides by n - 1 what it returns, by n what it normalises with.
+        # The operation returns a variance divided by n - 1, but normalizes by n.
         n = _num_rows(inputs)
         biased = tf.cast(variance, n.dtype) * ((n - 1.0) / n)
         variance = tf.where(n > 1.0, biased, tf.zeros_like(biased))

@@ -1,4 +1,4 @@
-"""Two-dimensional convolutions.
+"""Two-dimensional convolutions, and pooling, over images.
 
 Shapes: B examples, H height, W width, I input channels, O output channels, M depth
 multiplier. Images are `[B, H, W, I]`.
@@ -7,75 +7,79 @@ multiplier. Images are `[B, H, W, I]`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.input_shape import check_channels
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_channels, check_choice, check_param
+from lingvo_pipe.layers.core.forward_cost import cost_of_sequence
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.nested_map import NestedMap
 
 _PADDINGS = ("SAME", "VALID")
+_POOLS = {"AVG": tf.nn.avg_pool2d, "MAX": tf.nn.max_pool2d}
 
 
 def out_size(size: int, window: int, stride: int, padding: str) -> int:
-    """Number of places of a window of `window` along `size`.
+    """Returns the number of positions of a window of `window` along `size`.
 
     Raises:
         ValueError: if there is none.
     """
-    places = -(-(size if padding == "SAME" else size - window + 1) // stride)
-    if places < 1:
-        raise ValueError(
-            f"A VALID window must fit into the image; one of {window} does not into "
-            f"{size}. Set padding='SAME', or hand on larger images."
+    positions = -(-(size if padding == "SAME" else size - window + 1) // stride)
+    if positions < 1:
+        raise UserValueError(
+            f"A VALID window must fit into the image; a window of {window} exceeds "
+            f"{size}. Set padding='SAME', or use larger images."
         )
-    return places
+    return positions
 
 
-def check_padding(padding: str, where: str) -> None:
-    """Raises ValueError unless `padding` is one of TensorFlow's two."""
-    if padding not in _PADDINGS:
-        raise ValueError(
-            f"padding must be one of {_PADDINGS}; {where} has {padding!r}."
-        )
-
-
-def _check_window(p: InstantiableParams, where: str) -> None:
-    """Raises ValueError for what TensorFlow refuses late or computes wrongly."""
-    check_padding(p.padding, where)
-    if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
-        raise ValueError(
-            "A convolution must have a stride or a dilation, not both; "
-            f"{where} has filter_stride={list(p.filter_stride)} and "
-            f"dilation_rate={list(p.dilation_rate)}. Use two layers."
-        )
-
-
-def _image_out_shape(
-    p: InstantiableParams, shape: tuple, num_channels: int
+def _out_shape(
+    image: tuple,
+    window: Sequence[int],
+    stride: Sequence[int],
+    padding: str,
+    num_channels: int,
 ) -> tuple[int, int, int, int]:
-    batch, height, width, _ = shape
-    dilation = p.dilation_rate
-    window = [
-        (n - 1) * d + 1 for n, d in zip(p.filter_shape[:2], dilation, strict=True)
-    ]
-    return (
-        batch,
-        out_size(height, window[0], p.filter_stride[0], p.padding),
-        out_size(width, window[1], p.filter_stride[1], p.padding),
-        num_channels,
-    )
+    batch, height, width, _ = image
+    rows = out_size(height, window[0], stride[0], padding)
+    columns = out_size(width, window[1], stride[1], padding)
+    return batch, rows, columns, num_channels
+
+
+def _convolution_cost(
+    p: InstantiableParams, image: tuple, products: int, num_channels: int
+) -> NestedMap:
+    """Counts two operations per product of an output element, and 1 for the bias."""
+    sizes = zip(p.filter_shape[:2], p.dilation_rate, strict=True)
+    window = [(n - 1) * dilation + 1 for n, dilation in sizes]
+    out_shape = _out_shape(image, window, p.filter_stride, p.padding, num_channels)
+    flops = (2 * products + p.bias) * math.prod(out_shape)
+    return NestedMap(flops=flops, out_shapes=(out_shape,))
 
 
 def _define_window(p: InstantiableParams, filter_shape: str) -> None:
     p.Define("filter_shape", [0, 0, 0, 0], filter_shape)
     p.Define("filter_stride", [1, 1], "Rows and columns from window to window.")
     p.Define("dilation_rate", [1, 1], "Rows and columns from tap to tap.")
-    p.Define("padding", "SAME", "SAME or VALID, as TensorFlow means them.")
-    p.Define("bias", False, "Whether to add a bias for each output channel.")
+    p.Define("padding", "SAME", "SAME or VALID, as TensorFlow defines them.")
+    p.Define("bias", False, "True to add a bias for each output channel.")
+
+
+def _check_window(layer: BaseLayer) -> None:
+    """Raises ValueError for params that TensorFlow rejects late or computes wrongly."""
+    p = layer.params
+    check_choice(p.padding, _PADDINGS, f"{layer.path}.padding")
+    if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
+        raise UserValueError(
+            f"{layer.path}: expected a stride or a dilation, not both, got "
+            f"filter_stride={list(p.filter_stride)} and "
+            f"dilation_rate={list(p.dilation_rate)}. Use two layers."
+        )
 
 
 class Conv2DLayer(BaseLayer):
@@ -83,7 +87,6 @@ class Conv2DLayer(BaseLayer):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: the window, how it moves, and the bias."""
         p = super().Params()
         _define_window(p, "Height and width of the window, I, O.")
         return p
@@ -91,18 +94,17 @@ class Conv2DLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        _check_window(p, self.path)
+        _check_window(self)
         self.CreateVariable("w", WeightParams(p.filter_shape))
         if p.bias:
-            self.CreateVariable(
-                "b", WeightParams(p.filter_shape[-1:], WeightInit.Constant())
-            )
+            bias = WeightParams(p.filter_shape[-1:], WeightInit.Constant())
+            self.CreateVariable("b", bias)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """`[B, H, W, I]` -> `[B, H', W', O]`."""
+        """Maps `[B, H, W, I]` to `[B, H', W', O]`."""
         p = self.params
-        check_channels(inputs, p.filter_shape[2], self.path)
-        # Of TensorFlow's two, the one whose dilated gradient the CPU has in any dtype.
+        check_channels(inputs, p.filter_shape[2], self._path)
+        # Unlike tf.nn.conv2d, it has a dilated gradient on the CPU in every dtype.
         outputs = tf.nn.convolution(
             tf.cast(inputs, self.fprop_dtype),
             theta.w,
@@ -114,21 +116,18 @@ class Conv2DLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """2·window·I for each output element, and 1 for the bias."""
-        out_shape = _image_out_shape(p, shapes[0], p.filter_shape[3])
-        flops = (2 * math.prod(p.filter_shape[:3]) + p.bias) * math.prod(out_shape)
-        return NestedMap(flops=flops, out_shapes=(out_shape,))
+        products = math.prod(p.filter_shape[:3])
+        return _convolution_cost(p, shapes[0], products, p.filter_shape[3])
 
 
 class DepthwiseConv2DLayer(BaseLayer):
-    """Each channel by filters of its own: `[B, H, W, I]` -> `[B, H', W', I·M]`.
+    """A convolution per channel: `[B, H, W, I]` -> `[B, H', W', I·M]`.
 
     TensorFlow has depthwise convolutions with equal strides in both directions only.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: the window, how it moves, and the bias."""
         p = super().Params()
         _define_window(p, "Height and width of the window, I, M.")
         return p
@@ -136,23 +135,19 @@ class DepthwiseConv2DLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        _check_window(p, self.path)
-        if p.filter_stride[0] != p.filter_stride[1]:
-            raise ValueError(
-                "A depthwise convolution must have equal strides; "
-                f"{self.path} has {p.filter_stride}. Set filter_stride."
-            )
+        _check_window(self)
+        check_param(self, "filter_stride", lambda x: x[0] == x[1], "equal strides")
         window = p.filter_shape[0] * p.filter_shape[1]
-        fans = (window, window * p.filter_shape[3])  # A channel never sees another.
+        fans = (window, window * p.filter_shape[3])  # Channels are independent.
         self.CreateVariable("w", WeightParams(p.filter_shape, fans=fans))
         if p.bias:
             channels = p.filter_shape[2] * p.filter_shape[3]
             self.CreateVariable("b", WeightParams([channels], WeightInit.Constant()))
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """`[B, H, W, I]` -> `[B, H', W', I·M]`."""
+        """Maps `[B, H, W, I]` to `[B, H', W', I·M]`."""
         p = self.params
-        check_channels(inputs, p.filter_shape[2], self.path)
+        check_channels(inputs, p.filter_shape[2], self._path)
         outputs = tf.nn.depthwise_conv2d(
             tf.cast(inputs, self.fprop_dtype),
             theta.w,
@@ -164,11 +159,8 @@ class DepthwiseConv2DLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """2·window for each output element, and 1 for the bias."""
-        channels = p.filter_shape[2] * p.filter_shape[3]
-        out_shape = _image_out_shape(p, shapes[0], channels)
-        flops = (2 * math.prod(p.filter_shape[:2]) + p.bias) * math.prod(out_shape)
-        return NestedMap(flops=flops, out_shapes=(out_shape,))
+        height, width, num_in, multiplier = p.filter_shape
+        return _convolution_cost(p, shapes[0], height * width, num_in * multiplier)
 
 
 class SeparableConv2DLayer(BaseLayer):
@@ -176,7 +168,6 @@ class SeparableConv2DLayer(BaseLayer):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: the window, how it moves, and the bias after the 1x1 convolution."""
         p = super().Params()
         _define_window(p, "Height and width of the window, I, O.")
         p.Define("depth_multiplier", 1, "M of the depthwise convolution.")
@@ -189,23 +180,16 @@ class SeparableConv2DLayer(BaseLayer):
         self.CreateChild("pointwise", pointwise)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """`[B, H, W, I]` -> `[B, H', W', O]`."""
+        """Maps `[B, H, W, I]` to `[B, H', W', O]`."""
         outputs = self.depthwise.FProp(theta.depthwise, inputs)
         return self.pointwise.FProp(theta.pointwise, outputs)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """The two convolutions' cost."""
-        depthwise, pointwise = _separable_parts(p)
-        first = DepthwiseConv2DLayer.FPropMeta(depthwise, *shapes)
-        second = Conv2DLayer.FPropMeta(pointwise, *first.out_shapes)
-        second.flops += first.flops
-        return second
+        return cost_of_sequence(_separable_parts(p), *shapes)
 
 
-def _separable_parts(
-    p: InstantiableParams,
-) -> tuple[InstantiableParams, InstantiableParams]:
+def _separable_parts(p: InstantiableParams) -> list[InstantiableParams]:
     height, width, num_in, num_out = p.filter_shape
     depthwise = DepthwiseConv2DLayer.Params().Set(
         filter_shape=[height, width, num_in, p.depth_multiplier],
@@ -216,4 +200,56 @@ def _separable_parts(
     pointwise = Conv2DLayer.Params().Set(
         filter_shape=[1, 1, num_in * p.depth_multiplier, num_out], bias=p.bias
     )
-    return depthwise, pointwise
+    return [depthwise, pointwise]
+
+
+class PoolingLayer(BaseLayer):
+    """Maximum or mean of a window; the mean leaves out padding."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("window_shape", [1, 1], "Height and width.")
+        p.Define("window_stride", [1, 1], "Rows and columns from window to window.")
+        p.Define("pooling_type", "MAX", "MAX or AVG.")
+        p.Define("padding", "SAME", "SAME or VALID, as TensorFlow defines them.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
+        check_choice(p.pooling_type, sorted(_POOLS), f"{self.path}.pooling_type")
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, H, W, I]` to `[B, H', W', I]`."""
+        p = self.params
+        return _POOLS[p.pooling_type](
+            tf.cast(inputs, self.fprop_dtype),
+            list(p.window_shape),
+            list(p.window_stride),
+            p.padding,
+        )
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """Counts one operation per element of each window."""
+        (image,) = shapes
+        window, stride = p.window_shape, p.window_stride
+        out_shape = _out_shape(image, window, stride, p.padding, image[3])
+        flops = math.prod(window) * math.prod(out_shape)
+        return NestedMap(flops=flops, out_shapes=(out_shape,))
+
+
+class GlobalAveragePoolingLayer(BaseLayer):
+    """The mean over an image: `[B, H, W, I]` -> `[B, I]`."""
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, H, W, I]` to `[B, I]`."""
+        return tf.reduce_mean(tf.cast(inputs, self.fprop_dtype), [1, 2])
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """Counts one operation per input element."""
+        batch, _, _, channels = shapes[0]
+        return NestedMap(flops=math.prod(shapes[0]), out_shapes=((batch, channels),))

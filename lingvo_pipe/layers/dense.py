@@ -1,21 +1,68 @@
-"""Fully connected layers.
+"""Dense layers: fully connected, activation only, and a Transformer's feed-forward.
 
-Shapes: I input channels, O output channels.
+Shapes: B examples, I input channels, O output channels; of the feed-forward layer D
+channels and F hidden channels.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.activation import GetFn
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.input_shape import check_channels
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_channels, check_choice
+from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, elementwise_cost
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
+from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
+
+_ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "NONE": tf.identity,
+    "RELU": tf.nn.relu,
+    "RELU6": tf.nn.relu6,
+    "LEAKY_RELU": tf.nn.leaky_relu,
+    "ELU": tf.nn.elu,
+    "SIGMOID": tf.nn.sigmoid,
+    "TANH": tf.nn.tanh,
+    "GELU": tf.nn.gelu,
+    "SWISH": tf.nn.silu,
+    "SOFTPLUS": tf.nn.softplus,
+}
+
+
+def GetFn(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the activation called `name`.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    check_choice(name, sorted(_ACTIVATIONS), "activation")
+    return _ACTIVATIONS[name]
+
+
+class ActivationLayer(BaseLayer):
+    """An activation of each element of an input of any shape."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("activation", "RELU", "Name of the activation; see GetFn.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self._activate = GetFn(self.params.activation)
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        return self._activate(tf.cast(inputs, self.fprop_dtype))
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """Counts one operation per element."""
+        return elementwise_cost(shapes[0], int(p.activation != "NONE"))
 
 
 class FCLayer(BaseLayer):
@@ -23,12 +70,11 @@ class FCLayer(BaseLayer):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: dimensions, bias and activation."""
         p = super().Params()
         p.Define("input_dim", 0, "I.")
         p.Define("output_dim", 0, "O.")
-        p.Define("has_bias", True, "Whether to add b.")
-        p.Define("activation", "NONE", "Name of the activation.")
+        p.Define("has_bias", True, "True to add b.")
+        p.Define("activation", "NONE", "Name of the activation; see GetFn.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -37,13 +83,12 @@ class FCLayer(BaseLayer):
         self._activate = GetFn(p.activation)
         self.CreateVariable("w", WeightParams([p.input_dim, p.output_dim]))
         if p.has_bias:
-            self.CreateVariable(
-                "b", WeightParams([p.output_dim], WeightInit.Constant())
-            )
+            bias = WeightParams([p.output_dim], WeightInit.Constant())
+            self.CreateVariable("b", bias)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """`[..., I]` -> `[..., O]`."""
-        check_channels(inputs, self.params.input_dim, self.path)
+        """Maps `[..., I]` to `[..., O]`."""
+        check_channels(inputs, self.params.input_dim, self._path)
         outputs = tf.tensordot(tf.cast(inputs, self.fprop_dtype), theta.w, 1)
         if self.params.has_bias:
             outputs += theta.b
@@ -51,10 +96,49 @@ class FCLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """2·I for each output element, and 1 each for the bias and the activation."""
+        """Counts 2·I per output element, and 1 each for the bias and the activation."""
         (shape,) = shapes
         out_shape = (*shape[:-1], p.output_dim)
-        flops_an_element = 2 * p.input_dim + p.has_bias + (p.activation != "NONE")
+        flops_per_element = 2 * p.input_dim + p.has_bias + (p.activation != "NONE")
         return NestedMap(
-            flops=flops_an_element * math.prod(out_shape), out_shapes=(out_shape,)
+            flops=flops_per_element * math.prod(out_shape), out_shapes=(out_shape,)
         )
+
+
+class FeedForwardLayer(BaseLayer):
+    """activation(x·w1 + b1)·w2 + b2, with dropout between (1706.03762, section 3.3)."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("dim", 0, "D.")
+        p.Define("hidden_dim", 0, "F.")
+        p.Define("activation", "RELU", "Name of the activation, such as GELU.")
+        p.Define("has_bias", True, "True to add b1 and b2.")
+        p.Define("keep_prob", 1.0, "Fraction of hidden channels that dropout keeps.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        for name, part in _feed_forward_parts(self.params).items():
+            self.CreateChild(name, part)
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, ..., D]` to `[B, ..., D]`."""
+        hidden = self.expand.FProp(theta.expand, inputs)
+        hidden = self.dropout.FProp(theta.dropout, hidden)
+        return self.contract.FProp(theta.contract, hidden)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        return cost_of_sequence(_feed_forward_parts(p).values(), *shapes)
+
+
+def _feed_forward_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
+    expand = FCLayer.Params().Set(input_dim=p.dim, output_dim=p.hidden_dim)
+    contract = FCLayer.Params().Set(input_dim=p.hidden_dim, output_dim=p.dim)
+    return {
+        "expand": expand.Set(has_bias=p.has_bias, activation=p.activation),
+        "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+        "contract": contract.Set(has_bias=p.has_bias),
+    }

@@ -1,57 +1,133 @@
-"""Dropout from the per-example random streams.
+"""Dropout of elements and of whole examples, from the per-example random streams.
 
 Shapes: B examples.
 """
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers import forward_context
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_cost import elementwise_cost
+from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_keep_prob, check_param
+from lingvo_pipe.layers.core.forward_context import row_dim
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.nested_map import NestedMap
 
 
 class DropoutLayer(BaseLayer):
-    """Keeps each element with probability `keep_prob`, scaled by its inverse.
+    """Dropout: keeps each element with probability `keep_prob`, scaled by its inverse.
 
-    The mask is a function of seed, layer, step and example: it does not depend on how
-    the mini-batch is split nor on where the layer runs. In evaluation the layer is the
+    The mask is a function of seed, layer, step and example: it does not depend on the
+    split of the mini-batch or on the layer's device. In evaluation the layer is the
     identity. A layer that runs twice in a forward pass drops the same elements twice:
-    create one for each place.
+    create one layer per call.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: how much is kept."""
         p = super().Params()
-        p.Define("keep_prob", 1.0, "Probability that an element stays, in (0, 1].")
+        p.Define("keep_prob", 1.0, "Probability to keep an element, in (0, 1].")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        p = self.params
-        if not 0.0 < p.keep_prob <= 1.0:
-            raise ValueError(
-                f"keep_prob must lie in (0, 1]; {self.path} has {p.keep_prob}."
-            )
+        check_keep_prob(self)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """`[B, ...]` -> `[B, ...]`; the shape must be static."""
+        """Maps `[B, ...]` to `[B, ...]`; the shape must be static."""
         p = self.params
         inputs = tf.cast(inputs, self.fprop_dtype)
-        context = forward_context.current()
+        context = forward_context.current_context()
         if context.do_eval or p.keep_prob == 1.0:
             return inputs
-        numbers = context.uniform(self.path, p.random_seed, inputs.shape)
-        # Chosen, not multiplied by 0: what is dropped may be infinite.
+        numbers = context.uniform(self._path, p.random_seed, inputs.shape)
+        # Selected, not multiplied by 0: dropped elements may be infinite.
         return tf.where(
             numbers < p.keep_prob, inputs / p.keep_prob, tf.zeros_like(inputs)
         )
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        """Comparison, quotient and choice for each element."""
+        """Counts a comparison, a quotient and a selection per element."""
         return elementwise_cost(shapes[0], 0 if p.keep_prob == 1.0 else 3)
+
+
+class DropPathLayer(BaseLayer):
+    """Drop-path: keeps an example as a whole, scaled up, or sets it to 0.
+
+    The probability grows with depth and with training (ScheduledDropPath, Zoph et al.,
+    1707.07012, section 3):
+
+        dropped = depth · progress · (1 - keep_prob)
+        progress = min(1, step / num_steps)
+
+    The mask is a function of seed, layer, step and example, as in DropoutLayer. In
+    evaluation the layer is the identity.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define(
+            "keep_prob",
+            1.0,
+            "Probability to keep an example at full depth and progress, in (0, 1].",
+        )
+        p.Define("num_steps", None, "Steps until progress is 1. If None, it always is.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        check_keep_prob(self)
+        check_param(
+            self, "num_steps", lambda x: x is None or x > 0, "None or a number above 0"
+        )
+
+    def FProp(
+        self, theta: NestedMap, inputs: tf.Tensor, depth: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Maps `[B, ...]` to `[B, ...]`; the shape must be static.
+
+        Args:
+            theta: empty.
+            inputs: the examples to keep or drop.
+            depth: [], the position in the model, in (0, 1]; if None, 1, the last. It is
+                a tensor, not a param, so that layers at all depths share a trace.
+        """
+        p = self.params
+        inputs = tf.cast(inputs, self.fprop_dtype)
+        context = forward_context.current_context()
+        if context.do_eval or p.keep_prob == 1.0:
+            return inputs
+        dim = row_dim(inputs.shape.rank, context.batch_dim)
+        row_shape = [n if i == dim else 1 for i, n in enumerate(inputs.shape)]
+        numbers = context.uniform(self._path, p.random_seed, row_shape)
+        keep_prob = self._keep_prob(context.step, depth)
+        # Selected, not multiplied by 0: dropped elements may be infinite.
+        return tf.where(
+            numbers < tf.cast(keep_prob, numbers.dtype),
+            inputs / tf.cast(keep_prob, inputs.dtype),
+            tf.zeros_like(inputs),
+        )
+
+    def _keep_prob(self, step: tf.Tensor, depth: tf.Tensor | None) -> tf.Tensor:
+        """Returns the probability to keep an example at a step, [] float64."""
+        p = self.params
+        dropped = tf.constant(1.0 - p.keep_prob, tf.float64)
+        if depth is not None:
+            dropped *= tf.cast(depth, tf.float64)
+        if p.num_steps is not None:
+            progress = tf.cast(step, tf.float64) / p.num_steps
+            dropped *= tf.minimum(progress, 1.0)
+        return 1.0 - dropped
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """Counts a comparison per example, a quotient and a selection per element."""
+        shape = shapes[0]
+        flops = 0 if p.keep_prob == 1.0 else shape[0] + 2 * math.prod(shape)
+        return NestedMap(flops=flops, out_shapes=(tuple(shape),))

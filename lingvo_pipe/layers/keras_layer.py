@@ -1,10 +1,10 @@
-"""A layer, or a whole pipeline, within a model of Keras.
+"""A layer, or a whole pipeline, within a Keras model.
 
     pipeline = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells).Instantiate()
     model = keras.Sequential([keras.Input([8]), KerasLayer(pipeline, batch_size=32)])
 
-Keras trains, saves and loads the weights as those of its own layers. Where the layer is
-not `trainable` it runs as in evaluation, as Keras's batch norm does.
+Keras trains, saves and loads the weights like its own layers' weights. A layer that is
+not `trainable` runs as in evaluation, like Keras's batch norm.
 
 Shapes: B examples in a batch.
 """
@@ -16,22 +16,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingvo_pipe.layers.accumulators import accumulator_paths
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 
 
 class KerasLayer(keras.layers.Layer):
-    """Runs a layer's FProp with weights that are Keras's.
+    """A Keras layer that runs a layer's FProp with weights that belong to Keras.
 
-    They begin with the values that the layer's variables have now, and are others from
-    then on. A layer without sums over the mini-batch, which batch norm has, can be
-    trained; any can be used.
+    The initial weights are copies of the layer's variables. A layer without
+    accumulators over the mini-batch, which batch norm has, can be trained; any layer
+    can be used.
 
     Args:
-        layer: the layer; of a task it is `task.pipeline`.
-        batch_size: B, which a pipeline must know and Keras does not say; None: any.
-        name: Keras's name for it; None: the layer's own.
+        layer: the layer, such as `task.pipeline` of a task.
+        batch_size: B, which a pipeline must know and Keras does not provide; if None,
+            any number.
+        name: Keras's name of the layer; if None, the layer's own name.
     """
 
     def __init__(
@@ -53,15 +55,15 @@ class KerasLayer(keras.layers.Layer):
         self.built = True
 
     def call(self, *inputs: Any, training: bool | None = None) -> Any:
-        """The outputs of FProp.
+        """Returns the outputs of FProp.
 
         Args:
-            *inputs: of FProp, structures of tensors `[B, ...]`.
-            training: whether this is no evaluation.
+            *inputs: inputs of FProp, structures of tensors `[B, ...]`.
+            training: False or None for an evaluation.
 
         Raises:
-            ValueError: if the layer can't be trained, and is; if there are not
-                `batch_size` examples, such as in the last batch of `predict`; or as
+            ValueError: if a layer with accumulators is trained; if there are not
+                `batch_size` examples, such as in the last batch of `predict`; or see
                 FProp.
         """
         training = bool(training) and self.trainable
@@ -90,17 +92,16 @@ class KerasLayer(keras.layers.Layer):
         if self._batch_size is None:
             return x
         if x.shape[0] not in (None, self._batch_size):
-            raise ValueError(
-                f"Each batch must have the batch_size of KerasLayer {self.name}, "
-                f"{self._batch_size} examples; this one has {x.shape[0]}. Leave out "
-                "one that is not whole, or fill it up."
+            raise UserValueError(
+                f"batch_size of KerasLayer {self.name}: expected {self._batch_size} "
+                f"examples, got {x.shape[0]}. Drop the last batch, or pad it."
             )
         return tf.ensure_shape(x, [self._batch_size, *x.shape[1:]])
 
     def _copy(self, path: str, variable: tf.Variable) -> keras.Variable:
         value = variable.numpy()
         return self.add_weight(
-            # Keras takes no slash in a name.
+            # Keras accepts no slash in a name.
             name=path.replace("/", "."),
             shape=tuple(variable.shape),
             dtype=variable.dtype.name,
@@ -109,11 +110,10 @@ class KerasLayer(keras.layers.Layer):
         )
 
     def _check_trainable(self) -> None:
-        sums = list(accumulator_paths(self._layer))
-        if sums:
-            raise ValueError(
-                "A layer that Keras trains must have no sums over the mini-batch; "
-                f"{self._layer.path} has {sums[0]}, and {len(sums) - 1} more. Train it "
-                "by the trainer, or use it as it is: set trainable = False, or call it "
-                "with training=False."
+        paths = list(accumulator_paths(self._layer))
+        if paths:
+            raise UserValueError(
+                f"{self._layer.path}: expected no accumulators in a layer that Keras "
+                f"trains, got {paths[0]} and {len(paths) - 1} more. Use the trainer, "
+                "or set trainable = False, or call the layer with training=False."
             )

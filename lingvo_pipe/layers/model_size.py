@@ -1,8 +1,8 @@
-"""How large a model is, from its Params alone: parameters and multiply-adds.
+"""Size of a model from only its Params: parameters and multiply-adds.
 
-Variables are declared and not created, so a model of any size is counted at once. What
-a forward pass multiplies is read off its graph, which is traced and not run. Layers
-that are alike are looked at once.
+Variables are declared and not created, so the count is quick for a model of any size.
+The multiply-adds of a forward pass come from its graph, which is traced and not run.
+Equal layers are measured once.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.optional_nest import map_present, spec_of
 
 
 class LayerSize(NamedTuple):
-    """Of one layer and what is below it.
+    """The size of one layer and the layers below it.
 
     Attributes:
-        num_parameters: that are trained.
-        multiply_adds: of convolutions and matrix products in an evaluation.
+        num_parameters: number of trained parameters.
+        multiply_adds: number in convolutions and matrix products of an evaluation.
     """
 
     num_parameters: int
@@ -34,13 +34,13 @@ class LayerSize(NamedTuple):
 
 
 def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
-    """The number of trained parameters of each layer."""
-    count = _remembering(_parameter_count)
-    return [count(_nameless(p)) for p in layers]
+    """Returns the number of trained parameters of each layer."""
+    count = _cached(_parameter_count)
+    return [count(p.Copy().Set(name="")) for p in layers]
 
 
 def trained_paths(layer: InstantiableParams) -> list[str]:
-    """The paths, below the layer, of the parameters that are trained."""
+    """Returns the paths, below the layer, of the trained parameters."""
     with _declared(layer) as declared:
         return [
             path.removeprefix(f"{declared.path}/")
@@ -50,54 +50,54 @@ def trained_paths(layer: InstantiableParams) -> list[str]:
 
 
 def layer_sizes(layers: Sequence[InstantiableParams], *inputs: Any) -> list[LayerSize]:
-    """The sizes of layers that each take what the one before hands on.
+    """Returns the sizes of layers that each take the outputs of the previous layer.
 
-    What runs in loops and branches of the graph is not counted.
+    Operations in loops and branches of the graph are not counted.
 
     Args:
-        layers: their params.
-        *inputs: specs of the first one's inputs, all dimensions known: tf.TensorSpec,
+        layers: params of the layers.
+        *inputs: specs of the first layer's inputs, all dimensions known: tf.TensorSpec,
             None, or structures of these.
     """
-    measure = _remembering(_measured)
+    measure = _cached(_measured)
     sizes = []
     for p in layers:
-        size, inputs = measure(_nameless(p), inputs)
+        size, inputs = measure(p.Copy().Set(name=""), inputs)
         sizes.append(size)
     return sizes
 
 
 def _parameter_count(p: InstantiableParams) -> int:
     with _declared(p) as layer:
-        return _num_parameters(layer)
+        return num_parameters(layer)
 
 
 def _measured(p: InstantiableParams, inputs: Any) -> tuple[LayerSize, Any]:
-    """The layer's size, and specs of its outputs."""
+    """Returns the layer's size, and specs of its outputs."""
     with _declared(p) as layer, ForwardContext(do_eval=True):
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
         outputs = as_args(layer.FProp(theta, *map_present(_placeholder, inputs)))
         operations = tf.compat.v1.get_default_graph().get_operations()
-        size = LayerSize(_num_parameters(layer), sum(map(_multiply_adds, operations)))
+        size = LayerSize(num_parameters(layer), sum(map(_multiply_adds, operations)))
         return size, map_present(spec_of, outputs)
 
 
-def _remembering(function: Callable) -> Callable:
-    """The function, run once for arguments that are equal; they can't be hashed."""
+def _cached(function: Callable) -> Callable:
+    """Runs the function once for equal arguments, which can't be hashed."""
     known: list[tuple[tuple, Any]] = []
 
-    def remembered(*args: Any) -> Any:
+    def cached(*args: Any) -> Any:
         for other, result in known:
             if other == args:
                 return result
         known.append((args, function(*args)))
         return known[-1][1]
 
-    return remembered
+    return cached
 
 
 class _DeclaredVariable:
-    """What is known of a variable that is not created."""
+    """A variable that is declared and not created."""
 
     def __init__(self, shape: Any, dtype: tf.DType, trainable: bool):
         self.shape = tf.TensorShape(shape)
@@ -105,26 +105,23 @@ class _DeclaredVariable:
         self.trainable = trainable
 
     def ref(self) -> _DeclaredVariable:
-        """A key: itself."""
+        """Returns itself, as a key."""
         return self
-
-
-def _declare(next_creator: Any, **kwargs: Any) -> Any:
-    return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])
 
 
 @contextlib.contextmanager
 def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
-    """The layer in a scratch graph, its variables declared only."""
-    with tf.Graph().as_default(), tf.variable_creator_scope(_declare):
+    """Yields the layer in a scratch graph, its variables declared only."""
+
+    def declare(next_creator: Any, **kwargs: Any) -> Any:
+        return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])
+
+    with tf.Graph().as_default(), tf.variable_creator_scope(declare):
         yield p.Copy().Set(name="layer").Instantiate()
 
 
-def _nameless(p: InstantiableParams) -> InstantiableParams:
-    return p.Copy().Set(name="")
-
-
-def _num_parameters(layer: BaseLayer) -> int:
+def num_parameters(layer: BaseLayer) -> int:
+    """Returns the number of a layer's trained parameters."""
     variables = layer.VariablePaths().values()
     return sum(math.prod(v.shape) for v in variables if v.trainable)
 
@@ -134,14 +131,13 @@ def _placeholder(like: Any) -> tf.Tensor:
 
 
 def _multiply_adds(op: tf.Operation) -> int:
-    """How many products the operation adds up."""
-    if op.type not in _PRODUCTS_AN_ELEMENT:
+    if op.type not in _PRODUCTS_PER_ELEMENT:
         return 0
-    return _PRODUCTS_AN_ELEMENT[op.type](op) * math.prod(op.outputs[0].shape)
+    return _PRODUCTS_PER_ELEMENT[op.type](op) * math.prod(op.outputs[0].shape)
 
 
-# For each element of the output.
-_PRODUCTS_AN_ELEMENT = {
+# Products summed for each element of the output.
+_PRODUCTS_PER_ELEMENT = {
     "Conv2D": lambda op: math.prod(op.inputs[1].shape[:3]),
     "DepthwiseConv2dNative": lambda op: math.prod(op.inputs[1].shape[:2]),
     "MatMul": lambda op: op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1],

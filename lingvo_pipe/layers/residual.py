@@ -1,4 +1,4 @@
-"""A layer around which the inputs go, with layer norm before or behind.
+"""A residual connection around a layer, with layer norm before or after it.
 
     norm first (pre-norm)    x + dropout(body(norm(x)))
     norm last (post-norm)    norm(x + dropout(body(x)))
@@ -14,25 +14,24 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_cost import elementwise_cost
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.nested_map import NestedMap
 
 
 class ResidualLayer(BaseLayer):
-    """Adds to its inputs what another layer makes of them."""
+    """The sum of its inputs and the outputs of another layer."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: the other layer, the norm and dropout."""
         p = super().Params()
         p.Define("dim", 0, "D.")
         p.Define("body", None, "Params of a layer that keeps its first input's shape.")
-        p.Define("norm_tpl", LayerNormLayer.Params(), "Of the norm, but for dim.")
-        p.Define("norm_first", True, "Whether the norm is before the body.")
-        p.Define("keep_prob", 1.0, "Of the dropout on what the body makes.")
+        p.Define("norm_tpl", LayerNormLayer.Params(), "The norm's params, without dim.")
+        p.Define("norm_first", True, "True for the norm before the body.")
+        p.Define("keep_prob", 1.0, "Fraction of the body's outputs that dropout keeps.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -43,7 +42,7 @@ class ResidualLayer(BaseLayer):
         self.CreateChild("dropout", DropoutLayer.Params().Set(keep_prob=p.keep_prob))
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor, *args: Any) -> tf.Tensor:
-        """`[B, ..., D]` and further inputs of the body -> `[B, ..., D]`."""
+        """Maps `[B, ..., D]` and further inputs of the body to `[B, ..., D]`."""
         return self.Around(
             theta, inputs, lambda x: self.body.FProp(theta.body, x, *args)
         )
@@ -54,7 +53,7 @@ class ResidualLayer(BaseLayer):
         inputs: tf.Tensor,
         function: Callable[[tf.Tensor], tf.Tensor],
     ) -> tf.Tensor:
-        """As FProp, with a function in the place of the body's FProp."""
+        """Computes like FProp, with a function in place of the body's FProp."""
         inputs = tf.cast(inputs, self.fprop_dtype)
         if self.params.norm_first:
             change = function(self.norm.FProp(theta.norm, inputs))
@@ -64,7 +63,7 @@ class ResidualLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """The body, the norm, the dropout and a sum."""
+        """Counts the body, the norm, the dropout and a sum."""
         norm, inputs = _norm(p), shapes[0]
         flops = p.body.cls.FPropMeta(p.body, *shapes).flops
         flops += norm.cls.FPropMeta(norm, inputs).flops

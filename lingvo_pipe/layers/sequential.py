@@ -1,25 +1,36 @@
-"""Layers one after another."""
+"""Layers in sequence, optionally with activations that are carried to the end.
+
+    x, a --> [ sub_0 --> sub_1 --> sub_2 ] --> y, a, b      act_fetch_layers = ['sub_1']
+                           '--------------------------b
+
+Activations of a FeatureExtractionLayer follow its ordinary inputs and outputs: first
+the incoming activations (`a`), then the outputs of the layers that `act_fetch_layers`
+names (`b`). So several such layers in sequence collect the activations of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_cost import cost_of_sequence
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_param
+from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, costs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
 
 
 def as_args(outputs: Any) -> tuple:
-    """A layer's outputs as the positional inputs of the next."""
+    """Returns a layer's outputs as the positional inputs of the next layer."""
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
 def outputs_in_sequence(
     layers: Sequence[BaseLayer], thetas: Sequence[NestedMap], args: Sequence[Any]
 ) -> Iterator[Any]:
-    """Yields what is handed on: the inputs, then each layer's outputs."""
+    """Yields the inputs, then the outputs of each layer, the inputs of the next."""
     outputs: Any = args[0] if len(args) == 1 else tuple(args)
     yield outputs
     for layer, theta in zip(layers, thetas, strict=True):
@@ -28,45 +39,177 @@ def outputs_in_sequence(
 
 
 class SequentialLayer(BaseLayer):
-    """Feeds each layer's outputs to the next; a tuple becomes several inputs.
+    """Layers in sequence; a tuple of outputs becomes several inputs.
 
-    Its children are `sub`; or with `repeat` above 1 `rep`, SequentialLayers of `sub`.
+    The children are `sub`; with `repeat` above 1 they are `rep`, SequentialLayers of
+    `sub`.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: the layers."""
         p = super().Params()
         p.Define("sub", [], "Params of the layers, in order.")
-        p.Define(
-            "repeat", 1, "How many times all run in turn, each time with own weights."
-        )
+        p.Define("repeat", 1, "Number of repetitions, each with its own weights.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        _check_repeat(p.repeat, self.path)
+        check_param(
+            self,
+            "repeat",
+            lambda x: type(x) is int and x >= 1,
+            "an integer of at least 1",
+            "Leave sub empty for no layers.",
+        )
         self._list = "sub" if p.repeat == 1 else "rep"
         once = p.Copy().Set(name="", repeat=1)
         self.CreateChildren(self._list, p.sub if p.repeat == 1 else [once] * p.repeat)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs the layers in order; none at all returns the inputs."""
+        """Runs the layers in order; without layers returns the inputs."""
         layers, thetas = self.children[self._list], theta[self._list]
         *_, last = outputs_in_sequence(layers, thetas, args)
         return last
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """The sum of the layers' costs."""
         return cost_of_sequence(list(p.sub) * p.repeat, *shapes)
 
 
-def _check_repeat(repeat: Any, where: str) -> None:
-    """Raises ValueError unless `repeat` is an integer of at least 1."""
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-        raise ValueError(
-            f"repeat must be an integer of at least 1; {where} has {repeat!r}. For no "
-            "layer at all let sub be empty."
+class SeqLayer(BaseLayer):
+    """The cells of a PipeliningLayer in sequence, on one device.
+
+    With equal names the variables have equal paths: the one layer can train the weights
+    and the other use them.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("before_tpl", [], "Params of the prologue's layers, in order.")
+        p.Define("cell_tpl", [], "Params of the cells, in order.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChildren("before", self.params.before_tpl)
+        self.CreateChildren("cells", self.params.cell_tpl)
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Runs all layers in order; without layers returns the inputs."""
+        layers, thetas = self.before + self.cells, theta.before + theta.cells
+        *_, last = outputs_in_sequence(layers, thetas, args)
+        return last
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        return cost_of_sequence([*p.before_tpl, *p.cell_tpl], *shapes)
+
+
+class FetchLayer(BaseLayer):
+    """An identity that gives a position in a sequence a name."""
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        return args[0] if len(args) == 1 else args
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        return NestedMap(flops=0, out_shapes=shapes)
+
+
+class FeatureExtractionLayer(BaseLayer):
+    """Layers in sequence, with activations that are carried to the end."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("variable_name_prefix", "", "Prefix of the names of layers in `sub`.")
+        p.Define("sub", [], "Params of the layers, in order.")
+        p.Define("num_act_inputs", 0, "Number of inputs that are activations.")
+        p.Define(
+            "num_act_outputs",
+            None,
+            "Number of outputs that are activations. If None, num_act_inputs plus the "
+            "number of act_fetch_layers.",
         )
+        p.Define(
+            "act_fetch_layers",
+            [],
+            "Names, prefix included, of the layers, such as FetchLayers, whose first "
+            "output is an activation.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        check_activations(p, self.path)
+        named = zip(p.sub, sub_names(p), strict=True)
+        self.CreateChildren("sub", [sub.Copy().Set(name=name) for sub, name in named])
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Runs the layers in order: inputs, activations -> outputs, activations."""
+        inputs, activations = _split(args, self.params, self._path)
+        outputs = list(outputs_in_sequence(self.sub, theta.sub, inputs))
+        activations += _fetched(self.params, outputs[1:])
+        return (*as_args(outputs[-1]), *activations) if activations else outputs[-1]
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        shapes, activations = _split(shapes, p, p.name or cls.__name__)
+        metas = list(costs_in_sequence(p.sub, *shapes))
+        out_shapes = [meta.out_shapes for meta in metas]
+        activations += _fetched(p, out_shapes)
+        last = tuple(out_shapes[-1]) if out_shapes else shapes
+        return NestedMap(
+            flops=sum(meta.flops for meta in metas), out_shapes=last + activations
+        )
+
+
+def sub_names(p: InstantiableParams) -> list[str]:
+    """Returns the names of the layers of a FeatureExtractionLayer."""
+    return [
+        p.variable_name_prefix + (sub.name or f"sub_{i}") for i, sub in enumerate(p.sub)
+    ]
+
+
+def check_activations(p: InstantiableParams, path: str) -> None:
+    """Raises ValueError, naming all problems, unless the activations add up."""
+    problems = []
+    if p.num_act_inputs < 0:
+        problems.append(f"num_act_inputs: expected at least 0, got {p.num_act_inputs}.")
+    num_outputs = p.num_act_inputs + len(p.act_fetch_layers)
+    if p.num_act_outputs not in (None, num_outputs):
+        problems.append(
+            "num_act_outputs: expected num_act_inputs plus the number of "
+            f"act_fetch_layers, {num_outputs}, got {p.num_act_outputs}. Set it None."
+        )
+    names = sub_names(p)
+    problems += [
+        f"act_fetch_layers: expected names of layers in sub, {names}, got {name!r}."
+        f"{did_you_mean(name, names)}"
+        for name in p.act_fetch_layers
+        if name not in names
+    ]
+    if problems:
+        raise UserValueError(f"{path}: {' '.join(problems)}")
+
+
+def _split(
+    args: tuple[Any, ...], p: InstantiableParams, path: str
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Returns inputs and activations; raises ValueError unless there is an input."""
+    num_inputs = len(args) - p.num_act_inputs
+    if num_inputs < 1:
+        raise UserValueError(
+            f"{path}: expected at least one input and num_act_inputs, "
+            f"{p.num_act_inputs}, activations, got {len(args)} inputs together."
+        )
+    return args[:num_inputs], args[num_inputs:]
+
+
+def _fetched(p: InstantiableParams, outputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the first output of each layer that act_fetch_layers names."""
+    by_name = dict(zip(sub_names(p), outputs, strict=True))
+    return tuple(as_args(by_name[name])[0] for name in p.act_fetch_layers)

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.nested_map import NestedMap
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
-    """Raises ValueError unless the share given to all classes lies in [0, 1)."""
+    """Raises ValueError unless the smoothing is in [0, 1)."""
     if not 0.0 <= label_smoothing < 1.0:
-        raise ValueError(f"label_smoothing must lie in [0, 1); got {label_smoothing}.")
+        raise UserValueError(
+            path="label_smoothing", expected="a number in [0, 1)", got=label_smoothing
+        )
 
 
 def cross_entropies(
     logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0
 ) -> tf.Tensor:
-    """Each example's loss `[B]`, in float32 or wider; see `softmax_cross_entropy`."""
+    """Returns losses `[B]` in float32 or wider; see `softmax_cross_entropy`."""
     logits = tf.cast(logits, _wide(logits.dtype))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     if label_smoothing:
@@ -34,14 +37,14 @@ def softmax_cross_entropy(
     weights: tf.Tensor,
     label_smoothing: float = 0.0,
 ) -> NestedMap:
-    """Weighted means over the examples, in float32 or wider.
+    """Returns weighted means over the examples, in float32 or wider.
 
     Args:
         logits: `[B, C]`.
-        labels: `[B]` integers in [0, C), also where the weight is 0. Others are an
-            error on the CPU and make the loss NaN on accelerators.
+        labels: `[B]` integers in [0, C), even where the weight is 0. Other labels are
+            an error on the CPU and make the loss NaN on accelerators.
         weights: `[B]`, 0 for examples that do not count.
-        label_smoothing: share of the target spread evenly over all classes.
+        label_smoothing: fraction of the target, spread evenly over all classes.
 
     Returns:
         NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
@@ -51,13 +54,17 @@ def softmax_cross_entropy(
     logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)
     losses = cross_entropies(logits, labels, label_smoothing)
     correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
+    return weighted_means(weights, loss=losses, accuracy=tf.cast(correct, dtype))
+
+
+def weighted_means(weights: tf.Tensor, **values: tf.Tensor) -> NestedMap:
+    """Returns pairs (mean, total weight) by name; the mean over no weight is 0."""
     total = tf.reduce_sum(weights)
-
-    def mean(values: tf.Tensor) -> tf.Tensor:
-        return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total)
-
     return NestedMap(
-        loss=(mean(losses), total), accuracy=(mean(tf.cast(correct, dtype)), total)
+        {
+            name: (tf.math.divide_no_nan(tf.reduce_sum(x * weights), total), total)
+            for name, x in values.items()
+        }
     )
 
 

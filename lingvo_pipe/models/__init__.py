@@ -1,1 +1,5 @@
 """Models: lists of cells for a PipeliningLayer, and the tasks that train them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

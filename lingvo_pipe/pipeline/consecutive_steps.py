@@ -1,7 +1,7 @@
-"""Trains a pipeline several steps in one graph.
+"""Training of a pipeline for several steps in one graph.
 
-See `schedules/several_steps`: a stage changes its weights as soon as its gradients are
-whole, and goes on with the next step, whatever the other stages do.
+See `schedules/several_steps`: a stage updates its weights as soon as its gradients are
+complete, and starts the next step without waiting for the other stages.
 
 Shapes: N steps; B examples in a mini-batch, M micro-batches of each.
 """
@@ -15,27 +15,31 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, pack_present, present, spec_of
-from lingvo_pipe.pipeline.function_cache import FunctionCache
-from lingvo_pipe.pipeline.micro_batches import MicroBatches, as_tensors, cut_batch
-from lingvo_pipe.pipeline.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.build_cache import FunctionCache
+from lingvo_pipe.pipeline.execution.micro_batches import (
+    MicroBatches,
+    as_tensors,
+    cut_batch,
+)
+from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
+from lingvo_pipe.pipeline.execution.update_function import Update
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.plan import by_stage
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from lingvo_pipe.pipeline.schedules.table import make_tables
-from lingvo_pipe.pipeline.tracing.loss_function import check_loss_function
-from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction
-from lingvo_pipe.pipeline.update_function import Update
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
 
-# From a mini-batch to the positional inputs of the first cell, and the loss's targets.
+# `mini-batch -> (positional inputs of the first cell, targets of the loss)`.
 Feed = Callable[[Any], tuple[Sequence[Any], Any]]
 
 
 class ConsecutiveSteps:
-    """The steps of one pipeline, with one loss and one update."""
+    """Several training steps of one pipeline, with one loss and one update."""
 
     def __init__(
         self,
@@ -47,38 +51,36 @@ class ConsecutiveSteps:
         """Initialises the steps.
 
         Args:
-            pipeline: what is trained.
-            feed: what it is given of a mini-batch.
-            loss_fn: see `PipeliningLayer.ComputeGradients`. Its weight must follow from
-                the targets alone.
-            update: what changes the weights of a stage.
+            pipeline: the pipeline to train.
+            feed: extracts inputs and targets from a mini-batch.
+            loss_fn: see `PipeliningLayer.ComputeGradients`. Its weight must depend
+                only on the targets.
+            update: updates the weights of a stage.
 
         Raises:
-            ValueError: if a stage can't change its weights by itself.
+            ValueError: if a stage can't update its weights without the others.
         """
-        _check_alone(pipeline)
+        _check_independent(pipeline)
         check_loss_function(loss_fn, pipeline.path)
         self._pipeline = pipeline
         self._feed = feed
         self._loss_fn = loss_fn
-        plan = dataclasses.replace(pipeline.plan, update=update)
-        self._cache = FunctionCache(plan)
+        self._cache = FunctionCache(dataclasses.replace(pipeline.spec, update=update))
         self.schedule = functools.cache(self._schedule)
         self.tables = functools.cache(self._tables)
 
     @property
     def functions(self) -> list[PipelineFunction]:
-        """The functions built so far, one for each set of shapes."""
+        """Functions built so far, one for each set of shapes."""
         return self._cache.functions
 
     def _schedule(self, num_steps: int) -> Schedule:
-        """That of so many steps."""
         schedule = several_steps(self._pipeline.schedule, num_steps)
         check(schedule)
         return schedule
 
     def _tables(self, num_steps: int) -> list[NestedMap]:
-        """What a call for so many steps is to be given."""
+        """Returns the schedule's tables, as `run` takes them."""
         return [table.fed for table in make_tables(self.schedule(num_steps))]
 
     def run(
@@ -88,7 +90,7 @@ class ConsecutiveSteps:
         first_step: tf.Tensor,
         tables: Sequence[NestedMap],
     ) -> NestedMap:
-        """Makes the steps.
+        """Runs the steps.
 
         Args:
             theta: weights, in the variables' own dtypes.
@@ -122,14 +124,20 @@ class ConsecutiveSteps:
         return function(arguments, tables)
 
     def _cut(self, batches: Any) -> tuple[MicroBatches, Any]:
-        """How each mini-batch is cut; and inputs and targets, `[N * M, .. b ..]`."""
+        """Cuts each mini-batch; returns inputs and targets `[N * M, .. b ..]` too."""
         flat = present(batches)
+        p, path = self._pipeline.params, self._pipeline.path
         cuts: list[MicroBatches] = []
         structures: list[Any] = []
 
         def cut(*batch: tf.Tensor) -> list[tf.Tensor]:
-            fed = self._fed(pack_present(batches, batch))
-            cuts.append(self._how(fed))
+            inputs, targets = self._feed(pack_present(batches, batch))
+            fed = as_tensors((tuple(inputs), targets), path)
+            cuts.append(
+                cut_batch(
+                    fed, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path
+                )
+            )
             structures.append(map_present(spec_of, fed))
             return present(cuts[-1].split(fed))
 
@@ -144,43 +152,37 @@ class ConsecutiveSteps:
             structures[0], [tf.reshape(x, [-1, *x.shape[2:]]) for x in split]
         )
 
-    def _fed(self, batch: Any) -> Any:
-        inputs, targets = self._feed(batch)
-        return as_tensors((tuple(inputs), targets), self._pipeline.path)
 
-    def _how(self, fed: Any) -> MicroBatches:
-        p, path = self._pipeline.params, self._pipeline.path
-        return cut_batch(
-            fed, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path
-        )
-
-
-def _check_alone(pipeline: PipeliningLayer) -> None:
-    """Raises ValueError unless each stage's weights are its own."""
-    if pipeline.plan.num_parts > 1:
-        raise ValueError(
-            "In a graph of several steps each stage changes its own weights; "
-            f"{pipeline.path} has {pipeline.plan.num_parts} parts of a mini-batch, "
-            "whose totals are added up first. Set num_replicas to 1 and num_parts to "
-            "None, or train one step at a time: task.train.steps_per_loop=1."
+def _check_independent(pipeline: PipeliningLayer) -> None:
+    """Raises ValueError unless each stage can update its weights by itself."""
+    if pipeline.spec.num_batch_shards > 1:
+        _refuse(
+            f"{pipeline.path}.num_batch_shards: expected 1, got "
+            f"{pipeline.spec.num_batch_shards}, whose gradients are summed first. Set "
+            "num_replicas to 1 and num_batch_shards to None"
         )
     if pipeline.before:
-        raise ValueError(
-            "In a graph of several steps each stage changes its own weights; those of "
-            f"{pipeline.path}.before_tpl are in no stage. Put the layers into "
-            "cell_tpl, or train one step at a time: task.train.steps_per_loop=1."
+        _refuse(
+            f"{pipeline.path}.before_tpl: expected no layers, which would be in no "
+            "stage. Put them into cell_tpl"
         )
     stages: dict[Any, int] = {}
     shared = set()
-    for k, cells in enumerate(by_stage(pipeline.cells, pipeline.ends)):
+    for k, cells in enumerate(by_stage(pipeline.cells, pipeline.boundaries)):
         for cell in cells:
             for path, variable in cell.VariablePaths().items():
                 if stages.setdefault(variable.ref(), k) != k:
                     shared.add(path)
     if shared:
-        raise ValueError(
-            "In a graph of several steps each stage changes its own weights; "
-            f"{', '.join(sorted(shared))} are in more than one. Untie them in "
-            f"{pipeline.path}.tied, or train one step at a time, as overlapping blocks "
-            "on several stages must be: task.train.steps_per_loop=1."
+        _refuse(
+            f"{pipeline.path}.tied: expected no weights of several stages, got "
+            f"{', '.join(sorted(shared))}. Untie them, unless they are of overlapping "
+            "blocks"
         )
+
+
+def _refuse(problem: str) -> None:
+    raise UserValueError(
+        f"{problem}; or train one step at a time: task.train.steps_per_loop=1. With "
+        "several steps in a graph each stage updates its own weights."
+    )

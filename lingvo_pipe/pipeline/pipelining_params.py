@@ -1,4 +1,7 @@
-"""The params of a PipeliningLayer, and the layout of stages that they mean."""
+"""Params of a PipeliningLayer, and the layout that they define.
+
+The layout assigns cells to stages, and stages to the devices of each replica.
+"""
 
 from __future__ import annotations
 
@@ -7,109 +10,117 @@ import functools
 from collections.abc import Sequence
 
 from lingvo_pipe import hyperparams
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
-from lingvo_pipe.pipeline.homes import replica_devices
+from lingvo_pipe.pipeline.execution.pipeline_spec import replica_devices
 from lingvo_pipe.pipeline.pipelining_rules import (
     check_each_param,
-    count_parts,
-    faults_of,
+    count_batch_shards,
+    problems_of,
 )
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.stage_ends import choose_ends, count_stages
+from lingvo_pipe.pipeline.stage_choice.stage_boundaries import (
+    choose_boundaries,
+    count_stages,
+)
 
 
 def define_pipelining_params(p: hyperparams.Params) -> None:
-    """Defines what is said about cells, stages, micro-batches and devices."""
+    """Defines the params for cells, stages, micro-batches and devices."""
     p.Define("cell_tpl", [], "Params of the layers, in order; at least one.")
     p.Define(
         "before_tpl",
         [],
-        "Params of layers that run before, on the first device, on the whole "
-        "mini-batch at once.",
+        "Params of the prologue: layers that run before the cells, on the first "
+        "device, on the whole mini-batch at once.",
     )
     p.Define(
         "tied",
         {},
-        "Weights that are another's, by variable paths below this layer: "
-        "{'cells_5/softmax/w': 'cells_0/emb/w'}. The second is the one that exists.",
+        "Tied weights, by variable paths below this layer: {'cells_5/softmax/w': "
+        "'cells_0/emb/w'}. The second is the variable that exists.",
     )
     p.Define(
         "splits",
         1,
-        "The number of stages, of as even a number of layers as can be; or a list of "
-        "the stages' ends: the number of layers up to and including each; or auto: as "
-        "many stages as devices, of costs as even as can be. (To override one kind by "
-        "another say which: 'splits (str) : auto', 'splits (list) : [2, 5]'.)",
+        "The number of stages, with equal numbers of layers where possible; or the "
+        "list of stage boundaries: for each stage the number of layers up to and "
+        "including it; or auto: one stage per device, of costs as equal as possible. "
+        "(To override one kind by another, give the type: 'splits (str) : auto', "
+        "'splits (list) : [2, 5]'.)",
     )
     p.Define(
         "cell_costs",
         None,
-        "For splits=auto, what cells cost. None: flops, by FPropMeta; measured: the "
-        "time that each takes on the first device, for made-up inputs; or a number for "
-        "each. Times differ from run to run, and so may the stages, on which neither "
-        "results nor checkpoints depend: they are logged, to be written down as splits."
-        " The layers of before_tpl count for nothing: they run while the pipeline "
-        "stands still.",
+        "For splits=auto, the costs of the cells: None for flops, by FPropMeta; "
+        "measured for the time of each cell on the first device, on synthetic inputs; "
+        "or a list with a number for each cell. Measured times, and so the stages, may "
+        "differ from run to run; the log shows the stages, to be copied to splits. The "
+        "prologue has no cost, because no cell runs at the same time.",
     )
     p.Define(
         "memory_limit",
         None,
-        "Bytes that a device may need for weights, totals of gradients and what it "
-        "keeps of micro-batches, as PeakBytes counts them; the loss counts as keeping "
-        "what it is given. splits=auto keeps within, each of several stages on a "
-        "device within its share; other splits are checked. Not counted are the "
-        "optimizer's slots, what an operation needs while it runs, and tensors within "
-        "a layer whose size only a run decides.",
+        "Bytes that a device may need for weights, gradient accumulators and stashed "
+        "micro-batches, as PeakBytes counts them; the loss counts as stashing its "
+        "inputs. splits=auto stays within it, and each of several stages on a device "
+        "within its share; other splits are checked. Not counted are the optimizer's "
+        "slots, the workspace of operations, and tensors within a layer whose size "
+        "only a run decides.",
     )
     p.Define(
         "input_shapes",
         None,
-        "The shapes of a micro-batch's inputs, by which it is known what cells cost, "
-        "hand on, which decides among equal costs, and take, if memory is limited. May "
-        "be left out where costs are given and memory is not. The trainer knows them.",
+        "Shapes of a micro-batch's inputs. They determine the costs of the cells, the "
+        "sizes of their outputs, which decide among equal costs, and their bytes, if "
+        "memory is limited. Not needed where costs are given and memory is unlimited. "
+        "The trainer sets them.",
     )
     p.Define(
         "input_dtypes",
         None,
-        "Their dtypes; None, as a whole or for one: fprop_dtype. FPropMeta needs none.",
+        "Dtypes of the inputs. If None, or None for an input, it is fprop_dtype. "
+        "FPropMeta needs none.",
     )
     p.Define(
         "num_micro_batches",
         1,
-        "M, at most the mini-batch. In the trainer it may be auto, with splits=auto: "
-        "what is fastest on the devices, which are measured. A run that goes on keeps "
-        "its number.",
+        "M, at most the size of the mini-batch. In the trainer it may be auto, with "
+        "splits=auto: the fastest on the measured devices. A resumed run uses the "
+        "same number.",
     )
     p.Define(
         "num_replicas",
         1,
-        "R, how many pipelines run side by side, each on devices of its own and on its "
-        "share of the micro-batches. A weight is on a device of one of them, with all "
-        "that the optimizer keeps of it, and its gradients are added up there. The "
-        "layers of before_tpl run once, on the first device of all. Not with several "
-        "steps in a graph, task.train.steps_per_loop.",
+        "R, the number of pipelines that run side by side, each on devices of its own "
+        "and on its share of the micro-batches. One replica owns each weight and its "
+        "optimizer slots, and sums its gradients. The prologue runs once, on the first "
+        "device of all. Must be 1 with several steps per graph, "
+        "task.train.steps_per_loop.",
     )
     p.Define(
-        "num_parts",
+        "num_batch_shards",
         None,
-        "Into how many parts the micro-batches are cut, each a run of the schedule; a "
-        "replica runs its own one after another. None: one for each replica. Totals of "
-        "the parts are added up in order, so that what a step leaves depends on their "
-        "number, and not on that of the replicas.",
+        "The number of shards of the mini-batch, each a run of the schedule; a replica "
+        "runs its shards one after another. If None, one per replica. Gradients of the "
+        "shards are summed in order, so results depend on the number of shards, and "
+        "not on the number of replicas.",
     )
     p.Define(
         "micro_batch_size",
         None,
-        "Rows of a micro-batch; None: the mini-batch over M, rounded up.",
+        "Rows of a micro-batch. If None, the mini-batch's size over M, rounded up.",
     )
     p.Define("batch_dim", 0, "The dimension of the examples in inputs and targets.")
     p.Define(
         "state_dtype",
         None,
-        "Of the floating tensors that layers hand on; None: what each returns.",
+        "Dtype of the floating-point activations between layers. If None, the dtype "
+        "that each layer returns.",
     )
     p.Define(
         "schedule",
@@ -121,17 +132,18 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "stages_per_device",
         1,
-        "V. Above 1 with interleaved, where stage s is on device s modulo K, or a .csv "
-        "file of K·V stages, which says itself where they are.",
+        "V. Above 1 with interleaved, where stage s is on device s modulo K, or with a "
+        ".csv file of K·V stages, which determines their devices itself.",
     )
     p.Define(
         "recompute",
         None,
-        "Which forward passes are computed again for the backward instead of keeping "
-        "what they computed: always, never, except_last (micro-batch), or a list of "
-        "the indices of the cells that do, wherever the schedule recomputes. None: as "
-        "a .csv file has it; never with zero_bubble; else always. In the trainer it "
-        "may be auto, with splits=auto: the fastest policy that fits into memory.",
+        "The forward passes that are recomputed for the backward pass instead of "
+        "stashing their residuals: always, never, except_last (micro-batch), or a list "
+        "of the indices of cells that are recomputed wherever the schedule recomputes. "
+        "If None, as in the .csv file, never with zero_bubble, else always. In the "
+        "trainer it may be auto, with splits=auto: the fastest policy that fits into "
+        "memory.",
     )
     p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."
@@ -139,8 +151,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
     p.Define(
         "devices",
         None,
-        "Names of the devices, those of a replica after those of another; None: the "
-        "first of this process's.",
+        "Names of the devices, replica by replica. If None, the first devices of this "
+        "process.",
     )
 
 
@@ -149,70 +161,105 @@ class Layout:
     """Stages, their devices and their schedule.
 
     Attributes:
-        ends: of the stages.
-        replicas: for each replica full names of devices, one for each stage.
-        num_parts: into how many parts the micro-batches are cut.
-        schedule: for training.
-        recomputed: for each cell whether it is where the schedule recomputes.
+        boundaries: stage boundaries.
+        replicas: for each replica the full names of its devices, one per stage.
+        num_batch_shards: number of shards of the mini-batch.
+        schedule: the training schedule.
+        recomputed: for each cell, whether it is recomputed wherever the schedule
+            recomputes.
     """
 
-    ends: list[int]
+    boundaries: list[int]
     replicas: list[list[str]]
-    num_parts: int
+    num_batch_shards: int
     schedule: Schedule
     recomputed: list[bool]
 
+    def schedule_or(self, given: Schedule | None, path: str) -> Schedule:
+        """Returns the given training schedule, or the layout's own if it is None.
 
-def make_layout(p: InstantiableParams, where: str) -> Layout:
-    """The layout that the params of the layer at `where` mean.
+        Raises:
+            ValueError: if it can't finish, has no backward passes, or is made for other
+                stages, devices or micro-batches.
+        """
+        own = self.schedule
+        if given is None:
+            return own
+        if not isinstance(given, Schedule):
+            raise UserValueError(
+                f"{path}: expected a Schedule, or None for the layer's own; got "
+                f"{given!r}. Use make_schedule for one by its name."
+            )
+        with problems_of("schedule", path):
+            check(given)
+        if not given.has_backward:
+            raise UserValueError(
+                f"{path}: the schedule for ComputeGradients has no backward passes. "
+                "Use ComputeMetrics."
+            )
+        if (given.device_of_stage(), given.num_micro_batches) != (
+            own.device_of_stage(),
+            own.num_micro_batches,
+        ):
+            raise UserValueError(
+                f"{path}: expected a schedule for {own.num_micro_batches} micro-batches"
+                f" and devices {own.device_of_stage()} by stage; got one for "
+                f"{given.num_micro_batches} and {given.device_of_stage()}. Make it "
+                "from the layer's sizes."
+            )
+        return given
+
+
+def make_layout(p: InstantiableParams, path: str) -> Layout:
+    """Returns the layout that the params of the layer at `path` define.
 
     Raises:
-        ValueError: if they mean none. Weights that can't be `tied` are found later,
-            when the layers are made.
+        ValueError: if they are invalid, except for `tied`, which needs the layers.
     """
-    check_each_param(p, where)
+    check_each_param(p, path)
     per_device = p.stages_per_device
-    num_stages = count_stages(p, where)
+    num_stages = count_stages(p, path)
     if num_stages % per_device:
-        raise ValueError(
-            "stages_per_device must divide the number of stages; "
-            f"{where} has {per_device} and {num_stages}. Change it, or splits."
+        raise UserValueError(
+            f"{path}.stages_per_device: expected a divisor of the number of stages, "
+            f"{num_stages}, got {per_device}. Change it, or splits."
         )
-    num_parts = count_parts(p, where)
+    num_batch_shards = count_batch_shards(p, path)
     num_devices = num_stages // per_device
-    with faults_of("devices", where):
+    with problems_of("devices", path):
         devices = stage_devices(p.devices, num_devices * p.num_replicas)
     make = functools.partial(
         make_schedule,
         p.schedule,
         num_devices,
-        p.num_micro_batches // num_parts,
+        p.num_micro_batches // num_batch_shards,
         per_device,
         p.recompute,
     )
-    with faults_of("schedule", where):
+    with problems_of("schedule", path):
         schedule = make()
     cells = range(len(p.cell_tpl))
     listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
     recomputed = [i in listed for i in cells]
-    homes = schedule.device_of_stage()
-    ends = choose_ends(p, where, schedule, devices[homes[0]], recomputed)
-    stages = [homes[stage] for stage in range(num_stages)]
-    with faults_of("devices", where):
-        replicas = replica_devices(devices, p.num_replicas, stages)
+    by_stage = schedule.device_of_stage()
+    device_of_stage = [by_stage[stage] for stage in range(num_stages)]
+    first = devices[device_of_stage[0]]
+    boundaries = choose_boundaries(p, path, schedule, first, recomputed)
+    with problems_of("devices", path):
+        replicas = replica_devices(devices, p.num_replicas, device_of_stage)
     return Layout(
-        ends,
+        boundaries,
         replicas,
-        num_parts,
-        make(block_ends=_block_ends(p, ends)),
+        num_batch_shards,
+        make(block_boundaries=_block_boundaries(p, boundaries)),
         recomputed,
     )
 
 
-def _block_ends(p: InstantiableParams, ends: Sequence[int]) -> list[int]:
-    """The stages whose last cell ends a block that has a loss of its own."""
+def _block_boundaries(p: InstantiableParams, boundaries: Sequence[int]) -> list[int]:
+    """Returns the stages whose last cell ends a block with a loss of its own."""
     return [
         stage
-        for stage, end in enumerate(ends[:-1])
+        for stage, end in enumerate(boundaries[:-1])
         if p.cell_tpl[end - 1].cls is LocalLossLayer
     ]

@@ -1,7 +1,7 @@
-"""What each param of a PipeliningLayer must be by itself.
+"""Validation of each param of a PipeliningLayer.
 
-What it must be beside the others is found where they are put together; so is what
-`splits` and `schedule` must be, where stages and a schedule are made of them.
+Rules that involve several params are checked where the params are combined; `splits`
+and `schedule` are checked where stages and a schedule are made from them.
 """
 
 from __future__ import annotations
@@ -13,125 +13,104 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.pipeline.splitting.exact_amounts import is_amount
-from lingvo_pipe.pipeline.splitting.partition import is_auto, is_count
+from lingvo_pipe.pipeline.splitting.balance import is_finite_number
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 
-# Costs of cells that are times.
+# The value of cell_costs for measured times.
 MEASURED = "measured"
 
-# May be auto in the trainer, which has the planner settle them.
+# Params that may be auto in the trainer, whose planner resolves them.
 _PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 _MAX_SHOWN = 200
 
 
-def check_each_param(p: InstantiableParams, where: str) -> None:
-    """Checks the params one by one.
-
-    Args:
-        p: params of a PipeliningLayer.
-        where: the layer's path, or its params'.
-
-    Raises:
-        ValueError: saying what the first that is wrong must be, and what it is.
-    """
-    _check_settled(p, where)
+def check_each_param(p: InstantiableParams, path: str) -> None:
+    """Raises ValueError about the first param of the layer at `path` that is wrong."""
+    if left := [name for name in _PLANNED if is_auto(p.Get(name))]:
+        raise UserValueError(
+            f"{path}.{left[0]}: {' and '.join(left)} must be resolved before a "
+            "pipeline is created, got 'auto'. Give numbers and names, or use the "
+            "trainer, which resolves auto by measuring its devices."
+        )
     for name, rule in _RULES.items():
         value = p.Get(name)
-        if not rule.holds(value, p):
-            hint = did_you_mean(value, rule.names) if isinstance(value, str) else ""
-            raise ValueError(
-                f"{name} must be {rule.wanted}; that of {where} is {shown(value)}."
-                f"{hint} {rule.advice}"
+        if not rule.predicate(value, p):
+            near = did_you_mean(value, rule.names) if isinstance(value, str) else ""
+            raise UserValueError(
+                f"{path}.{name}: expected {rule.expected}, got {shown(value)}.{near} "
+                f"{rule.hint}"
             )
 
 
-def _check_settled(p: InstantiableParams, where: str) -> None:
-    """Checks that nothing is left to the planner, which needs devices and a batch."""
-    if left := [name for name in _PLANNED if is_auto(p.Get(name))]:
-        raise ValueError(
-            f"{' and '.join(left)} must be settled before a pipeline is made: the "
-            "trainer settles what is auto, by measuring its devices; that of "
-            f"{where} is 'auto'. Give numbers and names, or use the trainer."
+def count_batch_shards(p: InstantiableParams, path: str) -> int:
+    """Returns the number of batch shards, or raises ValueError if they are unequal."""
+    num_batch_shards = (
+        p.num_replicas if p.num_batch_shards is None else p.num_batch_shards
+    )
+    if num_batch_shards % p.num_replicas:
+        raise UserValueError(
+            f"{path}.num_batch_shards: expected a multiple of num_replicas, "
+            f"{p.num_replicas}, got {num_batch_shards}. Leave it None, or change one "
+            "of them."
         )
-
-
-def count_parts(p: InstantiableParams, where: str) -> int:
-    """P, into how many parts the micro-batches are cut.
-
-    Raises:
-        ValueError: if the layer's replicas can't share them, or they the micro-batches.
-    """
-    num_parts = p.num_replicas if p.num_parts is None else p.num_parts
-    if num_parts % p.num_replicas:
-        raise ValueError(
-            "num_parts must be a multiple of num_replicas, so that all replicas run as "
-            f"many; {where} has num_parts {num_parts} and num_replicas "
-            f"{p.num_replicas}. Leave num_parts None, or change one of them."
+    if p.num_micro_batches % num_batch_shards:
+        name = "num_replicas" if p.num_batch_shards is None else "num_batch_shards"
+        raise UserValueError(
+            f"{path}.num_micro_batches: expected a multiple of {name}, "
+            f"{num_batch_shards}, got {p.num_micro_batches}. Change one of them."
         )
-    if p.num_micro_batches % num_parts:
-        name = "num_replicas" if p.num_parts is None else "num_parts"
-        raise ValueError(
-            f"num_micro_batches must be a multiple of {name}, so that all parts have "
-            f"as many; {where} has num_micro_batches {p.num_micro_batches} and {name} "
-            f"{num_parts}. Change one of them."
-        )
-    return num_parts
+    return num_batch_shards
 
 
-def check_not_nested(layers: Iterable[BaseLayer], kind: type, where: str) -> None:
-    """Checks that no pipeline is in another, and no local loss within a cell.
+def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None:
+    """Raises ValueError if a layer has a pipeline inside, or a local loss inside.
 
     Args:
-        layers: the cells of a pipeline, and those before.
-        kind: what a pipeline is.
-        where: the pipeline's path.
-
-    Raises:
-        ValueError: naming those that are.
+        layers: the layers of a pipeline.
+        kind: the class of pipelines.
+        path: the pipeline's path.
     """
-    inner = [
-        f"{descendant.path} in {layer.path}"
-        for layer in layers
-        for descendant in layer.Descendants()
-        if isinstance(descendant, kind)
+    below = [(layer, inner) for layer in layers for inner in layer.Descendants()]
+    pipelines = [
+        f"{x.path} in {layer.path}" for layer, x in below if isinstance(x, kind)
     ]
-    if inner:
-        raise ValueError(
-            "A pipeline can't be a cell of another, nor in one, for a cell runs on one "
-            f"device; {where} has {', '.join(inner)}. List the inner pipeline's cells "
-            "in cell_tpl instead."
+    if pipelines:
+        raise UserValueError(
+            f"{path}.cell_tpl: expected no pipeline inside a cell, which runs on one "
+            f"device; got {', '.join(pipelines)}. List the inner pipeline's cells in "
+            "cell_tpl instead."
         )
-    within = [
-        descendant.path
-        for layer in layers
-        for descendant in layer.Descendants()
-        if isinstance(descendant, LocalLossLayer) and descendant is not layer
+    losses = [
+        x.path for layer, x in below if isinstance(x, LocalLossLayer) and x is not layer
     ]
-    if within:
-        raise ValueError(
-            "A LocalLossLayer is a cell, for the pipeline gives it the targets; "
-            f"{', '.join(within)} is within another layer of {where}. List the layers "
-            "of that one in cell_tpl."
+    if losses:
+        raise UserValueError(
+            f"{path}.cell_tpl: expected each LocalLossLayer to be a cell, because the "
+            f"pipeline gives it the targets; got {', '.join(losses)} inside another "
+            "layer. List the layers of the outer layer in cell_tpl."
         )
 
 
 @contextlib.contextmanager
-def faults_of(name: str, where: str) -> Iterator[None]:
-    """Has errors within say which param they are about, of the layer at `where`."""
+def problems_of(name: str, path: str) -> Iterator[None]:
+    """Prefixes errors within with a param's path, for the layer at `path`."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{name} of {where}: {error}") from error
+        text = str(error).removeprefix(f"{name}: ")
+        raise UserValueError(f"{path}.{name}: {text}") from error
 
 
 def shown(value: Any) -> str:
-    """A value in an error: Params as their class, and nothing at length."""
+    """Returns a value as text for an error: Params as their class, long text cut."""
     if isinstance(value, InstantiableParams):
         text = f"{getattr(value.cls, '__name__', value.cls)}.Params()"
     elif isinstance(value, (list, tuple)):
@@ -142,24 +121,20 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
+Predicate = Callable[[Any, InstantiableParams], bool]
+
+
 class _Rule(NamedTuple):
-    """What a value must be.
+    """Rule for the values of a param; earlier rules are checked first."""
 
-    Attributes:
-        wanted: in words.
-        holds: whether a value is that, given all params; those above it are right.
-        advice: what to do.
-        names: what a misspelt value may have been meant to be.
-    """
-
-    wanted: str
-    holds: Callable[[Any, InstantiableParams], bool]
-    advice: str
-    names: tuple[str, ...] = ()
+    expected: str  # The allowed values, in words.
+    predicate: Predicate
+    hint: str
+    names: tuple[str, ...] = ()  # Names that a misspelt value may mean.
 
 
-def _is_list(value: Any, holds: Callable[[Any], bool] = lambda item: True) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(holds, value))
+def _is_list(value: Any, predicate: Callable[[Any], bool] = lambda item: True) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(predicate, value))
 
 
 def _is_layer(value: Any) -> bool:
@@ -170,8 +145,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def _is_index(value: Any) -> bool:
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return is_integer and value >= 0
+    return is_count(value, minimum=0)
 
 
 def _is_text(value: Any) -> bool:
@@ -187,7 +161,7 @@ def _are_paths(value: Any, p: InstantiableParams) -> bool:
 def _are_costs(value: Any, p: InstantiableParams) -> bool:
     if isinstance(value, str):
         return value == MEASURED
-    return _is_list(value, is_amount) and len(value) == len(p.cell_tpl)
+    return _is_list(value, is_finite_number) and len(value) == len(p.cell_tpl)
 
 
 def _is_floating(value: Any, p: InstantiableParams) -> bool:
@@ -202,7 +176,7 @@ def _are_dtypes(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> tf.DType | None:
-    """The dtype that a value is or names, if any."""
+    """Returns the dtype that a value is or names, if any."""
     if isinstance(value, numbers.Number):  # TensorFlow has one for each dtype.
         return None
     try:
@@ -219,10 +193,17 @@ def _is_recompute(value: Any, p: InstantiableParams) -> bool:
     return len(value) == len(set(value)) and all(i < len(p.cell_tpl) for i in value)
 
 
-def _or_none(
-    holds: Callable[[Any, InstantiableParams], bool],
-) -> Callable[[Any, InstantiableParams], bool]:
-    return lambda value, p: value is None or holds(value, p)
+def _or_none(predicate: Predicate) -> Predicate:
+    return lambda value, p: value is None or predicate(value, p)
+
+
+def _count(hint: str) -> _Rule:
+    return _Rule("an integer of at least 1", lambda value, p: is_count(value), hint)
+
+
+def _optional_count(hint: str) -> _Rule:
+    count = _count(hint)
+    return _Rule(f"None, or {count.expected}", _or_none(count.predicate), hint)
 
 
 _RULES = {
@@ -242,15 +223,15 @@ _RULES = {
         "Write {'cells_5/softmax/w': 'cells_0/emb/w'}, or {} for none.",
     ),
     "cell_costs": _Rule(
-        f"None, {MEASURED!r}, or a list with a number for each cell, finite and not "
-        "negative",
+        f"None, {MEASURED!r}, or a list with a finite, non-negative number for each "
+        "cell",
         _or_none(_are_costs),
         "Give a cost for each layer of cell_tpl, or leave it None for their flops.",
         (MEASURED,),
     ),
     "memory_limit": _Rule(
         "None, or a number of bytes above 0",
-        _or_none(lambda value, p: is_amount(value) and value > 0),
+        _or_none(lambda value, p: is_finite_number(value) and value > 0),
         "Write memory_limit=12e9, for instance.",
     ),
     "input_shapes": _Rule(
@@ -263,51 +244,31 @@ _RULES = {
         _or_none(lambda value, p: _is_list(value, _are_dtypes)),
         "Write input_dtypes=['int32'], for instance.",
     ),
-    "num_micro_batches": _Rule(
-        "an integer of at least 1",
-        lambda value, p: is_count(value),
-        "Set it to 1 to leave the mini-batch whole.",
-    ),
-    "num_replicas": _Rule(
-        "an integer of at least 1",
-        lambda value, p: is_count(value),
-        "Set it to 1 unless devices of several pipelines share the mini-batch.",
-    ),
-    "num_parts": _Rule(
-        "None, or an integer of at least 1",
-        _or_none(lambda value, p: is_count(value)),
-        "Leave it None to have a part for each replica.",
-    ),
-    "micro_batch_size": _Rule(
-        "None, or an integer of at least 1",
-        _or_none(lambda value, p: is_count(value)),
-        "Leave it None to have the mini-batch cut evenly.",
-    ),
+    "num_micro_batches": _count("Set it to 1 to leave the mini-batch whole."),
+    "num_replicas": _count("Set it to 1 for a single pipeline."),
+    "num_batch_shards": _optional_count("Leave it None for one shard per replica."),
+    "micro_batch_size": _optional_count("Leave it None to cut the mini-batch evenly."),
     "batch_dim": _Rule(
         "an integer of at least 0",
         lambda value, p: _is_index(value),
         "Set it to 0 if the examples are the first dimension.",
     ),
     "state_dtype": _Rule(
-        "None, or a dtype of floating-point numbers",
+        "None, or a floating-point dtype",
         _or_none(_is_floating),
         "Give a tf.DType or the name of one, such as 'bfloat16'.",
     ),
-    "stages_per_device": _Rule(
-        "an integer of at least 1",
-        lambda value, p: is_count(value),
-        "Set it to 1 unless devices take turns, as in the schedule 'interleaved'.",
-    ),
+    "stages_per_device": _count("Set it to 1 except for the schedule 'interleaved'."),
     "recompute": _Rule(
         f"None, one of {', '.join(map(repr, POLICIES))}, or a list of indices of cells",
         _or_none(_is_recompute),
-        "Count cells from 0, name each once; or leave it None, for the schedule's own.",
+        "List each cell once, counted from 0; or leave it None for the schedule's own.",
         POLICIES,
     ),
     "jit_compile": _Rule(
         "True or False",
         lambda value, p: isinstance(value, bool),
-        "Leave it False unless XLA is to compile the cells.",
+        "Leave it False unless XLA should compile the cells.",
     ),
     "devices": _Rule(
         "None, or a list of names",

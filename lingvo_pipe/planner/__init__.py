@@ -1,1 +1,1 @@
-"""How to run a model on devices that need not be there: cost model and search."""
+"""The planner: how to run a model on devices that may not exist yet."""

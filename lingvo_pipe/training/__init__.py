@@ -1,1 +1,1 @@
-"""The training loop and what surrounds it."""
+"""Training: tasks, steps, the loop, checkpoints, evaluation and reports."""

@@ -1,1 +1,1 @@
-"""Models of images."""
+"""Registered models of images."""

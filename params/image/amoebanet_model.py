@@ -1,27 +1,31 @@
-"""What registered AmoebaNets have in common: constants that say all, and the task."""
+"""Base class of registered AmoebaNets, and initial values from another run."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.transforms.recipes import Recipe
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.drop_path import DropPathLayer
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
+from lingvo_pipe.layers.core.weights import WeightInit
+from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.models.amoebanet.network import amoebanet
-from lingvo_pipe.models.image_classifier import ImageClassifier
-from lingvo_pipe.models.side_classifier import SideClassifierLayer
-from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
+from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
-# slim's variance_scaling_initializer: variance 2 / fan, 1.3 for what is cut off.
-_FIRST_VALUES = WeightInit.TruncatedGaussianSqrtFanOut(scale=math.sqrt(1.3 * 2.0))
+# variance_scaling_initializer of slim: variance 2 / fan, 1.3 for the truncation.
+_INITIALIZER = WeightInit.TruncatedGaussianSqrtFanOut(scale=math.sqrt(1.3 * 2.0))
+
+# Softmax layers of the network and of its auxiliary head, with a row for each class.
+_SOFTMAXES = r".*/(head|auxiliary_head/classifier)/dense/"
 
 
 class AmoebaNetModel(SingleTaskModelParams):
-    """An AmoebaNet with auxiliary head and drop-path on a data set of images."""
+    """An AmoebaNet with auxiliary head and drop-path, configured by constants."""
 
     DATASET: str
     TEST_SPLIT = "test"
@@ -48,19 +52,19 @@ class AmoebaNetModel(SingleTaskModelParams):
     NUM_EPOCHS: int
 
     def Train(self) -> InstantiableParams:
-        """The training images."""
+        """Returns params of the training images."""
         return self._Input("train")
 
     def Test(self) -> InstantiableParams:
-        """The images that the published accuracies are of."""
+        """Returns params of the images used for the published accuracies."""
         return self._Input(self.TEST_SPLIT)
 
     def Task(self) -> InstantiableParams:
-        """The network, and how it is trained."""
+        """Returns the params of the network and its training."""
         p = ImageClassifier.Params().Set(
             label_smoothing=self.LABEL_SMOOTHING,
             feed_targets=True,
-            params_init=_FIRST_VALUES.Copy(),
+            params_init=_INITIALIZER.Copy(),
         )
         cells = self._Cells()
         p.pipeline.Set(
@@ -82,27 +86,27 @@ class AmoebaNetModel(SingleTaskModelParams):
         )
 
     def _Transforms(self) -> Recipe:
-        """What is done to each image, in training and in evaluation."""
+        """Returns the transforms of images in training and in evaluation."""
         raise NotImplementedError(f"{type(self).__name__}._Transforms")
 
     def _SetLearner(self, train: Params) -> None:
-        """Sets optimizer, learning rate and what else there is of them."""
+        """Sets the optimizer, the learning rate and related params."""
         raise NotImplementedError(f"{type(self).__name__}._SetLearner")
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        """How the cells are cut into NUM_STAGES stages, as `splits` says it."""
+        """Returns `splits` of the pipeline, with NUM_STAGES stages."""
         del cells
         return self.NUM_STAGES
 
     def _Steps(self, num_epochs: float) -> int:
-        """How many training steps so many epochs are."""
+        """Returns the number of training steps in a number of epochs."""
         return round(num_epochs * self.NUM_TRAIN_EXAMPLES / self.BATCH_SIZE)
 
     def _Cells(self) -> list[InstantiableParams]:
         drop_path = DropPathLayer.Params().Set(
             keep_prob=self.KEEP_PATH, num_steps=self._Steps(self.NUM_EPOCHS)
         )
-        auxiliary = SideClassifierLayer.Params().Set(
+        auxiliary = AuxiliaryClassifierLayer.Params().Set(
             classifier=self._AuxiliaryHead(),
             loss_weight=self.AUXILIARY_WEIGHT,
             label_smoothing=self.LABEL_SMOOTHING,
@@ -124,5 +128,16 @@ class AmoebaNetModel(SingleTaskModelParams):
         )
 
     def _AuxiliaryHead(self) -> InstantiableParams:
-        """The auxiliary head, but for the sizes that follow from the network."""
+        """Returns the auxiliary head; the network determines its sizes."""
         return AuxiliaryHeadLayer.Params()
+
+
+def all_but_softmax(model: str) -> dict[str, Any]:
+    """Returns `init_from_checkpoint_rules` for all weights but the softmax layers.
+
+    The run is not known here: `init_from_checkpoint_override` names it.
+
+    Args:
+        model: the name of the model trained in that run.
+    """
+    return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.transforms.recipes import Recipe, cifar
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
 
 
@@ -22,7 +22,7 @@ class AmoebaNetCifar10(AmoebaNetModel):
     SMALL_IMAGES = True
 
     AUXILIARY_WEIGHT = 0.5
-    # As of NASNet (Zoph et al., 1707.07012), whose training this follows.
+    # From NASNet (Zoph et al., 1707.07012), whose training this follows.
     KEEP_FEATURES = 1.0
     NORM_DECAY = 0.9
     NORM_EPSILON = 1e-5

@@ -1,6 +1,6 @@
 r"""Handwritten digits of 8 x 8 pixels: small, real, embedded.
 
-What AmoebaNet learned of some digits helps it with others:
+A run on some digits gives initial values for others:
 
     trainer --model=image.digits.AmoebaNetDigits0To4 --logdir=/tmp/low
     trainer --model=image.digits.AmoebaNetDigits5To9 --logdir=/tmp/high \
@@ -12,11 +12,10 @@ from __future__ import annotations
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe
-from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
-from params.image.amoebanet_model import AmoebaNetModel
-from params.image.fine_tuning import all_but_softmax
-from params.local_blocks import in_blocks
+from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
+from params.image.amoebanet_model import AmoebaNetModel, all_but_softmax
+from params.stages import in_blocks
 
 
 @model_registry.RegisterSingleTaskModel
@@ -24,7 +23,7 @@ class AmoebaNetDigits(AmoebaNetModel):
     """A small AmoebaNet-D, in two stages with four micro-batches."""
 
     DATASET = "optdigits"
-    NUM_TRAIN_EXAMPLES = 1438  # Four fifths; every fifth is for the test.
+    NUM_TRAIN_EXAMPLES = 1438  # Four fifths; every fifth is a test image.
     LABELS: list[int] | None = None
     NUM_CLASSES = 10
     IMAGE_SIZE = 8
@@ -35,9 +34,9 @@ class AmoebaNetDigits(AmoebaNetModel):
     NUM_FILTERS = 16
     SMALL_IMAGES = True
 
-    KEEP_PATH = 0.9  # There are no more than five cells to drop something of.
+    KEEP_PATH = 0.9  # Only five cells have paths to drop.
     LABEL_SMOOTHING = 0.1
-    # A run is short: averages over some ten steps.
+    # Runs are short, so averages cover about ten steps.
     NORM_DECAY = 0.9
     NORM_EPSILON = 1e-3
 
@@ -53,7 +52,7 @@ class AmoebaNetDigits(AmoebaNetModel):
         return {}
 
     def _AuxiliaryHead(self) -> InstantiableParams:
-        # It is given 4 x 4 pixels, less than the published window of 5 x 5.
+        # The inputs have 4 x 4 pixels, less than the published window of 5 x 5.
         return AuxiliaryHeadLayer.Params().Set(scale=0.1, pool_window=3, pool_stride=2)
 
     def _SetLearner(self, train: Params) -> None:
@@ -71,10 +70,10 @@ class AmoebaNetDigits(AmoebaNetModel):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigitsLocal(AmoebaNetDigits):
-    """Two blocks of cells, each trained by a loss of its own on its own device."""
+    """Two blocks of cells, each trained by a local loss on its own device."""
 
     def Task(self) -> InstantiableParams:
-        """The network, and how it is trained."""
+        """Returns the params of the network and its training."""
         return in_blocks(super().Task(), 2)
 
 
@@ -89,7 +88,7 @@ class AmoebaNetDigits0To4(AmoebaNetDigits):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetDigits5To9(AmoebaNetDigits):
-    """The others; begins with what a run of AmoebaNetDigits0To4 has learned."""
+    """The other digits; initial values come from a run of AmoebaNetDigits0To4."""
 
     LABELS = [5, 6, 7, 8, 9]
     NUM_CLASSES = 5

@@ -1,11 +1,10 @@
-"""AmoebaNets on ImageNet: those of GPipe (1811.06965) and of Real et al. (1802.01548).
+"""AmoebaNets on ImageNet, from GPipe (1811.06965) and Real et al. (1802.01548).
 
-`AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters. Trained as in
-the public implementation (tensorflow/tpu, models/official/amoeba_net), its learning
-rate in proportion to the batch.
+`AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters. Training is as
+in the public implementation (tensorflow/tpu, models/official/amoeba_net), with the
+learning rate in proportion to the batch.
 
-Stages are cut where their flops are as even as can be. To run on another number of
-devices, have them cut anew:
+Stages have nearly equal flops. To run on another number of devices, choose new stages:
 
     --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
 """
@@ -15,9 +14,9 @@ from __future__ import annotations
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
-from params.even_stages import even_stages
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
+from params.stages import even_stages
 
 
 class AmoebaNetImageNet(AmoebaNetModel):
@@ -26,7 +25,7 @@ class AmoebaNetImageNet(AmoebaNetModel):
     DATASET = "imagenet2012"
     TEST_SPLIT = "validation"  # Labels of the test images are not public.
     NUM_TRAIN_EXAMPLES = 1_281_167
-    # The data set has 1000; published sizes are with one more, for the background.
+    # The data set has 1000; published sizes include one more, for the background.
     NUM_CLASSES = 1001
     IMAGE_SIZE = 224
 
@@ -58,7 +57,7 @@ class AmoebaNetImageNet(AmoebaNetModel):
         train.Set(
             learning_rate=0.015 * self.BATCH_SIZE / 32,
             lr_schedule=ScheduleParams("Floor", fraction=1e-4, schedule=warm),
-            # In tf/tpu 1.0 goes with this rate; 0.1, of the paper, with one of 0.001.
+            # tf/tpu uses 1.0 with this rate; the paper 0.1, with a rate of 0.001.
             optimizer=OptimizerParams(
                 "RMSpropFromOnes", rho=0.9, momentum=0.9, epsilon=1.0
             ),
@@ -99,7 +98,7 @@ class AmoebaNetC_18_228(AmoebaNetImageNet):
 
 
 class AmoebaNetD(AmoebaNetImageNet):
-    """One of GPipe's tables 1 and 2; of drop-path the public defaults have none."""
+    """A model of GPipe's tables 1 and 2, without drop-path as in public defaults."""
 
     GENOTYPE = "D"
     KEEP_PATH = 1.0
@@ -148,7 +147,7 @@ class AmoebaNetD_72_512(AmoebaNetD):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD_18_256(AmoebaNetD):
-    """GPipe's table 2, whose speed was measured with two, four and eight stages."""
+    """GPipe's table 2, with speeds measured for two, four and eight stages."""
 
     NUM_FILTERS = 256
     NUM_STAGES = 8

@@ -1,14 +1,14 @@
 r"""AmoebaNet-B of 557 million parameters, from ImageNet to other data sets.
 
 After Y. Huang et al., "GPipe" (1811.06965v5), section 4 and table 4: images are resized
-to 480 x 480, flipped and cut out; the softmax layer is new and of as many classes as
-the data set has, all others begin as a run on ImageNet has left them:
+to 480 x 480, flipped and cropped; the softmax layer is new, with as many classes as the
+data set, and all other layers start with the weights of a run on ImageNet:
 
     trainer --model=image.transfer.Cifar10 --data_dir=/data --logdir=/runs/cifar10 \
         --model_params_override='task.train.init_from_checkpoint_override : /runs/b557m'
 
-The rest is as on ImageNet. How long they were trained, and at what rate, was not
-published.
+Everything else is as on ImageNet. The published text gives neither the length of
+training nor its learning rate.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.transforms.recipes import Recipe, transfer
-from params.image.fine_tuning import all_but_softmax
+from params.image.amoebanet_model import all_but_softmax
 from params.image.imagenet import AmoebaNetB557M
 
 
 class Transfer(AmoebaNetB557M):
-    """The network on another data set; sizes are those of table 4."""
+    """The network on another data set, with the sizes of table 4."""
 
     def _Transforms(self) -> Recipe:
         return transfer(self.IMAGE_SIZE)
@@ -81,7 +81,7 @@ class Food101(Transfer):
 
 @model_registry.RegisterSingleTaskModel
 class FgvcAircraft(Transfer):
-    """Accuracy 92.7 % in the paper; in folders, for no catalogue has the data set."""
+    """Accuracy 92.7 % in the paper; read from folders, as no catalogue includes it."""
 
     DATASET = "image_folder:fgvc_aircraft"
     NUM_TRAIN_EXAMPLES = 6_667
@@ -90,7 +90,7 @@ class FgvcAircraft(Transfer):
 
 @model_registry.RegisterSingleTaskModel
 class Birdsnap(Transfer):
-    """Accuracy 83.6 % in the paper; in folders, for no catalogue has the data set."""
+    """Accuracy 83.6 % in the paper; read from folders, as no catalogue includes it."""
 
     DATASET = "image_folder:birdsnap"
     NUM_TRAIN_EXAMPLES = 47_386

@@ -1,13 +1,12 @@
-r"""Transformer-L of GPipe's table 1 (1811.06965): as many layers as fit into memory.
+r"""Transformer-L of GPipe's table 1 (1811.06965): as many layers as fit in memory.
 
-`L1663` has 1,663 layers, 83.9 billion parameters, on 128 accelerators of 16 GB. The
-text is one's own, in `--data_dir`, its documents parted by blank lines:
+`L1663` has 1,663 layers, 83.9 billion parameters, on 128 accelerators of 16 GB. Provide
+your own text in `--data_dir`, with blank lines between documents:
 
-    giant.vocab            of 32,000 tokens, by lingvo_pipe_train_vocab
-    train.txt, test.txt    to learn from, and to be tested with
+    giant.vocab            32,000 tokens, by lingvo_pipe_train_vocab
+    train.txt, test.txt    training text, test text
 
-Stages are cut where flops are as even as can be. To run on another number of devices,
-have them cut anew:
+Stages have nearly equal flops. To run on another number of devices, choose new stages:
 
     --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
 """
@@ -16,18 +15,17 @@ from __future__ import annotations
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.input.text.documents import BLANK_LINES
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.input.text.text_files import BLANK_LINES
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.lm.language_model import LanguageModel
-
-_WARMUP_STEPS = 10_000
+from params.transformer_model import inverse_square_root
 
 
 class GiantTransformer(LanguageModel):
-    """Rows of 1,024 tokens, 32 of them a step, each a micro-batch of its own.
+    """A language model trained on 32 rows of 1,024 tokens a step, each a micro-batch.
 
-    The learning rate is not published. RMSProp is, and 12 bytes a parameter: those of
-    the weight, and of the mean square and the momentum that TensorFlow 1 kept.
+    The learning rate is not published. RMSProp is, with 12 bytes a parameter: the
+    weight, and the mean square and the momentum of TensorFlow 1.
     """
 
     TRAIN_FILES = ("train.txt",)
@@ -48,13 +46,7 @@ class GiantTransformer(LanguageModel):
     def _SetLearner(self, train: Params) -> None:
         train.Set(
             learning_rate=1e-4,
-            lr_schedule=ScheduleParams(
-                "LinearWarmup",
-                warmup_steps=_WARMUP_STEPS,
-                schedule=ScheduleParams(
-                    "InverseSquareRoot", constant_steps=_WARMUP_STEPS
-                ),
-            ),
+            lr_schedule=inverse_square_root(10_000),
             optimizer=OptimizerParams("RMSpropFromOnes", momentum=0.9),
             clip_gradient_norm_to_value=1.0,
         )
@@ -62,7 +54,7 @@ class GiantTransformer(LanguageModel):
 
 @model_registry.RegisterSingleTaskModel
 class L3(GiantTransformer):
-    """282.2 million parameters: what fits without a pipeline."""
+    """282.2 million parameters: the largest that fits without a pipeline."""
 
     NUM_LAYERS = 3
     NUM_MICRO_BATCHES = 1

@@ -1,6 +1,6 @@
-r"""A small language model of any text, by default of English sentences made of CLDR.
+r"""A small language model of any text, by default of English sentences from CLDR.
 
-For a text of one's own make a vocabulary, and derive a model, in `my_models/novel.py`:
+For your own text train a vocabulary, and derive a model in `my_models/novel.py`:
 
     lingvo_pipe_train_vocab --output=/data/novel.vocab \
         --vocab_size=4000 /data/novel.train.txt
@@ -23,9 +23,10 @@ from lingvo_pipe.input.cldr.shipped import (
     VOCABULARY_SIZES,
     shipped_file,
 )
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.lm.language_model import LanguageModel
-from params.local_blocks import in_blocks
+from params.stages import in_blocks
+from params.transformer_model import cosine_decay
 
 
 @model_registry.RegisterSingleTaskModel
@@ -53,23 +54,17 @@ class TransformerTiny(LanguageModel):
     def _SetLearner(self, train: Params) -> None:
         train.Set(
             learning_rate=3e-3,
-            lr_schedule=ScheduleParams(
-                "LinearWarmup",
-                warmup_steps=50,
-                schedule=ScheduleParams(
-                    "CosineDecay", decay_steps=self.MAX_STEPS, alpha=0.02
-                ),
-            ),
+            lr_schedule=cosine_decay(50, self.MAX_STEPS),
             optimizer=OptimizerParams("Adam", beta_2=0.98),
         )
 
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """Two blocks of layers, each trained by a loss of its own on its own device."""
+    """Two blocks of layers, each trained by a local loss on its own device."""
 
-    TIED_EMBEDDINGS = False  # Blocks have no weights in common.
+    TIED_EMBEDDINGS = False  # Blocks share no weights.
 
     def Task(self) -> InstantiableParams:
-        """The network, and how it is trained."""
+        """Returns the params of the network and its training."""
         return in_blocks(super().Task(), 2)

@@ -1,1 +1,1 @@
-"""Registered models that translate."""
+"""Registered translation models."""

@@ -1,6 +1,6 @@
-r"""To English from others of the languages of CLDR: small, real, embedded.
+r"""Translation to English from other languages of CLDR: small, real, embedded.
 
-What the sentences are is told in `lingvo_pipe/input/cldr/sentences.py`.
+`lingvo_pipe/input/cldr/sentences.py` describes the sentences.
 
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny --job=decoder
@@ -17,9 +17,10 @@ from lingvo_pipe.input.cldr.shipped import (
     shipped_file,
 )
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
-from params.local_blocks import in_blocks
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.mt.translation_model import TranslationModel
+from params.stages import in_blocks
+from params.transformer_model import cosine_decay
 
 
 class CldrTransformer(TranslationModel):
@@ -32,13 +33,13 @@ class CldrTransformer(TranslationModel):
 
     NUM_STAGES = 2
     NUM_MICRO_BATCHES = 4
-    RECOMPUTE = "never"  # It would take a quarter of the time.
+    RECOMPUTE = "never"  # Recomputation would take a quarter of the time.
 
     LEARNING_RATE: float
     WARMUP_STEPS: int
 
     def Task(self) -> InstantiableParams:
-        """The network, and how it is trained."""
+        """Returns the params of the network and its training."""
         p = super().Task()
         p.decode.max_extra_length = 20  # A name may be longer in English.
         return p
@@ -49,20 +50,14 @@ class CldrTransformer(TranslationModel):
     def _SetLearner(self, train: Params) -> None:
         train.Set(
             learning_rate=self.LEARNING_RATE,
-            lr_schedule=ScheduleParams(
-                "LinearWarmup",
-                warmup_steps=self.WARMUP_STEPS,
-                schedule=ScheduleParams(
-                    "CosineDecay", decay_steps=self.MAX_STEPS, alpha=0.02
-                ),
-            ),
+            lr_schedule=cosine_decay(self.WARMUP_STEPS, self.MAX_STEPS),
             optimizer=OptimizerParams("Adam", beta_2=0.98),
         )
 
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny(CldrTransformer):
-    """From eight languages; the model to begin with."""
+    """Translation from eight languages; the model to start with."""
 
     DATASET = "cldr_sentences/8_to_en"
     VOCAB_FILE = shipped_file(EIGHT_VOCABULARY)
@@ -81,18 +76,18 @@ class TransformerTiny(CldrTransformer):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTinyLocal(TransformerTiny):
-    """Encoder and decoder, each trained by a loss of its own on its own device."""
+    """Encoder and decoder, each trained by a local loss on its own device."""
 
-    TIED_EMBEDDINGS = False  # Blocks have no weights in common.
+    TIED_EMBEDDINGS = False  # Blocks share no weights.
 
     def Task(self) -> InstantiableParams:
-        """The network, and how it is trained."""
+        """Returns the params of the network and its training."""
         return in_blocks(super().Task(), 2)
 
 
 @model_registry.RegisterSingleTaskModel
 class TransformerTiny102(TransformerTiny):
-    """The same from all 102 languages."""
+    """Translation from all 102 languages."""
 
     DATASET = "cldr_sentences/all_to_en"
     VOCAB_FILE = shipped_file(ALL_VOCABULARY)
@@ -101,7 +96,7 @@ class TransformerTiny102(TransformerTiny):
 
 @model_registry.RegisterSingleTaskModel
 class TransformerSmall(TransformerTiny):
-    """Twice as wide and twice as deep, for a GPU or for patience."""
+    """A model twice as wide and twice as deep, for a GPU."""
 
     BATCH_SIZE = 64
 

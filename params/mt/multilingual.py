@@ -1,18 +1,18 @@
-r"""From 102 languages to English: T(L, H, A) of GPipe (1811.06965, section 5).
+r"""Translation from 102 languages: T(L, H, A) of GPipe (1811.06965, section 5).
 
-L layers of encoder and of decoder each, H channels of the feed-forward parts, A heads
-of 64 channels. What section 5 leaves open is as in 1907.05019.
+L layers in the encoder and in the decoder, H channels in feed-forward layers, A heads
+of 64 channels. Values that section 5 does not give are from 1907.05019.
 
-Sentences are those of one's own, in `--data_dir`, here the German ones:
+Provide your own sentences in `--data_dir`. The files for German are:
 
-    multilingual.vocab         of 64,000 tokens, by lingvo_pipe_train_vocab
-    de-en/train.de, train.en   to learn from
-    de-en/test.de, test.en     to be tested with
+    multilingual.vocab         64,000 tokens, by lingvo_pipe_train_vocab
+    de-en/train.de, train.en   training sentences
+    de-en/test.de, test.en     test sentences
 
-To have other languages, derive a model and change LANGUAGES.
+For other languages, derive a model and change LANGUAGES.
 
-The stages are as many as published, cut where flops are as even as can be. To run on
-another number of devices, have them cut anew:
+The number of stages is the published one; their flops are nearly equal. To run on
+another number of devices, choose new stages:
 
     --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
 """
@@ -23,21 +23,21 @@ import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
 from lingvo_pipe.input.text.text_file_pairs import ParallelFiles
-from params.mt.big_transformer import BigTransformer
+from params.mt.translation_model import BigTransformer
 
 
 class MultilingualTransformer(BigTransformer):
-    """A T(L, H, A) that learns from four million tokens a step."""
+    """A T(L, H, A) trained on four million tokens a step."""
 
     LANGUAGES = tuple(LANGUAGES)
     VOCAB_FILE = "multilingual.vocab"
     VOCAB_SIZE = 64_000
     TEMPERATURE = 5.0
 
-    BATCH_SIZE = 16_384  # Rows of 256 tokens, of which packing fills 98 %.
+    BATCH_SIZE = 16_384  # Rows of 256 tokens; packing fills 98 % of them.
     NUM_MICRO_BATCHES = 512
 
-    # The threshold is not published, nor whether logits are clipped softly.
+    # Neither the threshold nor the softness of the clipping is published.
     LOGITS_SOFT_MAX = 30.0
 
     def _Data(self, split: str) -> list[InstantiableParams]:

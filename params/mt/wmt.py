@@ -1,4 +1,4 @@
-r"""Translation of the WMT evaluations, as TensorFlow Datasets has it.
+r"""Translation with the data of the WMT evaluations, from TensorFlow Datasets.
 
 `TransformerBig` needs a vocabulary of 32,000 tokens in `--data_dir`:
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
-from params.mt.big_transformer import BigTransformer
+from params.mt.translation_model import BigTransformer
 
 
 @model_registry.RegisterSingleTaskModel
@@ -19,7 +19,7 @@ class TransformerBig(BigTransformer):
     """From German to English: 375.1 million parameters.
 
     GPipe's study of batches (1811.06965, table 5 of version 5) trained such a model on
-    260 thousand, one million and four million tokens a step; these are the first.
+    260 thousand, one million and four million tokens a step; this is the first.
     """
 
     VOCAB_FILE = "wmt14_de_en.vocab"

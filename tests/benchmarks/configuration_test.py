@@ -1,4 +1,4 @@
-"""The configurations can be run, told apart, and stand with what they compare with."""
+"""The configurations can be run, have unique names, and stand beside baselines."""
 
 import pytest
 
@@ -8,7 +8,6 @@ from tools.benchmarks.configuration import (
     quick_configurations,
     standard_configurations,
 )
-from tools.benchmarks.exchange import Report, Request, merge
 
 LISTS = {
     "standard on 2": standard_configurations(2),
@@ -37,14 +36,14 @@ def test_can_be_run(_: str, configuration: Configuration) -> None:
 
 
 @pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
-def test_have_names_of_their_own(groups: list[list[Configuration]]) -> None:
+def test_have_unique_names(groups: list[list[Configuration]]) -> None:
     configurations = sum(groups, [])
     assert len({c.name for c in configurations}) == len(configurations)
     assert len(set(configurations)) == len(configurations)
 
 
 @pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
-def test_what_is_timed_has_its_like_on_one_device(
+def test_timed_configurations_have_a_baseline_on_one_device(
     groups: list[list[Configuration]],
 ) -> None:
     for group in groups:
@@ -55,7 +54,7 @@ def test_what_is_timed_has_its_like_on_one_device(
 
 
 @pytest.mark.parametrize("groups", LISTS.values(), ids=LISTS)
-def test_torch_stands_beside_our_own(groups: list[list[Configuration]]) -> None:
+def test_torch_stands_beside_lingvo_pipe(groups: list[list[Configuration]]) -> None:
     assert any(c.system == "torch" for group in groups for c in group)
     for group in groups:
         torch = {c for c in group if c.system == "torch"}
@@ -86,32 +85,12 @@ def test_gpipe_and_1f1b_run_on_workers(num_devices: int) -> None:
 
 
 @pytest.mark.parametrize("num_devices", [2, 4])
-def test_what_is_predicted_is_a_pipeline_of_one_process(num_devices: int) -> None:
+def test_predicted_configurations_are_pipelines_of_one_process(
+    num_devices: int,
+) -> None:
     known = sum(standard_configurations(num_devices), [])
     predicted = {c for c in known if c.is_predicted and not c.only_start}
     assert {c.schedule for c in predicted} == {"gpipe", "1f1b", "zero_bubble"}
     assert {c.num_devices for c in predicted} == {num_devices}
     assert not {c.in_torch() for c in predicted} & predicted
     assert not {c.on_workers() for c in predicted} & predicted
-
-
-@pytest.mark.parametrize(
-    "configuration", sum(standard_configurations(2), []), ids=lambda c: c.name
-)
-def test_requests_pass_through_json(configuration: Configuration) -> None:
-    request = Request(configuration, num_steps=3, with_peak=True, cores=(0, 2))
-    assert Request.from_json(request.to_json()) == request
-
-
-def test_the_slowest_process_counts() -> None:
-    reports = [
-        Report(3.0, [1.0, 5.0], [10], None, 0.25),
-        Report(2.0, [4.0, 2.0], [20], 0.5, 0.5),
-    ]
-    assert merge(reports) == Report(3.0, [4.0, 5.0], [10, 20], 0.5, 0.75)
-
-
-def test_the_report_of_one_process_is_that_of_the_pipeline() -> None:
-    report = Report(3.0, [1.0, 5.0], [10, 20], 0.5, 0.25, [0.125], 64, [65, 66])
-    assert Report.from_json(report.to_json()) == report
-    assert merge([report]) == report

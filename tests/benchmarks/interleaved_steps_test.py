@@ -1,4 +1,4 @@
-"""What the trainer adds is told apart from the steps themselves."""
+"""The trainer's overhead is separated from the steps themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TURN, INTERVAL = 10, 9
 
 
 class Clock:
-    """Time goes on as it is told."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -57,6 +57,6 @@ def test_the_trainers_steps_and_the_bare_ones() -> None:
         if n == 4 * TURN:
             break
     step, stall = steps.table(INTERVAL).splitlines()
-    # The step, how many times the bare one it is, the least and the most, and turns.
+    # The step, its ratio to the bare one, the extremes, and the number of turns.
     assert re.findall(r"[\d.]+", step) == ["5000.0", "1.250", "1.250", "1.250", "2"]
     assert re.findall(r"[\d.]+", stall) == ["2000.0", "0.40"]

@@ -1,4 +1,4 @@
-"""The command, run on a tiny model, and what it refuses before it measures."""
+"""The command runs a tiny model, and refuses invalid flags before it measures."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_measures(tmp_path: Path) -> None:
     for row in ours:
         by_shapes, sent = row["bytes_by_shapes"], row["sent_bytes"]
         if row["placement"] == "workers":
-            # The rest are headers, and what the workers are told to do.
+            # The rest are headers, and requests to the workers.
             assert by_shapes < sent
         else:
             assert by_shapes is sent is None

@@ -1,4 +1,4 @@
-"""Rounds of measurements, and the rows and the table made of them."""
+"""Rounds of measurements, and the rows and tables made of them."""
 
 import json
 from collections.abc import Sequence
@@ -9,15 +9,20 @@ import pytest
 from tools.benchmarks.configuration import Configuration, standard_configurations
 from tools.benchmarks.exchange import Report, Request
 from tools.benchmarks.rounds import Round, measure_rounds
-from tools.benchmarks.rows import Row, make_rows
-from tools.benchmarks.table import format_predictions, format_table, format_traffic
+from tools.benchmarks.rows import (
+    Row,
+    format_predictions,
+    format_table,
+    format_traffic,
+    make_rows,
+)
 
 GROUPS = standard_configurations(2)
 CONFIGURATIONS = [c for group in GROUPS for c in group]
 
 
 def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Round]:
-    """Measured on a machine whose speed changes from each step to the next."""
+    """Measures on a machine whose speed changes from each step to the next."""
     runs = iter(range(1, 1000))
 
     def run(requests: Sequence[Request]) -> list[Report]:
@@ -40,7 +45,7 @@ def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Ro
         )
 
     return measure_rounds(
-        GROUPS, num_rounds, 3, cores=[0, 1, 2], run=run, say=lambda text: None
+        GROUPS, num_rounds, 3, cores=[0, 1, 2], run=run, log=lambda text: None
     )
 
 
@@ -53,7 +58,7 @@ def test_every_other_round_runs_backwards() -> None:
     assert orders == [CONFIGURATIONS, CONFIGURATIONS[::-1], CONFIGURATIONS]
 
 
-def test_what_is_compared_runs_together() -> None:
+def test_compared_configurations_run_together() -> None:
     together = []
 
     def run(requests: Sequence[Request]) -> list[Report]:
@@ -68,7 +73,7 @@ def test_what_is_compared_runs_together() -> None:
     assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
 
 
-def test_a_pipeline_gets_a_core_a_device() -> None:
+def test_a_pipeline_gets_a_core_per_device() -> None:
     cores: dict[int, set[tuple[int, ...]]] = {}
 
     def run(requests: Sequence[Request]) -> list[Report]:
@@ -84,7 +89,7 @@ def test_a_pipeline_gets_a_core_a_device() -> None:
     assert cores == {1: {(3,)}, 2: {(3, 5)}, 8: {(3, 5, 7)}, 16: {(3, 5, 7)}}
 
 
-def test_different_losses_are_no_comparison() -> None:
+def test_different_losses_cannot_be_compared() -> None:
     with pytest.raises(RuntimeError, match=r"torch .* 0\.3\b.*lingvo_pipe .* 0\.25\b"):
         _rounds(1, loss_of={"torch": 0.3})
 
@@ -151,12 +156,12 @@ def test_every_predicted_step_counts() -> None:
         ]
 
 
-def test_without_predictions_there_is_no_table_of_them() -> None:
+def test_without_predictions_their_table_is_empty() -> None:
     rows = make_rows(_rounds(1))
     assert not format_predictions([row for row in rows if not row.prediction_error])
 
 
-def test_what_is_sent_stands_beside_what_shapes_say() -> None:
+def test_sent_bytes_stand_beside_bytes_by_shapes() -> None:
     rows = make_rows(_rounds(3))
     _, _, *lines = format_traffic(rows).splitlines()
     on_workers = [c for c in CONFIGURATIONS if c.placement == "workers"]
@@ -182,7 +187,7 @@ def test_the_bound_is_what_the_bubble_leaves() -> None:
             assert row.speedup_bound == pytest.approx(2 * (1 - bubble))
 
 
-def test_the_paper_speaks_of_recomputed_gpipe() -> None:
+def test_the_papers_expression_is_for_recomputed_gpipe() -> None:
     for row in make_rows(_rounds(1)):
         bytes_by_stage = row.to_dict()["paper_bytes_by_stage"]
         configuration = row.configuration
@@ -210,7 +215,7 @@ def test_rows_are_json() -> None:
     assert len(json.loads(json.dumps(rows))) == len(CONFIGURATIONS)
 
 
-def test_the_table_has_a_line_a_row() -> None:
+def test_the_table_has_a_line_per_row() -> None:
     rows = make_rows(_rounds(2))
     headings, rule, *lines = format_table(rows).splitlines()
     assert len(lines) == len(rows)

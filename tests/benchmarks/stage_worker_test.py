@@ -1,4 +1,4 @@
-"""A worker of a stage has the core it is given, and ends with who started it."""
+"""A stage's worker has one core, and ends with the process that started it."""
 
 import os
 import re
@@ -15,7 +15,7 @@ ROOT = Path(tools.benchmarks.__file__).parents[2]
 
 
 @pytest.mark.parametrize("core", [min(os.sched_getaffinity(0))])
-def test_lends_its_core_as_long_as_its_input_is_open(core: int) -> None:
+def test_serves_on_its_core_while_its_input_is_open(core: int) -> None:
     with socket.socket() as each:
         each.bind(("localhost", 0))
         address = f"localhost:{each.getsockname()[1]}"

@@ -1,19 +1,27 @@
-"""What is measured together takes turns; stages on workers have a core each."""
+"""Workers take turns; when one fails, its log is shown and all are ended."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import textwrap
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import tools.benchmarks
 from tools.benchmarks import worker_process
 from tools.benchmarks.configuration import Configuration, quick_configurations
 from tools.benchmarks.exchange import Report, Request
-from tools.benchmarks.worker_process import run_workers
+from tools.benchmarks.worker_process import ProcessGroup, process_group, run_workers
 
+ROOT = Path(tools.benchmarks.__file__).parents[2]
 REPORT = Report(1.0, [1.0, 1.0], None, 0.5, 0.0)
 GROUP, _ = quick_configurations(2)
 IN_PROCESS = next(c for c in GROUP if c.is_predicted)
@@ -22,11 +30,11 @@ IN_TORCH = IN_PROCESS.in_torch()
 
 
 class Log:
-    """Stands in for processes, and notes which are started, run and ended.
+    """A stand-in for processes that records when they are started, run and ended.
 
     Attributes:
-        events: (what happens, first process's command after its module's name).
-        commands: without their Python.
+        events: pairs of an event and the first process's module with its name.
+        commands: commands of all processes.
     """
 
     def __init__(self) -> None:
@@ -41,7 +49,7 @@ class Log:
         module = commands[0][2].removeprefix("tools.benchmarks.")
         kind = f"{module} {name.rpartition(' ')[2]}"
 
-        def note(event: str) -> list[str]:
+        def record(event: str) -> list[str]:
             self.events.append((event, kind))
             loss = [0.5] + [None] * (len(commands) - 1)
             return [
@@ -51,8 +59,8 @@ class Log:
 
         yield SimpleNamespace(
             pids=range(100, 100 + len(commands)),
-            answers=lambda: note("start"),
-            turn=lambda: note("turn"),
+            answers=lambda: record("start"),
+            turn=lambda: record("turn"),
         )
         self.events.append(("end", kind))
 
@@ -69,7 +77,7 @@ def _run(configurations: Sequence[Configuration]) -> list[Report]:
     return run_workers(requests, "torch_python")
 
 
-def test_each_has_a_step_in_turn(log: Log) -> None:
+def test_configurations_run_their_steps_in_turns(log: Log) -> None:
     reports = _run([IN_PROCESS, ON_WORKERS, IN_TORCH])
     assert reports == [REPORT] * 3
     turns = [
@@ -100,3 +108,70 @@ def test_each_stage_on_a_worker_has_its_core(log: Log) -> None:
         ["tools.benchmarks.stage_worker", "5", "1", address0, address1],
     ]
     assert trainer[-1] == f'{{"{address0}": 100, "{address1}": 101}}'
+
+
+ANSWERS = """
+    import os, sys
+    from tools.benchmarks.exchange import Turns
+    turns = Turns()
+    print("a library writes")
+    os.system("echo a program writes")
+    turns.wait()
+    turns.wait()
+    turns.answer("answer " + sys.argv[1])
+"""
+FAILS = """
+    import sys
+    print("ready", flush=True)
+    sys.stdin.readline()
+    raise RuntimeError("broken")
+"""
+SLEEPS = """
+    import time
+    time.sleep(600)
+"""
+
+
+def _group(*scripts: str) -> AbstractContextManager[ProcessGroup]:
+    commands = [
+        [sys.executable, "-c", textwrap.dedent(script), str(i)]
+        for i, script in enumerate(scripts)
+    ]
+    return process_group("toy", commands, dict(os.environ), ROOT)
+
+
+def _is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_each_answers_once_a_turn() -> None:
+    with _group(ANSWERS, ANSWERS) as group:
+        assert group.answers() == ["ready\n", "ready\n"]
+        assert group.turn() == ["ready\n", "ready\n"]
+        assert group.turn() == ["answer 0\n", "answer 1\n"]
+        pids = group.pids
+    assert all(map(_is_gone, pids))
+
+
+def test_a_failure_is_reported_with_its_log() -> None:
+    with _group(ANSWERS, FAILS) as group:
+        group.answers()
+        with pytest.raises(RuntimeError, match=r"(?s)\btoy\b.*RuntimeError: broken$"):
+            group.turn()
+        pids = group.pids
+    assert all(map(_is_gone, pids))
+
+
+def test_a_process_that_ended_early_is_a_failure() -> None:
+    with _group("") as group:
+        os.waitid(os.P_PID, group.pids[0], os.WEXITED | os.WNOWAIT)
+        with pytest.raises(RuntimeError, match=r"\btoy\b.*\b900 s\b"):
+            group.turn()
+
+
+def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_TIME_LIMIT_SECONDS", 0.5)
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"\btoy\b.*\b0\.5 s\b"), _group(SLEEPS) as g:
+        g.answers()
+    assert 0.5 < time.monotonic() - start < 60

@@ -35,7 +35,7 @@ def test_define_refuses_bad_names(name: str) -> None:
         Params().Define(name, 1, "")
 
 
-def test_define_refuses_what_is_no_name_or_description() -> None:
+def test_define_refuses_other_types_of_name_and_description() -> None:
     with pytest.raises(ValueError, match=r"name.*\b3\b"):
         Params().Define(3, 1, "")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="description.*'a'.*None"):
@@ -66,7 +66,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_is_set_is_got_and_nothing_else_changes(path: str) -> None:
+def test_get_returns_the_value_set_and_nothing_else_changes(path: str) -> None:
     p, before = model_params(), model_params()
     new = object()
     assert p.Set(**{path: new}) is p
@@ -133,7 +133,7 @@ def test_malformed_paths_are_refused(path: str) -> None:
         model_params().Set(**{path: 1})
 
 
-def test_set_is_all_or_nothing_and_reports_all_faults() -> None:
+def test_set_is_all_or_nothing_and_reports_all_problems() -> None:
     p = model_params()
     changes: dict[str, Any] = {
         "name": "new",
@@ -145,11 +145,11 @@ def test_set_is_all_or_nothing_and_reports_all_faults() -> None:
     }
     with pytest.raises(AttributeError) as caught:
         p.Set(**changes)
-    head, *faults = str(caught.value).splitlines()
+    head, *problems = str(caught.value).splitlines()
     assert "3" in head
     tokens = ["'nope'", r"'train\.nope'", r"'pair\[1\]'.*tuple.*'pair'"]
-    for token, fault in zip(tokens, faults, strict=True):
-        assert re.search(token, fault)
+    for token, problem in zip(tokens, problems, strict=True):
+        assert re.search(token, problem)
     assert p == model_params()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 
 
@@ -19,8 +21,15 @@ class Layer:
         return p
 
 
+def one_param(default: Any) -> Params:
+    """Returns Params with a single param, x."""
+    p = Params()
+    p.Define("x", default, "")
+    return p
+
+
 def model_params() -> Params:
-    """A tree with every kind of nesting."""
+    """Returns a tree with every kind of nesting."""
     train = Params()
     train.Define("max_steps", 10, "Steps.")
     train.Define("lr", 0.5, "Learning rate.")

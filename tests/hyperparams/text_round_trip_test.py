@@ -1,4 +1,4 @@
-"""What ToText writes, FromText reads: random trees of every kind of value."""
+"""FromText reads the texts of ToText: random trees of every kind of value."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Layer:
         return p
 
     class Inner:
-        """Has no Params of its own."""
+        """A class without Params of its own."""
 
     def method(self) -> None: ...
 
@@ -125,7 +125,7 @@ def random_layer(rng: random.Random, depth: int) -> InstantiableParams:
 
 
 def same_types(a: Any, b: Any) -> bool:
-    """Whether equal values are also of equal type, plain numbers for NumPy's."""
+    """Returns whether equal values have equal types, NumPy's as plain numbers."""
     if isinstance(a, Params):
         return type(a) is type(b) and all(
             same_types(value, b.Get(name)) for name, value in a.IterParams()
@@ -237,7 +237,7 @@ def test_the_look_of_a_text() -> None:
 
 
 class OtherParams(Params):
-    """A class of Params that texts do not know."""
+    """A class of Params without text form."""
 
 
 def local_class() -> type:

@@ -4,14 +4,14 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.input_generator import InputGenerator
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.inspect_model import describe
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.profiling.inspect_model import describe
+from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
 class Points:

@@ -68,7 +68,7 @@ def test_an_unknown_data_set_is_one_line(tmp_path):
         main(["--dataset=cifar_10", f"--data_dir={tmp_path}"])
 
 
-def test_files_to_be_fetched_by_hand_are_told(tmp_path):
+def test_files_to_download_manually_are_named(tmp_path):
     manual = tmp_path / "mine"
     with pytest.raises(SystemExit) as raised:
         main(

@@ -48,7 +48,7 @@ class Killed(BaseException):
     """Stands for a kill."""
 
 
-def test_a_killed_preparation_is_done_anew(tmp_path, monkeypatch):
+def test_a_killed_preparation_is_repeated(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
 
         def kill(*args):
@@ -60,7 +60,7 @@ def test_a_killed_preparation_is_done_anew(tmp_path, monkeypatch):
     assert len(open_split(prepared_builder("optdigits", str(tmp_path)), "test")) == 359
 
 
-def test_a_directory_without_its_last_file_is_prepared_anew(tmp_path):
+def test_a_directory_without_its_last_file_is_prepared_again(tmp_path):
     prepared_builder("optdigits", str(tmp_path))
     directory = tmp_path / "optdigits" / "1.0.0"
     (directory / "dataset_info.json").unlink()

@@ -1,4 +1,4 @@
-"""Multi-head attention against the textbook, in numpy."""
+"""Multi-head attention against the textbook, in numpy; and masks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
-from lingvo_pipe.layers.attention_mask import not_later
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.weight_init import WeightInit
+from lingvo_pipe.layers.attention import (
+    MultiHeadAttentionLayer,
+    not_later,
+    same_segment,
+)
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightInit
 
 DIM, NUM_HEADS, DIM_PER_HEAD = 6, 3, 4
 
@@ -37,7 +40,7 @@ def draw(shape: Any, seed: int) -> tf.Tensor:
 
 
 def textbook(layer: Any, x: Any, memory: Any, mask: np.ndarray) -> np.ndarray:
-    """One head, one example and one query at a time."""
+    """Computes one head, one example and one query at a time."""
     weights = {
         path.removeprefix("attention/"): v.numpy()
         for path, v in layer.VariablePaths().items()
@@ -131,7 +134,7 @@ def test_a_step_without_room_is_an_error() -> None:
     layer, x = attention(), draw([2, 1, DIM], 1)
     step = tf.function(layer.ExtendStep, autograph=False)
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"max_length.*\battention\b"
+        tf.errors.InvalidArgumentError, match=r"\battention\b.*max_length"
     ):
         step(layer.theta, x, layer.InitStates(2, 3), tf.constant(3))
 
@@ -151,7 +154,22 @@ def test_dropout_is_on_the_shares_of_keys() -> None:
 
 @pytest.mark.parametrize("name", ["dim", "num_heads", "dim_per_head"])
 @pytest.mark.parametrize("value", [0, 2.0, True, None])
-def test_sizes_that_are_none_are_refused_by_name(name: str, value: Any) -> None:
-    message = rf"\b{name}\b.*\battention\b.*\b{value}\b"
+def test_invalid_sizes_are_refused_by_name(name: str, value: Any) -> None:
+    message = rf"\battention\.{name}\b.*\b{value}\b"
     with pytest.raises(ValueError, match=message):
         attention(**{name: value})
+
+
+SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 1, 1]])
+MEMORY = np.array([[1, 2, 2], [1, 0, 0]])
+
+
+def test_a_query_sees_its_own_segment() -> None:
+    mask = same_segment(tf.constant(SEGMENTS), tf.constant(MEMORY))
+    assert mask.shape == (2, 1, 4, 3)
+    for b, t, s in np.ndindex(2, 4, 3):
+        assert bool(mask[b, 0, t, s]) == (SEGMENTS[b, t] == MEMORY[b, s])
+
+
+def test_a_query_sees_no_later_key() -> None:
+    np.testing.assert_array_equal(not_later(4), np.tri(4, dtype=bool))

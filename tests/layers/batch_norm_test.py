@@ -1,4 +1,4 @@
-"""Batch norm: what it computes, and what it remembers."""
+"""Batch norm: its outputs, its moving averages and their rates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.batch_norm import BatchNormLayer, averaging_rate
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 
 SHAPES = [[8, 5, 6, 3], [8, 3], [8, 4, 3]]
 
 
 def batch_norm(**params: Any) -> Any:
-    """With a gamma and beta that show."""
+    """Returns a layer with a gamma and beta that are visible in the outputs."""
     p = BatchNormLayer.Params().Set(name="bn", dim=3, decay=0.7)
     layer = p.Set(**params).Instantiate()
     layer.vars.gamma.assign(tf.cast([0.5, 2.0, -1.0], layer.vars.gamma.dtype))
@@ -41,15 +41,15 @@ def formula(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray
 
 
 def train(layer: Any, parts: list[Any], step: Any = None) -> None:
-    """One training step on micro-batches."""
-    totals: dict[str, tf.Tensor] = {}
+    """Runs one training step on micro-batches."""
+    sums: dict[str, tf.Tensor] = {}
     for part in parts:
         with ForwardContext() as context:
             layer(part)
         for path, share in context.accumulated.items():
-            totals[path] = totals.get(path, 0.0) + share
+            sums[path] = sums.get(path, 0.0) + share
     with ForwardContext(step=step):
-        layer.PostTrainingStepUpdate(layer.AccumulatedTree(totals))
+        layer.PostTrainingStepUpdate(layer.AccumulatedTree(sums))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -84,7 +84,7 @@ def test_outputs_are_those_of_the_formula(
 def test_evaluation_is_accurate_far_from_zero(
     dtype: tf.DType, far: float, tolerance: float
 ) -> None:
-    """The mean is taken off before anything is rounded to the layer's dtype."""
+    """The mean is subtracted before anything is rounded to the layer's dtype."""
     wide = tf.float64 if dtype == tf.float64 else tf.float32
     layer = batch_norm(fprop_dtype=dtype, dtype=wide)
     x = tf.cast(values([64, 3], mean=far), dtype)
@@ -107,9 +107,11 @@ def test_averages_move_by_the_moments_of_the_whole_batch(
     layer, x = batch_norm(dtype=dtype), values(shape)
     mean, variance = moments(x)
     expected_mean, expected_variance = np.zeros(3), np.ones(3)
-    ends = list(itertools.accumulate(sizes))
+    boundaries = list(itertools.accumulate(sizes))
     for _ in range(2):
-        train(layer, [tf.constant(part, dtype) for part in np.split(x, ends[:-1])])
+        train(
+            layer, [tf.constant(part, dtype) for part in np.split(x, boundaries[:-1])]
+        )
         expected_mean = 0.7 * expected_mean + 0.3 * mean
         expected_variance = 0.7 * expected_variance + 0.3 * variance
     tolerance = 1e-12 if dtype == tf.float64 else 1e-6
@@ -119,7 +121,7 @@ def test_averages_move_by_the_moments_of_the_whole_batch(
 
 @pytest.mark.parametrize("decay", [0.5, 0.9997])
 def test_averages_move_at_the_rates_of_averaged_weights(decay: float) -> None:
-    """Of a known step, so that the two fit together from the first."""
+    """The step is known, so that the two agree from the first step."""
     layer = batch_norm(decay=decay, dtype=tf.float64)
     mean, variance = np.zeros(3), np.ones(3)
     for step in range(12):
@@ -134,12 +136,12 @@ def test_averages_move_at_the_rates_of_averaged_weights(decay: float) -> None:
 
 @pytest.mark.parametrize("sizes", [[16], [4] * 4, [1] * 16], ids=str)
 def test_a_small_variance_survives_a_large_mean(sizes: list[int]) -> None:
-    """From the first step on, when the moving mean is still far away."""
+    """This holds from the first step, when the moving mean is still far away."""
     layer = batch_norm(decay=0.0)
     x = values([16, 9, 9, 3], mean=1000.0, deviation=0.1).astype(np.float32)
     mean, variance = moments(x)
-    ends = list(itertools.accumulate(sizes))
-    train(layer, [tf.constant(part) for part in np.split(x, ends[:-1])])
+    boundaries = list(itertools.accumulate(sizes))
+    train(layer, [tf.constant(part) for part in np.split(x, boundaries[:-1])])
     np.testing.assert_allclose(layer.vars.moving_mean, mean, rtol=1e-6)
     np.testing.assert_allclose(layer.vars.moving_variance, variance, rtol=1e-2)
 
@@ -219,7 +221,7 @@ def test_the_number_of_examples_may_be_unknown() -> None:
 @pytest.mark.parametrize("shape", [[4, 6], [2, 2, 2, 4], [3, 1]])
 def test_other_channels_are_refused(shape: list[int]) -> None:
     given = re.escape(str(tuple(shape)))
-    with pytest.raises(ValueError, match=rf"\b3\b.*\bbn\b.*{given}"):
+    with pytest.raises(ValueError, match=rf"\bbn\b.*\b3\b.*{given}"):
         batch_norm()(tf.ones(shape))
 
 
@@ -227,5 +229,20 @@ def test_other_channels_are_refused(shape: list[int]) -> None:
     "params", [{"decay": 1.0}, {"decay": -0.1}, {"epsilon": 0.0}, {"epsilon": -1.0}]
 )
 def test_constants_have_their_ranges(params: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=rf"{next(iter(params))}.*\bbn\b"):
+    with pytest.raises(ValueError, match=rf"\bbn\.{next(iter(params))}\b"):
         batch_norm(**params)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.9, 0.9999])
+def test_the_rate_is_the_larger_of_two(decay: float) -> None:
+    for n in (1, 2, 9, 80, 89_990, 10**9):
+        want = 1.0 - min(decay, (1 + n) / (10 + n))
+        np.testing.assert_allclose(averaging_rate(decay, tf.constant(n)), want, 1e-9)
+
+
+def test_a_short_run_forgets_the_initial_values() -> None:
+    """A long run does so too; a short one with larger steps."""
+    kept = 1.0
+    for n in range(1, 21):
+        kept *= 1.0 - float(averaging_rate(0.9999, n))
+    assert kept < 1e-6

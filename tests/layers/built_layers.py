@@ -1,4 +1,4 @@
-"""Layers that a test puts together as it needs them."""
+"""Layers that a test builds from a function."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 
 
 class BuiltLayer(BaseLayer):
-    """Made by the function `build`, called with the layer in its `__init__`."""
+    """A layer whose `__init__` calls the function `build` with the layer."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define("build", None, "What to do in __init__.")
+        p.Define("build", None, "Function to call in __init__.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -30,7 +29,7 @@ class BuiltLayer(BaseLayer):
 
 
 class SumLayer(BaseLayer):
-    """Hands over the sum of its inputs, and remembers totals."""
+    """Accumulates the sum of its inputs, and records the accumulated sums."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -54,7 +53,7 @@ def built(build: Any, **params: Any) -> Any:
 
 
 def family() -> Any:
-    """A layer with a child, a list, a map, a variable and an accumulator."""
+    """Returns a layer with a child, a list, a map, a variable and an accumulator."""
 
     def build(layer: BaseLayer) -> None:
         layer.CreateChild("one", leaf())

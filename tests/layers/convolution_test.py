@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.activation import ActivationLayer
 from lingvo_pipe.layers.convolution import (
     Conv2DLayer,
     DepthwiseConv2DLayer,
+    GlobalAveragePoolingLayer,
+    PoolingLayer,
     SeparableConv2DLayer,
 )
-from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer, PoolingLayer
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 
 IMAGE = (2, 5, 6, 2)
 
@@ -193,12 +193,12 @@ def test_activations_cost_an_operation_an_element() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (Conv2DLayer.Params().Set(padding="same"), "'SAME', 'VALID'.*layer.*'same'"),
-        (PoolingLayer.Params().Set(padding="FULL"), "'VALID'.*layer.*'FULL'"),
-        (PoolingLayer.Params().Set(pooling_type="MIN"), "'MAX'.*layer.*'MIN'"),
+        (Conv2DLayer.Params().Set(padding="same"), r"layer\.padding.*'SAME'.*'same'"),
+        (PoolingLayer.Params().Set(padding="FULL"), r"layer\.padding.*'VALID'.*'FULL'"),
+        (PoolingLayer.Params().Set(pooling_type="MIN"), r"pooling_type.*'MAX'.*'MIN'"),
         (
             DepthwiseConv2DLayer.Params().Set(filter_stride=[1, 2]),
-            r"layer.*\[1, 2\].*filter_stride",
+            r"layer\.filter_stride.*\[1, 2\]",
         ),
         (
             DepthwiseConv2DLayer.Params().Set(
@@ -226,7 +226,7 @@ def test_params_that_are_refused(params: InstantiableParams, message: str) -> No
 def test_other_channels_are_refused(cls: Any) -> None:
     """TensorFlow would take a multiple for a grouped convolution."""
     layer = cls.Params().Set(name="layer", filter_shape=[3, 3, 2, 4]).Instantiate()
-    with pytest.raises(ValueError, match=r"\b2\b.*\blayer\b.*\(1, 5, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"\blayer\b.*\b2\b.*\(1, 5, 5, 4\)"):
         layer(tf.ones([1, 5, 5, 4]))
 
 

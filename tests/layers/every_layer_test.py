@@ -1,4 +1,4 @@
-"""What holds of every layer."""
+"""Properties of every layer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import lingvo_pipe.layers
-import lingvo_pipe.models.amoebanet
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.feature_extraction import FetchLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.sequential import FetchLayer
 from tests.layers.graph_flops import graph_flops
 from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
 
@@ -31,9 +29,9 @@ every_example_that_computes = pytest.mark.parametrize(
 )
 
 
-def public_layers(package: Any) -> set[type]:
-    found = set()
-    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+def public_layers(package_name: str) -> set[type]:
+    package, found = importlib.import_module(package_name), set()
+    for info in pkgutil.iter_modules(package.__path__, f"{package_name}."):
         module = importlib.import_module(info.name)
         for name, value in inspect.getmembers(module, inspect.isclass):
             here = value.__module__ == info.name and not name.startswith("_")
@@ -43,8 +41,8 @@ def public_layers(package: Any) -> set[type]:
 
 
 def test_there_is_an_example_of_every_layer() -> None:
-    layers = public_layers(lingvo_pipe.layers)
-    layers |= public_layers(lingvo_pipe.models.amoebanet)
+    layers = public_layers("lingvo_pipe.layers")
+    layers |= public_layers("lingvo_pipe.models.amoebanet")
     assert len(layers) > 10
     assert layers == {example.params.cls for example in EXAMPLES.values()}
 
@@ -67,7 +65,7 @@ def test_params_survive_copies_and_texts(example: str) -> None:
 
 
 @every_example
-def test_outputs_have_the_shapes_that_are_told(example: str) -> None:
+def test_outputs_have_the_shapes_of_fprop_meta(example: str) -> None:
     layer, inputs = example_layer(example), example_inputs(example)
     expected = [shape for shape in EXAMPLES[example].outputs if shape is not None]
     outputs = run(layer, layer.theta, inputs)
@@ -91,7 +89,7 @@ def is_floating(x: tf.Tensor | None) -> bool:
 
 
 def weighted_sum(outputs: list[tf.Tensor]) -> tf.Tensor:
-    """A loss in which every output element counts differently."""
+    """Returns a loss in which every output element has another weight."""
     return tf.add_n(
         [
             tf.reduce_sum(
@@ -125,11 +123,11 @@ def test_gradients_are_finite_differences(example: str) -> None:
         if i < len(variables) and not variables[i].trainable:
             continue
         direction = tf.random.stateless_normal(value.shape, [i, 7], dtype=value.dtype)
-        ends = [
+        sides = [
             compiled(*values[:i], value + step * direction, *values[i + 1 :])
             for step in (-1e-6, 1e-6)
         ]
-        difference = (ends[1] - ends[0]) / 2e-6
+        difference = (sides[1] - sides[0]) / 2e-6
         slope = float(tf.reduce_sum(gradient * direction))
         assert slope == pytest.approx(float(difference), rel=1e-4, abs=1e-7)
         assert i >= len(variables) or np.any(gradient), variables[i].name
@@ -163,7 +161,7 @@ def halves(layer: Any, inputs: list[Any], **context: Any) -> list[np.ndarray]:
 
 @every_example
 def test_examples_know_nothing_of_each_other(example: str) -> None:
-    """But for batch norm in training."""
+    """Batch norm in training is excepted."""
     layer = example_layer(example, dtype=tf.float64)
     inputs = example_inputs(example, tf.float64)
     mixes = any(isinstance(d, BatchNormLayer) for d in layer.Descendants())
@@ -175,7 +173,7 @@ def test_examples_know_nothing_of_each_other(example: str) -> None:
 
 
 @every_example
-def test_bfloat16_is_float32_but_for_rounding(example: str) -> None:
+def test_bfloat16_is_float32_except_rounding(example: str) -> None:
     wide = example_layer(example)
     narrow = example_layer(example, fprop_dtype=tf.bfloat16, dtype=tf.float32)
     inputs = example_inputs(example, tf.bfloat16)
@@ -200,7 +198,7 @@ def test_bfloat16_is_float32_but_for_rounding(example: str) -> None:
 
 
 @every_example_that_computes
-def test_inputs_are_cast_to_what_the_layer_computes_in(example: str) -> None:
+def test_inputs_are_cast_to_fprop_dtype(example: str) -> None:
     layer = example_layer(example, fprop_dtype=tf.bfloat16)
     outputs = run(layer, layer.theta, example_inputs(example))
     assert outputs[0].dtype == tf.bfloat16
@@ -231,10 +229,10 @@ def test_a_graph_computes_what_eager_execution_does(
         ),
         autograph=False,
     )
-    place = [tf.constant(n, tf.int64) for n in (3, 0)]
+    position = [tf.constant(n, tf.int64) for n in (3, 0)]
     for a, b in zip(
         run(layer, layer.theta, inputs, do_eval=do_eval),
-        compiled(layer.theta, inputs, *place),
+        compiled(layer.theta, inputs, *position),
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -254,11 +252,11 @@ def test_theta_and_accumulators_have_the_structure_of_vars(example: str) -> None
     assert set(map(id, layer.VariablePaths().values())) == set(
         map(id, tf.nest.flatten(layer.vars))
     )
-    totals = {
+    sums = {
         f"{descendant.path}/{name}": f"{descendant.path}/{name}"
         for descendant in layer.Descendants()
         for name in descendant.own_accumulators
     }
-    tree = layer.AccumulatedTree(totals)
+    tree = layer.AccumulatedTree(sums)
     tf.nest.assert_same_structure(layer.accumulators, tree)
-    assert sorted(tf.nest.flatten(tree)) == sorted(totals)
+    assert sorted(tf.nest.flatten(tree)) == sorted(sums)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 # For each element of the output. An activation counts as one, though GELU and SWISH are
 # several operations in a graph.
-_AN_ELEMENT = {
+_PER_ELEMENT = {
     **dict.fromkeys(["Relu", "Relu6", "LeakyRelu", "Elu", "Sigmoid", "Tanh"], 1),
     **dict.fromkeys(["Softplus", "Erfc", "AddV2", "RealDiv", "Less", "SelectV2"], 1),
     **dict.fromkeys(["Sub", "Square", "Rsqrt", "Sin", "Cos", "Minimum", "Maximum"], 1),
@@ -24,7 +24,7 @@ _FREE = {
 
 
 def graph_flops(graph: tf.Graph) -> int:
-    """Those on float32: batch norm's sums and random numbers are in other types."""
+    """Counts operations on float32; sums of batch norm and random numbers are not."""
     return sum(map(_flops, graph.get_operations()))
 
 
@@ -42,12 +42,12 @@ def _flops(op: tf.Operation) -> int:
         return math.prod(op.get_attr("ksize")) * num_outputs
     if op.type == "Mean":
         return math.prod(op.inputs[0].shape)
-    assert op.type in _AN_ELEMENT, f"State above what {op.type} costs."
-    return _AN_ELEMENT[op.type] * num_outputs
+    assert op.type in _PER_ELEMENT, f"Add the cost of {op.type} above."
+    return _PER_ELEMENT[op.type] * num_outputs
 
 
 def _undilated(x: tf.Tensor) -> tf.Tensor:
-    """A dilated convolution is one of a batch of smaller images; padding is cut off."""
+    """Returns the output of a convolution, which TensorFlow splits if it is dilated."""
     for consumer in x.consumers():
         if consumer.type == "BatchToSpaceND":
             return consumer.outputs[0]

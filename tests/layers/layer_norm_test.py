@@ -38,7 +38,7 @@ def test_it_is_the_textbooks(has_scale: bool, has_bias: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
 def test_moments_are_taken_in_float32(dtype: tf.DType) -> None:
-    """In 16 bits the variance would be lost beside the mean, or overflow."""
+    """In 16 bits the variance would vanish next to the mean, or overflow."""
     layer = norm(dtype=tf.float32, fprop_dtype=dtype)
     x = tf.cast(draw([4, 8], 1) * 30.0 + 1000.0, dtype)
     y = layer(x)
@@ -52,5 +52,5 @@ def test_equal_numbers_become_zero() -> None:
 
 
 def test_epsilon_must_be_positive() -> None:
-    with pytest.raises(ValueError, match=r"epsilon.*\bnorm\b.*\b0\b"):
+    with pytest.raises(ValueError, match=r"\bnorm\.epsilon.*\b0\b"):
         norm(epsilon=0.0)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.model_size import LayerSize, layer_sizes, parameter_counts
 from lingvo_pipe.nested_map import NestedMap

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.residual import ResidualLayer
 
 

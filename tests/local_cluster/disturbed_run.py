@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from subprocess import Popen
 from typing import TextIO
 
-# Seconds in which what is waited for must come, on a machine that is busy.
+# Maximum wait in seconds, on a busy machine.
 _PATIENCE = 180.0
 _POLL = 0.05
-_FAULT = "--- "  # Before what was done, among the lines that were said.
+_FAULT = "--- "  # Before an injected fault, among the lines of output.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a process.
+    """An injected fault of a process.
 
     Attributes:
         signal: SIGKILL or SIGSTOP.
         member: the process's name.
-        is_early: whether it comes while the cluster recovers from the one before.
+        is_early: True while the cluster recovers from the fault before.
     """
 
     signal: signal.Signals
@@ -35,10 +35,10 @@ class Fault:
 
 
 class RunningCluster:
-    """A local cluster, and what it says.
+    """A local cluster and its output.
 
     Args:
-        process: the local cluster, with pipes for what it says.
+        process: the local cluster, with pipes for its output.
     """
 
     def __init__(self, process: Popen[str]) -> None:
@@ -53,31 +53,33 @@ class RunningCluster:
             reader.start()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """All lines so far."""
         return "\n".join(self.lines)
 
     def pid(self, member: str) -> int | None:
-        """Of the process that bears a name; None: it was not started yet."""
-        found = re.findall(rf"^{member}: process (\d+)\.$", self.said, re.M)
+        """Returns the id of the last process with a name, or None."""
+        found = re.findall(rf"^{member}: process (\d+)\.$", self.output, re.M)
         return int(found[-1]) if found else None
 
     def pids(self) -> list[int]:
-        """Of all processes that it has ever started."""
-        return [int(n) for n in re.findall(r"^\S+: process (\d+)\.$", self.said, re.M)]
+        """Returns the ids of all processes that it has ever started."""
+        return [
+            int(n) for n in re.findall(r"^\S+: process (\d+)\.$", self.output, re.M)
+        ]
 
     def trains(self) -> bool:
-        """Whether a trainer that has begun since the last fault has made a step."""
-        since = self.said.rpartition(_FAULT)[2]
-        begun = since.partition("trainer | parameters: ")[2]
-        return "trainer | step " in begun
+        """Returns True if a trainer started after the last fault has made a step."""
+        since = self.output.rpartition(_FAULT)[2]
+        trainers = since.partition("trainer | parameters: ")[2]
+        return "trainer | step " in trainers
 
-    def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds."""
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Waits until a condition is true."""
         end = time.monotonic() + _PATIENCE
-        while not holds():
-            assert time.monotonic() < end, self.said
-            assert self.process.poll() is None, self.said
+        while not condition():
+            assert time.monotonic() < end, self.output
+            assert self.process.poll() is None, self.output
             time.sleep(_POLL)
 
     def wait(self) -> int:
@@ -88,7 +90,7 @@ class RunningCluster:
         return code
 
     def disturb(self, faults: list[Fault], chance: random.Random) -> list[str]:
-        """Does all this to it, one after another; returns what was done when."""
+        """Injects the faults one after another; returns a line for each."""
         done = []
         last: dict[str, int | None] = {}
         for fault in faults:
@@ -108,7 +110,7 @@ class RunningCluster:
         return done
 
     def _wait_for_pid(self, member: str, known: tuple[int | None, ...]) -> int:
-        """The id of a process with a name that is none of those known."""
+        """Waits for a process with a name and an unknown id; returns the id."""
         self.wait_until(lambda: self.pid(member) not in known)
         pid = self.pid(member)
         assert pid is not None

@@ -1,4 +1,4 @@
-"""A run whose workers and trainer are killed and stopped ends as any other."""
+"""A run whose workers and trainer are killed and stopped ends like any other."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ from tests.support.command_line import (
     saved_variables,
     write_small_model,
 )
+from tools.local_cluster import local_cluster
+from tools.local_cluster.local_cluster import free_ports
 
 SEED = 4
 FLAGS = (
     SMALL,
     "--model_params_override=task.train.report_interval_steps : 1; "
     "task.train.save_interval_steps : 5; task.eval.interval_steps : 70; "
-    "task.eval.pictures : false",
+    "task.eval.images : false",
 )
 
-# Short, so that the test is. A machine that is busy answers within it, too.
+# Short, to keep the test short; a busy machine answers within it, too.
 TIMEOUT = "--worker_timeout_seconds=5"
 MEMBERS = ("worker:0", "worker:1", "trainer")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 def three_faults(chance: random.Random) -> list[Fault]:
-    """Returns a fault of each process, with one while the cluster recovers."""
+    """Returns a fault of each process, one of them while the cluster recovers."""
     return [
         Fault(signal.SIGSTOP, "worker:0"),
         Fault(signal.SIGKILL, "worker:1"),
@@ -46,7 +48,7 @@ def three_faults(chance: random.Random) -> list[Fault]:
 
 
 def ten_faults(chance: random.Random) -> list[Fault]:
-    """Returns each kind for each process, and four more while the cluster recovers."""
+    """Returns each fault for each process, and four more while the cluster recovers."""
     each = [Fault(s, member) for s in SIGNALS for member in MEMBERS]
     chance.shuffle(each)
     early = [Fault(s, chance.choice(MEMBERS), is_early=True) for s in SIGNALS * 2]
@@ -56,7 +58,7 @@ def ten_faults(chance: random.Random) -> list[Fault]:
 
 
 class Clusters:
-    """Starts local clusters in a folder, and ends those that still run."""
+    """Local clusters in a folder, ended with it."""
 
     def __init__(self, folder: Path) -> None:
         write_small_model(folder)
@@ -64,7 +66,7 @@ class Clusters:
         self._processes: list[subprocess.Popen[str]] = []
 
     def start(self, *flags: str) -> RunningCluster:
-        """Starts one of two workers."""
+        """Starts a cluster of two workers."""
         program = ("-m", "tools.local_cluster.local_cluster", "--workers=2")
         self._processes.append(self.command_line.start_fresh(*program, *flags))
         return RunningCluster(self._processes[-1])
@@ -111,26 +113,26 @@ def test_faults_leave_no_trace(
     faults: Callable[[random.Random], list[Fault]],
     steps: int,
 ) -> None:
-    """First the run is asked to stop, which is no fault."""
+    """A first run ends after SIGTERM, which is no fault."""
     for_steps = (*FLAGS, f"--max_steps={steps}")
     flags = (*for_steps, TIMEOUT, f"--logdir={tmp_path / 'disturbed'}", "--traceback")
     cluster = clusters.start(*flags)
     cluster.wait_until(cluster.trains)
     cluster.process.send_signal(signal.SIGTERM)
-    assert cluster.wait() == 0, cluster.said
-    assert re.search(r"^trainer \| .*\bSIGTERM\b.*\d", cluster.said, re.M)
-    assert len(cluster.pids()) == len(MEMBERS)  # Nothing was started again.
+    assert cluster.wait() == 0, cluster.output
+    assert re.search(r"^trainer \| .*\bSIGTERM\b.*\d", cluster.output, re.M)
+    assert len(cluster.pids()) == len(MEMBERS)  # No restarts.
     wait_until_dead(cluster.pids())
 
     chance = random.Random(SEED)
     cluster = clusters.start(*flags)
-    wanted = faults(chance)
-    print(f"seed {SEED}:", *cluster.disturb(wanted, chance), sep="\n  ")
-    assert cluster.wait() == 0, cluster.said
-    killed = re.findall(r"^local_cluster: \S+ .*\b5 s", cluster.said, re.M)
-    late = [fault for fault in wanted if not fault.is_early]
+    injected = faults(chance)
+    print(f"seed {SEED}:", *cluster.disturb(injected, chance), sep="\n  ")
+    assert cluster.wait() == 0, cluster.output
+    killed = re.findall(r"^local_cluster: \S+ .*\b5 s", cluster.output, re.M)
+    late = [fault for fault in injected if not fault.is_early]
     hung = [fault for fault in late if fault.signal is signal.SIGSTOP]
-    assert len(killed) >= len(hung) > 0, cluster.said
+    assert len(killed) >= len(hung) > 0, cluster.output
     wait_until_dead(cluster.pids())
 
     whole = tmp_path / "whole"
@@ -142,17 +144,17 @@ def test_faults_leave_no_trace(
     assert texts[0] == texts[1]
 
 
-def test_a_user_s_fault_ends_it(clusters: Clusters, tmp_path: Path) -> None:
+def test_a_users_error_ends_the_cluster(clusters: Clusters, tmp_path: Path) -> None:
     cluster = clusters.start("--model=mine.small_model.Smal", f"--logdir={tmp_path}")
     assert cluster.wait() == 1
-    assert "trainer | error: " in cluster.said
-    assert re.search(r"^local_cluster: .*\btrainer\b.*\b1\b", cluster.said, re.M)
-    assert len(cluster.pids()) == len(MEMBERS)  # Nothing was started again.
+    assert "trainer | error: " in cluster.output
+    assert re.search(r"^local_cluster: .*\btrainer\b.*\b1\b", cluster.output, re.M)
+    assert len(cluster.pids()) == len(MEMBERS)  # No restarts.
     wait_until_dead(cluster.pids())
 
 
 def test_nothing_outlives_it(clusters: Clusters, tmp_path: Path) -> None:
-    """Though it was killed, and could end nothing itself."""
+    """Even if it was killed, and could end nothing itself."""
     cluster = clusters.start(SMALL, f"--logdir={tmp_path}")
     cluster.wait_until(lambda: len(cluster.pids()) == len(MEMBERS))
     assert all(map(is_alive, cluster.pids()))
@@ -163,5 +165,19 @@ def test_nothing_outlives_it(clusters: Clusters, tmp_path: Path) -> None:
 def test_flags_of_clusters_are_refused(clusters: Clusters) -> None:
     cluster = clusters.start("--cluster=worker=a:1", "--task=1", SMALL)
     assert cluster.wait() == 1
-    assert re.search(r"^error: .*--cluster\b.*--task\b", cluster.said, re.M)
+    assert re.search(r"^error: .*--cluster\b.*--task\b", cluster.output, re.M)
     assert not cluster.pids()
+
+
+@pytest.mark.parametrize(
+    ("system_range", "end"), [("32768\t60999", 32768), ("9000\t65000", 65536)]
+)
+def test_free_ports_are_different_and_outside_the_systems_range(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system_range: str, end: int
+) -> None:
+    path = tmp_path / "ip_local_port_range"
+    path.write_text(system_range)
+    monkeypatch.setattr(local_cluster, "_SYSTEM_PORTS", path)
+    found = free_ports(20)
+    assert len(set(found)) == 20
+    assert all(10_000 <= port < end for port in found)

@@ -1,4 +1,4 @@
-"""Costs of schemes: the table for equal layers, and chains by brute force."""
+"""Costs of schemes agree with formulas for equal layers; chains with brute force."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from lingvo_pipe.local.blocks import make_blocks
+from lingvo_pipe.local_parallelism.blocks import make_blocks
 from tools.local_study.costs import (
     BlockCost,
     block_costs,
@@ -41,7 +41,7 @@ def test_equal_layers_with_a_head_each(scheme, chunks, time, cost, num_layers) -
     blocks = make_blocks(scheme, num_layers, chunks)
     costs = block_costs(blocks, [F] * num_layers, [A] * len(blocks))
     assert total_flops(costs, 5) == 5 * cost(num_layers)
-    # Once all blocks are at work, a step takes as long as one of them.
+    # Once all blocks run, a step takes as long as one of them.
     more = sequential_flops(costs, 11) - sequential_flops(costs, 10)
     assert more == pytest.approx(time(num_layers))
 
@@ -52,19 +52,19 @@ def test_backpropagation_is_one_chain() -> None:
     assert sequential_flops(costs, 2) == 2 * 3 * 6 * F
 
 
-def test_nothing_takes_nothing() -> None:
+def test_no_steps_take_no_time() -> None:
     assert sequential_flops([BlockCost(1.0, 3.0)], 0) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_longest_chain(seed: int) -> None:
+def test_sequential_flops_are_the_longest_chain(seed: int) -> None:
     chooser = random.Random(seed)
     num_steps = chooser.randint(1, 6)
     costs = [
         BlockCost(own, 3 * (own + chooser.randint(0, 9)))
         for own in (chooser.randint(1, 9) for _ in range(chooser.randint(1, 5)))
     ]
-    # When a block has made a step, and when it has handed on its outputs.
+    # Times at which a block has finished a step, and passed on its outputs.
     ready: dict[tuple[int, int], tuple[float, float]] = {}
     for k, t in itertools.product(range(len(costs)), range(num_steps)):
         own_before = ready[k, t - 1][0] if t else 0

@@ -1,4 +1,4 @@
-"""The command: what it writes, and what it refuses in a line."""
+"""The command writes its files, and refuses wrong flags in a line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _run(folder: Path, *flags: str) -> Outcome:
 
 def test_trains_each_in_its_own_process(tmp_path: Path) -> None:
     schemes = ("backpropagation", "greedy")
-    wanted = [_TOY, f"--schemes={','.join(schemes)}", "--batch_sizes=4", "--steps=2"]
-    run = _run(tmp_path, *wanted)
+    flags = [_TOY, f"--schemes={','.join(schemes)}", "--batch_sizes=4", "--steps=2"]
+    run = _run(tmp_path, *flags)
     assert run.code == 0, run.errors
     assert run.output.strip() == (tmp_path / "out/report.md").read_text().strip()
     for scheme in schemes:
@@ -33,7 +33,7 @@ def test_trains_each_in_its_own_process(tmp_path: Path) -> None:
     ]
 
 
-def test_what_goes_wrong_in_a_training_is_a_line(tmp_path: Path) -> None:
+def test_an_error_in_a_training_is_a_line(tmp_path: Path) -> None:
     override = "task.pipeline.num_micro_batches : 9"
     run = _run(tmp_path, _TOY, "--batch_sizes=4", f"--model_params_override={override}")
     assert run.code == 1
@@ -52,7 +52,9 @@ def test_what_goes_wrong_in_a_training_is_a_line(tmp_path: Path) -> None:
         (["more"], r"\['more'\]"),
     ],
 )
-def test_refuses(flags: list[str], message: str, tmp_path: Path) -> None:
+def test_wrong_flags_are_refused(
+    flags: list[str], message: str, tmp_path: Path
+) -> None:
     run = _run(tmp_path, *flags)
     assert run.code == 1
     *_, line = run.errors.splitlines()

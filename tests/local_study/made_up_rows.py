@@ -1,4 +1,4 @@
-"""Rows that nothing was trained for."""
+"""Rows without a training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tools.local_study.study_rows import Boundary, Record, Row, RowKey, Similari
 def made_up_row(
     scheme: str, batch_size: int, seed: int = 0, last_loss: float = 0.5
 ) -> Row:
-    """Two layers, ten steps; a block each but for backpropagation."""
+    """Returns a row of two layers and ten steps; backpropagation has one block."""
     is_plain = scheme == "backpropagation"
     halves = [BlockCost(10.0, 36.0), BlockCost(10.0, 30.0)]
     moments = [(0, 0.25), (9, 0.75)]

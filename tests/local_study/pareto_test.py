@@ -1,4 +1,4 @@
-"""Frontiers, against all pairs, and losses that are reached."""
+"""Frontiers agree with all pairs; target losses agree with curves by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from tools.local_study.pareto import Point, choose_targets, first_step, frontier
+from tools.local_study.costs import Point
+from tools.local_study.pareto import choose_targets, first_step, frontier
 
 
 def _beats(a: Point, b: Point) -> bool:
@@ -32,7 +33,7 @@ def test_the_first_step_at_most_at_a_loss() -> None:
     assert first_step(curve, 0.4) is None
 
 
-def test_targets() -> None:
+def test_targets_are_early_shared_and_hard() -> None:
     good = [(0, 9.0), (1, 4.0), (2, 1.0), (3, 1.5)]
     bad = [(0, 8.0), (1, 7.0), (2, 5.0), (3, 4.0)]
     early, shared, hard = choose_targets({"good": [bad, good], "bad": [bad]})

@@ -1,4 +1,4 @@
-"""The tables say what rows hold; means are over seeds."""
+"""Tables and charts show the rows, as means over seeds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from tests.local_study.made_up_rows import made_up_row
-from tools.local_study.averages import averages
-from tools.local_study.pictures import draw_all
+from tools.local_study.charts import draw_all
 from tools.local_study.report import format_report
+from tools.local_study.study_rows import averages
 
 _ROWS = [
     made_up_row("backpropagation", 4, last_loss=0.25),
@@ -19,12 +19,12 @@ _ROWS = [
 
 
 def _cells(report: str, *begin: str) -> list[str]:
-    """The first line that begins with these cells."""
+    """Returns the first line that begins with these cells."""
     lines = [[c.strip() for c in x.split("|")[1:-1]] for x in report.splitlines()]
     return next(x for x in lines if x[: len(begin)] == list(begin))
 
 
-def test_what_was_learned_and_what_it_took() -> None:
+def test_metrics_and_costs_are_shown() -> None:
     report = format_report("a.B", _ROWS)
     plain = _cells(report, "backpropagation", "4", "1")
     assert plain[3:5] == ["0.2500", "0.8000"]
@@ -35,13 +35,13 @@ def test_what_was_learned_and_what_it_took() -> None:
     assert greedy[8] == "0.61"  # (36 + 4 / 10) / 60, of which 4 come once
 
 
-def test_what_crosses() -> None:
+def test_boundary_bytes_are_shown() -> None:
     report = format_report("a.B", _ROWS)
     assert re.search(r"\b4 examples\b", report)
     assert _cells(report, "in", "4.0") == ["in", "4.0", "4.0", "0.0"]
 
 
-def test_the_frontier() -> None:
+def test_the_frontier_is_shown() -> None:
     report = format_report("a.B", _ROWS)
     # The first is of trained weights, and larger batches take as many steps to it.
     assert _cells(report, "1.0000", "greedy")[2:4] == ["4", "5"]
@@ -52,14 +52,14 @@ def test_the_frontier() -> None:
     assert _cells(hard, "0.3953", "greedy")[2] == "not reached"
 
 
-def test_layers_without_gradients_are_left_empty() -> None:
+def test_layers_without_gradients_have_empty_cells() -> None:
     report = format_report("a.B", _ROWS)
     assert _cells(report, "in", "0.750") == ["in", "0.750", "0.750"]
     assert _cells(report, "drop") == ["drop", "", ""]
     assert _cells(report, "out") == ["out", "1.000", "1.000"]
 
 
-def test_means_over_seeds() -> None:
+def test_rows_of_several_seeds_are_averaged() -> None:
     rows = [made_up_row("greedy", 4, seed, last_loss=seed / 2) for seed in (1, 2)]
     (average,) = averages(rows)
     assert average.test_curve("loss") == [(0, 2.0), (5, 1.0), (10, 0.75)]
@@ -70,7 +70,7 @@ def test_means_over_seeds() -> None:
     assert _cells(report, "greedy", "4")[3] == "0.7500 ± 0.3536"
 
 
-def test_pictures_are_drawn(tmp_path: Path) -> None:
+def test_charts_are_drawn(tmp_path: Path) -> None:
     draw_all(_ROWS, tmp_path)
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {"cost_and_time.png", "pareto.png", "similarity.png", "steps.png"}

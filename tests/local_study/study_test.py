@@ -1,4 +1,4 @@
-"""The study of a tiny model, from its flags to its files."""
+"""The study of a tiny model, and its file of results."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.local.blocks import SCHEMES
+from lingvo_pipe.local_parallelism.blocks import SCHEMES
+from tests.local_study.made_up_rows import made_up_row
 from tests.local_study.toy_study import CELLS, DIM, STEPS, toy_model
-from tools.local_study.results_file import ResultsFile
 from tools.local_study.studied_model import StudiedModel
-from tools.local_study.study import TrainRow, spread_moments, study
+from tools.local_study.study import ResultsFile, TrainRow, spread_moments, study
 from tools.local_study.study_rows import Row, RowKey
 from tools.local_study.training import train_row
 
 _KEYS = [RowKey(*key) for key in itertools.product(SCHEMES, (4, 6), (0,))]
 _FLOAT = 4  # Bytes.
+_SETTINGS = {"model": "a.B", "steps": 10, "moments": [0, 9]}
 
 
 def _run(
     out: Path, keys: list[RowKey] = _KEYS, train: TrainRow = train_row
 ) -> tuple[str, list[str]]:
-    said: list[str] = []
-    return study(toy_model(), keys, out, 4, 3, train, said.append), said
+    lines: list[str] = []
+    return study(toy_model(), keys, out, 4, 3, train, lines.append), lines
 
 
 def _never(*args: Any) -> Row:
@@ -49,8 +50,8 @@ def test_all_schemes_are_in_the_table(finished: tuple[Path, str, list[str]]) -> 
     for key in _KEYS:
         assert f"| {key.scheme.ljust(15)} | {key.batch_size} " in report
     assert (out / "report.md").read_text() == report
-    pictures = {path.name for path in out.glob("*.png")}
-    assert pictures == {
+    charts = {path.name for path in out.glob("*.png")}
+    assert charts == {
         "cost_and_time.png",
         "pareto.png",
         "similarity.png",
@@ -73,7 +74,7 @@ def test_gradients_of_the_last_block_are_the_true_ones(
             assert -1.0 <= first < 0.9999
 
 
-def test_records(rows: dict[RowKey, Row]) -> None:
+def test_records_are_regular_and_start_equal(rows: dict[RowKey, Row]) -> None:
     starts = set()
     for key, row in rows.items():
         assert [record.step for record in row.records] == [0, 2, 4, 6, 8]
@@ -85,7 +86,7 @@ def test_records(rows: dict[RowKey, Row]) -> None:
     assert len(starts) == 2
 
 
-def test_what_crosses_boundaries(rows: dict[RowKey, Row]) -> None:
+def test_boundaries_have_their_bytes(rows: dict[RowKey, Row]) -> None:
     found = {
         key.scheme: row.boundaries for key, row in rows.items() if key.batch_size == 6
     }
@@ -116,19 +117,19 @@ def test_schemes_without_heads_cost_the_same(rows: dict[RowKey, Row]) -> None:
     assert plain.blocks[0].step == 3 * plain.blocks[0].handing_on
 
 
-def test_a_second_start_does_nothing_again(
+def test_a_finished_study_trains_nothing_again(
     finished: tuple[Path, str, list[str]],
 ) -> None:
-    out, report, said = finished
-    assert len(said) == 2 * len(_KEYS)
+    out, report, lines = finished
+    assert len(lines) == 2 * len(_KEYS)
     before = (out / "results.json").read_bytes()
-    report_again, said_again = _run(out, train=_never)
+    report_again, lines_again = _run(out, train=_never)
     assert report_again == report
-    assert [line.split()[0] for line in said_again] == [f"{n}/8" for n in range(1, 9)]
+    assert [line.split()[0] for line in lines_again] == [f"{n}/8" for n in range(1, 9)]
     assert (out / "results.json").read_bytes() == before
 
 
-def test_an_interrupted_study_goes_on(rows: dict[RowKey, Row], tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes(rows: dict[RowKey, Row], tmp_path: Path) -> None:
     keys = [_KEYS[0], RowKey("greedy", 4, 0)]
 
     def train_first(model: StudiedModel, key: RowKey, *args: Any) -> Row:
@@ -136,13 +137,13 @@ def test_an_interrupted_study_goes_on(rows: dict[RowKey, Row], tmp_path: Path) -
 
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path, keys, train_first)
-    _, said = _run(tmp_path, keys)
-    # The first row was there, so only the second has a line about its training.
-    assert [line.split()[0] for line in said[:2]] == ["1/2", "2/2"]
-    assert said[1].endswith(f": {STEPS} steps")
+    _, lines = _run(tmp_path, keys)
+    # The first row exists, so only the second has a line about its training.
+    assert [line.split()[0] for line in lines[:2]] == ["1/2", "2/2"]
+    assert lines[1].endswith(f": {STEPS} steps")
     settings = {"steps": STEPS}
     again = ResultsFile(tmp_path / "results.json", settings).rows[keys[1]]
-    # To the last bit, as if it had not been.
+    # The row equals the uninterrupted one to the last bit.
     assert dataclasses.replace(again, seconds=rows[keys[1]].seconds) == rows[keys[1]]
 
 
@@ -152,3 +153,39 @@ def test_moments_are_spread(number: int) -> None:
     assert moments[0] == 0
     assert len(moments) == min(number, 5)
     assert max(moments) <= 4
+
+
+def test_rows_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    rows = [made_up_row("greedy", 4), made_up_row("backpropagation", 4)]
+    results = ResultsFile(path, _SETTINGS)
+    assert results.rows == {}
+    for number, row in enumerate(rows, start=1):
+        results.add(row)
+        again = ResultsFile(path, _SETTINGS).rows
+        assert again == {row.key: row for row in rows[:number]}
+
+
+def test_a_row_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    results = ResultsFile(path, _SETTINGS)
+    results.add(made_up_row("greedy", 4))
+    better = made_up_row("greedy", 4, last_loss=0.01)
+    results.add(better)
+    assert list(ResultsFile(path, _SETTINGS).rows.values()) == [better]
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    ResultsFile(path, _SETTINGS).add(made_up_row("greedy", 4))
+    message = r"/results\.json\b.*\bsteps=11\b.*\bsteps=10\b.*--out\b"
+    with pytest.raises(ValueError, match=message):
+        ResultsFile(path, _SETTINGS | {"steps": 11})
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"settings": {}, "rows": [1]}', "[1]"])
+def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"/results\.json\b.*--out\b"):
+        ResultsFile(path, _SETTINGS)

@@ -1,4 +1,4 @@
-"""A model of four layers that the study is done with in seconds."""
+"""A model of four layers, which the study trains in seconds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 import model_registry
+from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.jobs import ModelRequest
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.keras_optimizer import ScheduleParams
-from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 from tools.local_study.studied_model import StudiedModel
 
 STEPS, CLASSES, DIM = 8, 3, 5
@@ -24,7 +24,7 @@ _NUM_EXAMPLES = 24
 
 
 class ToyInput:
-    """Points, and which of three sums of their coordinates is the largest."""
+    """Points, labelled by the largest of three sums of their coordinates."""
 
     def __init__(self, params: InstantiableParams):
         self.params = params
@@ -84,6 +84,6 @@ class Toy(SingleTaskModelParams):
 
 
 def toy_model(num_steps: int = STEPS) -> StudiedModel:
-    """The model, trained for so many steps."""
+    """Returns the model with its number of steps."""
     name = f"{Toy.__module__}.Toy"
     return StudiedModel(ModelRequest(name, max_steps=num_steps), 2)

@@ -30,13 +30,13 @@ COPIED = ("lingvo_pipe", "model_registry", "params", "tests", "tools", "pyprojec
 TABLE_HEAD = "| Mutation | File | Caught by |\n|---|---|---|\n"
 
 _PASSED, _FAILED, _HUNG = 0, 1, -1  # pytest's exit codes, and one more
-_MOST_SECONDS = 900
+_MAX_SECONDS = 900
 _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)(.*)$", re.MULTILINE)
 _INVALID = re.compile(r"\b(?:Syntax|Import|ModuleNotFound|Name)Error\b")
 
 
 class Outcome(NamedTuple):
-    """What became of a mutation: caught, lived or error; the first test that failed."""
+    """The fate of a mutation: caught, lived or error; the first test that failed."""
 
     mutation: Mutation
     verdict: str
@@ -50,7 +50,7 @@ def run(mutation: Mutation, copy: Path) -> Outcome:
     before = path.read_text(encoding="utf-8")
     path.write_text(before.replace(mutation.old, mutation.new), encoding="utf-8")
     try:
-        verdict, test = _verdict(*_pytest(copy, mutation.tests, _MOST_SECONDS))
+        verdict, test = _verdict(*_pytest(copy, mutation.tests, _MAX_SECONDS))
     finally:
         path.write_text(before, encoding="utf-8")
     return Outcome(mutation, verdict, time.monotonic() - begun, test)
@@ -77,7 +77,7 @@ def _copied_tree(folder: Path) -> Path:
 def _check_unchanged(mutations: Iterable[Mutation], copy: Path) -> None:
     """Ends the program if the tests fail without a mutation."""
     tests = dict.fromkeys(test for mutation in mutations for test in mutation.tests)
-    code, output = _pytest(copy, list(tests), len(tests) * _MOST_SECONDS)
+    code, output = _pytest(copy, list(tests), len(tests) * _MAX_SECONDS)
     if code != _PASSED:
         sys.exit(f"{output}\nthe tests must pass without mutations")
 

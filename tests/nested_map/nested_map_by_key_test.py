@@ -1,4 +1,4 @@
-"""What is inside a NestedMap, got and set by keys such as `a.b[0].c`."""
+"""Values inside a NestedMap, read and set by keys such as `a.b[0].c`."""
 
 from __future__ import annotations
 

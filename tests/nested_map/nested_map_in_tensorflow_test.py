@@ -1,4 +1,4 @@
-"""TensorFlow takes a NestedMap for what it is: a tree of tensors."""
+"""TensorFlow treats a NestedMap as a tree of tensors."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_items_are_attributes() -> None:
     assert m == {"c": 3, "d": 4}
 
 
-def test_unknown_attributes_name_those_there_are() -> None:
+def test_unknown_attributes_are_answered_by_the_known_ones() -> None:
     m = NestedMap(loss=1, label=2)
     message = "'labels'.*'label'.*label, loss"
     with pytest.raises(AttributeError, match=message):
@@ -183,14 +183,14 @@ def test_pack_needs_one_value_a_leaf(difference: int) -> None:
         sample().Pack([0] * count)
 
 
-def test_filter_keeps_what_it_is_told_to(tree: NestedMap) -> None:
+def test_filter_keeps_the_leaves_chosen(tree: NestedMap) -> None:
     assert tree.Filter(lambda leaf: True) == tree
     if "Point" in repr(tree):
-        return  # Fields are not left out one by one.
+        return  # Single fields cannot be removed.
     assert tree.Filter(lambda leaf: False).Flatten() == []
-    kept = tree.Filter(lambda leaf: leaf > 0.5)
-    assert type(kept) is NestedMap
-    assert kept.Flatten() == [leaf for leaf in tree.Flatten() if leaf > 0.5]
+    filtered = tree.Filter(lambda leaf: leaf > 0.5)
+    assert type(filtered) is NestedMap
+    assert filtered.Flatten() == [leaf for leaf in tree.Flatten() if leaf > 0.5]
 
 
 def test_filter_by_key() -> None:
@@ -249,7 +249,7 @@ def test_pickle(tree: NestedMap) -> None:
 def test_set_rebuilds_any_map_from_its_leaves(tree: NestedMap) -> None:
     shown = repr(tree.ToNestedDict())
     if "(" in shown or "any key" in shown:
-        return  # Tuples and plain dicts are not made leaf by leaf.
+        return  # Tuples and plain dicts cannot be built leaf by leaf.
     made = NestedMap()
     for key, leaf in tree.FlattenItems():
         made.Set(key, leaf)

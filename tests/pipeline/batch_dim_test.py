@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
@@ -31,7 +31,7 @@ from tests.pipeline.plain_model import assert_close, by_path, plain_gradients
 
 
 class MixTimesLayer(BaseLayer):
-    """Adds up all times so far; [T, B, D] or [B, T, D]."""
+    """Sums over all times so far; [T, B, D] or [B, T, D]."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -84,8 +84,8 @@ def test_gradients_and_sums_are_those_of_transposed_data(
         result = gradients(layer, _batch(batch_dim, batch_size), loss=LOSSES[batch_dim])
         results.append((by_path(layer, result.gradients), result))
     assert_close(results[1][0], results[0][0], 1e-5, least=1e-3)
-    totals = [tf.nest.flatten(result.accumulated) for _, result in results]
-    for a, b in zip(*totals, strict=True):
+    accumulators = [tf.nest.flatten(result.accumulated) for _, result in results]
+    for a, b in zip(*accumulators, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -104,7 +104,7 @@ def test_gradients_are_those_of_the_plain_model(
 def test_masks_are_those_of_transposed_data(
     batch_size: int, num_micro_batches: int
 ) -> None:
-    """And outputs come back in their places."""
+    """Outputs are in the order of the inputs."""
     masks = []
     for batch_dim, shape in ((0, [batch_size, 5, 6]), (1, [5, batch_size, 6])):
         dropout = DropoutLayer.Params().Set(keep_prob=0.5)

@@ -1,4 +1,4 @@
-"""Several steps in one graph: the bytes of as many steps, one after another.
+"""Several steps in one graph compute the bytes of single steps.
 
 Shapes: N steps, B examples.
 """
@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
-from lingvo_pipe.pipeline.simulation.steps_ahead import steps_ahead
-from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.simulation.timeline import Timeline, steps_ahead
 from tests.pipeline.example_layers import (
     NUM_CLASSES,
     gradients,
@@ -42,9 +41,11 @@ def _change(
     accumulated: Sequence[Any],
     step: tf.Tensor,
 ) -> list[tf.Tensor]:
-    """One step of gradient descent; notes the sum of the gradients and the step."""
+    """Descends along the gradients; notes their sum and the step."""
     total = tf.zeros([])
-    for layer, tree, totals in zip(layers, all_gradients, accumulated, strict=True):
+    for layer, tree, accumulators in zip(
+        layers, all_gradients, accumulated, strict=True
+    ):
         for v, gradient in zip(
             tf.nest.flatten(layer.vars), tf.nest.flatten(tree), strict=True
         ):
@@ -52,7 +53,7 @@ def _change(
                 v.assign_sub(RATE * gradient)
                 total += tf.reduce_sum(gradient)
         with ForwardContext(step=step):
-            layer.PostTrainingStepUpdate(totals)
+            layer.PostTrainingStepUpdate(accumulators)
     return [total, step]
 
 
@@ -61,7 +62,7 @@ def _batches(num_steps: int, batch_size: int) -> list[Any]:
 
 
 def _one_by_one(layer: PipeliningLayer, batches: Sequence[Any]) -> list[bytes]:
-    """Metrics of all steps, and the variables after them."""
+    """Returns the metrics of all steps, and the variables after them."""
     metrics = []
     for n, data in enumerate(batches):
         step = FIRST_STEP + n
@@ -85,7 +86,7 @@ def _steps(layer: PipeliningLayer) -> ConsecutiveSteps:
     return ConsecutiveSteps(layer, lambda data: data, loss_fn, _change)
 
 
-WAYS: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {"splits": 1},
     {"splits": [3, 7, 9], "schedule": "local", "recompute": "never"},
     {"splits": [1, 3, 5, 7, 9], "schedule": "local"},
@@ -99,16 +100,16 @@ WAYS: list[dict[str, Any]] = [
 def test_bytes_are_those_of_steps_one_by_one(batch_size: int) -> None:
     batches = _batches(6, batch_size)
     want = _one_by_one(pipeline(cells(), 1, 4), batches)
-    for way in WAYS:
-        others = {k: v for k, v in way.items() if k != "splits"}
-        layer = pipeline(cells(), way["splits"], 4, **others)
+    for options in OPTIONS:
+        others = {k: v for k, v in options.items() if k != "splits"}
+        layer = pipeline(cells(), options["splits"], 4, **others)
         result = _at_once(layer, batches)
-        assert bytes_of((result.metrics, raw_values(layer))) == want, way
+        assert bytes_of((result.metrics, raw_values(layer))) == want, options
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 9])
 def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
-    """Fewer than a block may be ahead, and more."""
+    """Fewer than the steps that a block may be ahead, and more."""
     batches = _batches(num_steps, 4)
     want = _one_by_one(pipeline(cells(), 1, 1), batches)
     layer = pipeline(cells(), [3, 7, 9], 1, schedule="local")
@@ -119,13 +120,13 @@ def test_any_number_of_steps_of_one_micro_batch(num_steps: int) -> None:
 
 
 def test_a_stage_without_weights_is_not_too_far_ahead() -> None:
-    """Once it was as far as there were steps, for no gradient goes back to it."""
+    """Once it ran all steps at once, because no gradient returns to it."""
     plain = [dense(), dense(NUM_CLASSES)]
     no_weights = DropoutLayer.Params().Set(keep_prob=0.8)
     layer = pipeline([no_weights, *plain], [1, 3], 1, schedule="1f1b")
     batches = _batches(12, 4)
     result, schedule = _at_once(layer, batches), _steps(layer).schedule(len(batches))
-    times = [of_device.numpy() for of_device in result.times]
+    times = [x.numpy() for x in result.times]
     rows = (
         (device, op, *row)
         for device, column in enumerate(schedule.columns)
@@ -135,7 +136,7 @@ def test_a_stage_without_weights_is_not_too_far_ahead() -> None:
 
 
 class EnergyLayer(BaseLayer):
-    """Adds a loss to that of its block."""
+    """Adds an auxiliary loss to the loss of its block."""
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         self.AddLoss("energy", tf.reduce_mean(x**2, axis=1))
@@ -155,8 +156,8 @@ def test_losses_of_layers_count_by_the_weight_of_their_own_step(
     assert bytes_of((result.metrics, raw_values(layer))) == want
 
 
-def test_only_leave_to_go_on_crosses_the_boundary_of_a_block_backward() -> None:
-    """A yes for each step, which waits for no pass; and activations forward."""
+def test_only_credits_cross_the_boundary_of_a_block_backward() -> None:
+    """One credit per step, which waits for no pass; and activations forward."""
     layer = pipeline(cells(), [3, 7, 9], 4, schedule="local")
     steps = _steps(layer)
     stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *_batches(3, 8))
@@ -172,17 +173,17 @@ def test_only_leave_to_go_on_crosses_the_boundary_of_a_block_backward() -> None:
         for node in [*graph.node, *nodes]
         if node.op == "Send"
     }
-    forward = {(ends, tf.float32) for ends in (b"01", b"12")}
-    assert found == forward | {(ends, tf.bool) for ends in (b"10", b"21")}
+    forward = {(boundaries, tf.float32) for boundaries in (b"01", b"12")}
+    assert found == forward | {(boundaries, tf.bool) for boundaries in (b"10", b"21")}
 
 
 def test_stages_share_no_weights() -> None:
     layer = pipeline([dense()] * 3, 3, 1, tied={"cells_2/w": "cells_0/w"})
-    with pytest.raises(ValueError, match=r"\bpipe/cells_2/w\b.*\bpipe\.tied\b"):
+    with pytest.raises(ValueError, match=r"\bpipe\.tied\b.*\bpipe/cells_2/w\b"):
         _steps(layer)
 
 
-def test_no_layers_stand_before_the_stages() -> None:
+def test_a_prologue_is_refused() -> None:
     layer = pipeline([dense()], 1, 1, before_tpl=[dense()])
     with pytest.raises(ValueError, match=r"\bpipe\.before_tpl\b.*\bcell_tpl\b"):
         _steps(layer)

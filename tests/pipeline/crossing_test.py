@@ -1,4 +1,4 @@
-"""Whatever a cell may return crosses to another stage without a trace."""
+"""Any outputs of a cell cross to another stage unchanged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from tests.pipeline.example_layers import (
     gradients,
@@ -41,7 +41,7 @@ class FunctionLayer(BaseLayer):
 
 
 class EmbeddingLayer(BaseLayer):
-    """Looks rows up; the gradient of its table is sparse."""
+    """Looks up rows; the gradient of its table is sparse."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -52,7 +52,7 @@ class EmbeddingLayer(BaseLayer):
 
 
 class ControlFlowLayer(BaseLayer):
-    """A loop, and a branch."""
+    """A layer with a loop and a branch."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -67,7 +67,7 @@ class ControlFlowLayer(BaseLayer):
 
 
 class FrozenLayer(BaseLayer):
-    """A weight that is trained after one that is not."""
+    """A layer with a trained weight after a frozen one."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -79,7 +79,7 @@ class FrozenLayer(BaseLayer):
 
 
 class CarryLayer(BaseLayer):
-    """Hands on what belongs to a later layer."""
+    """Passes on the input of a later layer."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -90,17 +90,17 @@ class CarryLayer(BaseLayer):
 
 
 def _scale_gradient(x: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Its second input has a share in nothing but the gradient of the first."""
+    """Returns the first input, whose gradient it multiplies by the second."""
 
     @tf.custom_gradient
-    def hand_on(x: tf.Tensor) -> Any:
+    def pass_on(x: tf.Tensor) -> Any:
         return tf.identity(x), lambda gradient: gradient * factor
 
-    return hand_on(x)
+    return pass_on(x)
 
 
 def _functions(*functions: Callable) -> list[InstantiableParams]:
-    """A dense layer, the functions and another dense layer, a cell each."""
+    """Returns cells: a dense layer, the functions and another dense layer."""
     middle = [FunctionLayer.Params().Set(function=f) for f in functions]
     dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
     return [dense, *middle, dense.Copy().Set(output_dim=3)]
@@ -165,7 +165,7 @@ INPUTS: dict[str, Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]] = {
 def test_bytes_are_those_of_one_stage_and_gradients_the_plain_models(
     name: str,
 ) -> None:
-    """With a device for each cell, and with the gradients of weights put off."""
+    """With a device for each cell, and with deferred weight gradients."""
     cells = CELLS[name]
     (x, mask), targets = state_batch(4)
     inputs = INPUTS.get(name, lambda x, mask: [x])(x, mask)
@@ -237,7 +237,7 @@ def test_what_can_not_cross_is_refused_for_every_number_of_stages(
     ("function", "error", "pattern"),
     [
         (lambda x: (x, x), TypeError, r"float32 \(2, 6\), float32 \(2, 6\).*FCLayer"),
-        (lambda x: x[:, :5], ValueError, r"\b6\b.*pipe/cells_2\b.*\(2, 5\)"),
+        (lambda x: x[:, :5], ValueError, r"pipe/cells_2\b.*\b6\b.*\(2, 5\)"),
         (lambda x: (None,), AttributeError, "'NoneType'.*pipe/cells_1"),
     ],
 )
@@ -256,5 +256,5 @@ def test_an_error_names_the_layer_though_it_shares_its_function(
 def test_a_scalar_does_not_come_out_of_a_forward_pass() -> None:
     (x, _), _ = state_batch(4)
     layer = pipeline([FunctionLayer.Params().Set(function=tf.reduce_mean)], 1, 2)
-    with pytest.raises(ValueError, match=r"\b0\b.*\bpipe\b.*\(\)"):
+    with pytest.raises(ValueError, match=r"\bpipe\b.*\b0\b.*\(\)"):
         layer.FProp(layer.theta, x)

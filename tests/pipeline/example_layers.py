@@ -7,14 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.activation import ActivationLayer
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.convolution import Conv2DLayer
-from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.convolution import Conv2DLayer, GlobalAveragePoolingLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
 from lingvo_pipe.nested_map import NestedMap
@@ -25,7 +23,7 @@ NUM_CLASSES = 3
 
 
 class ResidualLayer(BaseLayer):
-    """Hands on a NestedMap with floats, integers and None; a tensor skips ahead."""
+    """Passes on a NestedMap with floats, integers and None; one tensor skips cells."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -79,7 +77,7 @@ class LeaveLayer(BaseLayer):
 
 
 def image_cells(batch_norm: bool = True) -> list[InstantiableParams]:
-    """A convolutional net with batch norm and dropout; six cells."""
+    """Returns six cells of a convolutional net with batch norm and dropout."""
     cells = []
     for num_in in (1, 4, 4, 4):
         sub = [Conv2DLayer.Params().Set(filter_shape=[3, 3, num_in, 4])]
@@ -94,7 +92,7 @@ def image_cells(batch_norm: bool = True) -> list[InstantiableParams]:
 
 
 def state_cells(fprop_dtype: tf.DType = tf.float32) -> list[InstantiableParams]:
-    """Cells with NestedMaps of several dtypes, and None, between them; six cells."""
+    """Returns six cells with NestedMaps of several dtypes, and None, between them."""
     cells = [EnterLayer.Params()]
     cells += [ResidualLayer.Params() for _ in range(4)]
     cells.append(LeaveLayer.Params())
@@ -154,7 +152,7 @@ def gradients(
     loss: Any = loss_fn,
     schedule: Schedule | None = None,
 ) -> NestedMap:
-    """Metrics, gradients and totals of a pipeline for a batch; not when they came."""
+    """Returns metrics, gradients and sums of a pipeline for a batch, without times."""
     inputs, targets = batch
     with ForwardContext(step=tf.constant(step, tf.int64)):
         values = raw_values(layer)
@@ -164,7 +162,7 @@ def gradients(
 
 
 def plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:
-    """What the cells compute one after another, without a pipeline."""
+    """Returns the outputs of the cells one after another, without a pipeline."""
     outputs: Any = tuple(inputs)
     for cell in layer.cells:
         args = outputs if isinstance(outputs, tuple) else (outputs,)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from tests.pipeline.example_layers import (
     gradients,
     image_batch,
@@ -24,7 +24,7 @@ from tests.pipeline.plain_model import assert_close, by_path, plain_gradients
 
 
 def test_many_micro_batches_of_a_late_step_have_masks_of_their_own() -> None:
-    """bfloat16 could not even hold the step, 3000, nor count examples in it."""
+    """bfloat16 could neither hold the step, 3000, nor count examples."""
     cells = [DropoutLayer.Params().Set(keep_prob=0.5, dtype=tf.bfloat16)] * 2
     layer = pipeline(cells[:1], 1, 32)
     masks: set[bytes] = set()
@@ -45,8 +45,10 @@ MODELS: dict[str, Any] = {
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_not_finite_stays_in_its_example(model: str, value: float) -> None:
-    """In a full micro-batch, and in one that is filled up."""
+def test_a_value_that_is_not_finite_stays_in_its_example(
+    model: str, value: float
+) -> None:
+    """In a full micro-batch, and in one with padding rows."""
     make_cells, make_batch = MODELS[model]
     inputs, _ = make_batch(8)
     for num_micro_batches in (2, 3):
@@ -65,8 +67,8 @@ def test_what_is_not_finite_stays_in_its_example(model: str, value: float) -> No
         np.testing.assert_array_equal(dirty[others], clean[others])
 
 
-def test_what_is_dropped_may_be_infinite() -> None:
-    """Forward and backward, it has no share."""
+def test_dropped_values_may_be_infinite() -> None:
+    """They contribute neither forward nor backward."""
     dropout = DropoutLayer.Params().Set(keep_prob=0.5)
     dense = FCLayer.Params().Set(input_dim=6, output_dim=3)
     layer = pipeline([dropout, dense], 2, 2)

@@ -30,7 +30,7 @@ def local_loss(**params: Any) -> InstantiableParams:
 
 
 def cells() -> list[InstantiableParams]:
-    """Three blocks, in the middle one batch norm and dropout."""
+    """Returns three blocks, the second with batch norm and dropout."""
     return [
         dense(),
         dense(),

@@ -1,4 +1,4 @@
-"""Blocks with losses of their own: each trained as if it were the whole model.
+"""Blocks with losses of their own are each trained like a whole model.
 
 Shapes: B examples, D channels.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -28,7 +28,7 @@ from tests.support.cases import exhaustive
 
 
 def _plain_blocks(layer: PipeliningLayer, data: Any) -> NestedMap:
-    """By a tape for each block, that sees nothing of the others."""
+    """Returns metrics and gradients from a separate tape for each block."""
     (x,), targets = data
     metrics = NestedMap()
     found: dict[str, np.ndarray] = {}
@@ -69,7 +69,7 @@ def test_each_block_is_trained_by_its_own_loss(
     assert_close(by_path(layer, result.gradients), plain.gradients, 3e-6)
 
 
-WAYS: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {"splits": 2},
     {"splits": 4, "schedule": "1f1b", "recompute": "never"},
     {"splits": [3, 7, 9], "recompute": "except_last"},
@@ -85,23 +85,23 @@ WAYS: list[dict[str, Any]] = [
 def test_bytes_do_not_depend_on_the_stages(batch_size: int) -> None:
     data = batch(batch_size)
     want = None
-    for way in [{"splits": 1}, *WAYS]:
-        others = {k: v for k, v in way.items() if k != "splits"}
-        result = gradients(pipeline(cells(), way["splits"], 4, **others), data)
+    for options in [{"splits": 1}, *OPTIONS]:
+        others = {k: v for k, v in options.items() if k != "splits"}
+        result = gradients(pipeline(cells(), options["splits"], 4, **others), data)
         got = bytes_of((result.gradients, result.metrics, result.accumulated))
         want = want or got
-        assert got == want, way
+        assert got == want, options
 
 
 def _sends(layer: PipeliningLayer) -> list[str]:
-    """From device to device, all channels of the graph that was emitted last."""
+    """Returns all channels of the last graph, as pairs of devices."""
     found = []
     graph = layer.functions[-1].graph.as_graph_def()
     nodes = [n for f in graph.library.function for n in f.node_def]
     for node in [*graph.node, *nodes]:
         if node.op == "Send":
-            ends = node.attr["send_device"].s, node.attr["recv_device"].s
-            found.append(" ".join(end.decode()[-1] for end in ends))
+            boundaries = node.attr["send_device"].s, node.attr["recv_device"].s
+            found.append(" ".join(end.decode()[-1] for end in boundaries))
     return found
 
 
@@ -109,14 +109,14 @@ def test_no_gradient_crosses_the_boundary_of_a_block() -> None:
     layer = pipeline(cells(), [3, 7, 9], 4)
     gradients(layer, batch(8))
     assert sorted(set(_sends(layer))) == ["0 1", "1 2"]
-    # Within a block they do.
+    # Within a block gradients do cross.
     layer = pipeline(cells(), [1, 3, 9], 4)
     gradients(layer, batch(8))
     assert sorted(set(_sends(layer))) == ["0 1", "1 0", "1 2"]
 
 
 def _peak(num_blocks: int, num_micro_batches: int, schedule: str) -> int:
-    """Of the device that needs most; micro-batches are always of 4 examples."""
+    """Returns the peak bytes of all devices; micro-batches have 4 examples."""
     block = [dense(), dense(), local_loss()]
     layer = pipeline(
         [*(block * num_blocks)[:-1], dense(NUM_CLASSES)],
@@ -134,7 +134,7 @@ def test_memory_grows_with_neither_devices_nor_micro_batches() -> None:
     assert _peak(2, 2, "gpipe") < _peak(2, 4, "gpipe") < _peak(2, 8, "gpipe")
 
 
-def test_evaluation_knows_nothing_of_heads() -> None:
+def test_evaluation_ignores_heads() -> None:
     layer = pipeline(cells(), 3, 4)
     x, targets = batch(8)
     with ForwardContext(do_eval=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     image_batch,
@@ -21,7 +21,7 @@ from tests.pipeline.example_layers import (
 
 
 def _taped(layer: PipeliningLayer, inputs: list[Any], pipelined: bool) -> Any:
-    """Outputs and gradients of a function of them, by weights and inputs."""
+    """Returns outputs, and gradients for weights and inputs of a function of them."""
     weights = [v for v in tf.nest.flatten(layer.vars) if v.trainable]
     step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
     with ForwardContext(step=step, first_example=first), tf.GradientTape() as tape:
@@ -53,16 +53,16 @@ def test_gradients_are_those_of_the_plain_model(
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * scale)
 
 
-def test_sums_reach_the_context_around() -> None:
+def test_sums_reach_the_outer_context() -> None:
     layer, (inputs, _) = pipeline(image_cells(), 3, 2), image_batch(8)
     with ForwardContext(step=tf.constant(0, tf.int64)) as context:
         layer.FProp(layer.theta, *inputs)
-    totals = context.accumulated
-    assert float(totals["pipe/cells_0/sub_1/count"]) == 8 * 5 * 4
-    layer.PostTrainingStepUpdate(layer.AccumulatedTree(totals))
+    accumulators = context.accumulated
+    assert float(accumulators["pipe/cells_0/sub_1/count"]) == 8 * 5 * 4
+    layer.PostTrainingStepUpdate(layer.AccumulatedTree(accumulators))
 
 
-def test_only_what_is_asked_for_is_differentiated() -> None:
+def test_a_single_gradient_may_be_requested() -> None:
     layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 3, 2), image_batch(8)
     one = layer.vars.cells[0].sub[0].w
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:

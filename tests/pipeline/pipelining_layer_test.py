@@ -1,3 +1,5 @@
+"""Properties of PipeliningLayer and its errors."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -29,7 +31,7 @@ from tests.pipeline.example_layers import (
 )
 
 
-def test_weights_lie_on_the_device_of_their_stage() -> None:
+def test_weights_live_on_the_device_of_their_stage() -> None:
     layer = pipeline(state_cells(), [1, 3, 6], 2)
     for i, cell in enumerate(layer.cells):
         stage = next(s for s, end in enumerate([1, 3, 6]) if i < end)
@@ -42,14 +44,14 @@ def test_weights_lie_on_the_device_of_their_stage() -> None:
             layer.stage_of_cell(i)
 
 
-def test_what_is_not_trained_has_no_gradient() -> None:
+def test_untrained_weights_have_no_gradient() -> None:
     layer = pipeline(image_cells(), 2, 2)
     result = gradients(layer, image_batch(4))
     norm = result.gradients.cells[0].sub[1]
     assert norm.moving_mean is None
     assert norm.gamma is not None
-    totals = result.accumulated.cells[0].sub[1]
-    assert float(totals.count) == 4 * 5 * 4
+    accumulators = result.accumulated.cells[0].sub[1]
+    assert float(accumulators.count) == 4 * 5 * 4
 
 
 class ScaleLayer(BaseLayer):
@@ -74,7 +76,7 @@ class SometimesScaleLayer(BaseLayer):
 
 
 def test_layers_whose_parts_have_other_functions_are_not_alike() -> None:
-    """Once it counted which functions there are, and not whose."""
+    """Once only the set of functions counted, and not their layers."""
     parts = [SometimesScaleLayer.Params()] * 2
     layer = pipeline([SequentialLayer.Params().Set(sub=parts)] * 2, 2, 2)
     for index, cell in enumerate(layer.cells):
@@ -82,21 +84,21 @@ def test_layers_whose_parts_have_other_functions_are_not_alike() -> None:
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 120.0
 
 
-class KeepingLayer(BaseLayer):
-    """Multiplies by what follows from its name, kept in one way or another."""
+class AttributeLayer(BaseLayer):
+    """Multiplies by a factor from its name, which an attribute holds in some form."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define("keeps", None, "A function of the factor.")
+        p.Define("form", None, "A function of the factor.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        self.kept = self.params.keeps(float(self.params.name[-1]) + 1.0)
+        self.held = self.params.form(float(self.params.name[-1]) + 1.0)
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return x * np.sum(tf.nest.flatten(self.kept), dtype=np.float32)
+        return x * np.sum(tf.nest.flatten(self.held), dtype=np.float32)
 
 
 def _as_list(factor: float) -> list[float]:
@@ -107,18 +109,18 @@ def _as_map(factor: float) -> dict[str, list[float]]:
     return {"a": [0.0], "b": [factor]}
 
 
-@pytest.mark.parametrize("keeps", [float, np.array, _as_list, _as_map])
-def test_layers_that_keep_other_values_are_not_alike(keeps: Any) -> None:
-    """Once all computed with those of the first."""
-    layer = pipeline([KeepingLayer.Params().Set(keeps=keeps)] * 3, 3, 2)
+@pytest.mark.parametrize("form", [float, np.array, _as_list, _as_map])
+def test_layers_with_different_attributes_are_not_alike(form: Any) -> None:
+    """Once all computed with the attributes of the first."""
+    layer = pipeline([AttributeLayer.Params().Set(form=form)] * 3, 3, 2)
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 6.0
     (function,) = layer.functions
     traces = function._assembly.traces
     assert len({id(trace) for trace in traces}) == 3
 
 
-def test_layers_that_keep_equal_values_are_alike() -> None:
-    cells = [KeepingLayer.Params().Set(keeps=lambda factor: np.array([2.0, 3.0]))] * 3
+def test_layers_with_equal_attributes_are_alike() -> None:
+    cells = [AttributeLayer.Params().Set(form=lambda factor: np.array([2.0, 3.0]))] * 3
     layer = pipeline(cells, 3, 2)
     assert float(layer.FProp(layer.theta, tf.ones([2, 1]))[0, 0]) == 125.0
     (function,) = layer.functions
@@ -133,7 +135,7 @@ class FailingLayer(BaseLayer):
 
 @pytest.mark.parametrize("num_stages", [1, 3])
 def test_an_operation_that_fails_is_found(num_stages: int) -> None:
-    """TensorFlow may report one of those that it cancelled then."""
+    """TensorFlow may report an operation that it cancelled after the failure."""
     dense = FCLayer.Params().Set(input_dim=3, output_dim=3, has_bias=False)
     cells = [dense, FailingLayer.Params(), dense.Copy()]
     layer = pipeline(cells, num_stages, 2)
@@ -141,8 +143,8 @@ def test_an_operation_that_fails_is_found(num_stages: int) -> None:
     targets = state_batch(4)[1]
     batch = [tf.ones([4, 3])], targets
     stage = layer.stage_of_cell(1)
-    place = rf"\bforward\b.*\bpipe/cells_1 .*stage {stage}\b.*micro-batch 0\b"
-    pattern = rf"(?s){place}.*\bin_the_middle\b"
+    position = rf"\bforward\b.*\bpipe/cells_1 .*stage {stage}\b.*micro-batch 0\b"
+    pattern = rf"(?s){position}.*\bin_the_middle\b"
     with pytest.raises(tf.errors.InvalidArgumentError, match=pattern):
         gradients(layer, batch)
     with pytest.raises(tf.errors.InvalidArgumentError, match=pattern):
@@ -161,7 +163,7 @@ def test_an_operation_that_fails_is_found(num_stages: int) -> None:
 
 
 def test_a_gradient_through_metrics_is_refused() -> None:
-    """Rather than being None, or wrong."""
+    """It would be None, or wrong."""
     layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
     step = tf.constant(0, tf.int64)
     with ForwardContext(step=step), tf.GradientTape(persistent=True) as tape:
@@ -175,20 +177,20 @@ def test_a_gradient_through_metrics_is_refused() -> None:
 @pytest.mark.parametrize(
     ("params", "pattern"),
     [
-        ({"cell_tpl": []}, r"\bcell_tpl\b.*\bpipe\b.*\[\]"),
-        ({"num_micro_batches": 0}, r"\bnum_micro_batches\D*\b1\D*\bpipe\D* 0\b"),
-        ({"num_micro_batches": 2.0}, r"\bnum_micro_batches\D*\b1\D*\bpipe\D* 2\.0\b"),
-        ({"splits": "2"}, r"\bsplits\b.*\bpipe\b.*'auto'.*'2'"),
-        ({"splits": True}, r"\bsplits\b.*\bpipe\b.*'auto'.*\bTrue\b"),
+        ({"cell_tpl": []}, r"\bpipe\.cell_tpl\b.*\[\]"),
+        ({"num_micro_batches": 0}, r"\bpipe\.num_micro_batches\D*\b1\D* 0\b"),
+        ({"num_micro_batches": 2.0}, r"\bpipe\.num_micro_batches\D*\b1\D* 2\.0\b"),
+        ({"splits": "2"}, r"\bpipe\.splits\b.*'auto'.*'2'"),
+        ({"splits": True}, r"\bpipe\.splits\b.*'auto'.*\bTrue\b"),
         (
             {"splits": 2, "devices": "cpu:0,cpu:1"},
-            r"\bdevices\b.*\bpipe\b.*'cpu:0,cpu:1'",
+            r"\bpipe\.devices\b.*'cpu:0,cpu:1'",
         ),
-        ({"splits": 7}, r"\bsplits\b.*\bpipe\D*\b1\D*\b6\D*\b7\b"),
-        ({"splits": [2, 2, 6]}, r"\bsplits\b.*\bpipe\b.*\[2, 2, 6\]\D*\b1\b"),
+        ({"splits": 7}, r"\bpipe\.splits\D*\b1\D*\b6\D*\b7\b"),
+        ({"splits": [2, 2, 6]}, r"\bpipe\.splits\b.*\[2, 2, 6\]\D*\b1\b"),
         (
             {"splits": 3, "devices": ["/device:CPU:0"]},
-            r"\bdevices\b.*\bpipe\D*\b3\D*\b1\D*\['/device:CPU:0'\]",
+            r"\bpipe\.devices\D*\b3\D*\b1\D*\['/device:CPU:0'\]",
         ),
     ],
 )
@@ -199,7 +201,7 @@ def test_impossible_params_are_refused(params: dict[str, Any], pattern: str) -> 
 
 
 def test_stages_of_equal_cells_keep_their_own_statistics() -> None:
-    """Alike layers share a function, not what they accumulate."""
+    """Alike layers share a function, but not their accumulators."""
     norm = BatchNormLayer.Params().Set(dim=3)
     layer = pipeline(
         [norm, FCLayer.Params().Set(input_dim=3, output_dim=3), norm], 3, 2
@@ -207,9 +209,9 @@ def test_stages_of_equal_cells_keep_their_own_statistics() -> None:
     batch = state_batch(4)
     batch[0][:] = [tf.random.stateless_normal([4, 3], [1, 2]) + 5.0]
     batch[1].label = tf.zeros([4], tf.int32)
-    totals = gradients(layer, batch).accumulated.cells
-    assert abs(float(totals[0].sum[0])) > 4.0
-    assert not bool(tf.reduce_all(totals[0].sum == totals[2].sum))
+    accumulators = gradients(layer, batch).accumulated.cells
+    assert abs(float(accumulators[0].sum[0])) > 4.0
+    assert not bool(tf.reduce_all(accumulators[0].sum == accumulators[2].sum))
 
 
 def test_a_schedule_for_other_stages_is_refused() -> None:
@@ -222,12 +224,12 @@ def test_a_schedule_for_other_stages_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\bpipe\b.*micro-batch 3\b.*stage 2\b"):
         gradients(layer, batch, schedule=cut_off)
     name: Any = "1f1b"
-    with pytest.raises(ValueError, match=r"\bschedule\b.*\bpipe\b.*'1f1b'"):
+    with pytest.raises(ValueError, match=r"\bpipe\b.*'1f1b'"):
         gradients(layer, batch, schedule=name)
 
 
-def test_gradients_may_be_taken_in_evaluation() -> None:
-    """By the moving averages, which stay as they are."""
+def test_gradients_may_be_computed_in_evaluation() -> None:
+    """They use the moving averages and do not change them."""
     layer, (inputs, targets) = pipeline(image_cells(), 2, 2), image_batch(8)
     with ForwardContext(do_eval=True), tf.GradientTape() as tape:
         result = layer.ComputeGradients(layer.vars, inputs, targets, loss_fn)

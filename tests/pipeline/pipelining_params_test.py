@@ -1,4 +1,4 @@
-"""What can be no value of a param is refused; what each stage is made of."""
+"""Invalid values of params are refused; the stages that valid values mean."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -31,7 +31,7 @@ FIVE = [f"cpu:{i}" for i in range(5)]
 
 
 class UnpricedLayer(BaseLayer):
-    """Says nothing of its costs."""
+    """A layer without FPropMeta."""
 
 
 def _dense(num_in: int = DIM, num_out: int = DIM) -> InstantiableParams:
@@ -47,11 +47,11 @@ def _params(**values: Any) -> InstantiableParams:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A value that is none of a param's, beside other values that would be right.
+    """An invalid value of a param, with valid values of others.
 
     Attributes:
-        value: of the param.
-        pattern: of the error; None: the value.
+        value: the value.
+        pattern: pattern of the error, or None for the value itself.
         others: params that are set too.
     """
 
@@ -74,7 +74,7 @@ def _each_auto(*values: Any) -> list[Wrong]:
 
 NAN, INF = float("nan"), float("inf")
 NO_COUNTS = _each(0, -1, True, 1.0, 1.5, "2", [1], {})
-LEFT = r"\btrainer\b.*\bpipe\b.*'auto'"
+LEFT = r"\bpipe\b.*'auto'.*\btrainer\b"
 LEFT_TOO = {"schedule": "auto", "recompute": "auto"}
 NO_LAYERS = [
     Wrong(3),
@@ -88,7 +88,7 @@ NO_LAYERS = [
     Wrong({"a": _dense()}, "{'a'"),
 ]
 
-# Of every param; one that is new has to be added.
+# Every param; a new one must be added.
 WRONG: dict[str, list[Wrong]] = {
     "cell_tpl": [*NO_LAYERS, Wrong([])],
     "before_tpl": NO_LAYERS,
@@ -112,10 +112,10 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong([2, "4"], r"\[2, '4'\].* '4'"),
         Wrong(
             "auto",
-            r"splits='auto'.*\bpipe\b.*\bdevices\b",
+            r"\bpipe\.devices\b.*splits='auto'",
             {"cell_costs": [1] * NUM_CELLS},
         ),
-        Wrong("auto", r"splits='auto'.*\binput_shapes\b", {"devices": DEVICES}),
+        Wrong("auto", r"\binput_shapes\b.*splits='auto'", {"devices": DEVICES}),
         _auto("auto", r"\b4\D*\b5\b", cell_costs=[1] * 4, devices=FIVE),
         _auto(
             "auto",
@@ -127,7 +127,7 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "cell_costs": [
         _auto("measurd", "'measurd'.*'measured'"),
-        _auto("measured", r"\binput_shapes\b.*\bcell_costs\b.*\bpipe\b"),
+        _auto("measured", r"\bpipe\.input_shapes\b.*\bcell_costs\b"),
         Wrong("measured", r"'measured'.*\bsplits=1\b", {"input_shapes": [(2, DIM)]}),
         *_each_auto(3, "1234", {}, [1, 2], [1, 2, 3, -4]),
         *(_auto([1, 2, 3, cost]) for cost in (NAN, INF, "4", None, True)),
@@ -138,7 +138,7 @@ WRONG: dict[str, list[Wrong]] = {
         *_each_auto(3, "23", {}, np.ones(2)),
         _auto((2, DIM), r"\bpipe\b.* 2\b"),
         *(_auto([(2, size)], f"2, {size}") for size in (None, 0, -1, 1.5)),
-        _auto([], r"\bcell 0\b.*\bFCLayer\b"),
+        _auto([], r"\bcell_tpl\[0\].*\bFCLayer\b"),
         _auto([(2, DIM), (2, DIM)], r"\bFCLayer\b.*\(2, 3\), \(2, 3\)"),
         _auto(
             [(2, DIM)], "UnpricedLayer.FPropMeta", before_tpl=[UnpricedLayer.Params()]
@@ -165,8 +165,10 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "memory_limit": [
         *_each(0, -1, True, NAN, INF, "1", [1]),
-        Wrong(1, r"\binput_shapes\b.*\bpipe\b"),
-        _auto(1, r"\binput_shapes\b.*\bpipe\b", cell_costs=[1] * NUM_CELLS),
+        Wrong(1, r"\bpipe\.input_shapes\b.*\bmemory_limit\b"),
+        _auto(
+            1, r"\bpipe\.input_shapes\b.*\bmemory_limit\b", cell_costs=[1] * NUM_CELLS
+        ),
         _auto(1, r"\bpipe\D*\b2\D*\b1\b.*\bsplits=\[2, 4\]", input_shapes=[(2, DIM)]),
         Wrong(1, r"\bpipe\D*\b1\D*\bsplits=\[4\]", {"input_shapes": [(2, DIM)]}),
     ],
@@ -174,7 +176,7 @@ WRONG: dict[str, list[Wrong]] = {
         *NO_COUNTS,
         Wrong(None),
         Wrong("auto", LEFT),
-        _auto("auto", rf"\bschedule\b.*\brecompute\b.*{LEFT}", **LEFT_TOO),
+        _auto("auto", r"\bschedule\b.*\brecompute\b.*'auto'.*\btrainer\b", **LEFT_TOO),
     ],
     "micro_batch_size": NO_COUNTS,
     "batch_dim": _each(-1, None, False, 0.0, 1.5, "0", []),
@@ -192,17 +194,19 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "num_replicas": [
         *_each(0, -1, 1.5, "2", None, True, [1]),
-        Wrong(3, r"\bnum_micro_batches\W*1\b.*\bnum_replicas\W*3\b"),
+        Wrong(3, r"\bnum_micro_batches\b.*\bnum_replicas\W*3\D*1\b"),
     ],
-    "num_parts": [
+    "num_batch_shards": [
         *_each(0, -1, 1.5, "2", True, [1]),
-        Wrong(3, r"\bnum_parts\W*3\b.*\bnum_replicas\W*2\b", {"num_replicas": 2}),
-        Wrong(7, r"\bnum_micro_batches\W*1\b.*\bnum_parts\W*7\b"),
+        Wrong(
+            3, r"\bnum_batch_shards\b.*\bnum_replicas\W*2\D*3\b", {"num_replicas": 2}
+        ),
+        Wrong(7, r"\bnum_micro_batches\b.*\bnum_batch_shards\W*7\D*1\b"),
     ],
     "stages_per_device": [
         *NO_COUNTS,
         Wrong(None),
-        Wrong(3, r"\bpipe\D*\b3\D*\b1\b"),
+        Wrong(3, r"\bpipe\D*\b1\D*\b3\b"),
         *(
             Wrong(
                 2,
@@ -228,8 +232,8 @@ WRONG: dict[str, list[Wrong]] = {
     ],
 }
 
-# Another sentence, after what is wrong.
-_ADVICE = re.compile("[.?] [A-Z]")
+# Another sentence, after the problem.
+_HINT = re.compile("[.?] [A-Z]")
 
 
 def _defined() -> set[str]:
@@ -253,11 +257,11 @@ def test_a_wrong_value_is_refused(name: str, wrong: Wrong) -> None:
     message = str(caught.value)
     assert name in message.lower()
     assert re.search(r"\bpipe\b", message)
-    assert _ADVICE.search(message), message
+    assert _HINT.search(message), message
     assert len(message) < 800
 
 
-def test_what_is_long_is_not_shown_in_full() -> None:
+def test_long_values_are_cut() -> None:
     with pytest.raises(ValueError, match=r"\bpipe\b.*\[0, 1, .*\.\.\."):
         _params(cell_tpl=list(range(1000))).Instantiate()
 
@@ -279,27 +283,29 @@ def test_what_is_long_is_not_shown_in_full() -> None:
         ("devices", ["/device:CPU:2"]),
     ],
 )
-def test_a_value_may_be_of_another_kind(name: str, value: Any) -> None:
+def test_a_value_may_be_of_another_type(name: str, value: Any) -> None:
     make_layout(_params(**{name: value}), "pipe")
 
 
 def _automatic(**values: Any) -> list[int]:
-    return make_layout(_params(splits="auto", devices=DEVICES, **values), "pipe").ends
+    return make_layout(
+        _params(splits="auto", devices=DEVICES, **values), "pipe"
+    ).boundaries
 
 
-def test_layers_before_do_not_move_the_cells() -> None:
-    """They run alone, so with fewer cells the first stage would only wait longer."""
+def test_the_prologue_does_not_move_the_cells() -> None:
+    """It runs alone, so with fewer cells the first stage would only wait longer."""
     for num_before in range(NUM_CELLS):
         before = [_dense() for _ in range(num_before)]
         assert _automatic(input_shapes=[(2, DIM)], before_tpl=before) == [2, 4]
 
 
-def test_layers_that_can_not_be_priced_are_named() -> None:
-    """Those before and the cells are counted by themselves."""
+def test_layers_without_costs_are_named() -> None:
+    """The prologue and the cells are counted separately."""
     before, conv = [_dense()], Conv2DLayer.Params().Set(filter_shape=[3, 3, 1, 1])
     with pytest.raises(
-        ValueError, match=r"input_shapes.*\bpipe\b.*cell 0, Conv2DLayer"
+        ValueError, match=r"\bpipe\.input_shapes\b.*cell_tpl\[0\], Conv2DLayer"
     ):
         _automatic(input_shapes=[(2, DIM)], before_tpl=before, cell_tpl=[conv] * 2)
-    with pytest.raises(ValueError, match=r"\bbefore_tpl\b.*\b1, Conv2DLayer\b"):
+    with pytest.raises(ValueError, match=r"\bbefore_tpl\[1\], Conv2DLayer\b"):
         _automatic(input_shapes=[(2, DIM)], before_tpl=[*before, conv])

@@ -1,4 +1,4 @@
-"""What stands on which device in emitted graphs, for devices that need not exist."""
+"""Placement of operations in emitted graphs, for devices that need not exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import kernels  # There is no public way to ask.
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.devices import stage_devices
 from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
@@ -31,7 +31,7 @@ PLACES = [
     ["cpu:0", "gpu:0"],
     ["gpu:2", "tpu:0"],
 ]
-# Cells, a batch and the schedule.
+# Cells, a batch and the schedule, by name.
 MODELS = {
     "images": (image_cells, image_batch, "gpipe"),
     "maps": (state_cells, state_batch, "zero_bubble"),
@@ -39,13 +39,13 @@ MODELS = {
 
 
 class Emitted:
-    """The graph of a training step, emitted and not run.
+    """The emitted graph of a training step, which does not run.
 
     Attributes:
-        devices: full names, one for each stage.
+        devices: full names, one per stage.
         layer: the pipeline.
-        nodes: of the pipeline's function.
-        functions: all that it calls, directly or not, by name.
+        nodes: nodes of the pipeline's function.
+        functions: all functions that it calls, directly or not, by name.
     """
 
     def __init__(self, places: list[str], model: str):
@@ -74,7 +74,7 @@ class Emitted:
         self.functions = {f.signature.name: f for f in graph_def.library.function}
 
     def loops(self) -> dict[str, list[Any]]:
-        """By device the nodes that run as its loop does: those of its body."""
+        """Returns by device the nodes that run where its loop does."""
         found: dict[str, list[Any]] = {}
         for node in self.nodes:
             if node.op == "While":
@@ -83,7 +83,7 @@ class Emitted:
         return found
 
     def _within(self, node: Any) -> Iterator[Any]:
-        """Nodes of the bodies and branches of a node, but not of what they call."""
+        """Yields nodes of the bodies and branches of a node, but not of their calls."""
         if node.op not in ("While", "Case", "StatelessCase", "If", "StatelessIf"):
             return
         for attribute in node.attr.values():
@@ -111,31 +111,31 @@ def emitted(places: list[str], request: pytest.FixtureRequest) -> Emitted:
         return Emitted(places, request.param)
 
 
-def test_each_stage_stands_on_its_device(emitted: Emitted) -> None:
+def test_each_stage_is_on_its_device(emitted: Emitted) -> None:
     cells = emitted.layer.cells
     for i, cell in enumerate(cells):
         device = emitted.devices[emitted.layer.stage_of_cell(i)]
         for variable in tf.nest.flatten(cell.vars):
             assert variable.device == device
-    homes = [loop_device(device) for device in emitted.devices]
+    owners = [loop_device(device) for device in emitted.devices]
     loops = emitted.loops()
-    assert sorted(loops) == sorted(set(homes))
+    assert sorted(loops) == sorted(set(owners))
     # Between processes messages are relayed, on the device that receives them.
-    are_relayed = len({device_name(home).worker for home in homes}) > 1
-    for home, nodes in loops.items():
-        ends = {"Send": "send_device", "Recv": "recv_device"}
-        messages = [node for node in nodes if node.op in ends]
+    are_relayed = len({device_name(owner).worker for owner in owners}) > 1
+    for owner, nodes in loops.items():
+        boundaries = {"Send": "send_device", "Recv": "recv_device"}
+        messages = [node for node in nodes if node.op in boundaries]
         assert messages
         for node in messages:
-            assert node.attr[ends[node.op]].s.decode() == home
+            assert node.attr[boundaries[node.op]].s.decode() == owner
         peers = [
-            sorted(node.attr[end].s.decode() for end in ends.values())
+            sorted(node.attr[end].s.decode() for end in boundaries.values())
             for node in messages
         ]
-        allowed = [sorted(homes), [home, home]]
+        allowed = [sorted(owners), [owner, owner]]
         assert all(pair in allowed for pair in peers)
-        assert sorted(homes) in peers
-        assert ([home, home] in peers) == (are_relayed or len(set(homes)) == 1)
+        assert sorted(owners) in peers
+        assert ([owner, owner] in peers) == (are_relayed or len(set(owners)) == 1)
 
 
 def test_only_tpus_have_their_layers_compiled(emitted: Emitted) -> None:
@@ -162,8 +162,8 @@ def test_only_tpus_have_their_layers_compiled(emitted: Emitted) -> None:
         assert not compiled
 
 
-def test_loops_hold_what_their_devices_can_run(emitted: Emitted) -> None:
-    """Within a loop nothing is placed elsewhere, so each operation needs a kernel."""
+def test_devices_have_kernels_for_their_loops(emitted: Emitted) -> None:
+    """Within a loop all operations are on its device, so each needs a kernel."""
     if not _has_kernel("MatMul", "GPU", {"T": tf.float32.as_datatype_enum}):
         pytest.skip("this build of TensorFlow has no kernels for GPUs")
     for device, nodes in emitted.loops().items():
@@ -176,7 +176,7 @@ def test_loops_hold_what_their_devices_can_run(emitted: Emitted) -> None:
         assert not missing
 
 
-def test_turns_are_taken_on_a_processor(emitted: Emitted) -> None:
+def test_the_mutex_is_on_a_processor(emitted: Emitted) -> None:
     locks = [node for node in emitted.nodes if "Mutex" in node.op]
     assert len(locks) == 3
     kinds = {tf.DeviceSpec.from_string(node.device).device_type for node in locks}

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import loss_fn, plain_outputs
 
@@ -21,18 +21,17 @@ def plain_gradients(
     first_example: int = 0,
     step: int = 3,
 ) -> NestedMap:
-    """What the cells give for a batch as a whole.
+    """Results of the cells for a batch as a whole.
 
     Args:
-        layer: whose cells run.
+        layer: the pipeline.
         batch: inputs and targets.
-        loss: as for `ComputeGradients`.
-        first_example: place of the batch's first example.
+        loss: see `ComputeGradients`.
+        first_example: index of the batch's first example.
         step: the training step.
 
     Returns:
-        NestedMap(metrics, gradients: dict by path of what is trained, context: what the
-        cells handed over).
+        NestedMap(metrics, gradients: dict by path of the trained weights, context).
     """
     inputs, targets = batch
     trained = {k: v for k, v in layer.VariablePaths().items() if v.trainable}
@@ -44,8 +43,8 @@ def plain_gradients(
     with context, tf.GradientTape() as tape:
         metrics = loss(plain_outputs(layer, inputs), targets)
         total = metrics.loss[0]
-        for side_loss in context.losses.values():
-            mean = side_loss / num_examples(inputs, context.batch_dim)
+        for auxiliary in context.losses.values():
+            mean = auxiliary / num_examples(inputs, context.batch_dim)
             total += tf.cast(mean, total.dtype)
     found = tape.gradient(total, list(trained.values()), unconnected_gradients="zero")
     arrays = [tf.convert_to_tensor(g).numpy() for g in found]
@@ -59,10 +58,9 @@ def plain_gradients(
 def gradient_magnitudes(
     layer: PipeliningLayer, batch: Any, loss: Any = loss_fn
 ) -> dict[str, np.ndarray]:
-    """The gradients, had no example's share another sign than that of the others.
+    """Returns the gradients if the shares of all examples had the same sign.
 
-    To these the rounding errors of a gradient are in proportion, however much of it
-    cancels out.
+    Rounding errors of a gradient are in proportion to them, even where much cancels.
     """
     num_rows = num_examples(batch[0])
     magnitudes: dict[str, np.ndarray] = {}
@@ -84,7 +82,7 @@ def assert_same_up_to_rounding(
     magnitudes: dict[str, np.ndarray],
     tolerance: float,
 ) -> None:
-    """Each within `tolerance` of its magnitudes, both as vectors by their lengths."""
+    """Asserts that errors are within `tolerance` of the magnitudes, as vectors."""
     assert got.keys() == want.keys()
     for path, value in want.items():
         error = np.linalg.norm(got[path] - value)
@@ -96,7 +94,7 @@ def num_examples(inputs: list[tf.Tensor], batch_dim: int = 0) -> int:
 
 
 def by_path(layer: PipeliningLayer, tree: NestedMap) -> dict[str, Any]:
-    """What is there of a tree like `vars`, by the variables' paths."""
+    """Returns the present values of a tree like `vars`, by the variables' paths."""
     paths = {v.ref(): path for path, v in layer.VariablePaths().items()}
     pairs = zip(tf.nest.flatten(layer.vars), tf.nest.flatten(tree), strict=True)
     return {paths[v.ref()]: g.numpy() for v, g in pairs if g is not None}
@@ -105,7 +103,7 @@ def by_path(layer: PipeliningLayer, tree: NestedMap) -> dict[str, Any]:
 def assert_close(
     got: dict[str, Any], want: dict[str, Any], tolerance: float, least: float = 0.0
 ) -> None:
-    """Each within `tolerance` of the variable's largest, or of `least` if larger."""
+    """Asserts errors within `tolerance` of max(largest value, `least`)."""
     assert got.keys() == want.keys()
     for path, value in want.items():
         scale = max(float(np.abs(value).max()), least)
@@ -115,5 +113,5 @@ def assert_close(
 
 
 def bytes_of(structure: Any) -> list[bytes]:
-    """The tensors of a structure as bytes."""
+    """Returns the tensors of a structure as bytes."""
     return [x.numpy().tobytes() for x in tf.nest.flatten(structure) if x is not None]

@@ -1,4 +1,4 @@
-"""A pipeline gives what the plain model gives, dropout included."""
+"""A pipeline computes what the plain model computes, dropout included."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import present
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     gradients,
@@ -89,7 +89,7 @@ def test_gradients_are_those_of_the_plain_model(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_gradients_are_the_slopes_of_the_loss(model: str) -> None:
-    """By central differences, along directions in the space of all weights."""
+    """By central differences along directions in the space of all weights."""
     layer = _pipeline(model, tf.float64, 2)
     _, make_batch, loss = MODELS[model]
     inputs, targets = make_batch(4)
@@ -126,7 +126,7 @@ def _dot(a: NestedMap, b: NestedMap) -> float:
 
 
 class MaskLayer(BaseLayer):
-    """Adds its dropout mask as a further column of masks, [B, D, n]."""
+    """Appends its dropout mask as a column to the masks, [B, D, n]."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -164,7 +164,7 @@ def test_outputs_are_those_of_the_cells(do_eval: bool) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
 
 
-def test_structured_outputs_come_back_whole() -> None:
+def test_structured_outputs_are_returned_whole() -> None:
     layer, (inputs, _) = pipeline(state_cells()[:3], 3, 2), state_batch(4)
     with ForwardContext(do_eval=True):
         got, want = layer.FProp(layer.theta, *inputs), plain_outputs(layer, inputs)

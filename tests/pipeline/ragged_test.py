@@ -1,4 +1,4 @@
-"""A mini-batch that M does not divide: filled up, and none the wiser.
+"""A mini-batch that M does not divide: padding rows change nothing.
 
 Shapes: B examples, M micro-batches.
 """
@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers import forward_context
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
@@ -62,7 +62,7 @@ def _part(batch: Any, first: int, end: int) -> Any:
 def test_each_micro_batch_is_normalised_by_its_examples_alone(
     sizes: tuple[int, int],
 ) -> None:
-    """As the plain model is run on each, with losses weighted and sums added up."""
+    """Like the plain model on each, with weighted losses and summed accumulators."""
     layer, batch = _image_pipeline(3, sizes[1]), _image_batch(sizes[0])
     result = gradients(layer, batch)
     parts = [_part(batch, *piece) for piece in PIECES[sizes]]
@@ -75,15 +75,15 @@ def test_each_micro_batch_is_normalised_by_its_examples_alone(
         path: np.average([p.gradients[path] for p in plain], 0, weights)
         for path in plain[0].gradients
     }
-    # In front of a batch norm a bias has no gradient but of rounding.
+    # Before a batch norm the gradient of a bias is only rounding.
     assert_close(by_path(layer, result.gradients), want, 1e-12, least=1e-2)
-    totals = {
+    accumulators = {
         path: sum(p.context.accumulated[path] for p in plain)
         for path in plain[0].context.accumulated
     }
     for got, total in zip(
         tf.nest.flatten(result.accumulated),
-        tf.nest.flatten(layer.AccumulatedTree(totals)),
+        tf.nest.flatten(layer.AccumulatedTree(accumulators)),
         strict=True,
     ):
         np.testing.assert_allclose(got, total, rtol=1e-10, atol=1e-12)
@@ -111,24 +111,24 @@ def test_bytes_are_those_of_one_stage() -> None:
         result = gradients(layer, batch)
         with ForwardContext(do_eval=True):
             outputs = layer.FProp(layer.theta, *batch[0])
-        kept = result.metrics, result.gradients, result.accumulated, outputs
-        found.append(bytes_of(kept))
+        results = result.metrics, result.gradients, result.accumulated, outputs
+        found.append(bytes_of(results))
     assert found[0] == found[1] == found[2]
 
 
 def _examples(x: tf.Tensor) -> tf.Tensor:
-    """`x` with zeros where rows are no examples."""
-    weights = forward_context.current().row_weights(x)
+    """Returns `x` with zeros in padding rows."""
+    weights = forward_context.current_context().row_weights(x)
     return x if weights is None else x * weights
 
 
 class SumLayer(BaseLayer):
-    """Sums up and counts its inputs; both regard which are examples, or do not."""
+    """Sums and counts its inputs, with or without regard to padding rows."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define("regards", (), "Those that do: of total, number, mean, weight.")
+        p.Define("regards", (), "Sums with regard: total, number, mean, weight.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -165,9 +165,9 @@ def test_sums_and_metrics_are_of_examples_alone(
     batch_size: int, regards: tuple[str, ...]
 ) -> None:
     result = _sums(batch_size, regards)
-    totals, (mean, weight) = result.accumulated.cells[0], result.metrics.mean
-    assert float(totals.total) == batch_size * NUM_CLASSES
-    assert float(totals.number) == batch_size
+    accumulators, (mean, weight) = result.accumulated.cells[0], result.metrics.mean
+    assert float(accumulators.total) == batch_size * NUM_CLASSES
+    assert float(accumulators.number) == batch_size
     assert (float(mean), float(weight)) == (NUM_CLASSES, batch_size)
 
 
@@ -180,8 +180,8 @@ def test_sums_and_metrics_are_of_examples_alone(
         ("weight", "'mean'"),
     ],
 )
-def test_each_must_regard_which_rows_are_examples(missing: str, wrong: str) -> None:
-    """Where there are others. That its neighbours do is no excuse."""
+def test_each_sum_must_regard_padding_rows(missing: str, wrong: str) -> None:
+    """If there are padding rows; even if the other sums do."""
     regards = tuple(name for name in ALL if name != missing)
     named = rf"\bSumLayer\b.*\bpipe/cells_0 .*stage 0\b.*{wrong}.*\brow_weights\b"
     with pytest.raises(ValueError, match=named):
@@ -189,7 +189,7 @@ def test_each_must_regard_which_rows_are_examples(missing: str, wrong: str) -> N
 
 
 class MergingLayer(BaseLayer):
-    """Makes one row of two, and asks which are examples."""
+    """Merges pairs of rows, and asks which are examples."""
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         pairs = tf.reshape(x, [-1, 2 * x.shape[1]])
@@ -197,7 +197,7 @@ class MergingLayer(BaseLayer):
         return tf.repeat(pairs, 2, axis=0)[:, :NUM_CLASSES]
 
 
-def test_rows_that_are_merged_can_not_be_told_apart() -> None:
+def test_merged_rows_have_no_row_weights() -> None:
     layer = pipeline([MergingLayer.Params()], 1, 2)
     for batch_size in (8, 7):
         batch = [tf.ones([batch_size, NUM_CLASSES])], image_batch(batch_size)[1]
@@ -209,8 +209,8 @@ def test_rows_that_are_merged_can_not_be_told_apart() -> None:
             gradients(layer, batch)
 
 
-def test_a_loss_that_knows_no_rows_is_given_examples_alone() -> None:
-    """Such as one that counts them."""
+def test_a_loss_sees_no_padding_rows() -> None:
+    """For instance one that counts rows."""
 
     def loss(x: tf.Tensor, targets: NestedMap) -> NestedMap:
         number = tf.cast(tf.shape(x)[0], tf.float32)
@@ -225,7 +225,7 @@ def test_a_loss_that_knows_no_rows_is_given_examples_alone() -> None:
 
 
 class WholeLayer(BaseLayer):
-    """Returns something of the micro-batch as a whole beside the logits."""
+    """Returns the logits, and a value of the whole micro-batch."""
 
     def FProp(self, theta: NestedMap, logits: tf.Tensor) -> NestedMap:
         return NestedMap(logits=logits, mean=tf.reduce_mean(logits, 0))
@@ -236,8 +236,8 @@ def _loss_of_both(outputs: NestedMap, targets: NestedMap) -> NestedMap:
     return NestedMap(loss=(loss + tf.reduce_sum(outputs.mean**2), weight))
 
 
-def test_outputs_that_have_no_rows_are_refused_when_ragged() -> None:
-    """Those that are no examples could not be left out of them."""
+def test_outputs_without_rows_are_refused_when_ragged() -> None:
+    """Padding rows could not be left out of them."""
     cells = [*image_cells(batch_norm=False), WholeLayer.Params()]
     gradients(pipeline(cells, 2, 2), image_batch(8), loss=_loss_of_both)
     with pytest.raises(ValueError, match=r"\bloss .*float32 \(5, 3\), float32 \(3,\)"):

@@ -1,4 +1,4 @@
-"""Each policy of recomputation with each schedule: it works, or is refused truly."""
+"""Each policy of recomputation with each schedule: it works, or is refused."""
 
 from __future__ import annotations
 
@@ -85,16 +85,14 @@ def test_a_schedule_that_recomputes_nothing_follows_each_policy(
 
 
 @pytest.mark.parametrize("schedule", OTHER_FILES)
-def test_a_file_that_says_what_it_recomputes_does_that(
-    tmp_path: Path, schedule: str
-) -> None:
+def test_a_file_with_recomputation_keeps_it(tmp_path: Path, schedule: str) -> None:
     assert _layout(tmp_path, schedule).schedule == FILES[schedule]
     for cells in LISTS:
         layout = _layout(tmp_path, schedule, recompute=cells)
         assert layout.schedule == FILES[schedule]
         assert layout.recomputed == [i in cells for i in range(NUM_CELLS)]
     for policy in POLICIES:
-        named = rf"\bschedule\b.*\bpipe\b.*\brecompute='{policy}'.*\bRECOMPUTE\b"
+        named = rf"\bpipe\.schedule\b.*\brecompute='{policy}'.*\bRECOMPUTE\b"
         with pytest.raises(ValueError, match=named):
             _layout(tmp_path, schedule, recompute=policy)
 
@@ -116,7 +114,7 @@ def test_a_file_that_says_what_it_recomputes_does_that(
 def test_recomputation_changes_no_byte(
     tmp_path: Path, schedule: str, recompute: Any
 ) -> None:
-    """Beside weight gradients, and in files."""
+    """With deferred weight gradients, and in files."""
     x = tf.random.stateless_normal([6, DIM], [1, 2])
     batch = [x], NestedMap(label=tf.range(6) % DIM, weight=tf.ones([6]))
     want = gradients(_for_schedule(tmp_path, "gpipe").Instantiate(), batch)
@@ -125,7 +123,7 @@ def test_recomputation_changes_no_byte(
     tf.nest.map_structure(np.testing.assert_array_equal, gradients(layer, batch), want)
 
 
-def test_recomputation_beside_weight_gradients_saves_memory() -> None:
+def test_recomputation_with_deferred_weight_gradients_saves_memory() -> None:
     cells = [_dense(DIM, 64), _dense(64, 64), _dense(64, 64), _dense(64, DIM)]
     batch = (
         [tf.ones([64, DIM])],
@@ -149,6 +147,6 @@ def test_recomputation_beside_weight_gradients_saves_memory() -> None:
 def test_a_file_that_does_not_train_is_refused_with_the_layer(tmp_path: Path) -> None:
     path = tmp_path / "forward.csv"
     write_csv(gpipe(2, 3).forward_part(), path)
-    named = rf"\bschedule\b.*\bpipe\b.*{re.escape(str(path))}.*\bbackward\b"
+    named = rf"\bpipe\.schedule\b.*{re.escape(str(path))}.*\bbackward\b"
     with pytest.raises(ValueError, match=named):
         _params(splits=2, num_micro_batches=3, schedule=str(path)).Instantiate()

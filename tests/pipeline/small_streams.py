@@ -1,4 +1,4 @@
-"""Cells that hand on two tensors, all but the ends alike: quick for XLA to compile.
+"""Cells that pass on two tensors, mostly alike, so XLA compiles them quickly.
 
 Shapes: B examples, D channels of each stream; images are `[B, 4, 4, 1]`.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -26,7 +26,7 @@ class EntryLayer(BaseLayer):
 
 
 class MixingLayer(BaseLayer):
-    """Adds to one stream what it makes of the other, and crosses them."""
+    """Adds a function of one stream to the other, and swaps them."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -63,7 +63,7 @@ class ExitLayer(BaseLayer):
 
 
 def stream_cells(num_cells: int, num_classes: int) -> list[InstantiableParams]:
-    """Entry, mixing cells, exit."""
+    """Returns an entry, mixing cells and an exit."""
     mixing = [MixingLayer.Params() for _ in range(num_cells - 2)]
-    leave = ExitLayer.Params().Set(num_classes=num_classes)
-    return [EntryLayer.Params(), *mixing, leave]
+    last = ExitLayer.Params().Set(num_classes=num_classes)
+    return [EntryLayer.Params(), *mixing, last]

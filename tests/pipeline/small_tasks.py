@@ -10,7 +10,6 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
-from lingvo_pipe.models.amoebanet.ends import HeadLayer, StemLayer
 from lingvo_pipe.models.amoebanet.genotype import (
     GENOTYPES,
     CellGenotype,
@@ -18,9 +17,10 @@ from lingvo_pipe.models.amoebanet.genotype import (
     Genotype,
 )
 from lingvo_pipe.models.amoebanet.network import amoebanet
-from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.amoebanet.stem_and_head import HeadLayer, StemLayer
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from tests.pipeline.small_streams import stream_cells
 from tests.pipeline.small_transformer import (
     TransformerTask,
@@ -31,7 +31,7 @@ from tests.pipeline.small_transformer import (
 NUM_CLASSES = 3
 _AVERAGES = {"ema_decay": 0.5, "ema_decay_moving_vars": True}
 
-# Of one pair of operations, but with all else that a cell has.
+# One pair of operations, with everything else that a cell has.
 _SMALL_CELL = CellGenotype((((Edge("1x1", 0), Edge("max_pool_3x3", 1))),), (2,))
 GENOTYPES["small"] = Genotype(normal=_SMALL_CELL, reduction=_SMALL_CELL)
 
@@ -40,8 +40,8 @@ class SmallTask(NamedTuple):
     """A task.
 
     Attributes:
-        make_params: of the task.
-        make_batch: from a batch size and a seed to a batch.
+        make_params: returns the task's params.
+        make_batch: `(batch size, seed) -> batch`.
     """
 
     make_params: Callable[[], InstantiableParams]
@@ -49,7 +49,7 @@ class SmallTask(NamedTuple):
 
 
 def _transformer(num_cells: int) -> InstantiableParams:
-    """Words, a mask, dropout, Adam with clipped gradients."""
+    """Returns a task with words, a mask, dropout, Adam with clipped gradients."""
     p = TransformerTask.Params()
     p.pipeline.cell_tpl = transformer_cells((num_cells - 2) // 2)
     p.train.Set(**_AVERAGES)
@@ -57,12 +57,12 @@ def _transformer(num_cells: int) -> InstantiableParams:
 
 
 def _bfloat16() -> InstantiableParams:
-    """Computes in bfloat16 with weights in float32."""
+    """Returns a task in bfloat16 with weights in float32."""
     return _transformer(8).Set(dtype=tf.float32, fprop_dtype=tf.bfloat16)
 
 
 def _small_amoebanet(num_cells: int) -> InstantiableParams:
-    """Stem, cells that keep the image's size, head with dropout."""
+    """Returns a stem, cells that keep the image's size, and a head with dropout."""
     norm_tpl = BatchNormLayer.Params().Set(decay=0.5)
     num = NUM_CLASSES
     cells = [
@@ -83,7 +83,7 @@ def _small_amoebanet(num_cells: int) -> InstantiableParams:
 
 
 def _amoebanet_d() -> InstantiableParams:
-    """Stem, normal cell, reduction cell and head of an AmoebaNet-D: 4 cells."""
+    """Returns 4 cells of an AmoebaNet-D: stem, normal, reduction, head."""
     cells = amoebanet(
         genotype="D",
         num_cells=3,

@@ -1,4 +1,4 @@
-"""A small Transformer as cells that hand on a residual state and an integer mask.
+"""A small Transformer as cells that pass on a residual state and an integer mask.
 
 Shapes: B examples, T tokens, D channels, V words; a mask is 1 where a token counts.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.softmax_cross_entropy import softmax_cross_entropy
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.base_task import BaseTask
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.task.base_task import BaseTask
 
 DIM = 4
 NUM_WORDS = 5
@@ -36,7 +35,7 @@ class EmbeddingLayer(BaseLayer):
 
 
 class ResidualBlock(BaseLayer):
-    """Adds to the state's hidden what `_Change` makes of it, normalised."""
+    """Adds `_Change` of the normalised hidden state to the hidden state."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -59,7 +58,7 @@ class ResidualBlock(BaseLayer):
 
 
 class AttentionLayer(ResidualBlock):
-    """Each token asks the others that count."""
+    """Attention over the tokens that count."""
 
     def _Change(self, theta: NestedMap, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         query, key, value = tf.split(tf.tensordot(x, theta.w_in, 1), 3, -1)
@@ -70,7 +69,7 @@ class AttentionLayer(ResidualBlock):
 
 
 class FeedForwardLayer(ResidualBlock):
-    """Two dense layers, token by token."""
+    """Two dense layers for each token."""
 
     OUT_FACTOR = 3
 
@@ -115,18 +114,18 @@ class TransformerTask(BaseTask):
 
 
 def word_loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
-    """The mean over the words that count."""
+    """Returns the mean over the words that count."""
     return softmax_cross_entropy(logits, targets.label, targets.mask)
 
 
 def transformer_cells(num_blocks: int = 7) -> list[InstantiableParams]:
-    """Embedding, blocks of attention and feed-forward, logits: 2 + 2 a block."""
+    """Returns embedding, blocks of attention and feed-forward, and logits."""
     block = [AttentionLayer.Params(), FeedForwardLayer.Params()]
     return [EmbeddingLayer.Params(), *block * num_blocks, LogitsLayer.Params()]
 
 
 def transformer_batch(batch_size: int, seed: int = 0) -> NestedMap:
-    """Sentences of different lengths."""
+    """Returns sentences of different lengths."""
     shape = [batch_size, NUM_TOKENS]
 
     def words(stream: int) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What is traced, how large the emitted graph is, and that data do not change it."""
+"""Traces, the size of the emitted graph, and its independence of data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
@@ -46,7 +46,7 @@ class CountingLayer(BaseLayer):
 def _counting(
     num_layers: int, num_micro_batches: int, num_stages: int = 2, **params: Any
 ) -> PipeliningLayer:
-    """A pipeline that has run once, with none traced before."""
+    """Returns a pipeline that has run once; counts traces from 0."""
     CountingLayer.traces = 0
     cells = [CountingLayer.Params()] * num_layers
     layer = pipeline(cells, num_stages, num_micro_batches, **params)
@@ -66,7 +66,7 @@ def _graph(layer: PipeliningLayer) -> Any:
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble"])
-def test_alike_layers_are_traced_once_however_many(schedule: str) -> None:
+def test_alike_layers_are_traced_once(schedule: str) -> None:
     num_functions = []
     for num_layers in (2, 4, 12):
         layer = _counting(num_layers, 2, schedule=schedule)
@@ -98,14 +98,14 @@ def test_each_device_runs_one_loop() -> None:
 
 
 def _shuffled(schedule: Schedule, seed: int) -> Schedule:
-    """A schedule's operations in a random order that can run."""
+    """Returns a schedule's operations in a random order that can run."""
     draw = random.Random(seed)
     waiting = dict(enumerate(map(list, schedule.columns)))
     columns: list[list[Op]] = [[] for _ in waiting]
     done: set[Op] = set()
 
     def is_next(op: Op, rest: list[Op]) -> bool:
-        """After what it needs, and the same of the micro-batches before."""
+        """Returns whether all inputs and all earlier micro-batches are done."""
         same = [x for x in rest if (x.kind, x.stage) == (op.kind, op.stage)]
         return op == same[0] and all(x in done for x in schedule.dependencies(op))
 
@@ -130,7 +130,7 @@ ORDERS = [
 
 
 def test_the_order_of_operations_is_data() -> None:
-    """Another one builds nothing, and gives the same bytes."""
+    """Another order builds nothing, and computes the same bytes."""
     assert len(set(ORDERS)) == len(ORDERS)
     layer, batch = pipeline(image_cells(), 3, 4, recompute="never"), image_batch(8)
     first = gradients(layer, batch)
@@ -141,9 +141,9 @@ def test_the_order_of_operations_is_data() -> None:
 
 
 def test_times_are_those_of_the_operations_in_their_order() -> None:
-    """Each begins to wait, starts and ends; and starts before what needs it does.
+    """Each waits, starts and ends in order, and starts before its dependents.
 
-    It ends about then; but what it sends may be there before its clock is read.
+    It may end after them, because its messages may arrive before its clock is read.
     """
     layer, (inputs, targets) = pipeline(image_cells(), 3, 4), image_batch(8)
     with ForwardContext(step=tf.constant(0, tf.int64)):
@@ -161,13 +161,13 @@ def test_times_are_those_of_the_operations_in_their_order() -> None:
 
 
 class PoolLayer(BaseLayer):
-    """Keeps nothing, and has no weights."""
+    """A layer without stash and weights."""
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(x, [1])
 
 
-def test_operations_that_leave_nothing_have_times_in_order() -> None:
+def test_operations_without_results_have_times_in_order() -> None:
     """Once such a recomputation ended before it had started."""
     dense = FCLayer.Params().Set(input_dim=6, output_dim=3)
     cells = [dense, PoolLayer.Params()]

@@ -1,7 +1,7 @@
-"""Trains small tasks by one schedule after another, each time from their first values.
+"""Trains small tasks by several schedules, each time from the initial values.
 
-What schedules have in common is built once: pipelines with the same stages on the same
-devices are one, which is given their schedules.
+Pipelines with the same stages on the same devices are built once, and run all their
+schedules.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_params import make_layout
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.training.exponential_moving_average import make_averages
-from lingvo_pipe.training.learner import Learner
+from lingvo_pipe.training.optim.exponential_moving_average import make_averages
+from lingvo_pipe.training.optim.learner import Learner
 from tests.pipeline.small_tasks import TASKS
 
 NUM_STEPS = 3
 BATCH_SIZE = 8
 NUM_MICRO_BATCHES = 4
-# Those of the smaller tasks.
+# Number of cells of the smaller tasks.
 NUM_CELLS = 8
-_MOST_KEPT = 6
+_MAX_CACHED = 6
 
 
 def two_by_two(num_devices: int, num_micro_batches: int) -> Schedule:
-    """Two micro-batches forward, then both backward.
+    """Returns a schedule with two micro-batches forward, then both backward.
 
-    Of three devices the last has the first stage.
+    With three devices the last one has the first stage.
     """
     order = [
         (kind, first + i)
@@ -53,7 +53,7 @@ def _recomputing(num_devices: int, num_micro_batches: int) -> Schedule:
     return recomputed(two_by_two(num_devices, num_micro_batches), "except_last")
 
 
-# What stands in files of these names.
+# Schedules in files of these names.
 FILES = {"plain.csv": two_by_two, "recomputing.csv": _recomputing}
 
 
@@ -66,25 +66,25 @@ def task_params(
     jit_compile: bool = False,
     num_replicas: int = 1,
 ) -> tuple[str, InstantiableParams]:
-    """A task's name in TASKS, and its params.
+    """Returns a task's name in TASKS, and its params.
 
     Args:
-        folder: where to write a schedule's file.
+        folder: folder for a schedule's file.
         model: a name in TASKS; of more cells if there are as many stages.
         num_devices: K.
-        schedule: a name of the library's, or one in FILES.
-        recompute: as of the pipeline.
-        jit_compile: as the pipeline's param.
-        num_replicas: as the pipeline's param; each has a part of the mini-batch.
+        schedule: name of a schedule, or of a file in FILES.
+        recompute: see the pipeline's params.
+        jit_compile: see the pipeline's params.
+        num_replicas: see the pipeline's params; each has one batch shard.
     """
     stages_per_device = 2 if schedule == "interleaved" else 1
     splits: Any = num_devices * stages_per_device
     name = model if splits <= NUM_CELLS else f"{model} of 16"
     if schedule == "1f1b" and num_devices == 3:
-        splits = [1, 6, NUM_CELLS]  # Else stages are as even as can be.
+        splits = [1, 6, NUM_CELLS]  # Otherwise stages are equal.
     if schedule in FILES:
-        of_each = NUM_MICRO_BATCHES // num_replicas
-        write_csv(FILES[schedule](num_devices, of_each), folder / schedule)
+        per_replica = NUM_MICRO_BATCHES // num_replicas
+        write_csv(FILES[schedule](num_devices, per_replica), folder / schedule)
         schedule = str(folder / schedule)
     p = TASKS[name].make_params().Set(name="task")
     p.pipeline.Set(
@@ -100,25 +100,25 @@ def task_params(
 
 
 class Trainings:
-    """The tasks that are trained, of which the last few are kept."""
+    """Trained tasks, with a cache of the last few."""
 
     def __init__(self) -> None:
-        self._kept: dict[Any, _Training] = {}
+        self._cached: dict[Any, _Training] = {}
         self._of_one_stage: dict[Any, dict[str, bytes]] = {}
 
     def state_after(self, name: str, p: InstantiableParams) -> dict[str, bytes]:
-        """What training a task of TASKS leaves: weights, slots, averages by path."""
+        """Returns weights, slots and averages by path after training a task."""
         layout = make_layout(p.pipeline, "task/pipeline")
-        others = p.pipeline.jit_compile, p.pipeline.num_parts
-        key = name, str([layout.ends, layout.replicas, layout.recomputed, others])
-        if key not in self._kept:
-            if len(self._kept) == _MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[key] = _Training(p, TASKS[name].make_batch)
-        return self._kept[key].state_after(layout.schedule)
+        others = p.pipeline.jit_compile, p.pipeline.num_batch_shards
+        key = name, str([layout.boundaries, layout.replicas, layout.recomputed, others])
+        if key not in self._cached:
+            if len(self._cached) == _MAX_CACHED:
+                self._cached.pop(next(iter(self._cached)))
+            self._cached[key] = _Training(p, TASKS[name].make_batch)
+        return self._cached[key].state_after(layout.schedule)
 
     def state_of_one_stage(self, name: str, **pipeline: Any) -> dict[str, bytes]:
-        """Likewise, of one stage that recomputes nothing."""
+        """Returns the state with one stage that recomputes nothing."""
         key = name, *pipeline.items()
         if key not in self._of_one_stage:
             p = TASKS[name].make_params().Set(name="task")
@@ -130,7 +130,7 @@ class Trainings:
 
 
 class _Training:
-    """One task. It runs eagerly, for the graph of an update takes long to build."""
+    """One task, run eagerly, because the graph of an update takes long to build."""
 
     def __init__(self, params: InstantiableParams, make_batch: Any):
         self._task = task = params.Instantiate()

@@ -1,17 +1,17 @@
-"""However a model is cut and scheduled, training leaves the same bytes.
+"""Training computes the same bytes for all stages and schedules.
 
-Compared are all weights, slots and moving averages after three steps, with those of one
-stage that recomputes nothing. Each of these with each:
+The tests compare weights, slots and moving averages after three steps with one stage
+that recomputes nothing, for the product of:
 
     models         transformer (dropout, Adam), amoebanet (batch norm, dropout,
-                   momentum; cells hand on two outputs)
+                   momentum; cells pass on two outputs)
     devices        1, 2, 3, 4, 8
     schedules      gpipe, 1f1b, interleaved, zero_bubble, files
-    recomputation  always, except_last, never, some cells; but a file that says itself
-                   what is computed again admits no policy
+    recomputation  always, except_last, never, some cells; but a file with
+                   recomputation admits no policy
     replicas       1, 2
 
-The suite for everybody takes a covering array of these: every two values meet. Some are
+The fast suite takes a covering array of these: every two values meet. Some are
 trained by `TrainStep` too, whose graph holds the update.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.step.train_step import TrainStep
 from tests.pipeline.small_tasks import TASKS
 from tests.pipeline.training_by_schedules import (
     BATCH_SIZE,
@@ -52,7 +52,7 @@ FACTORS: dict[str, list[Any]] = {
 def _is_case(
     schedule: str, recompute: Any, num_devices: int, num_replicas: int, **_: Any
 ) -> bool:
-    """Says whether a pipeline can have these; None leaves recomputation to a file."""
+    """Returns whether a pipeline allows these; None leaves recomputation to a file."""
     of_file = schedule == "recomputing.csv"
     allowed = [None, SOME_CELLS] if of_file else [*POLICIES, SOME_CELLS]
     return recompute in allowed and num_devices * num_replicas <= MAX_DEVICES
@@ -81,14 +81,14 @@ def test_training_leaves_the_bytes_of_one_stage(
     name, p = task_params(
         tmp_path, model, num_devices, schedule, recompute, num_replicas=num_replicas
     )
-    want = trainings.state_of_one_stage(name, num_parts=num_replicas)
+    want = trainings.state_of_one_stage(name, num_batch_shards=num_replicas)
     _assert_same(trainings.state_after(name, p), want)
 
 
 @pytest.mark.parametrize("recompute", POLICIES)
 @pytest.mark.parametrize("num_devices", NUMS_DEVICES)
 @pytest.mark.parametrize("model", MODELS)
-def test_a_file_that_says_what_is_computed_again_admits_no_policy(
+def test_a_file_with_recomputation_admits_no_policy(
     tmp_path: Path, model: str, num_devices: int, recompute: str
 ) -> None:
     _, p = task_params(tmp_path, model, num_devices, "recomputing.csv", recompute)
@@ -98,7 +98,7 @@ def test_a_file_that_says_what_is_computed_again_admits_no_policy(
 
 
 def _state_after_steps(name: str, **pipeline: Any) -> dict[str, bytes]:
-    """What `TrainStep` leaves, averages of the weights included."""
+    """Returns the state after `TrainStep`, averages of the weights included."""
     p = TASKS[name].make_params().Set(name="task")
     p.pipeline.Set(num_micro_batches=NUM_MICRO_BATCHES, **pipeline)
     step = TrainStep(p.Instantiate())
@@ -122,7 +122,7 @@ def _state_after_steps_of_one_stage(name: str) -> dict[str, bytes]:
         exhaustive("amoebanet-d", 3, "zero_bubble", SOME_CELLS),
     ],
 )
-def test_steps_in_one_graph_do_so_too(
+def test_steps_in_one_graph_compute_the_same_bytes(
     name: str, num_devices: int, schedule: str, recompute: Any
 ) -> None:
     per_device = 2 if schedule == "interleaved" else 1

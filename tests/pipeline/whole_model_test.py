@@ -1,4 +1,4 @@
-"""What belongs to a model beside a plain sequence of cells."""
+"""Features of a model beyond a plain sequence of cells."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, state_batch
@@ -43,7 +43,7 @@ def _batch(size: int = 8) -> Any:
 
 
 def _plain_gradients(layer: PipeliningLayer, batch: Any) -> list[Any]:
-    """Of all variables, by a tape around the cells."""
+    """Returns the gradients of all variables, from a tape around the cells."""
     inputs, targets = batch
     variables = list(layer.VariablePaths().values())
     step, first = tf.constant(3, tf.int64), tf.constant(0, tf.int64)
@@ -128,13 +128,13 @@ def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
         ({"cells_3/w": "cells_1/b"}, r"\bcells_3/w\b.*\(6, 6\).*\bcells_1/b\b.*\(6,\)"),
     ],
 )
-def test_what_can_not_be_tied_is_refused(tied: dict[str, str], pattern: str) -> None:
+def test_impossible_ties_are_refused(tied: dict[str, str], pattern: str) -> None:
     with pytest.raises(ValueError, match=pattern):
         _tied(1, tied=tied)
 
 
-def test_cells_hand_on_the_state_dtype() -> None:
-    """All but the last, so that results do not depend on the number of stages."""
+def test_cells_pass_on_the_state_dtype() -> None:
+    """All but the last, so results do not depend on the number of stages."""
     results = []
     for num_stages in (1, 4):
         layer = _pipeline(num_stages, state_dtype=tf.bfloat16)
@@ -155,23 +155,23 @@ def test_automatic_splits_balance_costs() -> None:
     wide += [FCLayer.Params().Set(input_dim=200, output_dim=DIM), _dense(), _dense()]
     devices = ["cpu:0", "cpu:1"]
     layer = _pipeline("auto", cell_tpl=wide, devices=devices, input_shapes=[(2, DIM)])
-    assert layer.ends == [1, 4]
+    assert layer.boundaries == [1, 4]
     assert [layer.stage_of_cell(i) for i in range(4)] == [0, 1, 1, 1]
     layer = _pipeline("auto", cell_costs=[1, 1, 1, 9], devices=devices)
-    assert layer.ends == [3, 4]
-    with pytest.raises(ValueError, match=r"splits='auto'.*\binput_shapes\b.*\bpipe\b"):
+    assert layer.boundaries == [3, 4]
+    with pytest.raises(ValueError, match=r"\bpipe\.input_shapes\b.*splits='auto'"):
         _pipeline("auto", devices=devices)
-    with pytest.raises(ValueError, match=r"splits='auto'.*\bpipe\b.*\bdevices\b"):
+    with pytest.raises(ValueError, match=r"\bpipe\.devices\b.*splits='auto'"):
         _pipeline("auto", cell_costs=[1] * 4)
 
 
-def test_recomputation_keeps_inputs_alone() -> None:
+def test_recomputation_stashes_only_inputs() -> None:
     peaks = {}
     for recompute in ("always", "never", [0, 1]):
         layer = _pipeline(recompute=recompute)
         peaks[str(recompute)] = layer.PeakBytes(*_batch(), loss_fn)
-    weights = 2 * 2 * 4 * (DIM * DIM + DIM)  # Two layers' weights and totals.
-    inputs = 2 * DIM * 4  # One micro-batch of the second stage's.
+    weights = 2 * 2 * 4 * (DIM * DIM + DIM)  # Weights and accumulators of two layers.
+    inputs = 2 * DIM * 4  # A micro-batch of the second stage.
     assert peaks["always"][1] > weights + 4 * inputs
     assert peaks["never"][0] > peaks["always"][0] > weights
     assert peaks["[0, 1]"][0] == peaks["always"][0]
@@ -179,7 +179,7 @@ def test_recomputation_keeps_inputs_alone() -> None:
 
 
 class FrozenLayer(BaseLayer):
-    """Adds a weight that is not trained."""
+    """Adds an untrained weight."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -189,11 +189,11 @@ class FrozenLayer(BaseLayer):
         return tf.tanh(x + theta.shift)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize("frozen", [FrozenLayer, DropoutLayer])
-def test_a_stage_may_have_nothing_to_train(frozen: type[BaseLayer], place: int) -> None:
+def test_a_stage_may_have_nothing_to_train(frozen: type[BaseLayer], index: int) -> None:
     cells = [_dense(), _dense()]
-    cells.insert(place, frozen.Params())
+    cells.insert(index, frozen.Params())
     layer, batch = _pipeline(3, cell_tpl=cells), _batch()
     result = gradients(layer, batch)
     _close(layer, result.gradients, _plain_gradients(layer, batch))
@@ -212,14 +212,14 @@ def test_theta_of_other_shapes_is_refused() -> None:
         layer.ComputeGradients(theta, *batch, loss_fn)
 
 
-class SideLossLayer(BaseLayer):
+class AuxiliaryLossLayer(BaseLayer):
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        self.AddLoss("side", tf.reduce_mean(x**2, 1))
+        self.AddLoss("extra", tf.reduce_mean(x**2, 1))
         return x
 
 
-def test_a_step_with_side_losses_can_be_diagnosed() -> None:
-    cells = [_dense(), SideLossLayer.Params(), _dense()]
+def test_a_step_with_auxiliary_losses_can_be_diagnosed() -> None:
+    cells = [_dense(), AuxiliaryLossLayer.Params(), _dense()]
     layer, batch = _pipeline(2, cell_tpl=cells, before_tpl=[_dense()]), _batch()
     gradients(layer, batch)
     with ForwardContext(step=tf.constant(3, tf.int64)):

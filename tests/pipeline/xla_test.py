@@ -1,4 +1,4 @@
-"""Layers that XLA compiles compute what those that it does not do."""
+"""Layers that XLA compiles compute the same as others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.pipeline import pipeline_function
+from lingvo_pipe.pipeline.execution import pipeline_function
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.tracing import phases
 from tests.pipeline.example_layers import (
@@ -58,10 +58,10 @@ def test_the_number_of_stages_changes_no_byte(recompute: str) -> None:
     _assert_same_bytes(one, _gradients("images", 3, recompute=recompute))
 
 
-def test_functions_run_beside_the_loop_that_calls_them(
+def test_functions_run_beside_their_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on a TPU: the stages are on devices 2 and 3, their loops on 0 and 1."""
+    """TPUs need it: the stages are on devices 2 and 3, their loops on 0 and 1."""
 
     def beside(device: str) -> str:
         return device.replace("CPU:2", "CPU:0").replace("CPU:3", "CPU:1")

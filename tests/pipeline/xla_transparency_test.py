@@ -1,9 +1,9 @@
-"""Training with XLA leaves the same bytes however a model is cut and scheduled.
+"""Training with XLA computes the same bytes for all stages and schedules.
 
-Compared are all weights, slots and moving averages after three steps, with those of one
-stage that recomputes nothing, compiled too: for each number of devices, each way to
-recompute, and schedules with one backward pass and with two. The suite for everybody
-takes each way to recompute once, and schedules and numbers of devices in turn.
+The tests compare weights, slots and moving averages after three steps with one compiled
+stage that recomputes nothing: for each number of devices, each recomputation policy,
+and schedules with one backward pass and with two. The fast suite takes each policy
+once, with alternating schedules and numbers of devices.
 """
 
 from __future__ import annotations

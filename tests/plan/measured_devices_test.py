@@ -1,4 +1,4 @@
-"""Plans for the devices of this machine go by what is measured."""
+"""Plans for this machine's devices use measured times."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
-from lingvo_pipe.planner import measured_models
-from lingvo_pipe.planner.device_model import DEVICES, MEASURED, DeviceModel
-from tools.plan import rented
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.measured import measured_models
+from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
+from tools.plan import planned_model
 from tools.plan.plan import main
 
 SECONDS = 2.0
@@ -20,7 +20,7 @@ SECONDS = 2.0
 
 @pytest.fixture
 def measured_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The devices on which cells have been timed; all take seconds."""
+    """Returns the devices on which cells have been timed; all take seconds."""
     found: set[str] = set()
 
     def timed(calls: Sequence[Any], specs: Any, device: str) -> list[CellSeconds]:
@@ -32,11 +32,11 @@ def measured_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return dataclasses.replace(DEVICES["H100"], name=MEASURED)
 
     monkeypatch.setattr(measured_models, "measured_seconds", timed)
-    monkeypatch.setattr(rented, "calibrated_device", calibrated)
+    monkeypatch.setattr(planned_model, "calibrated_device", calibrated)
     return found
 
 
-def test_times_are_those_that_were_measured(
+def test_times_are_the_measured_ones(
     measured_on: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--num_stages=1", "--num_replicas=1", "--num_micro_batches=4"]
@@ -46,13 +46,13 @@ def test_times_are_those_that_were_measured(
     out = capsys.readouterr().out
     assert re.search(r"\b2 measured\b", out.partition("\n")[0])
     (seconds,) = re.findall(r"^ *([\d.]+) s .* 1f1b +never$", out, re.M)
-    # Of six cells and the loss, four micro-batches, forward and backward.
+    # Six cells and the loss, four micro-batches, forward and backward.
     assert float(seconds) == pytest.approx(4 * 7 * 3 * SECONDS, rel=0.01)
     (device,) = measured_on
     assert device.endswith(":0")
 
 
-def test_more_devices_than_there_are_is_a_line(
+def test_too_many_devices_are_reported_in_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--model=lm.text.TransformerTiny", "--devices=99xmeasured"]) == 1

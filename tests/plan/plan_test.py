@@ -35,7 +35,7 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "fault"),
+    ("arguments", "words"),
     [
         (
             ["--model=lm.text.TransformerTin", "--devices=2xTPUv3"],
@@ -68,13 +68,13 @@ def test_it_prints_a_table_and_flags_that_are_accepted(
         ),
     ],
 )
-def test_faults_are_a_line(
-    arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+def test_problems_are_reported_in_a_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert re.search(fault, error)
+    assert re.search(words, error)
     assert error.count("\n") == 1
 
 
@@ -90,7 +90,7 @@ def test_an_unknown_name_is_refused_before_anything_is_traced(
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "abc", "1.5"])
-def test_what_is_no_number_of_rows_is_refused(
+def test_an_invalid_number_of_rows_is_refused(
     number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -99,14 +99,17 @@ def test_what_is_no_number_of_rows_is_refused(
     assert re.search(rf"error: .*--batch\b.*\b1\b.*{re.escape(repr(number))}", line)
 
 
-def test_what_could_not_run_as_planned_is_changed() -> None:
-    """Though it is the model's own."""
+def test_a_plan_changes_params_that_contradict_it() -> None:
+    """It changes even the model's own."""
     params = model_registry.GetParams("lm.text.TransformerTiny", "Train")
     spec = params.input.Instantiate().element_spec
     given = params.task, spec, params.input.batch_size
     assert PlannedModel("ours", *given).changes() == []
-    params.task.pipeline.Set(micro_batch_size=3, num_parts=2)
-    own = [f"task.pipeline.{name} : None" for name in ("micro_batch_size", "num_parts")]
+    params.task.pipeline.Set(micro_batch_size=3, num_batch_shards=2)
+    own = [
+        f"task.pipeline.{name} : None"
+        for name in ("micro_batch_size", "num_batch_shards")
+    ]
     assert PlannedModel("ours", *given).changes() == own
 
 
@@ -117,14 +120,14 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
-def test_the_first_is_drawn(
+def test_the_fastest_is_drawn(
     tmp_path: Path,
     suffix: str,
     magic: bytes,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Below the folder in which Bazel was called."""
+    """Its path is relative to the folder in which Bazel was called."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     name = f"timeline.{suffix}"
     assert main([TINY, "--devices=2xTPUv3", f"--picture={name}"]) == 0
@@ -133,7 +136,7 @@ def test_the_first_is_drawn(
     assert (tmp_path / name).read_bytes().startswith(magic)
 
 
-def test_of_replicas_one_is_drawn(
+def test_one_of_several_replicas_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "timeline.svg"
@@ -145,10 +148,10 @@ def test_of_replicas_one_is_drawn(
 
 
 @pytest.mark.parametrize("name", ["nowhere/timeline.png", "timeline.nonsense"])
-def test_a_picture_that_can_not_be_written_is_a_line(
+def test_an_invalid_picture_path_is_reported_in_a_line(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is planned."""
+    """It is reported before anything is planned."""
     assert main([TINY, "--devices=2xTPUv3", f"--picture={tmp_path / name}"]) == 1
     out, error = capsys.readouterr()
     assert out == ""

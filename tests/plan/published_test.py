@@ -1,4 +1,4 @@
-"""What the planner says of GPipe's Transformers is near what was published."""
+"""The planner's predictions for GPipe's Transformers are near the published figures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.planner.counted_seconds import counted_seconds
-from lingvo_pipe.planner.device_model import DEVICES
+from lingvo_pipe.planner.costs.flops_time_model import flops_time
+from lingvo_pipe.planner.resources.device_model import DEVICES
 from tools.plan.memory_tables import (
     TRANSFORMERS,
     largest_layers_table,
     memory_row,
-    predicted,
+    predict_memory,
 )
-from tools.plan.throughput_table import (
+from tools.plan.published import (
     in_half_layers,
+    predict_throughput,
     step_seconds,
     throughput_row,
-    throughputs,
     transformer_24,
     transformer_48,
 )
@@ -27,10 +27,10 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "tools/plan/README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("place", [1, 2])
-def test_the_memory_of_table_1(place: int) -> None:
-    size = TRANSFORMERS[place]
-    ours = predicted(size)
+@pytest.mark.parametrize("index", [1, 2])
+def test_the_memory_of_table_1(index: int) -> None:
+    size = TRANSFORMERS[index]
+    ours = predict_memory(size)
     assert ours.parameters == pytest.approx(size.parameters, rel=0.01)
     assert ours.model_gib == pytest.approx(size.model_gib, rel=0.01)
     total = size.model_gib + size.activation_gib
@@ -39,34 +39,34 @@ def test_the_memory_of_table_1(place: int) -> None:
 
 
 def test_the_throughput_of_table_2() -> None:
-    speeds = transformer_48()
-    ours = throughputs(speeds)
-    assert ours == pytest.approx(speeds.published, rel=0.08)
-    assert throughput_row(speeds, ours) in README
+    row = transformer_48()
+    ours = predict_throughput(row)
+    assert ours == pytest.approx(row.published, rel=0.08)
+    assert throughput_row(row, ours) in README
 
 
 def test_the_throughput_of_table_3() -> None:
-    """Of the Transformer; on eight devices only if layers may be cut in two."""
-    speeds = transformer_24()
-    assert throughputs(speeds)[:2] == pytest.approx(speeds.published[:2], rel=0.08)
-    assert throughput_row(speeds, throughputs(speeds)) in README
-    halves = in_half_layers(speeds)
-    assert halves == pytest.approx(speeds.published, rel=0.08)
-    name = f"{speeds.name}, in half layers"
-    assert throughput_row(speeds._replace(name=name), halves) in README
+    """On eight devices they agree only if layers may be cut in two."""
+    row = transformer_24()
+    assert predict_throughput(row)[:2] == pytest.approx(row.published[:2], rel=0.08)
+    assert throughput_row(row, predict_throughput(row)) in README
+    halves = in_half_layers(row)
+    assert halves == pytest.approx(row.published, rel=0.08)
+    name = f"{row.name}, in half layers"
+    assert throughput_row(row._replace(name=name), halves) in README
 
 
 @pytest.mark.parametrize("number", [2, 8])
-def test_half_layers_are_counted_as_layers_are(number: int) -> None:
-    speeds = transformer_24()
-    device = DEVICES[speeds.device]
-    cells = counted_seconds(speeds.model.costs(32), device, "float32")
-    whole = speeds.model.evenly(speeds.device, number, 32).timeline.step_seconds
-    assert step_seconds(speeds, cells, number) == pytest.approx(whole, rel=1e-3)
+def test_half_layers_are_simulated_like_layers(number: int) -> None:
+    row = transformer_24()
+    device = DEVICES[row.device]
+    cells = flops_time(row.model.costs(32), device, "float32")
+    whole = row.model.evenly(row.device, number, 32).timeline.step_seconds
+    assert step_seconds(row, cells, number) == pytest.approx(whole, rel=1e-3)
 
 
 def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first two rows; the others take long."""
+    """It tests the first two rows; the others take long."""
     monkeypatch.setattr("tools.plan.memory_tables.TRANSFORMERS", TRANSFORMERS[:3])
     *_, one, eight = largest_layers_table()
     assert one.startswith("| 1 | 13 | 12 |")

@@ -1,4 +1,4 @@
-"""A model of random cells: what the planner's pure parts are tested with."""
+"""A model of random cells, for tests of the planner's pure modules."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import functools
 import random
 from collections.abc import Iterator, Sequence
 
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
-from lingvo_pipe.pipeline.stage_memory import CallBytes
-from lingvo_pipe.planner.candidate import Candidate, candidates
-from lingvo_pipe.planner.counted_seconds import counted_seconds
-from lingvo_pipe.planner.device_model import DeviceModel
-from lingvo_pipe.planner.device_needs import DeviceNeeds
-from lingvo_pipe.planner.model_costs import ModelCosts
-from lingvo_pipe.planner.search import Models
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
+from lingvo_pipe.planner.costs.flops_time_model import flops_time
+from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
+from lingvo_pipe.planner.resources.candidate import Candidate, candidates
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 
 NUM_CELLS = 6
 BATCH_SIZE = 8
@@ -23,7 +22,7 @@ NUM_DEVICES = 4
 
 
 def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
-    """Cells in a chain, and a loss: weights of hundreds of bytes, as much a row."""
+    """Returns a chain of cells, with hundreds of bytes of weights and per row."""
     rng = random.Random(seed)
     numbers = [rng.randrange(1, 9) for _ in range(NUM_CELLS)]
     residuals = [rng.randrange(5, 90) for _ in range(NUM_CELLS + 1)]
@@ -31,7 +30,7 @@ def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
     calls = [
         CallBytes(
             weights=100 * (numbers[i] if i < NUM_CELLS else 0),
-            totals=100 * (numbers[i] if i < NUM_CELLS else 0),
+            accumulators=100 * (numbers[i] if i < NUM_CELLS else 0),
             residuals=each * num_rows,
             weight_residuals=each // 2 * num_rows,
             recomputed=True,
@@ -46,13 +45,13 @@ def made_up_model(num_rows: int, seed: int = 0) -> ModelCosts:
         num_parameters=[25 * each for each in numbers],
         slot_bytes=[200 * each for each in numbers],
         calls=calls,
-        at_work=[(a * num_rows, b + 9 * num_rows) for a, b in work],
+        workspace_bytes=[(a * num_rows, b + 9 * num_rows) for a, b in work],
         value_bytes={i: rng.randrange(1, 30) * num_rows for i in range(1, 7)},
     )
 
 
 def made_up_device(memory: int, name: str = "GPU") -> DeviceModel:
-    """One on which such cells take about as long as messages."""
+    """Returns a device on which such cells take about as long as messages."""
     return DeviceModel(
         name=name,
         memory=memory,
@@ -67,34 +66,34 @@ def made_up_device(memory: int, name: str = "GPU") -> DeviceModel:
 
 
 def made_up_models(device: DeviceModel, seed: int = 0) -> Models:
-    """The model by the rows of a micro-batch."""
+    """Returns the model by the rows of a micro-batch."""
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         model = made_up_model(num_rows, seed)
-        return model, counted_seconds(model, device, "float32")
+        return model, flops_time(model, device, "float32")
 
     return models
 
 
 def every_candidate() -> list[Candidate]:
-    """All ways to run the model on the devices."""
+    """Returns all ways to run the model on the devices."""
     return list(candidates(NUM_DEVICES, NUM_CELLS, BATCH_SIZE))
 
 
 def every_needs() -> Iterator[tuple[Candidate, ModelCosts, DeviceNeeds]]:
-    """What each of them needs, of a model each."""
+    """Yields the needs of each candidate, for a model of its own."""
     for seed, candidate in enumerate(every_candidate()):
         model = made_up_model(BATCH_SIZE // candidate.num_micro_batches, seed)
         yield candidate, model, DeviceNeeds(candidate, model, schedule_of(candidate))
 
 
 def schedule_of(candidate: Candidate) -> Schedule:
-    """The candidate's schedule."""
+    """Returns the candidate's schedule."""
     return make_schedule(
         candidate.schedule,
         candidate.num_devices,
-        candidate.micro_batches_each,
+        candidate.micro_batches_per_replica,
         candidate.stages_per_device,
         candidate.recompute,
     )

@@ -1,4 +1,4 @@
-"""AmoebaNet-B of 557 million parameters at its true size, on four GPUs, not run."""
+"""The graph of AmoebaNet-B of 557 million parameters on four GPUs, not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import model_registry
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.model_size import parameter_counts
 from lingvo_pipe.pipeline.devices import stage_devices
 from lingvo_pipe.pipeline.devices.device_names import device_names
@@ -22,7 +22,7 @@ def _params() -> Any:
     return model_registry.GetParams("image.imagenet.AmoebaNetB557M", "Train")
 
 
-def test_it_has_as_many_parameters_as_published() -> None:
+def test_it_has_the_published_number_of_parameters() -> None:
     cells = _params().task.pipeline.cell_tpl
     counts = dict(zip([p.name for p in cells], parameter_counts(cells), strict=True))
     assert counts.pop("auxiliary_head") == AUXILIARY_HEAD
@@ -31,7 +31,7 @@ def test_it_has_as_many_parameters_as_published() -> None:
 
 @pytest.fixture(scope="module")
 def emitted() -> Any:
-    """The task, and the nodes of its pipeline's graph; the GPUs need not exist."""
+    """Returns the task and the nodes of its pipeline's graph; needs no GPU."""
     params = _params()
     params.task.pipeline.devices = DEVICES
     with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
@@ -50,11 +50,11 @@ def emitted() -> Any:
 @pytest.mark.exhaustive
 def test_each_variable_is_on_the_device_of_its_stage(emitted: Any) -> None:
     task, _ = emitted
-    homes = [name.full for name in device_names(DEVICES)]
-    assert task.pipeline.devices == homes
+    owners = [name.full for name in device_names(DEVICES)]
+    assert task.pipeline.devices == owners
     for i, cell in enumerate(task.pipeline.cells):
-        home = homes[task.pipeline.stage_of_cell(i)]
-        assert {v.device for v in tf.nest.flatten(cell.vars)} == {home}
+        owner = owners[task.pipeline.stage_of_cell(i)]
+        assert {v.device for v in tf.nest.flatten(cell.vars)} == {owner}
 
 
 @pytest.mark.exhaustive

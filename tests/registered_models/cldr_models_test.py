@@ -1,4 +1,4 @@
-"""Models of the sentences that come with the project: everything fits."""
+"""Models of the shipped sentences: rows, vocabularies and data fit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import model_registry
-from lingvo_pipe.input.cldr.cldr_sentences import CldrSentences
 from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
+from lingvo_pipe.input.embedded.cldr_sentences import CldrSentences
 
 TRANSLATING = {
     "mt.cldr.TransformerTiny": EIGHT,
@@ -34,7 +34,7 @@ def test_they_translate_to_english(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mt.cldr.TransformerTiny102"])
 def test_sentences_fit_into_rows(name: str) -> None:
-    """They would be left out."""
+    """Longer sentences would be dropped."""
     given = _params(name).input.Instantiate()
     assert given.vocabulary.languages == [ENGLISH, *LANGUAGES]
     for language in LANGUAGES:

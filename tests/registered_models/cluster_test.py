@@ -1,4 +1,4 @@
-"""Registered models on worker processes leave the bytes that they leave at home."""
+"""Registered models train to the same bytes on workers as in one process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.pipeline.devices.own_port import unused_ports
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import CommandLine
 from tests.support.forked_process import ForkedProcess
 
 NUM_WORKERS = 4
 MODELS = ["image.digits.AmoebaNetDigits", "mt.cldr.TransformerTiny"]
 
-AT_HOME = {"devices": ["cpu:0"], "splits": 1}
+IN_ONE_PROCESS = {"devices": ["cpu:0"], "splits": 1}
 
 
 def _on_workers(num_stages: int, num_replicas: int = 1) -> dict:
@@ -24,11 +24,11 @@ def _on_workers(num_stages: int, num_replicas: int = 1) -> dict:
     return {"devices": devices, "splits": num_stages, "num_replicas": num_replicas}
 
 
-# Each with the others of its list.
-ONE_PART = [AT_HOME, _on_workers(2), _on_workers(4)]
-TWO_PARTS = [
-    {**pipeline, "num_parts": 2}
-    for pipeline in (AT_HOME, _on_workers(num_stages=2, num_replicas=2))
+# Pipelines of one list train to the same bytes.
+ONE_SHARD = [IN_ONE_PROCESS, _on_workers(2), _on_workers(4)]
+TWO_SHARDS = [
+    {**pipeline, "num_batch_shards": 2}
+    for pipeline in (IN_ONE_PROCESS, _on_workers(num_stages=2, num_replicas=2))
 ]
 
 
@@ -36,7 +36,7 @@ TWO_PARTS = [
 def cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[CommandLine, list[str]]]:
-    """What starts programs, and the addresses of the workers."""
+    """Yields a starter of programs and the addresses of the workers."""
     command_line = CommandLine(tmp_path_factory.mktemp("cluster"))
     addresses = [f"127.0.0.1:{port}" for port in unused_ports(NUM_WORKERS)]
     flag = f"--cluster_spec=worker={','.join(addresses)}"
@@ -57,11 +57,11 @@ def test_bytes_are_the_same_on_two_and_four_workers_and_with_replicas(
 ) -> None:
     command_line, addresses = cluster
     script = str(Path(__file__).with_name("train_on_cluster.py"))
-    runs = [*ONE_PART, *TWO_PARTS]
+    runs = [*ONE_SHARD, *TWO_SHARDS]
     trainer = command_line.start(script, *map(json.dumps, (addresses, model, runs)))
     output, errors = trainer.communicate(timeout=1200)
     assert trainer.returncode == 0, errors
     hashes = json.loads(output.splitlines()[-1])
-    assert len(set(hashes[: len(ONE_PART)])) == 1
-    assert len(set(hashes[len(ONE_PART) :])) == 1
-    assert len(set(hashes)) == 2, "sums of two parts round otherwise"
+    assert len(set(hashes[: len(ONE_SHARD)])) == 1
+    assert len(set(hashes[len(ONE_SHARD) :])) == 1
+    assert len(set(hashes)) == 2, "sums of two shards are rounded differently"

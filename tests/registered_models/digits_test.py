@@ -1,4 +1,4 @@
-"""The model to begin with: it has all that large AmoebaNets have."""
+"""The model to start with: it has all parts of large AmoebaNets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import model_registry
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
-from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.local_training import with_local_losses
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.local_training import with_local_losses
 from tests.registered_models.reduced_models import batches, reduced_params
 from tests.support.cases import exhaustive
 
@@ -30,7 +30,9 @@ def test_it_has_auxiliary_head_drop_path_batch_norm_and_averages() -> None:
     task = _params().task
     cells = task.pipeline.cell_tpl
     assert task.feed_targets
-    assert [p.name for p in cells if p.cls is SideClassifierLayer] == ["auxiliary_head"]
+    assert [p.name for p in cells if p.cls is AuxiliaryClassifierLayer] == [
+        "auxiliary_head"
+    ]
     dropping = [p for p in cells if p.cls is AmoebaCell]
     assert len(dropping) == 5
     for p in dropping:
@@ -42,7 +44,7 @@ def test_it_has_auxiliary_head_drop_path_batch_norm_and_averages() -> None:
 
 @functools.cache
 def _trained(num_stages: int) -> dict[str, bytes]:
-    """All that two steps leave, when as much is dropped as ever is."""
+    """Returns the state after two steps at the final drop-path rate."""
     params = _params()
     params.task.pipeline.splits = num_stages
     step = TrainStep(params.task.Instantiate())
@@ -55,17 +57,17 @@ def _trained(num_stages: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("num_stages", [exhaustive(4), exhaustive(2)])
-def test_any_number_of_stages_leaves_the_same_bytes(num_stages: int) -> None:
-    want, found = _trained(1), _trained(num_stages)
-    assert found.keys() == want.keys()
-    assert [path for path in want if found[path] != want[path]] == []
+def test_any_number_of_stages_trains_to_the_same_bytes(num_stages: int) -> None:
+    expected, found = _trained(1), _trained(num_stages)
+    assert found.keys() == expected.keys()
+    assert [path for path in expected if found[path] != expected[path]] == []
     for kind in ("/gamma/ema", "/moving_mean", "/auxiliary_head/", "learner/"):
-        assert any(kind in path for path in want)
+        assert any(kind in path for path in expected)
 
 
 @pytest.mark.parametrize("scheme", ["greedy", exhaustive("overlapping")])
-def test_each_cell_may_be_trained_by_itself(scheme: str) -> None:
-    """Stem, cells that drop paths and hand on tuples, and the auxiliary head."""
+def test_each_cell_may_have_a_local_loss(scheme: str) -> None:
+    """Covers the stem, cells that drop paths and pass tuples, and auxiliary head."""
     params = reduced_params(DIGITS)
     params.task.local.scheme = scheme
     given = params.input.Instantiate()
@@ -78,7 +80,7 @@ def test_each_cell_may_be_trained_by_itself(scheme: str) -> None:
     for mean, _ in metrics.values():
         assert np.isfinite(mean)
     same = [k for k, v in step.State().items() if v.numpy().tobytes() == before[k]]
-    assert not same, "everything that is saved changes in training"
+    assert not same, "training changes all saved values"
 
 
 @pytest.mark.parametrize(

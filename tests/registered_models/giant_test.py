@@ -1,6 +1,6 @@
-"""Published language models on as many GPUs as stages: their steps' graphs, not run.
+"""Graphs of published language models on a GPU for each stage, not run.
 
-`lm.giant.L1663`, on 128 GPUs, takes five times as long as L415 and is built just so.
+`lm.giant.L1663`, on 128 GPUs, takes five times as long as L415 and is built alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
 import model_registry
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.devices import stage_devices
 from lingvo_pipe.pipeline.devices.device_names import device_names
 from tests.support.cases import exhaustive
@@ -32,15 +32,15 @@ class Emitted(NamedTuple):
     nodes: Sequence[Any]
 
 
-def _without_first_value(_: Any, **variable: Any) -> Any:
-    """A variable's creator; first values would be most of the graph around."""
+def _without_initial_value(_: Any, **variable: Any) -> Any:
+    """Creates a variable without initial value, which would be most of the graph."""
     keys = ("shape", "dtype", "trainable", "name")
     return UninitializedVariable(**{key: variable[key] for key in keys})
 
 
 @pytest.fixture(scope="module", params=[103, exhaustive(415)])
 def emitted(request: pytest.FixtureRequest) -> Emitted:
-    """Returns what is emitted for a model; no GPU need exist."""
+    """Returns a model's graph; needs no GPU."""
     devices = [f"gpu:{i}" for i in range(NUMS_STAGES[request.param])]
     params = model_registry.GetParams(f"lm.giant.L{request.param}", "Train")
     params.task.pipeline.devices = devices
@@ -48,7 +48,7 @@ def emitted(request: pytest.FixtureRequest) -> Emitted:
     with (
         pytest.MonkeyPatch.context() as patch,
         tf.Graph().as_default(),
-        tf.variable_creator_scope(_without_first_value),
+        tf.variable_creator_scope(_without_initial_value),
     ):
         patch.setattr(stage_devices, "_check_present", lambda names: None)
         task = params.task.Instantiate()
@@ -75,8 +75,8 @@ def test_each_variable_is_on_the_device_of_its_stage(emitted: Emitted) -> None:
         assert {v.device for v in tf.nest.flatten(cell.vars)} == {device}
 
 
-def test_depth_costs_little(emitted: Emitted) -> None:
+def test_memory_grows_little_with_depth(emitted: Emitted) -> None:
     """L415 takes at most a quarter of the memory that L1663 may take, 16 GiB."""
     assert len(emitted.nodes) < 60 * emitted.num_layers
-    most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert most_kib < 4 * 2**20
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert peak_kib < 4 * 2**20

@@ -1,4 +1,4 @@
-"""Registered models at a size that a test can afford, and batches for them."""
+"""Registered models at a reduced size, and batches for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.keras_optimizer import ScheduleParams
+from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
 from params.lm.language_model import LanguageModel
 from params.mt.translation_model import TranslationModel
@@ -31,11 +31,11 @@ _SMALL_TRANSFORMER = {
 
 
 def reduced_params(name: str, **constants: Any) -> Any:
-    """The params of a model and its training data.
+    """Returns the params of a model and its training data.
 
     Args:
-        name: of the model.
-        **constants: of its class, in place of those that make it small.
+        name: the name of the model.
+        **constants: constants of its class that replace the reduced ones.
     """
     cls = model_registry.GetClass(name)
     if issubclass(cls, AmoebaNetModel):
@@ -54,7 +54,7 @@ def _params(model: Any) -> Params:
 def _reduced_amoebanet(cls: type[AmoebaNetModel], constants: dict[str, Any]) -> Params:
     small = {
         "NUM_CELLS": 3,
-        "NUM_FILTERS": 32,  # Of 16 a bottleneck has 1, whose gamma has no gradient.
+        "NUM_FILTERS": 32,  # With 16, a bottleneck has 1, whose gamma has no gradient.
         "NUM_CLASSES": NUM_CLASSES,
         "IMAGE_SIZE": cls.IMAGE_SIZE if cls.SMALL_IMAGES else 80,
         "BATCH_SIZE": 4,
@@ -72,30 +72,30 @@ def _reduced_amoebanet(cls: type[AmoebaNetModel], constants: dict[str, Any]) -> 
 def _reduced_transformer(cls: Any, constants: dict[str, Any]) -> Params:
     params = _params(type(cls.__name__, (cls,), {**_SMALL_TRANSFORMER, **constants})())
     params.task.pipeline.splits = 2
-    # From the first step on; a rate that changes is no variable of its own.
+    # Needed from the first step; a changing rate has no variable of its own.
     decay = ScheduleParams("ExponentialDecay", decay_steps=10, decay_rate=0.9)
     params.task.train.Set(learning_rate=0.1, lr_schedule=decay)
     return params
 
 
 def _shortened(cells: list[InstantiableParams]) -> list[InstantiableParams]:
-    """The network up to its auxiliary head, and its head behind that."""
+    """Returns the network up to its auxiliary head, followed by its head."""
     (end,) = [i for i, p in enumerate(cells) if p.name == "auxiliary_head"]
     head = cells[-1].Copy().Set(num_in=cells[end].classifier.num_in)
     return [*cells[: end + 1], head]
 
 
 def batches(params: Any) -> Iterator[NestedMap]:
-    """Training batches of random numbers."""
+    """Yields training batches of random numbers."""
     spec, step = params.input.Instantiate().element_spec, 0
     while True:
         batch = spec.FlattenItems()
-        yield spec.Pack([_drawn(name, part, step) for name, part in batch])
+        yield spec.Pack([_drawn(name, leaf, step) for name, leaf in batch])
         step += 1
 
 
 def _drawn(name: str, spec: tf.TensorSpec, step: int) -> tf.Tensor:
-    """One of the tensors of a batch: of images, or of tokens."""
+    """Returns a tensor of a batch of images or tokens."""
     if name.endswith(("weight", "weights")):
         return tf.ones(spec.shape)
     if spec.dtype.is_floating:

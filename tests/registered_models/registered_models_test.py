@@ -1,4 +1,4 @@
-"""Every registered model, without being asked: nothing added escapes."""
+"""Properties of every registered model; new models are included by themselves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 
 import model_registry
-from lingvo_pipe.layers.forward_context import ForwardContext
-from lingvo_pipe.training.export import export_model
-from lingvo_pipe.training.inspect_model import describe
-from lingvo_pipe.training.local_params import plain_task
-from lingvo_pipe.training.local_training import with_local_losses
-from lingvo_pipe.training.step_loop import StepLoop
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.serving.export import export_model
+from lingvo_pipe.training.profiling.inspect_model import describe
+from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.local_training import with_local_losses
+from lingvo_pipe.training.task.task_params import plain_task
 from tests.registered_models.reduced_models import batches, reduced_params
 from tests.support.cases import exhaustive
 
@@ -27,11 +27,11 @@ MODELS = model_registry.ListModels()
 
 
 def _unlike() -> list[str]:
-    """A model of each kind: reduced in size many are the same."""
+    """Returns a model of each kind: many have the same reduced params."""
     found: dict[str, str] = {}
     for name in MODELS:
         task = reduced_params(name).task
-        task.train.init_from_checkpoint_rules = {}  # Whence, and not what.
+        task.train.init_from_checkpoint_rules = {}  # The source of weights only.
         found.setdefault(task.ToText(), name)
     return list(found.values())
 
@@ -45,7 +45,7 @@ def _first_of_each_module() -> list[Any]:
     return [n if n in first.values() else exhaustive(n) for n in UNLIKE]
 
 
-def test_there_are_models() -> None:
+def test_models_are_registered() -> None:
     assert "image.digits.AmoebaNetDigits" in MODELS
 
 
@@ -91,14 +91,14 @@ def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
         assert math.isfinite(float(metrics.loss[0]))
     assert int(step.global_step) == 2
     same = [k for k, v in step.State().items() if v.numpy().tobytes() == before[k]]
-    assert not same, "everything that is saved changes in training"
+    assert not same, "training changes all saved values"
     distinct = {variable.ref() for variable in tf.nest.flatten(task.vars)}
     assert len(distinct) == len(task.VariablePaths())
 
 
 @pytest.mark.parametrize("name", _first_of_each_module())
 def test_it_can_be_exported(name: str, tmp_path: Path) -> None:
-    """Once networks with drop-path could not, for a batch of any number."""
+    """Export once failed for drop-path with an unknown batch size."""
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)
     task = plain_task(model.task).Instantiate()
@@ -110,9 +110,9 @@ def test_it_can_be_exported(name: str, tmp_path: Path) -> None:
     flat = {key.replace(".", "_"): x for key, x in batch.FlattenItems()}
     with ForwardContext(do_eval=True):
         predictions = task.ComputePredictions(task.Values(), batch)
-        wanted = task.ServingOutputs(predictions)
+        expected = task.ServingOutputs(predictions)
     for rows in (1, len(batch.Flatten()[0])):
         found = serve(**{key: flat[key][:rows] for key in inputs})
-        assert set(found) == set(wanted)
-        for key, want in wanted.items():
-            np.testing.assert_allclose(found[key], want[:rows], rtol=1e-4, atol=1e-5)
+        assert set(found) == set(expected)
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value[:rows], rtol=1e-4, atol=1e-5)

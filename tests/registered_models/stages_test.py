@@ -1,4 +1,4 @@
-"""Published models are cut into stages of even cost."""
+"""Published models have stages of even cost."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.layers.model_size import layer_sizes
-from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 
-# Stages, and what speed-up the costliest of them allows.
+# Number of stages, and the speed-up that the costliest allows.
 SEVERAL_STAGES = {
     "AmoebaNetB557M": (4, 3.82),
     "AmoebaNetD_18_256": (8, 6.73),
@@ -34,14 +34,16 @@ def _pipeline(name: str) -> Any:
     return model_registry.GetParams(f"image.imagenet.{name}", "Train").task.pipeline
 
 
-def _speed_up(work: Sequence[int], ends: Sequence[int]) -> float:
-    """The whole over the costliest stage."""
-    stages = [sum(work[start:end]) for start, end in itertools.pairwise([0, *ends])]
+def _speed_up(work: Sequence[int], boundaries: Sequence[int]) -> float:
+    """Returns the whole cost over the costliest stage's."""
+    stages = [
+        sum(work[start:end]) for start, end in itertools.pairwise([0, *boundaries])
+    ]
     return sum(work) / max(stages)
 
 
 def _even_numbers(num_layers: int, num_stages: int) -> list[int]:
-    return balanced_ends([1] * num_layers, num_stages)
+    return balanced_boundaries([1] * num_layers, num_stages)
 
 
 @pytest.mark.parametrize("name", SEVERAL_STAGES)
@@ -57,8 +59,8 @@ def test_no_stage_costs_much_more_than_others(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ONE_STAGE)
-def test_one_stage_becomes_as_many_as_there_are_devices(name: str) -> None:
-    """A list of ends would be at odds with --devices=2."""
+def test_one_stage_can_become_one_per_device(name: str) -> None:
+    """A list of boundaries would contradict --devices=2."""
     assert _pipeline(name).splits == 1
 
 
@@ -69,16 +71,16 @@ def test_the_measured_speed_is_within_reach() -> None:
     target = tf.TensorSpec([1], tf.int32), tf.TensorSpec([1])
     sizes = layer_sizes(pipeline.cell_tpl, image, *target)
     work = [size.multiply_adds for size in sizes]
-    two = _speed_up(work, balanced_ends(work, 2)) * _busy(2)
+    two = _speed_up(work, balanced_boundaries(work, 2)) * _utilization(2)
 
-    def gain(ends: Sequence[int]) -> float:
-        return _speed_up(work, ends) * _busy(8) / two
+    def gain(boundaries: Sequence[int]) -> float:
+        return _speed_up(work, boundaries) * _utilization(8) / two
 
     measured = 3.48 / 1.21
     assert gain(pipeline.splits) == pytest.approx(measured, rel=0.01)
     assert gain(_even_numbers(len(work), 8)) < 0.87 * measured
 
 
-def _busy(num_stages: int, num_micro_batches: int = 32) -> float:
-    """The share of the time that is no bubble."""
+def _utilization(num_stages: int, num_micro_batches: int = 32) -> float:
+    """Returns the share of time outside the bubble."""
     return num_micro_batches / (num_micro_batches + num_stages - 1)

@@ -1,7 +1,7 @@
 """Trains a registered model on devices of this process and of workers, in turn.
 
-Takes the workers' addresses, the model's name and a list of pipeline params, as JSON;
-prints for each of these a hash of all that the steps leave.
+Arguments are the workers' addresses, the model's name and a list of pipeline params, as
+JSON. Prints a hash of the final state for each of these.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import model_registry
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.training.pipeline_inputs import tell_inputs
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
 NUM_STEPS = 20
 
@@ -25,15 +25,15 @@ def _train(model: str, pipeline: dict[str, Any]) -> str:
     params = model_registry.GetParams(model, "Train")
     params.task.pipeline.Set(**pipeline)
     given = params.input.Instantiate()
-    tell_inputs(params.task, given)
+    configure_inputs(params.task, given)
     step = TrainStep(params.task.Instantiate())
     for batch in itertools.islice(given.TrainBatches(), NUM_STEPS):
         step(batch)
-    left = hashlib.sha256()
+    digest = hashlib.sha256()
     for path, variable in sorted(step.State().items()):
-        left.update(path.encode())
-        left.update(variable.numpy().tobytes())
-    return left.hexdigest()
+        digest.update(path.encode())
+        digest.update(variable.numpy().tobytes())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

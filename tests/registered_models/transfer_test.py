@@ -1,4 +1,4 @@
-"""From ImageNet to seven other data sets: their sizes, and what is taken along."""
+"""Transfer from ImageNet to seven data sets: sizes, and restored weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import model_registry
-from lingvo_pipe.training.init_rules import resolve_rules
+from lingvo_pipe.training.warm_start.init_rules import resolve_rules
 from tests.registered_models.reduced_models import reduced_params
 
 IMAGENET = "image.imagenet.AmoebaNetB557M"
@@ -30,7 +30,7 @@ def _transfer(name: str) -> Any:
     return model_registry.GetParams(f"image.transfer.{name}", "Train")
 
 
-def test_all_data_sets_are_there() -> None:
+def test_all_data_sets_have_a_model() -> None:
     model_registry.ImportAll()
     names = [n for n in model_registry.ListModels() if n.startswith("image.transfer.")]
     assert names == sorted(f"image.transfer.{name}" for name in TABLE_4)
@@ -61,7 +61,7 @@ def test_data_sets_are_in_the_catalogue_or_in_folders(name: str) -> None:
 
 
 def _shapes(params: Any) -> dict[str, Any]:
-    """Of all variables, by path."""
+    """Returns the shapes of all variables, by path."""
     with tf.Graph().as_default():
         paths = params.task.Instantiate().VariablePaths()
         return {path: variable.shape for path, variable in paths.items()}
@@ -71,12 +71,12 @@ def test_all_but_the_softmax_layers_come_from_imagenet() -> None:
     here = _shapes(reduced_params("image.transfer.Birdsnap", NUM_CLASSES=7))
     there = _shapes(reduced_params(IMAGENET))
     rules = _transfer("Birdsnap").task.train.init_from_checkpoint_rules
-    (taken,) = resolve_rules(rules, list(here))
-    assert all(there[source] == here[path] for path, source in taken.names.items())
-    assert here.keys() - taken.names.keys() == {
+    (restored,) = resolve_rules(rules, list(here))
+    assert all(there[source] == here[path] for path, source in restored.names.items())
+    assert here.keys() - restored.names.keys() == {
         path for path in here if here[path] != there[path]
     }
-    assert sorted(taken.excluded) == [
+    assert sorted(restored.excluded) == [
         f"task/pipeline/{layer}/dense/{weight}"
         for layer in ("auxiliary_head/classifier", "head")
         for weight in ("b", "w")

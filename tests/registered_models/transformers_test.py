@@ -1,4 +1,4 @@
-"""The published Transformers: their sizes, their stages, and how they are trained."""
+"""The published Transformers: sizes, stages and training."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import model_registry
+from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.layers.model_size import parameter_counts
-from lingvo_pipe.layers.weight_init import WeightInit
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 
-# Parameters, as the papers print them, and stages. GPipe's table 1 and section 5; the
+# Parameters, their text in the papers, and stages. GPipe's table 1 and section 5; the
 # last is the bilingual Transformer-Big of 1907.05019.
 PUBLISHED = {
     "lm.giant.L3": (282_178_816, "282.2M", 1),
@@ -40,7 +40,7 @@ def _params(name: str) -> Any:
 
 
 def _as_printed(count: int, printed: str) -> str:
-    """A count with as many digits as are printed."""
+    """Returns a count with the printed number of digits."""
     unit = printed[-1]
     digits = len(printed.partition(".")[2].rstrip(unit))
     return f"{count / {'M': 1e6, 'B': 1e9}[unit]:.{digits}f}{unit}"
@@ -48,9 +48,9 @@ def _as_printed(count: int, printed: str) -> str:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_they_have_the_published_sizes(name: str) -> None:
-    want, printed, _ = PUBLISHED[name]
-    assert sum(parameter_counts(_params(name).task.pipeline.cell_tpl)) == want
-    assert _as_printed(want, printed) == printed
+    expected, printed, _ = PUBLISHED[name]
+    assert sum(parameter_counts(_params(name).task.pipeline.cell_tpl)) == expected
+    assert _as_printed(expected, printed) == printed
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -62,19 +62,19 @@ def test_they_have_the_published_number_of_stages(name: str) -> None:
 @pytest.mark.parametrize("name", SEVERAL_STAGES)
 def test_stages_are_even_within_a_layer(name: str) -> None:
     model = _params(name)
-    ends = model.task.pipeline.splits
-    parts = model.input.Instantiate().element_spec
-    shapes = parts.Transform(lambda spec: (1, *spec.shape[1:]))
+    boundaries = model.task.pipeline.splits
+    spec = model.input.Instantiate().element_spec
+    shapes = spec.Transform(lambda leaf: (1, *leaf.shape[1:]))
     state = shapes if name.startswith("mt.") else NestedMap(target=shapes)
     cells = model.task.pipeline.cell_tpl
     flops = cell_costs(cells, state).flops
-    stages = [sum(flops[a:b]) for a, b in itertools.pairwise([0, *ends])]
+    stages = [sum(flops[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
     layers = [n for p, n in zip(cells, flops, strict=True) if p.cls is TransformerLayer]
     assert max(stages) - min(stages) <= max(layers)
 
 
 def test_thirteen_layers_of_the_deepest_fill_an_accelerator() -> None:
-    """Table 1's L are 13·K, less one where the softmax is one of a stage's layers."""
+    """Table 1 has L = 13·K, minus one where a stage includes the softmax."""
     for name in ("L103", "L415", "L1663"):
         pipeline = _params(f"lm.giant.{name}").task.pipeline
         lengths = [b - a for a, b in itertools.pairwise([0, *pipeline.splits])]
@@ -96,8 +96,8 @@ def test_translations_are_learned_as_published(name: str) -> None:
         if p.cls is TransformerLayer:
             assert p.keep_prob == 0.9
             num_layers = (len(model.task.pipeline.cell_tpl) - 3) // 2
-            want = WeightInit.Xavier(1.0 / num_layers)
-            assert p.feed_forward_tpl.params_init == want
+            expected = WeightInit.Xavier(1.0 / num_layers)
+            assert p.feed_forward_tpl.params_init == expected
 
 
 def test_the_multilingual_models_read_102_languages_and_four_million_tokens() -> None:

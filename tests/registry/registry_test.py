@@ -48,7 +48,7 @@ TOY = MODEL.replace("NAME", "Toy")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder on Python's path, which `params` is then found in."""
+    """Yields an empty folder on Python's path, where `params` is found."""
     modules = dict(sys.modules)
     for name in [m for m in modules if m.partition(".")[0] == "params"]:
         del sys.modules[name]
@@ -75,7 +75,7 @@ def write_model(folder: Path, name: str, class_name: str) -> None:
 
 
 class Toy:
-    """A model that no decorator has registered."""
+    """A model without the decorator."""
 
     def Task(self) -> Any:
         return SimpleNamespace(input=None)
@@ -177,7 +177,7 @@ def test_a_class_defined_twice_in_a_file_is_refused(folder: Path) -> None:
         importlib.import_module("twice")
 
 
-def test_a_reloaded_module_registers_anew(folder: Path) -> None:
+def test_a_reloaded_module_registers_again(folder: Path) -> None:
     write_model(folder, "params/toys.py", "Toy")
     old = model_registry.GetClass("toys.Toy")
     new = importlib.reload(sys.modules["params.toys"]).Toy
@@ -185,7 +185,7 @@ def test_a_reloaded_module_registers_anew(folder: Path) -> None:
     assert model_registry.GetClass("toys.Toy") is new
 
 
-def test_a_cell_of_a_notebook_registers_anew() -> None:
+def test_a_cell_of_a_notebook_registers_again() -> None:
     for _ in range(2):
         namespace: dict[str, Any] = {"__name__": "cell"}
         exec(textwrap.dedent(TOY), namespace)
@@ -201,7 +201,7 @@ def test_params_have_the_input_of_the_data_set(folder: Path) -> None:
     assert model_registry.GetParams("toys.Toy", "Test").input == "test"
 
 
-def test_an_unknown_data_set_is_refused_with_those_there_are(folder: Path) -> None:
+def test_an_unknown_data_set_is_answered_by_the_known_ones(folder: Path) -> None:
     write_model(folder, "params/toys.py", "Toy")
     message = "Toy.*'Tset'.*'Test'.*Test, Train"
     with pytest.raises(model_registry.DatasetError, match=message):
@@ -289,22 +289,22 @@ def test_import_models_takes_a_list() -> None:
         ("1 / 0", ZeroDivisionError, "division"),
     ],
 )
-@pytest.mark.parametrize("place", ["my_models", "params/my_models"])
+@pytest.mark.parametrize("path", ["my_models", "params/my_models"])
 def test_an_error_inside_a_module_is_raised_as_it_is(
-    folder: Path, text: str, error: type[Exception], message: str, place: str
+    folder: Path, text: str, error: type[Exception], message: str, path: str
 ) -> None:
-    write(folder, f"{place}/broken.py", text)
+    write(folder, f"{path}/broken.py", text)
     write_model(folder, "my_models/fine.py", "Fine")
     with pytest.raises(error, match=message):
         model_registry.GetClass("my_models.broken.Toy")
     with pytest.raises(error, match=message):
-        model_registry.ImportModels([place.replace("/", ".")])
+        model_registry.ImportModels([path.replace("/", ".")])
 
 
-# ---- What is not found.
+# ---- Unknown models.
 
 
-def test_an_unknown_model_is_refused_with_those_there_are(folder: Path) -> None:
+def test_an_unknown_model_is_answered_by_the_known_ones(folder: Path) -> None:
     write_model(folder, "params/image/digits.py", "AmoebaNetDigits")
     write_model(folder, "params/lm/words.py", "Words")
     names = r"'image\.digits\.AmobaNetDigits'.*'image\.digits\.AmoebaNetDigits'"
@@ -323,7 +323,7 @@ def test_the_class_alone_suggests_the_whole_name(folder: Path, name: str) -> Non
         model_registry.GetClass(name)
 
 
-def test_a_model_of_ones_own_that_is_misspelt_is_suggested(folder: Path) -> None:
+def test_a_users_misspelt_model_is_suggested(folder: Path) -> None:
     write_model(folder, "my_models/toy.py", "Toy")
     message = r"'my_models\.toy\.Tyo'.*'my_models\.toy\.Toy'"
     with pytest.raises(LookupError, match=message):
@@ -335,7 +335,7 @@ def test_a_model_of_ones_own_that_is_misspelt_is_suggested(folder: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["", ".", ".toy.Toy", "my_models..Toy", "toy/my.Toy"])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_a_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(LookupError, match=f"'{re.escape(name)}'"):
         model_registry.GetClass(name)
 

@@ -1,96 +1,14 @@
-"""Bazel runs every test file, and //tests:exhaustive every target of tests.
-
-BUILD files are Python but for the functions that they call, which are given here.
-"""
+"""Bazel runs every test file, and BUILD files declare what is imported."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-# Under Bazel this file is a link into the source tree.
-ROOT = Path(__file__).resolve().parents[2]
+from tests.style.builds import ROOT, Builds
+
 # How a test file leaves cases to the exhaustive suite.
 _MARKS = ("exhaustive(", "pytest.mark.exhaustive", "*pairwise_params(")
-
-
-class Builds:
-    """What the BUILD files below `tests` declare.
-
-    Attributes:
-        tests: arguments of each `pytest_test` by its label.
-        sources: source files of each target, as paths below the root, by its label.
-        suites: labels that each `test_suite` names, by its own.
-    """
-
-    def __init__(self) -> None:
-        self.tests: dict[str, dict[str, Any]] = {}
-        self.sources: dict[str, list[str]] = {}
-        self.suites: dict[str, list[str]] = {}
-        self._packages = {
-            path.parent for path in (ROOT / "tests").rglob("BUILD") if path.is_file()
-        }
-        for package in sorted(self._packages):
-            self._read(package)
-
-    def _read(self, package: Path) -> None:
-        folder = str(package.relative_to(ROOT))
-
-        def label(name: str) -> str:
-            return name if name.startswith("//") else f"//{folder}:{name.lstrip(':')}"
-
-        def source(name: str) -> str:
-            is_file = not name.startswith("//") and not name.startswith(":")
-            return f"{folder}/{name}" if is_file else label(name)
-
-        def pytest_test(name: str, srcs: Sequence[str], **others: Any) -> None:
-            self.tests[label(name)] = others
-            self.sources[label(name)] = [source(each) for each in srcs]
-
-        def filegroup(name: str, srcs: Sequence[str], **_: Any) -> None:
-            self.sources[label(name)] = [source(each) for each in srcs]
-
-        def test_suite(name: str, tests: Sequence[str], **_: Any) -> None:
-            self.suites[label(name)] = [label(each) for each in tests]
-
-        def nothing(*_: Any, **__: Any) -> None:
-            pass
-
-        functions: dict[str, Any] = {
-            "exports_files": nothing,
-            "filegroup": filegroup,
-            "glob": lambda include, exclude=(): self._glob(package, include, exclude),
-            "load": nothing,
-            "py_library": nothing,
-            "pytest_test": pytest_test,
-            "test_suite": test_suite,
-        }
-        exec((package / "BUILD").read_text(encoding="utf-8"), functions)
-
-    def _glob(
-        self, package: Path, include: Sequence[str], exclude: Sequence[str]
-    ) -> list[str]:
-        """Returns the files of a package, without those of packages below it."""
-        found, left_out = (
-            {path for pattern in patterns for path in package.glob(pattern)}
-            for patterns in (include, exclude)
-        )
-        below = {other for other in self._packages if package in other.parents}
-        return sorted(
-            str(path.relative_to(package))
-            for path in found - left_out
-            if not below.intersection(path.parents)
-        )
-
-    def files(self, label: str) -> Iterator[str]:
-        """Yields the source files of a target, through those that it names."""
-        for source in self.sources[label]:
-            if source in self.sources:
-                yield from self.files(source)
-            else:
-                yield source
 
 
 def test_bazel_runs_every_test_once() -> None:
@@ -129,3 +47,10 @@ def test_tests_that_are_marked_exhaustive_have_a_target() -> None:
             for text in [(ROOT / file).read_text(encoding="utf-8")]
         )
         assert has_some == bool(target.get("exhaustive_shards")), label
+
+
+def test_dependencies_are_what_is_imported() -> None:
+    """`python -m tests.style.builds` writes them."""
+    builds = Builds()
+    for label, target in (builds.tests | builds.libraries).items():
+        assert target["deps"] == builds.imported(label), label

@@ -1,4 +1,4 @@
-"""Cases of a test for the suite for everybody, and for //tests:exhaustive alone.
+"""Cases of a test for the fast suite, and for //tests:exhaustive alone.
 
 Most mistakes show with one value, or with two together. So of a product the suite for
 everybody runs a covering array, in which each two values of two factors still meet.

@@ -1,4 +1,4 @@
-"""The suite for everybody and the exhaustive one together run every case."""
+"""The fast suite and the exhaustive one together run every case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.cases import pairwise, pairwise_params
 from tools import run_pytest
-from tools.run_pytest import parts_of
+from tools.run_pytest import shards_of
 
 RUN_PYTEST = str(Path(run_pytest.__file__))
 ROOT = Path(RUN_PYTEST).parents[1]
@@ -73,10 +73,10 @@ def test_the_rest_of_the_product_is_marked() -> None:
 def test_each_shard_has_whole_files_unless_they_are_large(number: int) -> None:
     sizes = {"few_test": 3, "many_test": 250, "more_test": 60, "last_test": 1}
     files = [file for file, size in sizes.items() for _ in range(size)]
-    parts = parts_of(files, number)
-    assert set(parts) == set(range(min(number, 7)))
+    shards = shards_of(files, number)
+    assert set(shards) == set(range(min(number, 7)))
     for file in sizes:
-        of_file = {p for p, name in zip(parts, files, strict=True) if name == file}
+        of_file = {k for k, name in zip(shards, files, strict=True) if name == file}
         assert len(of_file) == 1 or file == "many_test"
 
 

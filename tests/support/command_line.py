@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import lingvo_pipe
-from lingvo_pipe.training.run_lock import LOCK_NAME
+from lingvo_pipe.training.run.run_directory import LOCK_NAME
 from tests.support.forked_process import ForkedProcess
 
 DIGITS = "--model=image.digits.AmoebaNetDigits"
@@ -31,7 +31,7 @@ _UNSET = ("BUILD_WORKING_DIRECTORY", "TF_CPP_MIN_LOG_LEVEL")
 
 
 class Outcome(NamedTuple):
-    """What a program has left: its exit code and all that it has written."""
+    """The result of a program: its exit code and all that it has written."""
 
     code: int
     output: str

@@ -67,7 +67,7 @@ def _look_after(connection: socket.socket) -> None:
         os.close(stream)
     connection.sendall(f"{pid:{NUMBER_BYTES}}".encode())
     ended = os.pidfd_open(pid)
-    ready, _, _ = select.select([ended, connection], [], [])
+    ready, _, _ = select.select([ended, connection.fileno()], [], [])
     if ended not in ready:  # The client has gone, and its program goes with it.
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
@@ -108,7 +108,8 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
 if __name__ == "__main__":
     # As the trainer has it, but from the start, for TensorFlow reads it only once.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    import lingvo_pipe.jobs  # noqa: F401
+    import lingvo_pipe.cli.train_job
+    import lingvo_pipe.cli.use_jobs  # noqa: F401
     import model_registry
 
     model_registry.ImportAll()

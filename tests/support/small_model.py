@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.convolution import Conv2DLayer, GlobalAveragePoolingLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
 
 @model_registry.RegisterSingleTaskModel

@@ -81,11 +81,13 @@ MISTAKES = [
         r"--mode=train\b.*--other_model\b",
     ),
     Mistake(
-        "no_run_to_compare_with", [DIGITS, "--mode=diff_params"], r"\bnew\b.*\bnone\b"
+        "no_run_to_compare_with", [DIGITS, "--mode=diff_params"], r"--logdir\b.*\bnew\b"
     ),
     Mistake("nothing_to_report", ["--mode=report"], r"=report\b[^=-]*--logdir\b", None),
-    Mistake("no_run_to_report", ["--mode=report"], r"\bnew\b.*\bnone\b"),
-    Mistake("report_of_no_run", ["--mode=report"], r"\bforeign\b.*\bnone\b", "foreign"),
+    Mistake("no_run_to_report", ["--mode=report"], r"--logdir\b.*\bnew\b"),
+    Mistake(
+        "report_of_no_run", ["--mode=report"], r"--logdir\b.*\bforeign\b", "foreign"
+    ),
     Mistake(
         "report_of_another_models_run",
         [DIGITS, "--mode=report"],
@@ -163,7 +165,7 @@ MISTAKES = [
     Mistake(
         "empty_stages",
         [DIGITS, "--devices=99"],
-        r"splits.*task/pipeline\b.*\b8\b.*\b99\b",
+        r"task/pipeline\.splits\b.*\b8\b.*\b99\b",
     ),
     Mistake(
         "other_devices",
@@ -178,7 +180,7 @@ MISTAKES = [
     _override(
         "no_cells",
         "task.pipeline.cell_tpl (int) : 3",
-        r"cell_tpl\b.*task\.pipeline\b.*\b3\b",
+        r"task\.pipeline\.cell_tpl\b.*\b3\b",
     ),
     _override(
         "unused_costs",
@@ -188,7 +190,7 @@ MISTAKES = [
     _override(
         "no_file",
         "task.pipeline.schedule : nowhere.csv",
-        r"schedule\b.*task/pipeline\b.*'nowhere\.csv'.*/mistakes",
+        r"task/pipeline\.schedule\b.*'nowhere\.csv'.*/mistakes",
     ),
     _override("unknown_param", "task.train.max_stepz : 3", "'max_stepz'.*'max_steps'"),
     _override(
@@ -200,7 +202,7 @@ MISTAKES = [
     _override(
         "several",
         "task.trian.max_steps : 3; input.batch_sise : 3; task.train.max_steps : abc",
-        r"(?s)\b3 faults\b.*'task\.trian'.*'train'.*'input\.batch_sise'.*'batch_size'"
+        r"(?s)\b3 problems\b.*'task\.trian'.*'train'.*'input\.batch_sise'.*'batch_size'"
         r".*'task\.train\.max_steps'.*'abc'",
     ),
     Mistake(
@@ -258,7 +260,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """What came of all mistakes."""
+    """The outcomes of all mistakes."""
     folder = tmp_path_factory.mktemp("mistakes")
     _prepare(folder)
     before = snapshot(folder)

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import model_registry
-from lingvo_pipe.fault_line import fault_line
+from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.core.paths import Item, Step, format_path, parse_path
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.hyperparams.navigate import resolve
-from lingvo_pipe.hyperparams.path import Item, Step, format_path, parse_path
-from lingvo_pipe.hyperparams.value_write import kind_of
+from lingvo_pipe.hyperparams.fields import resolve
+from lingvo_pipe.hyperparams.value_text import kind_of
 
 MODELS = [
     "image.digits.AmoebaNetDigits",
@@ -86,7 +86,7 @@ def _misspelt(draw: random.Random, path: str) -> str:
 
 
 def _overrides(name: str) -> Iterator[Override]:
-    """Of wrong type, of unknown name, and of bad syntax."""
+    """Overrides of a wrong type, an unknown name, or bad syntax."""
     draw = random.Random(name)
     every = list(_params(model_registry.GetParams(name, "Train")))
     paths = {param.path for param in every}
@@ -113,7 +113,7 @@ def _told(override: Override) -> str:
     with pytest.raises((AttributeError, ValueError)) as caught:
         model.FromText(override.text, separator=";")
     assert model == before
-    line = fault_line(caught.value)
+    line = user_message(caught.value)
     assert line is not None
     return line
 

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.image_input import ImageClassificationInput
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
+from lingvo_pipe.layers.convolution import GlobalAveragePoolingLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
 
 class OperationLayer(BaseLayer):

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, tuple[int, list[str], list[str]]]:
-    """Of each run the exit code and the lines of standard output and error."""
+    """Exit code and the lines of standard output and error of each run."""
     command_lines = [[*flags, f"--logdir={name}"] for name, flags in RUNS.items()]
     outcomes = CommandLine(folder).run_trainers(command_lines)
     return {
@@ -63,7 +63,7 @@ def test_an_operation_that_fails(folder: Path, told: dict) -> None:
     assert "tf.debugging.assert_less(tf.reduce_max(x)" in lines[2]
     assert "operation/traceback.txt" in lines[3]
     text = (folder / "operation" / "traceback.txt").read_text()
-    assert "lingvo_pipe/pipeline/diagnosis.py" in text
+    assert "lingvo_pipe/pipeline/debug/diagnosis.py" in text
 
 
 def test_an_error_in_fprop(folder: Path, told: dict) -> None:
@@ -88,7 +88,7 @@ def test_a_mistake_that_a_check_finds(folder: Path, told: dict) -> None:
     """Its text says all, and the line of the user's that made it is shown."""
     code, _, lines = told["list"]
     assert code == 1
-    assert re.match(r"error: CreateVariable\b.*\bWeightParams\b", lines[0])
+    assert re.match(r"error: task/pipeline/cells_1/w\b.*\bWeightParams\b", lines[0])
     assert _is_at(folder, lines[1], "__init__")
     assert lines[2:] == ['    self.CreateVariable("w", shape)']
     code, _, lines = told["task"]

@@ -15,13 +15,13 @@ from mine.translating_models import Letters  # type: ignore[import-not-found]
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.text.sentence_pairs import PairSource, SentencePairs
+from lingvo_pipe.layers.convolution import GlobalAveragePoolingLayer
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.pooling import GlobalAveragePoolingLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
 NUM_READABLE = 5
 

@@ -1,4 +1,4 @@
-"""What the trainer prints without training."""
+"""The trainer prints models, params and differences without training."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_lists_models(tmp_path: Path) -> None:
     (tmp_path / "mine" / "__init__.py").write_text("")
     (tmp_path / "mine" / "one.py").write_text(
         "import model_registry\n"
-        "from lingvo_pipe.training.single_task_model_params import (\n"
+        "from lingvo_pipe.training.task.single_task_model_params import (\n"
         "    SingleTaskModelParams,\n"
         ")\n\n\n"
         "@model_registry.RegisterSingleTaskModel\n"

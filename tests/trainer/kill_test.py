@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.cases import exhaustive
-from tests.support.command_line import DIGITS, CommandLine, saved_variables
+from tests.support.command_line import (
+    DIGITS,
+    SMALL,
+    CommandLine,
+    saved_variables,
+    write_small_model,
+)
 from tests.trainer.killed_runs import Kill, KilledRun, Moment
 from tests.trainer.translating_models import write_data
 
@@ -37,8 +43,8 @@ class Model:
     Attributes:
         flags: that choose it.
         steps: of its run.
-        save_interval: in steps, like the next.
-        eval_interval: likewise.
+        save_interval: in steps.
+        eval_interval: in steps.
     """
 
     flags: tuple[str, ...]
@@ -53,7 +59,7 @@ class Model:
             "--model_params_override=task.train.report_interval_steps : 1; "
             f"task.train.save_interval_steps : {self.save_interval}; "
             f"task.eval.interval_steps : {self.eval_interval}; "
-            "task.eval.pictures : false"
+            "task.eval.images : false"
         )
         return (*self.flags, f"--max_steps={self.steps}", override)
 
@@ -63,14 +69,14 @@ _LETTERS = ("--model=mine.translating_models.Letters", "--data_dir=.")
 MODELS = {
     "digits": Model((DIGITS,), steps=40, save_interval=3, eval_interval=7),
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
-    "few letters": Model(_LETTERS, steps=100, save_interval=5, eval_interval=13),
+    "small": Model((SMALL,), steps=200, save_interval=5, eval_interval=13),
 }
-STOPPED = "few letters"  # The model that is asked to stop.
+STOPPED = "small"  # The model that is asked to stop.
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """How often a run of a model is killed at moments of each kind."""
+    """Numbers of kills of a model's run, by kind of moment."""
 
     model: str
     kills: Counter[Moment]
@@ -94,7 +100,7 @@ class Runs:
     def __init__(self, folder: Path):
         self.folder = folder
         self.command_line = CommandLine(folder)
-        (folder / "mine").mkdir()
+        write_small_model(folder)
         shutil.copy(Path(__file__).with_name("translating_models.py"), folder / "mine")
         write_data(folder)
         self.kills = functools.cache(self._kills)

@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.002
 
 
 class Moment(enum.Enum):
-    """What a trainer does when it is killed."""
+    """The activity of a trainer when it is killed."""
 
     STARTING = 0
     STEPPING = 1
@@ -115,7 +115,7 @@ class KilledRun:
         return self._output.read_text()
 
     def _is(self, moment: Moment, before: int | None) -> bool:
-        """Whether a moment is now.
+        """Returns whether a moment is now.
 
         Args:
             moment: the moment.
@@ -129,7 +129,7 @@ class KilledRun:
         return (step == 0) == (moment is Moment.STARTING)
 
     def _scratch(self) -> int | None:
-        """When a checkpoint was begun that is not complete; None: there is none."""
+        """Returns when an incomplete checkpoint was started, or None."""
         try:
             return self._incomplete.stat().st_ctime_ns
         except FileNotFoundError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.cases import exhaustive
 from tests.support.command_line import (
     DIGITS,
@@ -106,8 +106,8 @@ def test_steps_that_were_trained_are_not_taken_back(runs: Runs) -> None:
     assert trainer.returncode == 1
     assert output == ""
     assert len(errors.splitlines()) == 1
-    told = rf"error: max_steps\b.*\b{STEPS}\b.*\bone\b.*\b{STEPS - 1}\b.*--max_steps"
-    assert re.match(told, errors)
+    told = rf"\bmax_steps\b.*\b{STEPS}\b.*\bone\b.*\b{STEPS - 1}\b.*--max_steps"
+    assert re.search(told, errors)
     assert snapshot(runs.folder / "one") == before
 
 

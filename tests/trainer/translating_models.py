@@ -13,8 +13,8 @@ from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
 from lingvo_pipe.models.transformer.network import tied_embeddings, translation_model
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.models.transformer.translation_task import TranslationTask
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
-from lingvo_pipe.training.single_task_model_params import SingleTaskModelParams
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
 
 LETTERS = "abcdef"
 LANGUAGES = {"same": 0, "next": 1}  # how far letters are shifted

@@ -27,7 +27,7 @@ MISTAKES = {
     "cut_vocabulary": ("input.vocab_file : cut.model", r"SentencePiece.*/cut\.model\b"),
     "other_encoding": (
         "input.data[0].file : latin.tsv",
-        r"UTF-8.*line 1 of .*/latin\.tsv\b",
+        r"/latin\.tsv\b.*UTF-8.*\bline 1\b",
     ),
     "one_column": (
         "input.data[0].file : one.tsv",
@@ -43,7 +43,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
-    """Of each mistake the exit code, standard output and standard error."""
+    """Exit code, standard output and standard error of each mistake."""
     folder = tmp_path_factory.mktemp("unreadable")
     (folder / "mine").mkdir()
     shutil.copy(HERE / "translating_models.py", folder / "mine")

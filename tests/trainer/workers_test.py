@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.pipeline.devices.own_port import unused_ports
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import (
     SMALL,
     CommandLine,
@@ -93,7 +93,7 @@ def test_checkpoints_have_the_same_bytes(folder: Path) -> None:
 def test_replicas_on_workers_leave_the_bytes_of_one_device(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    two_parts = f"{OFTEN}; task.pipeline.splits : 1; task.pipeline.num_parts : 2"
+    two_parts = f"{OFTEN}; task.pipeline.splits : 1; task.pipeline.num_batch_shards : 2"
     trainer = cluster.start_trainer(
         str(tmp_path / "there"), f"{two_parts}; task.pipeline.num_replicas : 2"
     )

@@ -1,7 +1,7 @@
-"""Wherever between two writes a run is killed, it goes on to the same files.
+"""A run killed between any two writes resumes and ends with the same files.
 
-The run has all that makes files depend on one another: spikes of the loss that it goes
-back before, steps that are skipped, a best evaluation whose checkpoint is kept.
+The run has all features that make files depend on one another: loss spikes with
+roll-backs, skipped steps, and a best evaluation whose checkpoint is kept.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingvo_pipe.training import (
-    best_evaluation,
-    checkpoints,
-    metrics_log,
-    run_directory,
-    skipped_batches,
-)
-from lingvo_pipe.training.checkpoints import Checkpointer
-from lingvo_pipe.training.metrics_log import MetricsLog
+from lingvo_pipe.training.checkpoint import checkpointer
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.report import html_report
+from lingvo_pipe.training.run import best_evaluation, metrics_log, run_directory
+from lingvo_pipe.training.run.metrics_log import MetricsLog
+from lingvo_pipe.training.stability import skipped_batches
 from tests.support.cases import exhaustive
-from tests.training.stand_before import stand_before
+from tests.training.injected_faults import KilledError, before_calls
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 STEPS = 10
@@ -33,36 +29,33 @@ SPIKES, NOT_FINITE = (6, 7), (4,)  # Numbers of batches.
 FILES = ("metrics.jsonl", "best.json", "skipped_batches.json")
 
 
-class Killed(BaseException):
-    """No handler of errors sees it, as none sees a kill."""
-
-
 class Writes:
-    """Counts what is written, and ends the run before one of the writes."""
+    """Counts writes, and kills the run before one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.names: list[str] = []
         self.last: float = float("inf")
+        writes: list[tuple[Any, str]] = [
+            (MetricsLog, "_write_line"),
+            (MetricsLog, "_write_events"),
+            (Checkpointer, "_delete"),
+            (Path, "replace"),
+        ]
         for module in (
             best_evaluation,
-            checkpoints,
+            checkpointer,
             html_report,
             metrics_log,
             run_directory,
             skipped_batches,
         ):
-            self._count(monkeypatch, module, "write_atomically")
-        self._count(monkeypatch, MetricsLog, "_write_line")
-        self._count(monkeypatch, MetricsLog, "_write_events")
-        self._count(monkeypatch, Checkpointer, "_delete")
-        self._count(monkeypatch, Path, "replace")
-
-    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-        stand_before(monkeypatch, owner, name, functools.partial(self._note, name))
+            writes.append((module, "write_atomically"))
+        for owner, name in writes:
+            before_calls(monkeypatch, owner, name, functools.partial(self._note, name))
 
     def _note(self, name: str) -> None:
         if len(self.names) >= self.last:
-            raise Killed
+            raise KilledError
         self.names.append(name)
 
 
@@ -77,7 +70,7 @@ def _train(logdir: Path) -> None:
         learning_rate=0.3,
     )
     p = task.params.Copy()
-    p.eval.Set(interval_steps=2, best_metric="loss", pictures=False)
+    p.eval.Set(interval_steps=2, best_metric="loss", images=False)
     scales = dict.fromkeys(SPIKES, 10000.0) | dict.fromkeys(NOT_FINITE, np.nan)
     run(
         p.Instantiate(),
@@ -101,10 +94,10 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
 
 
 @pytest.mark.parametrize("every", [29, exhaustive(1)])
-def test_a_run_that_was_killed_ends_as_one_that_was_not(
+def test_a_killed_run_ends_like_an_uninterrupted_one(
     tmp_path: Path, writes: Writes, every: int
 ) -> None:
-    """Kills it before each n-th write, n being `every`."""
+    """The run is killed before each n-th write; `every` is n."""
     _train(tmp_path / "whole")
     whole, names = _content(tmp_path / "whole"), list(writes.names)
     assert len(json.loads(whole["skipped_batches.json"])) >= 1
@@ -113,10 +106,12 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
     for moment in range(len(names))[::every]:
         logdir = tmp_path / str(moment)
         writes.names, writes.last = [], moment
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             _train(logdir)
         writes.last = float("inf")
         _train(logdir)
         got = _content(logdir)
-        for name, want in whole.items():
-            assert got[name] == want, f"{name}, killed before {names[moment]} {moment}"
+        for name, expected in whole.items():
+            assert got[name] == expected, (
+                f"{name}, killed before {names[moment]} {moment}"
+            )

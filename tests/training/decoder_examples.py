@@ -1,4 +1,4 @@
-"""A task that spells, sentences to spell, and what they were translated to.
+"""A task that spells, its input, and translations.
 
 Shapes: B sentences in a batch, N sequences for each, T tokens at most.
 """
@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.base_task import BaseTask
-from lingvo_pipe.training.decoder import Hypothesis, Translation
+from lingvo_pipe.training.decode.decoder import Hypothesis, Translation
+from lingvo_pipe.training.task.base_task import BaseTask
 
 BOS, EOS, NUM_LETTERS = 2, 3, 26
 _FIRST_LETTER = 4
@@ -36,7 +36,7 @@ class Spelled(NamedTuple):
 
 
 class SpellingTask(BaseTask):
-    """Its translations are the source and its first letter; their scores the weight."""
+    """A task that translates a word to itself and to its first letter."""
 
     def Decode(
         self, theta: Any, input_batch: NestedMap, first_ids: tf.Tensor, eos_id: int
@@ -64,7 +64,7 @@ def spelling_task(weight: float = -0.5) -> SpellingTask:
 
 
 class WordsInput:
-    """Words in two languages, two a batch, the last row being padding."""
+    """Words in two languages, two in a batch, with a padding row at the end."""
 
     vocabulary = Letters()
 
@@ -101,5 +101,5 @@ def translation(
         hypotheses=(Hypothesis(hypothesis, -0.25),),
         source_language=source,
         target_language=target,
-        place=0,
+        position=0,
     )

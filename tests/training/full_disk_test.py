@@ -1,4 +1,4 @@
-"""Whatever can't be written any more, a run goes on from its last checkpoint."""
+"""A run resumes from its last checkpoint after any write failed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.error_text import error_text
-from lingvo_pipe.training.checkpoint_files import read_newest
-from lingvo_pipe.training.metrics_log import read_metrics
+from lingvo_pipe.core.error_text import error_text
+from lingvo_pipe.training.checkpoint.checkpoint_files import read_newest
+from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.cases import exhaustive
-from tests.training.stand_before import stand_before
+from tests.training.injected_faults import before_calls
 from tests.training.toy_run import (
     STEPS,
     Input,
@@ -34,39 +34,32 @@ DATA = Input(*map(batch, range(STEPS)))
 
 
 class Disk:
-    """Counts what is written, and from some moment on refuses it.
+    """A count of file operations, which fail after some number of them.
+
+    Args:
+        monkeypatch: patches the operations.
+        number: number of the error.
+        num_good: number of operations that do not fail.
 
     Attributes:
-        num_written: operations on files, so far.
+        num_written: number of operations so far.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, most: float):
-        """Initialises it.
-
-        Args:
-            monkeypatch: has it stand between the run and its files.
-            number: of the error from then on.
-            most: how many operations go well.
-        """
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, num_good: float):
         self.num_written = 0
-        self._number, self._most = number, most
-        for name in ("mkdir", "replace"):
-            self._refuse(monkeypatch, pathlib.Path, name, self._fail)
-        self._refuse(monkeypatch, os, "fsync", self._fail)
-        self._refuse(monkeypatch, tf.raw_ops, "SaveV2", self._fail_as_tf)
-
-    def _refuse(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        owner: Any,
-        name: str,
-        fail: Callable[[], None],
-    ) -> None:
-        stand_before(monkeypatch, owner, name, functools.partial(self._count, fail))
+        self._number, self._num_good = number, num_good
+        operations: list[tuple[Any, str, Callable[[], None]]] = [
+            (pathlib.Path, "mkdir", self._fail),
+            (pathlib.Path, "replace", self._fail),
+            (os, "fsync", self._fail),
+            (tf.raw_ops, "SaveV2", self._fail_as_tf),
+        ]
+        for owner, name, fail in operations:
+            before_calls(monkeypatch, owner, name, functools.partial(self._count, fail))
 
     def _count(self, fail: Callable[[], None]) -> None:
         self.num_written += 1
-        if self.num_written > self._most:
+        if self.num_written > self._num_good:
             fail()
 
     def _fail(self) -> None:
@@ -85,7 +78,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _moments(tmp_path: Path, number: int) -> Iterator[int]:
-    """Yields moments of a run: the first, a number of others, and the last."""
+    """Yields moments of a run: the first, some random ones, and the last."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         disk = Disk(monkeypatch, errno.ENOSPC, float("inf"))
         run(make_task(), DATA, tmp_path / "counted")
@@ -94,37 +87,37 @@ def _moments(tmp_path: Path, number: int) -> Iterator[int]:
 
 
 def _saved_step(logdir: Path) -> int | None:
-    """The step of the newest checkpoint, which must be whole."""
+    """Returns the step of the newest checkpoint, which must be intact."""
     newest = read_newest(logdir / "checkpoints", pytest.fail, "")
     return newest and newest.step
 
 
-def _told_on_full_disk(number: int, moment: int, logdir: Path) -> str:
-    """The line of the error; or what was said, if nothing but a report was missed."""
-    said: list[str] = []
+def last_line_on_full_disk(number: int, moment: int, logdir: Path) -> str:
+    """Returns the error's line, or the last log line if only the report failed."""
+    logged: list[str] = []
     with pytest.MonkeyPatch.context() as monkeypatch:
         Disk(monkeypatch, number, moment)
         try:
-            run(make_task(), DATA, logdir, said.append)
+            run(make_task(), DATA, logdir, logged.append)
         except (OSError, tf.errors.OpError, ValueError) as error:
             line, _, _ = error_text(error).partition("\n  File ")
             assert "\n" not in line
             return line
-    return said[-1]
+    return logged[-1]
 
 
 @pytest.mark.parametrize("num_moments", [2, exhaustive(12)])
-def test_a_run_goes_on_when_there_is_room_again(
+def test_a_run_resumes_when_there_is_space_again(
     tmp_path: Path, whole: Path, num_moments: int
 ) -> None:
     numbers = itertools.cycle([errno.ENOSPC, errno.EROFS, errno.EDQUOT])
     for moment, number in zip(_moments(tmp_path, num_moments), numbers, strict=False):
         logdir = tmp_path / str(moment)
-        told = _told_on_full_disk(number, moment, logdir)
-        assert f"'{os.strerror(number)}'" in told, (moment, told)
+        pattern = last_line_on_full_disk(number, moment, logdir)
+        assert f"'{os.strerror(number)}'" in pattern, (moment, pattern)
         left = _saved_step(logdir)
-        said: list[str] = []
-        run(make_task(), DATA, logdir, said.append)
-        assert resumed_steps(said) == ([] if left is None else [left])
+        logged: list[str] = []
+        run(make_task(), DATA, logdir, logged.append)
+        assert resumed_steps(logged) == ([] if left is None else [left])
         assert saved_bytes(logdir, STEPS) == saved_bytes(whole, STEPS)
         assert read_metrics(logdir) == read_metrics(whole)

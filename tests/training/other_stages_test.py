@@ -1,4 +1,4 @@
-"""A run goes on in other stages, or by another schedule, with the same bytes."""
+"""A run resumed with other stages or another schedule has the same bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.metrics_log import read_metrics
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.models.transformer.small_models import (
     sentences,
     translation_batch,
@@ -30,19 +30,19 @@ from tests.support.cases import exhaustive
 from tests.training.toy_run import published_params, resumed_steps, saved_bytes
 
 BATCH, NUM_MICRO_BATCHES, CLASSES = 8, 4, 3
-# Stopped after the first number of steps, and uninterrupted.
+# Number of steps before the stop, and in all.
 STOPPED, STEPS = 3, 8
 
 
 class Model(NamedTuple):
-    """A task's params, and the batch of a step."""
+    """Params of a task, and its batches by step."""
 
     make_params: Callable[[], InstantiableParams]
     make_batch: Callable[[int], NestedMap]
 
 
 def _image_params() -> InstantiableParams:
-    """Batch norm and dropout, eight cells; RMSprop, averages of the weights."""
+    """Returns params of eight cells with batch norm, dropout, RMSprop and averages."""
     p = published_params()
     mid = [
         BatchNormLayer.Params().Set(dim=5, decay=0.5),
@@ -68,7 +68,7 @@ def _image_batch(step: int) -> NestedMap:
 
 
 def _translation_params() -> InstantiableParams:
-    """Encoder and decoder, nine cells; dropout, tied embeddings, momentum."""
+    """Returns params of nine cells with dropout, tied embeddings and momentum."""
     p = translation_task(tied=True, num_layers=3, dropout_prob=0.1)
     optimizer = OptimizerParams("SGD", momentum=0.9)
     p.train.Set(learning_rate=0.1, optimizer=optimizer)
@@ -76,7 +76,7 @@ def _translation_params() -> InstantiableParams:
 
 
 def _translation_batch(step: int) -> NestedMap:
-    """Two pairs of sentences in each row."""
+    """Returns a batch with two pairs of sentences in each row."""
     lengths = [i % 3 + 1 for i in range(2 * BATCH)]
     sources, targets = (_in_pairs(sentences(lengths, 2 * step + i)) for i in range(2))
     return translation_batch(sources, targets)
@@ -93,7 +93,7 @@ MODELS = {
 
 
 class Batches:
-    """An input of batches that are functions of the step."""
+    """An input whose batches are functions of the step."""
 
     def __init__(self, make_batch: Callable[[int], NestedMap]):
         self.params = Params()
@@ -109,16 +109,16 @@ class Batches:
 
 
 def _train(name: str, logdir: Path, **pipeline: Any) -> list[str]:
-    """Trains to the last step, saves every step, and returns what was said."""
+    """Trains to the last step, saves every step, and returns the log."""
     model = Params()
     model.Define("task", MODELS[name].make_params(), "")
     p = model.task
     p.pipeline.Set(num_micro_batches=NUM_MICRO_BATCHES, **pipeline)
     p.train.Set(max_steps=STEPS, save_interval_steps=1, keep_checkpoints=STEPS)
-    data, said = Batches(MODELS[name].make_batch), list[str]()
+    data, logged = Batches(MODELS[name].make_batch), list[str]()
     directory = RunDirectory(logdir, name)
-    train(p.Instantiate(), data, data, directory, model.ToText(), said.append)
-    return said
+    train(p.Instantiate(), data, data, directory, model.ToText(), logged.append)
+    return logged
 
 
 @pytest.fixture(scope="module", params=["image", exhaustive("translation")])
@@ -128,7 +128,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
-    """The uninterrupted run of a model, in four stages."""
+    """An uninterrupted run of a model in four stages."""
     logdir = tmp_path_factory.mktemp(name) / "whole"
     _train(name, logdir, splits=4, schedule="gpipe")
     return logdir
@@ -144,19 +144,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
     ],
     ids=["1", "2", "8", "1f1b"],
 )
-def test_the_next_steps_are_those_of_the_uninterrupted_run(
+def test_resumed_steps_equal_the_uninterrupted_runs(
     tmp_path: Path, name: str, whole: Path, pipeline: dict[str, Any]
 ) -> None:
     logdir = shutil.copytree(whole, tmp_path / "resumed")
     for step in range(STOPPED + 1, STEPS + 1):
         for path in (logdir / "checkpoints").glob(f"ckpt-{step:08d}*"):
             path.unlink()
-    said = _train(name, logdir, **pipeline)
-    assert resumed_steps(said) == [STOPPED]
-    assert f"stages: {pipeline['splits']} " in said[0]
+    logged = _train(name, logdir, **pipeline)
+    assert resumed_steps(logged) == [STOPPED]
+    assert f"stages: {pipeline['splits']} " in logged[0]
     before = saved_bytes(whole, STOPPED)
     for step in range(STOPPED + 1, STEPS + 1):
-        want = saved_bytes(whole, step)
-        assert any(want[path] != before[path] for path in want)
-        assert saved_bytes(logdir, step) == want
+        expected = saved_bytes(whole, step)
+        assert any(expected[path] != before[path] for path in expected)
+        assert saved_bytes(logdir, step) == expected
     assert read_metrics(logdir) == read_metrics(whole)

@@ -1,6 +1,6 @@
 """A resumed run trains with the hyper-parameters of its params, not its checkpoint's.
 
-A run whose learning rate was changed from 0.01 to 100 on resume went on with 0.01: the
+Once a run resumed with learning rate 100 instead of 0.01 continued with 0.01: the
 optimizer's variable was restored over the new value.
 """
 
@@ -16,15 +16,15 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.checkpoint_names import LEARNING_RATE_NAME
-from lingvo_pipe.training.checkpoints import Checkpointer
-from lingvo_pipe.training.keras_optimizer import (
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.optim.keras_optimizer import (
+    LEARNING_RATE_NAME,
     OptimizerParams,
     ScheduleParams,
     make_optimizer,
     optimizer_classes,
 )
-from lingvo_pipe.training.learner import Learner, define_learner_params
+from lingvo_pipe.training.optim.learner import Learner, define_learner_params
 
 # Another value of each param, large enough to show in a single step.
 _CHANGED = {
@@ -55,7 +55,7 @@ _CHANGED = {
 }
 # Nesterov's momentum needs a momentum.
 _BASE = {"SGD": {"momentum": 0.9}}
-# These only give a slot its initial value.
+# These only set the initial value of a slot.
 _INITIAL = {"initial_accumulator_value"}
 # They need objects for arguments, or Keras's own variables.
 _NOT_FROM_PARAMS = {"LossScaleOptimizer", "MultiOptimizer", "Muon"}
@@ -79,7 +79,7 @@ def _variables() -> dict[str, tf.Variable]:
 
 
 def _state(learner: Learner) -> dict[str, tf.Variable]:
-    """Returns a learner's state; Keras numbers what has no name anew each process."""
+    """Returns a learner's state, without Keras's numbers of variables without names."""
     return {
         re.sub(r"^variable_\d+$", "variable", k): v for k, v in learner.State().items()
     }
@@ -114,7 +114,7 @@ def _resumed(directory: Path, before: Params, now: Params) -> np.ndarray:
 def test_a_changed_argument_acts_on_resume(
     tmp_path: Path, name: str, argument: str
 ) -> None:
-    """Or the resume is refused, where the optimizer keeps other state with it."""
+    """Or resuming is rejected, if the argument changes the optimizer's variables."""
     base = _BASE.get(name, {})
     before = _params(OptimizerParams(name, **base))
     changed_argument = {argument: _CHANGED[argument]}
@@ -152,8 +152,8 @@ def test_a_schedule_replaces_a_constant_rate_on_resume(
     assert not np.array_equal(same, _resumed(tmp_path / "changed", before, now))
 
 
-def test_a_checkpoint_of_before_that_holds_the_rate_is_read(tmp_path: Path) -> None:
-    """Checkpoints of earlier versions hold it as a variable of the learner's."""
+def test_an_old_checkpoint_with_the_learning_rate_is_read(tmp_path: Path) -> None:
+    """Checkpoints of earlier versions hold the rate as a variable of the learner."""
     variables, p = _variables(), _params(OptimizerParams("Adam"))
     learner = Learner(p, variables)
     old = {**variables, **_state(learner), LEARNING_RATE_NAME: tf.Variable(0.01)}
@@ -163,6 +163,6 @@ def test_a_checkpoint_of_before_that_holds_the_rate_is_read(tmp_path: Path) -> N
     assert float(learner.learning_rate) == 5.0
 
 
-def test_the_rate_has_the_name_that_checkpoints_leave_out() -> None:
+def test_checkpoints_leave_out_the_learning_rate_by_its_name() -> None:
     optimizer = make_optimizer(OptimizerParams("SGD"), 0.1, None)
     assert LEARNING_RATE_NAME in {each.path for each in optimizer.variables}

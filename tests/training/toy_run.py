@@ -1,4 +1,4 @@
-"""A run of three steps that takes next to no time."""
+"""A run of three steps that takes very little time."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.models.image_classifier import ImageClassifier
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.base_task import BaseTask
-from lingvo_pipe.training.keras_optimizer import OptimizerParams, ScheduleParams
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.task.base_task import BaseTask
 
 BATCH, STEPS, CLASSES = 4, 3, 2
-PARAMS = "task.name : 'task'\n"  # Of all runs, for all that they know.
+PARAMS = "task.name : 'task'\n"  # The params text of all runs.
 
 
 class Input:
-    """Batches that are given; `batch_size` examples in each."""
+    """An input with given batches."""
 
     def __init__(self, *batches: NestedMap):
         self.params = Params()
@@ -69,7 +70,7 @@ def make_task(**train_params: Any) -> BaseTask:
 def published_params(
     num_classes: int = CLASSES, num_stages: int = 2
 ) -> InstantiableParams:
-    """A network with batch norm, trained in all the ways in which AmoebaNet is."""
+    """Returns params of a network with batch norm, trained as AmoebaNet is."""
     p = ImageClassifier.Params().Set(name="task")
     p.pipeline.Set(
         cell_tpl=[
@@ -111,13 +112,17 @@ def run(
     return train(task, data, test, directory, PARAMS, log, profile_step)
 
 
-def resumed_steps(said: Iterable[str]) -> list[int]:
-    """Returns the steps from which a run said that it was resumed."""
-    return [int(n) for line in said for n in re.findall(r"^Resumed\D*(\d+)", line)]
+def resumed_steps(logged: Iterable[str]) -> list[int]:
+    """Returns the steps from which a run was resumed, from its log."""
+    return [int(n) for line in logged for n in re.findall(r"^Resumed\D*(\d+)", line)]
+
+
+def saved_steps(logdir: Path) -> list[int]:
+    return steps_in(logdir / "checkpoints")
 
 
 def saved_bytes(logdir: Path, step: int) -> dict[str, bytes]:
-    """What a checkpoint holds, by name."""
+    """Returns the bytes of the variables in a checkpoint by name."""
     reader = tf.train.load_checkpoint(str(logdir / f"checkpoints/ckpt-{step:08d}"))
     names = reader.get_variable_to_shape_map()
     return {name: np.asarray(reader.get_tensor(name)).tobytes() for name in names}

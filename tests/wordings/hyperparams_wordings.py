@@ -1,4 +1,4 @@
-"""The texts of errors about params, NestedMaps and names of models."""
+"""Texts of errors about params, NestedMaps and names of models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.wordings.wording import Wording
 def _params() -> Params:
     train = Params()
     train.Define("max_steps", 1000, "Number of steps.")
-    train.Define("learning_rate", 0.1, "Of all steps.")
+    train.Define("learning_rate", 0.1, "Rate of all steps.")
     p = Params()
     p.Define("name", "toy", "Name of the task.")
-    p.Define("train", train, "How it is trained.")
+    p.Define("train", train, "Training.")
     return p
 
 
@@ -28,7 +28,7 @@ def _set_frozen() -> None:
 
 
 def _get_params(model: str, dataset: str) -> None:
-    """Looks for params where `my_models.words.Words` is the only model."""
+    """Looks up params where `my_models.words.Words` is the only model."""
     methods = dict.fromkeys(["Task", "Model", "Train", "Test"], lambda self: Params())
     words = type("Words", (), {"__module__": "my_models.words", **methods})
     with (
@@ -71,15 +71,14 @@ WORDINGS = [
         lambda _: _params().FromText("name : a\ntrain.max_steps : 10\nname : b"),
         ValueError,
         "'name'",
-        "A param must be set once; 'name' is there a second time. Leave one of them "
-        "out.",
+        "'name' is set twice. Remove one of the entries.",
     ),
     Wording(
         "several problems",
         lambda _: _params().FromText("train.max_steps : 1.5; nam : a", separator=";"),
         ValueError,
         "'nam'",
-        "2 faults; nothing was changed:\n"
+        "2 problems; nothing was changed:\n"
         "  Cannot read 'train.max_steps': an int must be a whole number such as 1000 "
         "or 1e3; got '1.5'. 'train.max_steps' has type int, default 1000.\n"
         "  'nam' must be a defined param; these Params have no 'nam'. Did you mean "
@@ -90,8 +89,7 @@ WORDINGS = [
         lambda _: _set_frozen(),
         TypeError,
         "'max_steps'",
-        "Frozen Params must not be changed; tried to set 'max_steps'. Edit a copy: "
-        "params.Copy().",
+        "Cannot set 'max_steps': these Params are frozen. Edit a copy: params.Copy().",
     ),
     # ---- NestedMaps.
     Wording(
@@ -115,12 +113,11 @@ WORDINGS = [
         lambda _: _get_params("my_models.wrods.Words", "Train"),
         LookupError,
         "'my_models.wrods.Words'",
-        "A model must be named as it is registered; there is no "
-        "'my_models.wrods.Words'. Did you mean 'my_models.words.Words'? --list_models "
-        "lists all 1. A model of your own is found as `package.file.Class` if the "
-        "folder of its package is on PYTHONPATH, or is where you start the trainer. Or "
-        "have the package imported first: by the trainer's --model_imports=package, or "
-        "by model_registry.ImportModels.",
+        "No model is registered as 'my_models.wrods.Words'. Did you mean "
+        "'my_models.words.Words'? --list_models lists all 1. A model of your own is "
+        "found as `package.file.Class` if the folder of its package is on PYTHONPATH, "
+        "or is where you start the trainer. Or import the package first: by the "
+        "trainer's --model_imports=package, or by model_registry.ImportModels.",
     ),
     Wording(
         "unknown data set of a model",

@@ -1,4 +1,4 @@
-"""The texts of errors about layers, pipelines, their schedules and their plans."""
+"""Texts of errors about layers, pipelines, schedules and plans."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.splitting.cell_seconds import CellSeconds
-from lingvo_pipe.pipeline.stage_memory import CallBytes
-from lingvo_pipe.planner.constraints import Constraints
-from lingvo_pipe.planner.device_model import DEVICES
-from lingvo_pipe.planner.model_costs import ModelCosts
-from lingvo_pipe.planner.planning import NothingFits, plan
-from lingvo_pipe.planner.resources import Resources
-from lingvo_pipe.planner.settle_auto import take_auto
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.measured.resolve_auto import extract_auto
+from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.planning import NothingFits, plan
 from tests.wordings.wording import Wording
 
 GB = 10**9
@@ -73,7 +72,7 @@ def _large_model(num_rows: int) -> tuple[ModelCosts, list[CellSeconds]]:
             weights._replace(used=[1], made=[2]),
             CallBytes(0, 0, 0, 0, True, [2], []),
         ],
-        at_work=[(0,)] * 3,
+        workspace_bytes=[(0,)] * 3,
         value_bytes={1: num_rows, 2: num_rows},
     )
     return costs, [CellSeconds(1.0, 2.0)] * 2
@@ -86,8 +85,8 @@ WORDINGS = [
         lambda _: _dense().Instantiate(),
         ValueError,
         "FCLayer",
-        "A layer must have a name of letters, digits, '_', '-' and '.', a letter or "
-        "digit first and without '/'; FCLayer has ''. Set it: params.Set(name='...').",
+        "The name of a FCLayer: expected letters, digits, '_', '-' and '.', with a "
+        "letter or digit first, got ''. Set it: params.Set(name='...').",
     ),
     Wording(
         "two children of one name",
@@ -96,8 +95,8 @@ WORDINGS = [
         ),
         ValueError,
         "'inner'",
-        "A layer's parts must have names of their own, unlike its methods'; block has "
-        "'inner' already. Choose another name.",
+        "block: expected a part's name that no other part or method has; 'inner' is "
+        "taken. Choose another name.",
     ),
     Wording(
         "a layer in place of its params",
@@ -106,39 +105,39 @@ WORDINGS = [
         ),
         ValueError,
         "block/inner",
-        "A child is created from a layer's Params; block/inner was to be created from "
-        "a FCLayer. Pass TheLayer.Params().",
+        "block/inner: expected a layer's Params, got a FCLayer. Pass "
+        "TheLayer.Params().",
     ),
     Wording(
         "a shape in place of WeightParams",
         lambda _: _users(lambda layer: layer.CreateVariable("w", [8, 8])),
         ValueError,
         "[8, 8]",
-        "CreateVariable must be given WeightParams; block/w was to be created from a "
-        "list, [8, 8]. Write WeightParams(shape=[...]).",
+        "block/w: expected WeightParams, got a list, [8, 8]. Write "
+        "WeightParams(shape=[...]).",
     ),
     Wording(
         "a dimension left out",
         lambda _: FCLayer.Params().Set(name="fc", output_dim=4).Instantiate(),
         ValueError,
         "[0, 4]",
-        "Every dimension of a variable or accumulator must be an integer of at least "
-        "1; fc/w has shape [0, 4]. Check the layer's params.",
+        "The shape of fc/w: expected dimensions that are integers of at least 1, got "
+        "[0, 4]. Check the layer's params.",
     ),
     Wording(
         "inputs of other channels",
         lambda _: _dense(name="fc").Instantiate()(tf.zeros([2, 5])),
         ValueError,
         "(2, 5)",
-        "The inputs' last dimension must be the layer's 3 channels; fc got inputs of "
-        "shape (2, 5). Check the layer's params and those of the layer before.",
+        "fc: expected inputs of 3 channels, their last dimension, got inputs of shape "
+        "(2, 5). Check the params of the layer and of the previous layer.",
     ),
     Wording(
         "a probability above 1",
         lambda _: DropoutLayer.Params().Set(name="drop", keep_prob=1.5).Instantiate(),
         ValueError,
         "keep_prob",
-        "keep_prob must lie in (0, 1]; drop has 1.5.",
+        "drop.keep_prob: expected a number in (0, 1], got 1.5.",
     ),
     # ---- Params of pipelines.
     Wording(
@@ -146,60 +145,60 @@ WORDINGS = [
         lambda _: _pipeline(num_micro_batches=0),
         ValueError,
         "num_micro_batches",
-        "num_micro_batches must be an integer of at least 1; that of pipe is 0. Set it "
-        "to 1 to leave the mini-batch whole.",
+        "pipe.num_micro_batches: expected an integer of at least 1, got 0. Set it to 1 "
+        "to leave the mini-batch whole.",
     ),
     Wording(
         "replicas that do not divide the micro-batches",
         lambda _: _pipeline(num_micro_batches=3, num_replicas=2),
         ValueError,
         "num_replicas",
-        "num_micro_batches must be a multiple of num_replicas, so that all parts have "
-        "as many; pipe has num_micro_batches 3 and num_replicas 2. Change one of them.",
+        "pipe.num_micro_batches: expected a multiple of num_replicas, 2, got 3. Change "
+        "one of them.",
     ),
     Wording(
         "more stages than layers",
         lambda _: _pipeline(splits=5),
         ValueError,
-        "splits of pipe",
-        "splits of pipe: The number of stages must lie between 1 and the number of "
-        "layers, 4; got 5. A stage can't be empty: use fewer stages or devices.",
+        "pipe.splits",
+        "pipe.splits: expected 1 to 4 stages (one per layer), got 5. Use fewer stages "
+        "or devices.",
     ),
     Wording(
         "a stage without layers",
         lambda _: _pipeline(splits=[2, 2, 4]),
         ValueError,
         "[2, 2, 4]",
-        "splits of pipe: splits must list the ends of the stages: integers that ascend "
-        "strictly up to the number of layers, 4; in [2, 2, 4] stage 1 is empty, from 2 "
-        "to 2. Give for each stage the number of layers up to and including it.",
+        "pipe.splits: expected stage boundaries, integers that ascend strictly up to "
+        "the number of layers, 4; got [2, 2, 4], where stage 1 is empty, from 2 to 2. "
+        "For each stage give the number of layers up to and including it.",
     ),
     Wording(
         "unknown schedule",
         lambda _: _pipeline(schedule="gpip"),
         ValueError,
         "'gpip'",
-        "schedule of pipe: A schedule must be one of 'gpipe', '1f1b', 'zero_bubble', "
-        "'local', 'interleaved', or a path ending in '.csv'; got 'gpip'. Did you mean "
-        "'gpipe'?",
+        "pipe.schedule: Unknown schedule 'gpip'. Expected 'gpipe', '1f1b', "
+        "'zero_bubble', 'local', 'interleaved' or a path ending in '.csv'. Did you "
+        "mean 'gpipe'?",
     ),
     Wording(
         "unknown recomputation",
         lambda _: _pipeline(recompute="allways"),
         ValueError,
         "'allways'",
-        "recompute must be None, one of 'always', 'except_last', 'never', or a list of "
-        "indices of cells; that of pipe is 'allways'. Did you mean 'always'? Count "
-        "cells from 0, name each once; or leave it None, for the schedule's own.",
+        "pipe.recompute: expected None, one of 'always', 'except_last', 'never', or a "
+        "list of indices of cells, got 'allways'. Did you mean 'always'? List each "
+        "cell once, counted from 0; or leave it None for the schedule's own.",
     ),
     Wording(
         "fewer devices than stages",
         lambda _: _pipeline(splits=2, devices=["cpu:0"]),
         ValueError,
         "['cpu:0']",
-        "devices of pipe: Each stage needs a device, or each stages_per_device of "
-        "them; they need 2, and 1 are named: ['cpu:0']. Change splits, "
-        "stages_per_device or devices.",
+        "pipe.devices: The stages need 2 devices (one for every stages_per_device "
+        "stages), but 1 are named: ['cpu:0']. Change splits, stages_per_device or "
+        "devices.",
     ),
     # ---- Schedules from files.
     Wording(
@@ -207,8 +206,8 @@ WORDINGS = [
         lambda folder: _pipeline_by_file(folder, "F0.0,X1,B0.0\n"),
         ValueError,
         "'X1'",
-        "schedule of pipe: {folder}/mine.csv is no schedule: line 1, cell 2: 'X1' is "
-        "no operation; write its kind, micro-batch and stage, as in 'F0.1' for the "
+        "pipe.schedule: {folder}/mine.csv is not a schedule: line 1, cell 2: 'X1' is "
+        "not an operation; write its kind, micro-batch and stage, as in 'F0.1' for the "
         "forward of micro-batch 0 on stage 1.",
     ),
     Wording(
@@ -216,16 +215,16 @@ WORDINGS = [
         lambda folder: _pipeline_by_file(folder, "F0.0,B0.0\n", num_micro_batches=2),
         ValueError,
         "{folder}/mine.csv",
-        "schedule of pipe: The schedule '{folder}/mine.csv' is for 1 devices, 1 stages "
-        "and 1 micro-batches, but is to run with 1 devices, 1 stages and 2 "
-        "micro-batches: change the one or the other.",
+        "pipe.schedule: The schedule '{folder}/mine.csv' is for 1 devices, 1 stages "
+        "and 1 micro-batches, but the pipeline has 1 devices, 1 stages and 2 "
+        "micro-batches. Change one of them.",
     ),
     Wording(
         "devices that wait for each other",
         lambda folder: _pipeline_by_file(folder, "F0.0,B0.0\nB0.1,F0.1\n", splits=2),
         ValueError,
         "{folder}/mine.csv",
-        "schedule of pipe: The schedule '{folder}/mine.csv': This schedule can't be "
+        "pipe.schedule: The schedule '{folder}/mine.csv': This schedule can't be "
         "run: device 0 waits forever in the backward of micro-batch 0 on stage 0 for "
         "the backward of micro-batch 0 on stage 1; device 1 waits forever in the "
         "backward of micro-batch 0 on stage 1 for the forward of micro-batch 0 on "
@@ -237,17 +236,17 @@ WORDINGS = [
         lambda _: plan(_large_model, Resources(DEVICES["A100"], 2, 4), Constraints()),
         NothingFits,
         "A100",
-        "A device must hold its share of the model; A100 has 38.1 GiB for it, and the "
-        "least that any way on 2 A100 needs is 38.2 GiB, 86.2 MiB more: K=2 M=4 1f1b, "
-        "recompute=always. It would fit on 2 H100. More devices don't help: cell 0 by "
-        "itself needs 38.2 GiB at least.",
+        "The model does not fit: A100 has 38.1 GiB per device for it, and the smallest "
+        "way on 2 A100 needs 38.2 GiB, 86.2 MiB more: K=2 M=4 1f1b, recompute=always. "
+        "It would fit on 2 H100. More devices do not help: cell 0 alone needs at least "
+        "38.2 GiB.",
     ),
     Wording(
-        "stages settled beside a schedule that is auto",
-        lambda _: take_auto(PipeliningLayer.Params().Set(schedule="auto", splits=2)),
+        "fixed stages beside a schedule that is auto",
+        lambda _: extract_auto(PipeliningLayer.Params().Set(schedule="auto", splits=2)),
         ValueError,
         "splits",
-        "Where params of task.pipeline are auto, here schedule, splits must be auto "
-        "too, not 2. Change these, or give numbers and names.",
+        "task.pipeline: with schedule auto, splits must be auto too, got 2. Change "
+        "these params, or set numbers and names instead of auto.",
     ),
 ]

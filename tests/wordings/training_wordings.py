@@ -7,22 +7,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.input.image_input import ImageClassificationInput
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.text.text_file_pairs import ParallelFiles
 from lingvo_pipe.input.text.vocabulary import open_vocabulary
 from lingvo_pipe.models.decoding.beam_search import beam_search
-from lingvo_pipe.training.base_task import BaseTask
-from lingvo_pipe.training.best_evaluation import BestEvaluation
-from lingvo_pipe.training.changed_params import check_changes
-from lingvo_pipe.training.checkpoints import Checkpointer
-from lingvo_pipe.training.keras_optimizer import (
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.optim.keras_optimizer import (
     OptimizerParams,
     ScheduleParams,
     optimizer_classes,
 )
-from lingvo_pipe.training.learner import Learner
-from lingvo_pipe.training.loop_params import check_loop_params
-from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.optim.learner import Learner
+from lingvo_pipe.training.run.best_evaluation import BestEvaluation
+from lingvo_pipe.training.run.changed_params import check_changes
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.task_params import check_loop_params
 from tests.wordings.wording import Wording
 
 
@@ -83,23 +83,22 @@ WORDINGS = [
         lambda _: check_loop_params(BaseTask.Params()),
         ValueError,
         "task.train.max_steps",
-        "Numbers of steps and checkpoints must be integers of at least 1; "
-        "task.train.max_steps is None. Set them in the model's Task or by "
-        "--model_params_override.",
+        "task.train.max_steps: expected an integer of at least 1, got None. Set these "
+        "in the model's Task or by --model_params_override.",
     ),
     Wording(
         "no learning rate",
         lambda _: _learner(learning_rate=None),
         ValueError,
         "task.train.learning_rate",
-        "learning_rate must be positive; got None. Set task.train.learning_rate.",
+        "task.train.learning_rate: expected a positive number, got None.",
     ),
     Wording(
         "unknown optimizer",
         lambda _: _learner(optimizer=OptimizerParams("Adafacter")),
         ValueError,
         "'Adafacter'",
-        "There is no 'Adafacter'. Did you mean 'Adafactor'? "
+        "task.train.optimizer: there is no 'Adafacter'. Did you mean 'Adafactor'? "
         f"Choose one of {sorted(optimizer_classes())}.",
     ),
     Wording(
@@ -107,17 +106,17 @@ WORDINGS = [
         lambda _: _learner(lr_schedule=ScheduleParams("LinearWarmup", steps=400)),
         ValueError,
         "['steps']",
-        "LinearWarmup does not take ['steps'] as arguments. It takes ['schedule', "
-        "'warmup_steps'].",
+        "task.train.lr_schedule: LinearWarmup does not take ['steps'] as arguments. It "
+        "takes ['schedule', 'warmup_steps'].",
     ),
     Wording(
         "wrong argument of a schedule",
         lambda _: _learner(lr_schedule=ScheduleParams("LinearWarmup", warmup_steps=0)),
         ValueError,
         "warmup_steps",
-        "LinearWarmup must be given arguments that it accepts; got {'warmup_steps': "
-        "0}: warmup_steps must be positive; got 0. Leave out LinearWarmup for a "
-        "schedule without.",
+        "task.train.lr_schedule: LinearWarmup does not accept {'warmup_steps': 0}: "
+        "warmup_steps: expected a positive number, got 0. Leave out LinearWarmup "
+        "instead.",
     ),
     Wording(
         "clipped both ways",
@@ -126,7 +125,7 @@ WORDINGS = [
         ),
         ValueError,
         "clip_gradient_single_norm_to_value",
-        "Gradients are clipped by one norm; got clip_gradient_norm_to_value and "
+        "task.train: expected at most one of clip_gradient_norm_to_value and "
         "clip_gradient_single_norm_to_value. Set one of them to None.",
     ),
     Wording(
@@ -134,10 +133,10 @@ WORDINGS = [
         lambda _: _look_for_best("-los"),
         ValueError,
         "task.eval.best_metric",
-        "task.eval.best_metric must be a metric of evaluations; there is no 'los'. Did "
-        "you mean 'loss'? There are accuracy, loss.",
+        "task.eval.best_metric: expected a metric of evaluations, got 'los'. Did you "
+        "mean 'loss'? There are accuracy, loss.",
     ),
-    # ---- Runs that go on.
+    # ---- Resumed runs.
     Wording(
         "changed params",
         lambda _: check_changes(
@@ -147,7 +146,7 @@ WORDINGS = [
         ),
         ValueError,
         "task.train.learning_rate",
-        "A run must go on with the params that it was begun with; these have changed:\n"
+        "Cannot resume: these params differ from the original run:\n"
         "  task.train.learning_rate : 0.1 -> 0.2\n"
         "Set them back, use another --logdir, or accept the change by "
         "--allow_params_change=task.train.learning_rate.",
@@ -157,14 +156,13 @@ WORDINGS = [
         _restore_another,
         ValueError,
         "{folder}/ckpt-00000007",
-        "checkpoint must hold exactly the variables of the model; got "
-        "{folder}/ckpt-00000007 with\n"
+        "{folder}/ckpt-00000007: expected exactly the variables of the model, got\n"
         "  missing (1):\n"
         "    task/fc/b, float32 [5]. Did you mean 'task/fc/bias'?\n"
+        "  mismatched (1):\n"
+        "    task/fc/w, here float32 [3, 5], in the checkpoint float32 [3, 4]\n"
         "  unexpected (1):\n"
         "    task/fc/bias, float32 [4]\n"
-        "  mismatched (1):\n"
-        "    task/fc/w, saved as float32 [3, 4], here float32 [3, 5]\n"
         "Restore it with the params it was saved with, those in params.txt, or use "
         "another --logdir.",
     ),
@@ -173,9 +171,8 @@ WORDINGS = [
         _use_anothers_logdir,
         ValueError,
         "{folder}/run",
-        "logdir must hold runs of image.digits.Digits; got {folder}/run, which holds "
-        "one of lm.words.Words. Choose another --logdir, or give "
-        "--model=lm.words.Words.",
+        "--logdir: expected a run of image.digits.Digits, got {folder}/run, one of "
+        "lm.words.Words. Choose another --logdir, or pass --model=lm.words.Words.",
     ),
     # ---- Inputs.
     Wording(
@@ -183,8 +180,8 @@ WORDINGS = [
         lambda _: ImageClassificationInput.Params().Set(split="").Instantiate(),
         ValueError,
         "batch_size",
-        "split must be a name; got ''; batch_size must be a positive int; got None. "
-        "Set them in the params of ImageClassificationInput.",
+        "split: expected a name, got ''; batch_size: expected a positive integer, got "
+        "None. Set them in the params of ImageClassificationInput.",
     ),
     Wording(
         "unknown data set",
@@ -195,7 +192,7 @@ WORDINGS = [
         ),
         ValueError,
         "'cldr_sentence'",
-        "dataset must be a name of TensorFlow Datasets; got 'cldr_sentence'. Did you "
+        "dataset: expected a name in TensorFlow Datasets, got 'cldr_sentence'. Did you "
         "mean 'cldr_sentences'?",
     ),
     Wording(
@@ -203,7 +200,7 @@ WORDINGS = [
         lambda folder: _open_vocabulary(folder, "de_en.vocab"),
         ValueError,
         "vocab_file",
-        "vocab_file must be there to be read; got 'de_en.vocab', and there is no file "
+        "vocab_file: expected an existing file, got 'de_en.vocab'; there is no file "
         "{folder}/de_en.vocab. Did you mean 'de-en.vocab'? Relative names begin at "
         "data_dir, which is '{folder}'; --data_dir sets it. lingvo_pipe_train_vocab "
         "makes one, or in the repository tools/bazel run //tools:train_vocab.",
@@ -213,7 +210,7 @@ WORDINGS = [
         lambda folder: _open_vocabulary(folder, "de-en.vocab"),
         ValueError,
         "{folder}/de-en.vocab",
-        "A vocabulary must be a file of SentencePiece; {folder}/de-en.vocab is none. "
+        "vocab_file: expected a SentencePiece file, got {folder}/de-en.vocab. "
         "lingvo_pipe_train_vocab makes one, or in the repository tools/bazel run "
         "//tools:train_vocab.",
     ),
@@ -222,9 +219,9 @@ WORDINGS = [
         _open_files,
         ValueError,
         "{folder}/train.de",
-        "Two files of translations must have the same number of lines; "
-        "{folder}/train.de has 2 and {folder}/train.en 1, so line 2 of the longer has "
-        "no other beside it. Find where they part, there or before, and mend it.",
+        "source_file, target_file: expected files with the same number of lines, got "
+        "{folder}/train.de with 2 and {folder}/train.en with 1. Up to line 2 of the "
+        "longer file, a line is missing or superfluous; correct it.",
     ),
     # ---- Decoding.
     Wording(
@@ -232,7 +229,7 @@ WORDINGS = [
         lambda _: _beam_search(width=2, num_hypotheses=3),
         ValueError,
         "num_hypotheses",
-        "num_hypotheses must be an integer from 1 to the beam's width, here 2; got 3. "
+        "num_hypotheses: expected an integer from 1 to the beam's width, 2, got 3. "
         "Return fewer, or widen the beam.",
     ),
     Wording(
@@ -240,7 +237,7 @@ WORDINGS = [
         lambda _: _beam_search(width=2, length_penalty=-1.0),
         ValueError,
         "length_penalty",
-        "length_penalty, GNMT's α, must be at least 0 and finite; got -1.0. 0 scores "
-        "by the probability alone; usual are 0.6 to 1.",
+        "length_penalty: expected a finite number of at least 0, GNMT's α, got -1.0. 0 "
+        "scores only by probability; 0.6 to 1 are usual.",
     ),
 ]

@@ -1,6 +1,6 @@
-"""Entries of the tables of errors: what a user does, and all that the error says.
+"""Entries of the tables of errors: what a user does, and the whole text of the error.
 
-Whoever rewords an error mends its entry, and no other test.
+To reword an error, change its entry and no other test.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-# A question after near names may stand in place of a last sentence.
+from lingvo_pipe.core.errors import UserError
+
+# A question after near names may replace the last sentence.
 _END = re.compile(r"\.$|Did you mean '[^?]*\?$")
 
 
@@ -21,10 +24,10 @@ class Wording:
     """An error and its text.
 
     Attributes:
-        id: what a user has done, in a few words.
-        provoke: does it; is given an empty folder.
-        kind: the error's type, and no base class of it.
-        given: what the text must name: a param, or what was given for one.
+        id: what the user does, in a few words.
+        provoke: does it, in an empty folder.
+        kind: the error's type; for a UserError, Python's kind.
+        given: text that the error must contain: a param, or its value.
         text: the whole text, with `{folder}` for the folder's path.
     """
 
@@ -37,16 +40,19 @@ class Wording:
     def __str__(self) -> str:
         return self.id
 
-    def told(self, folder: Path) -> tuple[type[Exception], str]:
+    def raised(self, folder: Path) -> tuple[type[Exception], str]:
         """Provokes the error; returns its type and text."""
         try:
             self.provoke(folder)
         except Exception as error:
-            return type(error), str(error).replace(str(folder), "{folder}")
+            kind: Any = type(error)
+            if isinstance(error, UserError) and kind is not self.kind:
+                kind = next(k for k in kind.__mro__ if not issubclass(k, UserError))
+            return kind, str(error).replace(str(folder), "{folder}")
         pytest.fail(f"{self.id}: there was no error.")
 
-    def faults(self) -> list[str]:
-        """Says what is wrong with the form of the text."""
+    def problems(self) -> list[str]:
+        """Returns what is wrong with the form of the text."""
         rules = {
             f"must name {self.given}": bool(self.given) and self.given in self.text,
             "must end with a full stop": bool(_END.search(self.text)),

@@ -1,4 +1,4 @@
-"""Errors say what the tables beside this file record, and in the form they have."""
+"""Errors have the texts in the tables beside this file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WORDINGS = [
 
 
 @pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_this_is_told(wording: Wording, tmp_path: Path) -> None:
-    assert wording.told(tmp_path) == (wording.kind, wording.text)
+def test_the_text_is_as_recorded(wording: Wording, tmp_path: Path) -> None:
+    assert wording.raised(tmp_path) == (wording.kind, wording.text)
 
 
 @pytest.mark.parametrize("wording", WORDINGS, ids=str)
-def test_it_names_what_was_given_and_ends(wording: Wording) -> None:
-    assert not wording.faults()
+def test_the_text_names_the_given_value_and_ends(wording: Wording) -> None:
+    assert not wording.problems()

@@ -1,53 +1,107 @@
-"""What is measured: systems, models, schedules and sizes. Pure."""
+"""The configurations to measure: systems, models, schedules and sizes. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Literal
 
-from tools.benchmarks.workload import Workload
+import numpy as np
+
+LEARNING_RATE = 1e-3
+NORM_EPSILON = 1e-6
+_WEIGHT_SCALE = 0.02
+_BYTES_PER_NUMBER = 4
 
 System = Literal["lingvo_pipe", "torch"]
 Placement = Literal["in-process", "workers"]
 Recompute = str | tuple[int, ...]
 
+# The schedules whose steps the simulation predicts.
+_PREDICTED = ("gpipe", "1f1b", "zero_bubble")
+_LOCAL_STEPS_PER_CALL = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """L Transformer layers, trained with SGD on the mean of the squared outputs.
+
+    They have D channels; a mini-batch has B examples of T tokens.
+
+    Both systems get the same weights and the same batch, and so must compute the same
+    loss.
+    """
+
+    num_layers: int
+    model_dim: int
+    batch_size: int
+    sequence_length: int
+    num_heads: int = 4
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of a layer's weights; a vector is the factor of a norm."""
+        dim = self.model_dim
+        return {
+            "attention_norm": (dim,),
+            "query_key_value": (dim, 3 * dim),
+            "attention_output": (dim, dim),
+            "feed_forward_norm": (dim,),
+            "expand": (dim, 4 * dim),
+            "contract": (4 * dim, dim),
+        }
+
+    def weights(self, layer: int) -> dict[str, np.ndarray]:
+        """Returns the initial weights of a layer."""
+        random = np.random.RandomState(layer)
+        return {
+            name: np.ones(shape, np.float32)
+            if len(shape) == 1
+            else (_WEIGHT_SCALE * random.standard_normal(shape)).astype(np.float32)
+            for name, shape in self.weight_shapes().items()
+        }
+
+    def batch(self) -> np.ndarray:
+        """Returns the inputs, `[B, T, D]`."""
+        shape = (self.batch_size, self.sequence_length, self.model_dim)
+        random = np.random.RandomState(self.num_layers)
+        return random.standard_normal(shape).astype(np.float32)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of a layer's weights."""
+        numbers = sum(int(np.prod(shape)) for shape in self.weight_shapes().values())
+        return _BYTES_PER_NUMBER * numbers
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of a layer's inputs for one example."""
+        return _BYTES_PER_NUMBER * self.sequence_length * self.model_dim
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of everything that a layer computes for one example.
+
+        Each token has two norms, three projections, the attention's weights and its
+        output, two residual sums (D each) and the hidden units (4·D).
+        """
+        attention_weights = self.num_heads * self.sequence_length
+        numbers = self.sequence_length * (12 * self.model_dim + attention_weights)
+        return _BYTES_PER_NUMBER * numbers
+
+
 _LAYERS_8 = Workload(num_layers=8, model_dim=256, batch_size=32, sequence_length=64)
 _LAYERS_64 = Workload(num_layers=64, model_dim=32, batch_size=64, sequence_length=16)
 _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 
-# The schedules whose steps are predicted by the simulation.
-_PREDICTED = ("gpipe", "1f1b", "zero_bubble")
-
-# Where blocks train by losses of their own.
-_STEPS_PER_CALL = 16
-
-# By the number of micro-batches: what is measured with its stages on workers too.
-_ON_WORKERS: list[tuple[int, str, Recompute]] = [
-    (8, "gpipe", "always"),
-    (8, "1f1b", "always"),
-    (16, "gpipe", "always"),
-    (16, "1f1b", "always"),
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """One line of the table.
+    """A row of the table.
 
-    Attributes:
-        system: what trains.
-        workload: what is trained.
-        num_devices: K.
-        num_micro_batches: M.
-        schedule: its name.
-        recompute: a policy, or the layers that are recomputed.
-        stages_per_device: V.
-        num_blocks: how many blocks of layers have losses of their own.
-        steps_per_call: how many steps run in one call.
-        only_start: whether the first step alone is run.
-        placement: whether lingvo_pipe's stages are on devices of the process that
-            trains, or each on a worker process of its own, as they always are in
-            PyTorch, where it is None.
+    It has K devices with V stages each, and M micro-batches; `recompute` is a policy or
+    the layers to recompute. Blocks of layers have losses of their own. `only_start`
+    runs the first step alone. With placement "workers", each of lingvo_pipe's stages is
+    on a worker process; PyTorch's stages are always separate processes; their placement
+    is None.
     """
 
     system: System
@@ -64,7 +118,7 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Configuration:
-        """The inverse of `dataclasses.asdict`, also after a way through JSON."""
+        """Inverts `dataclasses.asdict`, also after a round trip through JSON."""
         recompute = fields["recompute"]
         if not isinstance(recompute, str):
             recompute = tuple(recompute)
@@ -78,15 +132,15 @@ class Configuration:
 
     @property
     def schedule_text(self) -> str:
-        """Its name, and what else is said of it."""
-        parts = [self.schedule]
+        """The schedule with its options."""
+        words = [self.schedule]
         if self.stages_per_device > 1:
-            parts.append(f"V={self.stages_per_device}")
+            words.append(f"V={self.stages_per_device}")
         if self.num_blocks > 1:
-            parts.append(f"{self.num_blocks} blocks")
+            words.append(f"{self.num_blocks} blocks")
         if self.steps_per_call > 1:
-            parts.append(f"{self.steps_per_call} steps a call")
-        return ", ".join(parts)
+            words.append(f"{self.steps_per_call} steps a call")
+        return ", ".join(words)
 
     @property
     def recompute_text(self) -> str:
@@ -97,7 +151,7 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """What --only selects by."""
+        """The name that --only selects by."""
         name = (
             f"{self.system} L={self.workload.num_layers} K={self.num_devices} "
             f"M={self.num_micro_batches} {self.schedule_text} {self.recompute_text}"
@@ -106,7 +160,7 @@ class Configuration:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether its steps are predicted by the simulation."""
+        """True if the simulation predicts the steps."""
         return (
             self.num_devices > 1
             and self.placement == "in-process"
@@ -114,85 +168,52 @@ class Configuration:
         )
 
     def on_one_device(self) -> Configuration:
-        """The same without parallelism."""
+        """Returns the configuration without parallelism."""
         return dataclasses.replace(self.in_process(), num_devices=1)
 
     def in_process(self) -> Configuration:
-        """The same with all stages in one process, if there is such a thing."""
+        """Returns the configuration with all stages in one process, if possible."""
         placement: Placement | None = "in-process" if self.placement else None
         return dataclasses.replace(self, placement=placement)
 
     def on_workers(self) -> Configuration:
-        """The same with each stage on a worker of its own."""
+        """Returns the configuration with each stage on a worker."""
         return dataclasses.replace(self, placement="workers")
 
     def in_torch(self) -> Configuration:
-        """PyTorch's GPipe with the same number of micro-batches and recomputation."""
+        """Returns PyTorch's GPipe with equal micro-batches and recomputation."""
         return dataclasses.replace(
-            self,
-            system="torch",
-            schedule="gpipe",
-            stages_per_device=1,
-            placement=None,
+            self, system="torch", schedule="gpipe", stages_per_device=1, placement=None
         )
 
 
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
-    """The whole table, in groups of what is compared.
-
-    Args:
-        num_devices: K of the pipelines whose steps are timed.
-    """
+    """Returns the whole table in groups to compare; timed pipelines have K devices."""
     every_other = tuple(range(0, _LAYERS_8.num_layers, 2))
-    by_num_micro_batches: dict[int, list[tuple[str, Recompute]]] = {
-        8: [
-            ("gpipe", "always"),
-            ("gpipe", "never"),
-            ("gpipe", "except_last"),
-            ("gpipe", every_other),
-            ("1f1b", "always"),
-            ("1f1b", "never"),
-            ("interleaved", "always"),
-            ("interleaved", "never"),
-            ("zero_bubble", "never"),
-        ],
-        16: [
-            ("gpipe", "always"),
-            ("gpipe", "never"),
-            ("1f1b", "always"),
-            ("interleaved", "always"),
-            ("zero_bubble", "never"),
-        ],
-    }
-    groups: dict[Any, list[Configuration]] = {}
-    for num_micro_batches, variants in by_num_micro_batches.items():
-        for schedule, recompute in variants:
-            pipelined = Configuration(
-                "lingvo_pipe",
-                _LAYERS_8,
-                num_devices,
-                num_micro_batches,
-                schedule,
-                recompute,
-                stages_per_device=2 if schedule == "interleaved" else 1,
-            )
-            on_workers = (num_micro_batches, schedule, recompute) in _ON_WORKERS
-            group = groups.setdefault((num_micro_batches, recompute), [])
-            group += _compared(pipelined, on_workers)
-    return [
-        *groups.values(),
-        *(
-            _compared(_local(num_devices, steps), on_workers=False)
-            for steps in (1, _STEPS_PER_CALL)
-        ),
-        [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
-        [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
+    variants: list[tuple[int, str, Recompute]] = [
+        *((8, "gpipe", x) for x in ("always", "never", "except_last", every_other)),
+        *((8, "1f1b", x) for x in ("always", "never")),
+        *((8, "interleaved", x) for x in ("always", "never")),
+        (8, "zero_bubble", "never"),
+        *((16, "gpipe", x) for x in ("always", "never")),
+        *((16, schedule, "always") for schedule in ("1f1b", "interleaved")),
+        (16, "zero_bubble", "never"),
     ]
-
-
-def _local(num_devices: int, steps_per_call: int) -> Configuration:
-    """A block with a loss of its own on each device."""
-    return Configuration(
+    groups: dict[Any, list[Configuration]] = {}
+    for num_micro_batches, schedule, recompute in variants:
+        pipelined = Configuration(
+            "lingvo_pipe",
+            _LAYERS_8,
+            num_devices,
+            num_micro_batches,
+            schedule,
+            recompute,
+            stages_per_device=2 if schedule == "interleaved" else 1,
+        )
+        on_workers = schedule in ("gpipe", "1f1b") and recompute == "always"
+        group = groups.setdefault((num_micro_batches, recompute), [])
+        group += _compared(pipelined, on_workers)
+    local = Configuration(
         "lingvo_pipe",
         _LAYERS_8,
         num_devices,
@@ -200,12 +221,19 @@ def _local(num_devices: int, steps_per_call: int) -> Configuration:
         schedule="local",
         recompute="never",
         num_blocks=num_devices,
-        steps_per_call=steps_per_call,
     )
+    many = dataclasses.replace(local, steps_per_call=_LOCAL_STEPS_PER_CALL)
+    return [
+        *groups.values(),
+        _compared(local, on_workers=False),
+        _compared(many, on_workers=False),
+        [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
+        [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
+    ]
 
 
 def quick_configurations(num_devices: int) -> list[list[Configuration]]:
-    """One small pipeline, to see that everything runs: its times say nothing."""
+    """Returns small pipelines to check that everything runs, not to time."""
     workload = Workload(
         num_layers=num_devices, model_dim=8, batch_size=8, sequence_length=4
     )
@@ -217,7 +245,7 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """A pipeline beside what it is compared with; PyTorch's comes with GPipe's."""
+    """Returns a pipeline with its baselines; PyTorch's go with GPipe's."""
     configurations = [pipelined.on_one_device(), pipelined]
     if on_workers:
         configurations.append(pipelined.on_workers())

@@ -1,9 +1,15 @@
-"""What a worker is asked, and what it answers: each one line of JSON. Pure."""
+"""The exchange between a worker and the process that measures: lines of text.
+
+A worker writes a line when it is ready for a turn, and waits for a line to run it. So
+one worker computes at a time. Its last line is a `Report`, as JSON.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
 from collections.abc import Sequence
 
 from tools.benchmarks.configuration import Configuration
@@ -11,13 +17,10 @@ from tools.benchmarks.configuration import Configuration
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to measure.
+    """A request for a measurement.
 
-    Attributes:
-        configuration: of what.
-        num_steps: how many steps to time after the first.
-        with_peak: whether to find out how much memory a step needs.
-        cores: the cores to run on, one a device where there are enough.
+    It times `num_steps` after the first, and measures the memory of a step `with_peak`.
+    The cores are one per device if there are enough.
     """
 
     configuration: Configuration
@@ -26,12 +29,12 @@ class Request:
     cores: tuple[int, ...]
 
     def to_json(self) -> str:
-        """On one line."""
+        """Returns the request as one line."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """The inverse of `to_json`."""
+        """Inverts `to_json`."""
         fields = json.loads(text)
         configuration = Configuration.from_dict(fields["configuration"])
         cores = tuple(fields["cores"])
@@ -40,20 +43,19 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was measured.
+    """The measurements of a configuration.
 
     Attributes:
-        start_seconds: from before the pipeline is built to the end of the first step.
-        step_seconds: of each step after it.
-        peak_bytes_by_stage: weights, gradients and what is kept for the backward
-            passes, stages that share a device counting as one; None if not asked for.
-        loss: in the last step; None from a process that does not compute it.
-        other_cores: how many of its cores other programs kept busy during the steps.
-        prediction_errors: relative errors of the predicted times of steps; empty where
-            none was predicted.
-        bytes_by_shapes: what a step sends between processes, by the shapes of what
-            stages exchange and of the mini-batch; None: all is in one.
-        sent_bytes: what went over the loopback interface in each step.
+        start_seconds: seconds to build the pipeline and run the first step.
+        step_seconds: seconds of each later step.
+        peak_bytes_by_stage: bytes of weights, gradients and stash; stages that share a
+            device count as one. None if not requested.
+        loss: loss of the last step; None from a process that does not compute it.
+        other_cores: number of the cores that other programs kept busy during steps.
+        prediction_errors: relative errors of predicted step times, if any.
+        bytes_by_shapes: bytes that a step sends between processes, by the shapes of
+            activations and of the mini-batch; None for a single process.
+        sent_bytes: bytes that went over the loopback interface in each step.
     """
 
     start_seconds: float
@@ -66,17 +68,17 @@ class Report:
     sent_bytes: list[int] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> str:
-        """On one line."""
+        """Returns the report as one line."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """The inverse of `to_json`."""
+        """Inverts `to_json`."""
         return cls(**json.loads(text))
 
 
 def merge(reports: Sequence[Report]) -> Report:
-    """The report of a pipeline from those of its processes, first stage first."""
+    """Merges the reports of a pipeline's processes, the first stage's first."""
     peaks = [report.peak_bytes_by_stage for report in reports]
     by_shapes = [r.bytes_by_shapes for r in reports if r.bytes_by_shapes is not None]
     (loss,) = [report.loss for report in reports if report.loss is not None]
@@ -93,3 +95,22 @@ def merge(reports: Sequence[Report]) -> Report:
         bytes_by_shapes=sum(by_shapes) if by_shapes else None,
         sent_bytes=[n for report in reports for n in report.sent_bytes],
     )
+
+
+class Turns:
+    """A worker's end of the exchange; a process has only one."""
+
+    def __init__(self) -> None:
+        self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+        # Lines that libraries write to standard output are not answers.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def wait(self) -> None:
+        """Waits for this worker's turn; exits if the measurement has ended."""
+        self.answer("ready")
+        if not sys.stdin.readline():
+            sys.exit("The process that measures has ended.")
+
+    def answer(self, line: str) -> None:
+        """Writes the result of a turn."""
+        print(line, file=self._answers)

@@ -1,4 +1,4 @@
-"""A trainer's steps and bare ones, timed in turns."""
+"""A trainer's steps and bare steps, timed in turns."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-# After a turn of bare steps the input has batches in stock.
+# After a turn of bare steps the input has prefetched batches.
 _NUM_WARM = 3
 
 
 class InterleavedSteps:
-    """An input for the trainer's loop that sees when batches are asked for.
+    """An input for the trainer's loop that records when the loop requests batches.
 
-    The trainer's step is from when it is given a batch until it asks for the next one
-    and has it. After each turn of the trainer, as many bare steps follow.
-
-    Args:
-        train_input: the model's input.
-        bare: makes a step of the same model on a batch.
-        num_steps: of a turn.
-        clock: returns the time in seconds.
+    A trainer's step lasts from the moment it gets a batch until it gets the next one.
+    After each turn of the trainer, equally many bare steps of the model follow.
     """
 
     def __init__(
@@ -40,16 +34,12 @@ class InterleavedSteps:
         self._bare_times: list[list[float]] = []
 
     def TrainBatches(self, start_step: int = 0) -> Any:
-        """The input's batches, from one for which the loop asks when bare steps ran."""
+        """Returns the input's batches; runs bare steps between turns."""
         batches = self._input.TrainBatches(start_step)
         return _Batches(batches.element_spec, self._turns(batches))
 
     def table(self, save_interval: int) -> str:
-        """Says what the trainer adds, as text.
-
-        Args:
-            save_interval: steps from checkpoint to checkpoint.
-        """
+        """Returns the trainer's overhead as text."""
         # The first turn warms up, and none follows the last one.
         turns = list(zip(self._trainer_times[:-1], self._bare_times, strict=True))[1:]
         ratios = [median(ours[_NUM_WARM:]) / median(bare) for ours, bare in turns]
@@ -64,7 +54,7 @@ class InterleavedSteps:
         )
 
     def _stall(self, interval: int) -> float:
-        """How much longer the step before a save and the one during it take."""
+        """Returns the extra seconds of the steps before and during a save."""
         usual: list[float] = []
         saving: list[float] = []
         for turn, times in enumerate(self._trainer_times[1:-1], start=1):
@@ -74,24 +64,24 @@ class InterleavedSteps:
         return 2 * max(0.0, sum(saving) / len(saving) - median(usual))
 
     def _turns(self, batches: Any) -> Iterator[Any]:
-        begin = None
+        start = None
         for number, batch in enumerate(batches):
             now = self._clock()
-            if begin is not None:
-                self._trainer_times[-1].append(now - begin)
+            if start is not None:
+                self._trainer_times[-1].append(now - start)
             if number % self._num_steps == 0:
                 if number:
                     self._run_bare(batch)
                 self._trainer_times.append([])
-            begin = self._clock()
+            start = self._clock()
             yield batch
 
     def _run_bare(self, batch: Any) -> None:
         times = []
         for _ in range(self._num_steps):
-            begin = self._clock()
+            start = self._clock()
             self._bare(batch)
-            times.append(self._clock() - begin)
+            times.append(self._clock() - start)
         self._bare_times.append(times)
 
 

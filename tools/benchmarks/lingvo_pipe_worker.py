@@ -2,9 +2,9 @@
 
     python -m tools.benchmarks.lingvo_pipe_worker REQUEST WORKERS
 
-answers with a `Report`; see `exchange`, and `turns` for when it does what. WORKERS is
-JSON of the ids of the processes that lend their devices to the stages, by address; {}:
-the stages are on devices of this process.
+Answers with a `Report`, in turns (see `exchange`). WORKERS is a JSON object of the ids
+of the stages' worker processes by address; {} puts the stages on devices of this
+process.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ import sys
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from tools.benchmarks.configuration import Configuration
-from tools.benchmarks.exchange import Report, Request
-from tools.benchmarks.loopback import loopback_bytes
-from tools.benchmarks.other_programs import OtherPrograms
-from tools.benchmarks.prediction import prediction_errors
-from tools.benchmarks.train_steps import bytes_by_shapes, peak_bytes, train_steps
-from tools.benchmarks.transformer_layer import TransformerLayer
-from tools.benchmarks.turns import Turns
+from lingvo_pipe.training.profiling.step_profile import measured_timeline, predict
+from tools.benchmarks.exchange import Report, Request, Turns
+from tools.benchmarks.lingvo_pipe_model import (
+    bytes_by_shapes,
+    make_pipeline,
+    peak_bytes,
+    train_steps,
+)
+from tools.benchmarks.system_load import OtherPrograms, loopback_bytes
+
+# The trainer's profile of a step predicts it from as many earlier steps.
+_NUM_EARLIER_STEPS = 5
 
 
 def main() -> None:
@@ -43,27 +45,27 @@ def main() -> None:
 
 def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
     configuration = request.configuration
-    places = [f"worker:{i}/cpu:0" for i in range(len(workers))]
-    places = places or [f"cpu:{i}" for i in range(configuration.num_devices)]
+    names = [f"worker:{i}/cpu:0" for i in range(len(workers))]
+    names = names or [f"cpu:{i}" for i in range(configuration.num_devices)]
     cluster = Cluster(tuple(workers)) if workers else None
-    layer = _pipeline(configuration, initialize_devices(places, cluster))
+    layer = make_pipeline(configuration, initialize_devices(names, cluster))
     batch = tf.constant(configuration.workload.batch())
     num_steps = configuration.steps_per_call
 
-    before = time.perf_counter()
+    start = time.perf_counter()
     step = train_steps(layer, batch, num_steps)
     loss = float(step().loss)
-    start_seconds = time.perf_counter() - before
+    start_seconds = time.perf_counter() - start
 
     others = OtherPrograms(request.cores, workers.values())
     step_seconds, times, sent = [], [], []
     for _ in range(request.num_steps):
         turns.wait()
         with others:
-            sent_before, before = loopback_bytes(), time.perf_counter()
+            sent_before, start = loopback_bytes(), time.perf_counter()
             result = step()
             loss = float(result.loss)
-            step_seconds.append((time.perf_counter() - before) / num_steps)
+            step_seconds.append((time.perf_counter() - start) / num_steps)
             sent.append((loopback_bytes() - sent_before) // num_steps)
         times.append([of_device.numpy() for of_device in result.times])
     turns.wait()
@@ -79,50 +81,29 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
     )
 
 
-def _pipeline(configuration: Configuration, devices: Sequence[str]) -> PipeliningLayer:
-    workload, recompute = configuration.workload, configuration.recompute
-    p = PipeliningLayer.Params().Set(
-        name="pipeline",
-        cell_tpl=_cells(configuration),
-        splits=_splits(configuration),
-        num_micro_batches=configuration.num_micro_batches,
-        schedule=configuration.schedule,
-        stages_per_device=configuration.stages_per_device,
-        devices=devices,
-        recompute=recompute if isinstance(recompute, str) else list(recompute),
-    )
-    layer = p.Instantiate()
-    layers = [cell for cell in layer.cells if isinstance(cell, TransformerLayer)]
-    for i, cell in enumerate(layers):
-        for name, value in workload.weights(i).items():
-            cell.vars[name].assign(value)
-    return layer
+def prediction_errors(
+    pipeline: PipeliningLayer, times: Sequence[Sequence[np.ndarray]]
+) -> list[float]:
+    """Returns relative errors of the predicted times of all steps but the first.
 
+    Each is |predicted - measured| / measured, from the start of a step's first
+    operation to the end of its last. The prediction of a step uses earlier steps only.
 
-def _cells(configuration: Configuration) -> list[InstantiableParams]:
-    """The layers, and behind each block but the last its loss."""
-    workload = configuration.workload
-    cells: list[InstantiableParams] = []
-    for i in range(workload.num_layers):
-        if i in _block_ends(configuration):
-            dim = workload.model_dim
-            head = FCLayer.Params().Set(input_dim=dim, output_dim=dim)
-            cells.append(LocalLossLayer.Params().Set(head=head))
-        cells.append(TransformerLayer.Params().Set(workload=workload))
-    return cells
+    Args:
+        pipeline: the pipeline.
+        times: times of consecutive steps, from `ComputeGradients`.
 
-
-def _splits(configuration: Configuration) -> list[int]:
-    """The stages' ends; a block's loss is in the stage of its last layer."""
-    num_layers, num_stages = configuration.workload.num_layers, configuration.num_stages
-    ends = [num_layers * (k + 1) // num_stages for k in range(num_stages)]
-    blocks = _block_ends(configuration)
-    return [end + sum(block <= end for block in blocks) for end in ends]
-
-
-def _block_ends(configuration: Configuration) -> list[int]:
-    num_layers, num_blocks = configuration.workload.num_layers, configuration.num_blocks
-    return [num_layers * k // num_blocks for k in range(1, num_blocks)]
+    Raises:
+        ValueError: if times contradict each other, for instance because the machine's
+            clock was set.
+    """
+    steps = [measured_timeline(pipeline.schedule, of_step) for of_step in times]
+    errors = []
+    for i, step in enumerate(steps[1:], start=1):
+        earlier = steps[max(0, i - _NUM_EARLIER_STEPS) : i]
+        predicted = predict(earlier, step.schedule).step_seconds
+        errors.append(abs(predicted - step.step_seconds) / step.step_seconds)
+    return errors
 
 
 if __name__ == "__main__":

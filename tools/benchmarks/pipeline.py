@@ -1,9 +1,9 @@
-"""Measures pipelines: time, speed-up, start and memory, beside PyTorch's.
+"""Compares pipelines with PyTorch's: time, speed-up, start and memory.
 
     tools/bazel run //tools/benchmarks:pipeline -- --output=/tmp/pipeline.json
 
-Prints a table, and one of how well steps were predicted; README.md says what their
-columns mean. On CPU devices of one core each, so that it runs anywhere.
+Prints tables of measurements and of prediction errors; README.md describes their
+columns. Devices are CPU devices with one core each, so it runs anywhere.
 """
 
 from __future__ import annotations
@@ -20,26 +20,34 @@ from tools.benchmarks.configuration import (
     quick_configurations,
     standard_configurations,
 )
-from tools.benchmarks.output_file import write_rows
 from tools.benchmarks.rounds import measure_rounds
-from tools.benchmarks.rows import make_rows
-from tools.benchmarks.table import format_predictions, format_table, format_traffic
+from tools.benchmarks.rows import (
+    format_predictions,
+    format_table,
+    format_traffic,
+    make_rows,
+    write_rows,
+)
 from tools.benchmarks.worker_process import has_torch, run_workers
 from tools.writable_file import check_writable
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("output", None, "File to write the rows to, as JSON.")
-flags.DEFINE_integer("rounds", 5, "How often all is measured.", lower_bound=1)
+flags.DEFINE_string("output", None, "File for the rows, as JSON.")
+flags.DEFINE_integer("rounds", 5, "Number of rounds.", lower_bound=1)
 flags.DEFINE_integer("steps", 5, "Timed steps in each round.", lower_bound=1)
-flags.DEFINE_string("only", "", "Measure only what has this text in its name.")
-flags.DEFINE_enum("devices", "2", ["2", "4"], "K of the pipelines that are timed.")
-flags.DEFINE_bool("quick", False, "A tiny model instead, to see that all works.")
+flags.DEFINE_string(
+    "only", "", "Measure only configurations with this text in their name."
+)
+flags.DEFINE_enum("devices", "2", ["2", "4"], "K of the timed pipelines.")
+flags.DEFINE_bool(
+    "quick", False, "Measure a tiny model, to check that everything works."
+)
 flags.DEFINE_string(
     "torch_python",
     None,
-    "A Python that can import torch and numpy, for PyTorch's rows. By default the one "
-    "that runs this, if it can.",
+    "A Python that can import torch and numpy, for PyTorch's rows; this one by "
+    "default, if it can.",
 )
 
 _NO_TORCH = (
@@ -49,8 +57,8 @@ _NO_TORCH = (
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measures what the flags ask for; what is wrong with them is told before."""
-    # `bazel run` starts programs elsewhere, and says where the user is.
+    """Checks the flags, measures, and prints tables."""
+    # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     output = Path(FLAGS.output).absolute() if FLAGS.output else None
     try:
@@ -60,7 +68,9 @@ def main(argv: Sequence[str]) -> None:
             check_writable(output, "--output")
         selected = _selected()
         torch_python = _torch_python()
-        groups = _possible(selected, torch_python)
+        groups = _chosen(selected, lambda c: bool(torch_python) or c.system != "torch")
+        if not groups:
+            raise ValueError(f"--only={FLAGS.only} selects PyTorch's rows: {_NO_TORCH}")
     except ValueError as error:
         sys.exit(f"error: {error}")
 
@@ -70,18 +80,16 @@ def main(argv: Sequence[str]) -> None:
         FLAGS.steps,
         cores=sorted(os.sched_getaffinity(0)),
         run=lambda requests: run_workers(requests, torch_python),
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+        log=lambda text: print(text, file=sys.stderr, flush=True),
     )
     rows = make_rows(rounds)
     if output:
         write_rows(output, rows)
     print(format_table(rows))
-    predictions = format_predictions(rows)
-    if predictions:
-        print(f"\nSteps, predicted from those before:\n\n{predictions}")
-    traffic = format_traffic(rows)
-    if traffic:
-        print(f"\nWhat a step sends between processes:\n\n{traffic}")
+    if predictions := format_predictions(rows):
+        print(f"\nSteps, predicted from earlier steps:\n\n{predictions}")
+    if traffic := format_traffic(rows):
+        print(f"\nBytes that a step sends between processes:\n\n{traffic}")
     if groups != selected:
         print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
 
@@ -93,8 +101,8 @@ def _selected() -> list[list[Configuration]]:
     if not selected:
         names = "\n  ".join(c.name for group in known for c in group)
         raise ValueError(
-            f"--only must be part of the name of what is measured; got {FLAGS.only!r}. "
-            f"The names are:\n  {names}"
+            "--only: expected a part of a configuration's name, got "
+            f"{FLAGS.only!r}. The names are:\n  {names}"
         )
     return selected
 
@@ -102,32 +110,23 @@ def _selected() -> list[list[Configuration]]:
 def _chosen(
     groups: Sequence[Sequence[Configuration]], choose: Callable[[Configuration], bool]
 ) -> list[list[Configuration]]:
-    """What is chosen of each group of which anything is."""
+    """Returns the chosen configurations of each group, without empty groups."""
     chosen = [[c for c in group if choose(c)] for group in groups]
     return [group for group in chosen if group]
 
 
 def _torch_python() -> str | None:
-    """The Python to run PyTorch with, if there is one."""
-    asked_for = FLAGS.torch_python
-    if asked_for and not has_torch(asked_for):
+    """Returns the Python that runs PyTorch, if there is one."""
+    given = FLAGS.torch_python
+    if given and not has_torch(given):
         raise ValueError(
-            "--torch_python must be a Python that can import "
-            f"torch.distributed.pipelining and numpy; got {asked_for}, which cannot. "
+            "--torch_python: expected a Python that can import "
+            f"torch.distributed.pipelining and numpy, got {given}. "
             "Install them there ('pip install torch numpy'), or leave the flag out."
         )
-    if asked_for:
-        return os.path.abspath(asked_for) if os.path.dirname(asked_for) else asked_for
+    if given:
+        return os.path.abspath(given) if os.path.dirname(given) else given
     return sys.executable if has_torch(sys.executable) else None
-
-
-def _possible(
-    selected: Sequence[Sequence[Configuration]], torch_python: str | None
-) -> list[list[Configuration]]:
-    possible = _chosen(selected, lambda c: bool(torch_python) or c.system != "torch")
-    if not possible:
-        raise ValueError(f"--only={FLAGS.only} selects PyTorch's rows: {_NO_TORCH}")
-    return possible
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Measures all configurations several times, in turns.
+"""Rounds of measurements; each round measures every configuration once.
 
-A machine's speed changes within minutes, so only what was measured in the same round is
-compared, and of what is compared each runs a step in turn. Every second round runs
-backwards: what became slower or faster on the way favours neither side.
+A machine's speed changes within minutes. So only measurements of the same round are
+compared, and the configurations of a group run their steps in turns. Every second round
+runs backwards, so that a drift of the speed favours neither side.
 """
 
 from __future__ import annotations
@@ -24,20 +24,16 @@ def measure_rounds(
     num_steps: int,
     cores: Sequence[int],
     run: Callable[[Sequence[Request]], list[Report]],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> list[Round]:
     """Measures every configuration once a round.
 
-    Args:
-        groups: what to measure, in groups of what is compared.
-        num_rounds: how often.
-        num_steps: how many steps to time each time.
-        cores: the cores there are; a pipeline gets as many of them as it has devices.
-        run: measures a group, in turns.
-        say: told of the progress.
+    `run` measures a group to compare, one configuration after another in turns. A
+    pipeline gets as many cores as it has devices. `log` is called with lines about the
+    progress.
 
     Raises:
-        RuntimeError: if two that train the same model compute different losses.
+        RuntimeError: if configurations of the same model compute different losses.
     """
     rounds: list[Round] = []
     num_configurations = sum(map(len, groups))
@@ -56,7 +52,7 @@ def measure_rounds(
             ]
             for request, report in zip(requests, run(requests), strict=True):
                 measured[request.configuration] = report
-                say(
+                log(
                     f"round {i + 1} of {num_rounds}, {len(measured)} of "
                     f"{num_configurations}: {request.configuration.name}: "
                     f"{_summary(report)}"
@@ -71,11 +67,11 @@ def _summary(report: Report) -> str:
     if not report.step_seconds:
         return summary
     steps = ", ".join(f"{seconds:.3f}" for seconds in report.step_seconds)
-    return f"{summary}, steps {steps}; {report.other_cores:.1f} cores used by others"
+    return f"{summary}, steps {steps}; others used {report.other_cores:.1f} cores"
 
 
 def _check_losses(measured: Round) -> None:
-    """After as many steps by the same losses on the same batch they must agree."""
+    """Checks that equal models have equal losses after equal numbers of steps."""
     first: dict[tuple, tuple[Configuration, float]] = {}
     for configuration, report in measured.items():
         assert report.loss is not None
@@ -84,6 +80,6 @@ def _check_losses(measured: Round) -> None:
         other, loss = first.setdefault(key, (configuration, report.loss))
         if not math.isclose(loss, report.loss, rel_tol=_LOSS_TOLERANCE):
             raise RuntimeError(
-                "What is compared must compute the same loss; that of "
-                f"{configuration.name} is {report.loss}, that of {other.name} {loss}."
+                "Cannot compare configurations with different losses: "
+                f"{configuration.name} has {report.loss}, {other.name} has {loss}."
             )

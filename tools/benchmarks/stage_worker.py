@@ -1,9 +1,9 @@
-"""Lends a core to a pipeline of another process, until standard input ends.
+"""Runs a worker for a stage on one core, until standard input ends.
 
     python -m tools.benchmarks.stage_worker CORE TASK ADDRESS...
 
-runs worker TASK of those at ADDRESS..., as the trainer does with --job=worker; the
-first line it writes says that it runs.
+Runs worker TASK of the workers at ADDRESS..., like the trainer with --job=worker. Its
+first line shows that it is running.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lingvo_pipe.pipeline.devices.worker import serve
 
 
 def main() -> None:
-    """Serves as the arguments say."""
+    """Serves with the core, task and addresses of the arguments."""
     core, task, *addresses = sys.argv[1:]
     os.sched_setaffinity(0, {int(core)})
     threading.Thread(target=_end_with_standard_input, daemon=True).start()

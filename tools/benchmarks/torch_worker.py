@@ -2,9 +2,10 @@
 
     python -m tools.benchmarks.torch_worker REQUEST RANK FOLDER
 
-answers with a `Report`; see `exchange`, and `turns` for when it does what. RANK is the
-stage, and FOLDER a new one in which the stages' processes find one another. Needs no
-TensorFlow.
+Answers with a `Report`, in turns (see `exchange`). RANK is the stage, and FOLDER a new
+folder in which the stages' processes find one another. Needs no TensorFlow.
+
+Shapes: b examples of T tokens in a micro-batch; D channels.
 """
 
 from __future__ import annotations
@@ -13,18 +14,97 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+from torch.utils.weak import WeakIdKeyDictionary
 
-from tools.benchmarks.configuration import Configuration
-from tools.benchmarks.exchange import Report, Request
-from tools.benchmarks.live_bytes import LiveBytes
-from tools.benchmarks.other_programs import OtherPrograms
-from tools.benchmarks.torch_layer import Stage
-from tools.benchmarks.turns import Turns
-from tools.benchmarks.workload import LEARNING_RATE
+from tools.benchmarks.configuration import (
+    LEARNING_RATE,
+    NORM_EPSILON,
+    Configuration,
+    Workload,
+)
+from tools.benchmarks.exchange import Report, Request, Turns
+from tools.benchmarks.system_load import OtherPrograms
+
+
+class TransformerLayer(nn.Module):
+    """Attention and feed-forward, as in lingvo_pipe_model.py."""
+
+    def __init__(self, workload: Workload, index: int):
+        super().__init__()
+        self._num_heads = workload.num_heads
+        for name, value in workload.weights(index).items():
+            weight = torch.tensor(value)
+            if weight.dim() == 1:
+                module = nn.LayerNorm(len(weight), NORM_EPSILON, bias=False)
+            else:
+                module = nn.Linear(*weight.shape, bias=False)
+            # PyTorch's matrices are transposed.
+            module.weight = nn.Parameter(weight.t().contiguous())
+            self.add_module(name, module)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Applies the layer to `[b, T, D]`; returns the same shape."""
+        x = x + self._attention(self.attention_norm(x))
+        hidden = self.expand(self.feed_forward_norm(x))
+        return x + self.contract(torch.relu(hidden))
+
+    def _attention(self, x: torch.Tensor) -> torch.Tensor:
+        num_examples, length, dim = x.shape
+        shape = num_examples, length, self._num_heads, dim // self._num_heads
+        query, key, value = (
+            part.reshape(shape).transpose(1, 2)
+            for part in self.query_key_value(x).split(dim, -1)
+        )
+        logits = query @ key.transpose(-1, -2) * shape[-1] ** -0.5
+        attended = torch.softmax(logits, -1) @ value
+        return self.attention_output(attended.transpose(1, 2).reshape(x.shape))
+
+
+class Stage(nn.Module):
+    """Consecutive layers, which the backward pass recomputes on request."""
+
+    def __init__(self, workload: Workload, layers: range, recompute: bool):
+        super().__init__()
+        self._layers = nn.Sequential(*(TransformerLayer(workload, i) for i in layers))
+        self._recompute = recompute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Applies the layers to `[b, T, D]`; returns the same shape."""
+        if self._recompute and torch.is_grad_enabled():
+            return checkpoint(self._layers, x, use_reentrant=False)
+        return self._layers(x)
+
+
+class LiveBytes(TorchDispatchMode):
+    """A meter of the memory of all tensors created in its context.
+
+    Attributes:
+        peak: the peak of their bytes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = WeakIdKeyDictionary()  # By storage, as long as it lives.
+        self.peak = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        results = function(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            if isinstance(result, torch.Tensor) and result.device.type != "meta":
+                storage = result.untyped_storage()
+                self._bytes[storage] = storage.nbytes()
+        self.peak = max(self.peak, sum(self._bytes.values()))
+        return results
 
 
 def main() -> None:
@@ -45,21 +125,22 @@ def main() -> None:
 
 def _measure(request: Request, rank: int, turns: Turns) -> Report:
     configuration = request.configuration
-    stage, batch = _stage(configuration, rank), _batch(configuration)
+    stage = _stage(configuration, rank)
+    batch = torch.tensor(configuration.workload.batch())
 
     distributed.barrier()
-    before = time.perf_counter()
+    start = time.perf_counter()
     step = _train_step(configuration, stage, rank)
     loss = step(batch)
-    start_seconds = time.perf_counter() - before
+    start_seconds = time.perf_counter() - start
 
     others, step_seconds = OtherPrograms(os.sched_getaffinity(0)), []
     for _ in range(request.num_steps):
         turns.wait()
         with others:
-            before = time.perf_counter()
+            start = time.perf_counter()
             loss = step(batch)
-            step_seconds.append(time.perf_counter() - before)
+            step_seconds.append(time.perf_counter() - start)
     turns.wait()
     peak = [_peak_bytes(configuration, rank)] if request.with_peak else None
     return Report(start_seconds, step_seconds, peak, loss, others.num_cores())
@@ -72,14 +153,10 @@ def _stage(configuration: Configuration, rank: int) -> Stage:
     return Stage(workload, layers, configuration.recompute == "always")
 
 
-def _batch(configuration: Configuration) -> torch.Tensor:
-    return torch.tensor(configuration.workload.batch())
-
-
 def _train_step(
     configuration: Configuration, stage: Stage, rank: int
 ) -> Callable[[torch.Tensor], float | None]:
-    """Updates the weights; the last stage returns the loss. Ends everywhere at once."""
+    """Returns a step that ends on all stages at once; the last one returns the loss."""
     num_stages = configuration.num_devices
     schedule = ScheduleGPipe(
         PipelineStage(stage, rank, num_stages, torch.device("cpu")),
@@ -104,9 +181,10 @@ def _train_step(
 
 
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
-    """In untimed steps of a new pipeline, for watching them costs time."""
+    """Measures untimed steps of a new pipeline, since the meter costs time."""
     with LiveBytes() as live:
-        stage, batch = _stage(configuration, rank), _batch(configuration)
+        stage = _stage(configuration, rank)
+        batch = torch.tensor(configuration.workload.batch())
         step = _train_step(configuration, stage, rank)
         for _ in range(2):
             step(batch)

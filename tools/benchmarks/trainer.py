@@ -1,10 +1,10 @@
-"""Measures what the trainer adds to a step: batches, checks, reports, checkpoints.
+"""Measures the trainer's overhead per step: batches, checks, reports, checkpoints.
 
     tools/bazel run //tools/benchmarks:trainer -- --model=image.digits.AmoebaNetDigits
 
 Trains a registered model with the trainer's own loop. Now and then the loop waits for
-its next batch while bare steps of the same model run, all on one batch; README.md says
-what is compared.
+its next batch while bare steps of the same model run, all on one batch; README.md
+describes the comparison.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from lingvo_pipe.jobs import ModelRequest
+from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.training.local_training import with_local_losses
-from lingvo_pipe.training.pipeline_inputs import tell_inputs
-from lingvo_pipe.training.placement import place_stages
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.train_step import TrainStep
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.local_training import with_local_losses
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+from lingvo_pipe.training.task.placement import place_stages
 from tools.benchmarks.interleaved_steps import InterleavedSteps
 
 FLAGS = flags.FLAGS
@@ -32,21 +32,18 @@ flags.DEFINE_string(
     "model", "image.digits.AmoebaNetDigits", "Name of a registered model."
 )
 flags.DEFINE_integer(
-    "blocks",
-    8,
-    "How often the trainer's steps and bare ones take turns.",
-    lower_bound=2,
+    "blocks", 8, "Turns of the trainer's steps and of bare steps.", lower_bound=2
 )
-flags.DEFINE_integer("steps", 20, "Steps of each in a turn.", lower_bound=5)
-flags.DEFINE_string("model_params_override", "", "Params to change, as of the trainer.")
+flags.DEFINE_integer("steps", 20, "Steps in each turn.", lower_bound=5)
+flags.DEFINE_string("model_params_override", "", "Params to change, as in the trainer.")
 
-# No divisor of a turn, so that saves come at all of its moments.
+# No divisor of a turn, so that saves fall on each of its steps.
 _SAVE_INTERVAL = 9
 
 
 def main(argv: Sequence[str]) -> None:
-    """Prints a line for what is compared."""
-    # `bazel run` starts programs elsewhere, and says where the user is.
+    """Prints the trainer's overhead and the cost of a checkpoint."""
+    # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
         if argv[1:]:
@@ -66,7 +63,7 @@ def _measure() -> InterleavedSteps:
     model.task.train.save_interval_steps = _SAVE_INTERVAL
     model.task.eval.interval_steps = None
     train_input, test_input = model.input.Instantiate(), test_model.input.Instantiate()
-    tell_inputs(model.task, train_input)
+    configure_inputs(model.task, train_input)
     task_params = with_local_losses(model.task, train_input)
     bare = TrainStep(task_params.Instantiate())
     bare.Trace(train_input.TrainBatches().element_spec)

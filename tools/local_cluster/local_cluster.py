@@ -4,29 +4,35 @@
         --model=image.digits.AmoebaNetDigits --logdir=/tmp/digits
 
 Starts workers, each on a core of its own if there are enough, and a trainer on them.
-All flags but --workers are the trainer's. What is killed is started again, what hangs
-is killed; the run goes on from its last checkpoint. Ctrl-C has the trainer save the
-step it is in and end, a second one ends all at once.
+All flags but --workers are the trainer's. It restarts processes that die, and kills
+those that hang; the run resumes from its last checkpoint. After Ctrl-C the trainer
+saves its step and ends; a second Ctrl-C ends all at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import random
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lingvo_pipe.failures.progress import progress_of
-from lingvo_pipe.failures.worker_answers import WorkerAnswers
-from tools.local_cluster.free_ports import free_ports
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.fault_tolerance.restarts import progress_of
+from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
+from tools.local_cluster.heartbeat import WorkerHeartbeat
 from tools.local_cluster.member import Member
-from tools.local_cluster.pulse import Pulse
 from tools.local_cluster.supervisor import Supervisor
 
 _ROOT = Path(__file__).absolute().parents[2]
 _TRAINER = ("-m", "lingvo_pipe.trainer")
 _HOST = "127.0.0.1"
+_SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT, _END_PORT = 10_000, 65_536
+_MAX_TRIES = 1_000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,14 +43,14 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    # Processes are started where this one is, wherever they then go to.
+    # Processes start in this folder, and may change to another.
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return _supervisor(own, flags, [f"{_HOST}:{port}" for port in ports]).run()
 
 
 def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Our own flags, or those that concern us too; and the trainer's."""
+    """Returns the flags that this program reads, and the trainer's."""
     parser = argparse.ArgumentParser(
         prog="local_cluster",
         description=__doc__,
@@ -52,29 +58,29 @@ def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--workers", type=int, default=2, help="their number (2)")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers (2)")
     own, flags = parser.parse_known_args(arguments)
-    ours = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    shared = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name in ("devices", "logdir", "cluster", "cluster_spec", "task"):
-        ours.add_argument(f"--{name}")
-    ours.add_argument("--job", default="trainer")
-    ours.add_argument("--worker_timeout_seconds", type=float, default=30.0)
-    read, _ = ours.parse_known_args(flags)
-    _check(own, read)
-    if read.devices is None:
+        shared.add_argument(f"--{name}")
+    shared.add_argument("--job", default="trainer")
+    shared.add_argument("--worker_timeout_seconds", type=float, default=30.0)
+    shared.parse_known_args(flags, own)
+    _check(own)
+    if own.devices is None:
         devices = ",".join(f"worker:{i}/cpu:0" for i in range(own.workers))
         flags = [*flags, f"--devices={devices}"]
-    return argparse.Namespace(**vars(own), **vars(read)), flags
+    return own, flags
 
 
-def _check(own: argparse.Namespace, read: argparse.Namespace) -> None:
+def _check(own: argparse.Namespace) -> None:
     if own.workers < 1:
-        raise ValueError(f"--workers must be at least 1; got {own.workers}.")
-    given = [n for n in ("cluster", "cluster_spec", "task") if getattr(read, n)]
-    if given or read.job == "worker":
+        raise UserValueError(path="--workers", expected="at least 1", got=own.workers)
+    given = [n for n in ("cluster", "cluster_spec", "task") if getattr(own, n)]
+    if given or own.job == "worker":
         wrong = [f"--{name}" for name in given] or ["--job=worker"]
-        raise ValueError(
-            "A local cluster starts workers of its own, so it takes no "
+        raise UserValueError(
+            "A local cluster starts its own workers, so it takes no "
             f"{' and no '.join(wrong)}. Leave it out, or use //:trainer."
         )
 
@@ -88,10 +94,10 @@ def _supervisor(
     timeout, workers = own.worker_timeout_seconds, []
     for i, address in enumerate(addresses):
         command = [*_TRAINER, "--job=worker", f"--task={i}", cluster]
-        pulse = Pulse(WorkerAnswers([address]), timeout)
-        pulse.watch()
+        heartbeat = WorkerHeartbeat(WorkerQuestions([address]), timeout)
+        heartbeat.watch()
         its_cores = cores[i : i + 1] if has_enough else []
-        workers.append((Member(f"worker:{i}", command, its_cores), pulse))
+        workers.append((Member(f"worker:{i}", command, its_cores), heartbeat))
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     logdir = os.path.join(folder, os.path.expanduser(own.logdir or ""))
     return Supervisor(
@@ -99,7 +105,41 @@ def _supervisor(
         workers,
         timeout,
         progress=lambda: progress_of(own.job, logdir),
-        say=lambda line: print(f"local_cluster: {line}", flush=True),
+        log=lambda line: print(f"local_cluster: {line}", flush=True),
+    )
+
+
+def free_ports(number: int) -> list[int]:
+    """Returns ports for workers that will still be free when a worker restarts.
+
+    The system assigns ports of its own range to outgoing connections, so such a port
+    may be in use when a dead worker restarts. They are the last choice.
+
+    Raises:
+        OSError: if there are not enough.
+    """
+    first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
+    candidates = [
+        port
+        for ports in (range(_FIRST_PORT, first_system), range(first_system, _END_PORT))
+        for port in random.sample(ports, min(_MAX_TRIES, len(ports)))
+    ]
+    found: list[int] = []
+    with contextlib.ExitStack() as stack:
+        for port in candidates:
+            listener = socket.socket()
+            try:
+                listener.bind(("", port))
+            except OSError:
+                listener.close()
+                continue
+            stack.enter_context(listener)
+            found.append(port)
+            if len(found) == number:
+                return found
+    raise OSError(
+        f"This machine needs {number} free ports between {_FIRST_PORT} and "
+        f"{_END_PORT}; {len(found)} were found."
     )
 
 

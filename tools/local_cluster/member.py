@@ -1,4 +1,4 @@
-"""One process of the cluster: started, heard, killed and started again."""
+"""A process of the cluster: its start, its output and its end. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from typing import TextIO
 
 _BOUND = "tools.local_cluster.bound_process"
-# Seconds for what a process said last; another may have inherited its output.
-_TO_REPEAT = 5.0
+# Seconds to wait for a process's last lines; another may have inherited its output.
+_FORWARD_SECONDS = 5.0
 
 
 class Member:
-    """A process whose every line is repeated, after its name.
+    """A process; its output is forwarded, with its name before each line.
 
     Args:
         name: such as `worker:0`.
-        arguments: of Python.
-        cores: that it may use; none: all of them.
+        arguments: arguments of Python.
+        cores: cores that it may use; if empty, all.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class Member:
             *(sys.executable, *arguments),
         ]
         self._process: subprocess.Popen[str] | None = None
-        self._listeners: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or was the last to."""
+        """The id of the running process, or of the last one."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Starts it; to be called by the main thread, with whose end it ends."""
+        """Starts it; call this in the main thread, because it ends with that thread."""
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -51,41 +51,41 @@ class Member:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            # A Ctrl-C is for us: the trainer needs its workers to save what it has.
+            # Ctrl-C is for the supervisor: the trainer needs its workers to save.
             start_new_session=True,
         )
         print(f"{self.name}: process {self.pid}.", flush=True)
         pairs = (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)
-        self._listeners = [
-            threading.Thread(target=self._repeat, args=pair, daemon=True)
+        self._threads = [
+            threading.Thread(target=self._forward, args=pair, daemon=True)
             for pair in pairs
         ]
-        for listener in self._listeners:
-            listener.start()
+        for thread in self._threads:
+            thread.start()
 
     def exit_code(self) -> int | None:
-        """Negative if a signal ended it; None: it runs."""
+        """Returns the exit code, negative for a signal; None if it runs."""
         assert self._process is not None
         return self._process.poll()
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal; nothing happens if it has ended."""
+        """Sends a signal; does nothing if it has ended."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def end(self) -> None:
-        """Kills it if it runs, and waits until all that it said has been repeated."""
+        """Kills it if it runs, and waits until all its output has been forwarded."""
         if self._process is None:
             return
         self._process.kill()
         self._process.wait()
-        for listener in self._listeners:
-            listener.join(_TO_REPEAT)
+        for thread in self._threads:
+            thread.join(_FORWARD_SECONDS)
 
-    def _repeat(self, source: TextIO, to: TextIO) -> None:
+    def _forward(self, source: TextIO, target: TextIO) -> None:
         with source:
             for line in source:
-                # If nobody listens to us any more, it may still go on.
+                # If nobody reads the output any more, the process continues.
                 with contextlib.suppress(OSError):
-                    to.write(f"{self.name} | {line.rstrip()}\n")
-                    to.flush()
+                    target.write(f"{self.name} | {line.rstrip()}\n")
+                    target.flush()

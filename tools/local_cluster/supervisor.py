@@ -1,7 +1,7 @@
-"""Keeps a trainer and its workers running until the trainer is done.
+"""Supervision of a trainer and its workers until the trainer ends. Pure.
 
-It is what Slurm or Kubernetes are elsewhere: it starts again what was killed, and kills
-what hangs. A trainer that ends by itself, also with an error, has ended.
+Like Slurm or Kubernetes elsewhere, it restarts processes that were killed, and kills
+those that hang. It does not restart a trainer that exits by itself, even with an error.
 """
 
 from __future__ import annotations
@@ -9,147 +9,105 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Protocol
+from pathlib import Path
 
-from tools.local_cluster.process_state import is_stopped
-from tools.local_cluster.stopped_time import StoppedTime
+from lingvo_pipe.core.signals import TerminationSignals
+from tools.local_cluster.heartbeat import WorkerHeartbeat
+from tools.local_cluster.member import Member
 
-# How often processes are started again, of all together, before there is progress.
-MOST_RESTARTS = 10
-_EVERY = 0.2  # Seconds between two looks at them.
-_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Process(Protocol):
-    """See `Member`."""
-
-    name: str
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-
-    def start(self) -> None:
-        """Starts it."""
-
-    def exit_code(self) -> int | None:
-        """None: it runs."""
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal."""
-
-    def end(self) -> None:
-        """Kills it."""
-
-
-class Heartbeat(Protocol):
-    """See `Pulse`."""
-
-    def restarted(self) -> None:
-        """Tells that it is another process now."""
-
-    def was_up(self) -> bool:
-        """Whether any of its processes has answered."""
-
-    def is_hung(self) -> bool:
-        """Whether it hangs."""
+# Maximum number of restarts, of all processes together, without progress.
+MAX_RESTARTS = 10
+_PERIOD = 0.2  # Seconds between two looks at the processes.
+_TERMINATION = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 
 
 class Supervisor:
     """Starts processes, and keeps them running.
 
     Args:
-        trainer: the process with whose end all end.
+        trainer: the process whose end ends all.
         workers: the others, each with its heartbeat.
-        timeout: for how long, in seconds, a process may be stopped.
-        progress: returns another text when the trainer has got on.
-        say: takes a line for the user.
+        timeout: maximum time for which a process may be stopped, in seconds.
+        progress: function that returns a text, which changes with the trainer's
+            progress.
+        log: callback for a line for the user.
     """
 
     def __init__(
         self,
-        trainer: Process,
-        workers: Sequence[tuple[Process, Heartbeat]],
+        trainer: Member,
+        workers: Sequence[tuple[Member, WorkerHeartbeat]],
         timeout: float,
         progress: Callable[[], str],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         self._trainer, self._workers = trainer, workers
-        self._timeout, self._progress, self._say = timeout, progress, say
+        self._timeout, self._progress, self._log = timeout, progress, log
         self._members = [*(worker for worker, _ in workers), trainer]
         self._stopped = {member.name: StoppedTime() for member in self._members}
         self._restarts, self._reached = 0, progress()
-        self._has_told_end = False
-        self._asked: list[signal.Signals] = []
+        self._has_logged_end = False
+        self._received: list[signal.Signals] = []
 
     def run(self) -> int:
-        """Runs all until the trainer has ended; then ends the others, whatever happens.
+        """Runs all until the trainer has ended, then ends the others in any case.
 
         Returns:
             The trainer's exit code, or 128 and a signal's number if one ended it; 1 if
-            processes die again and again.
+            processes die repeatedly.
         """
-        before = {s: signal.signal(s, self._remember) for s in _ASKING}
-        try:
-            for member in self._members:
-                member.start()
-            while True:
-                code = self._look()
-                if code is not None:
-                    return code
-                time.sleep(_EVERY)
-        finally:
-            for member in reversed(self._members):
-                member.end()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with TerminationSignals(_TERMINATION, self._on_signal):
+            try:
+                for member in self._members:
+                    member.start()
+                while (code := self._look()) is None:
+                    time.sleep(_PERIOD)
+                return code
+            finally:
+                for member in reversed(self._members):
+                    member.end()
 
     def _look(self) -> int | None:
-        """Does what is to be done now; returns the exit code at the end."""
-        if len(self._asked) > 1:
-            self._say(f"{self._asked[-1].name}: ending all processes.")
-            return 128 + self._asked[-1]
+        """Acts on the processes' current state; returns the exit code at the end."""
+        received = self._received
+        if len(received) > 1:
+            self._log(f"{received[-1].name}: ending all processes.")
+            return 128 + received[-1]
         code = self._trainer.exit_code()
-        if code is not None and (code >= 0 or self._asked or -code in _ASKING):
-            self._say(f"The trainer has ended, {_how(code)}.")
+        if code is not None and (code >= 0 or received or -code in _TERMINATION):
+            self._log(f"The trainer has ended, {_how(code)}.")
             return code if code >= 0 else 128 - code
         for member in self._members:
-            self._end_if_stopped(member)
-        if self._asked:  # The trainer saves what it has, or notices that it can't.
-            self._tell_end()
+            is_now = member.exit_code() is None and is_stopped(member.pid)
+            if self._stopped[member.name].look(is_now) > self._timeout:
+                self._kill(member, f"has been stopped for {self._timeout:g} seconds")
+        if received:  # The trainer saves its step, or notices that it can't.
+            if not self._has_logged_end:
+                self._has_logged_end = True
+                self._log(
+                    f"{received[0].name}: the trainer ends after its step; a second "
+                    "signal ends all processes at once."
+                )
             return None
         for worker, heartbeat in self._workers:
             if worker.exit_code() is None and heartbeat.is_hung():
-                self._end(worker, f"has not answered for {self._timeout:g} seconds")
+                self._kill(worker, f"has not answered for {self._timeout:g} seconds")
         return self._end_if_none_comes_up() or self._restart_dead()
 
-    def _tell_end(self) -> None:
-        if not self._has_told_end:
-            self._has_told_end = True
-            self._say(
-                f"{self._asked[0].name}: the trainer ends after its step; once more "
-                "ends all processes at once."
-            )
-
-    def _end_if_stopped(self, member: Process) -> None:
-        is_now = member.exit_code() is None and is_stopped(member.pid)
-        if self._stopped[member.name].look(is_now) > self._timeout:
-            self._end(member, f"has been stopped for {self._timeout:g} seconds")
-
-    def _end(self, member: Process, why: str) -> None:
-        self._say(f"{member.name} {why}: killing it.")
+    def _kill(self, member: Member, reason: str) -> None:
+        self._log(f"{member.name} {reason}: killing it.")
         member.end()
 
     def _end_if_none_comes_up(self) -> int | None:
-        """1 if a worker can't come up, such as for want of its port; else None."""
+        """Returns 1 if a worker cannot start, such as without its port, else None."""
         for worker, heartbeat in self._workers:
             code = worker.exit_code()
             if code is not None and code > 0 and not heartbeat.was_up():
-                worker.end()  # Repeats the last of what it said.
-                self._say(
-                    f"error: Workers must come up; {worker.name} has ended, "
-                    f"{_how(code)}, before it answered. See above what it said last."
+                worker.end()  # Forwards its last lines.
+                self._log(
+                    f"error: {worker.name} has ended, {_how(code)}, before it "
+                    "answered. See its last lines above."
                 )
                 return 1
         return None
@@ -161,26 +119,52 @@ class Supervisor:
             if progress != self._reached:
                 self._restarts, self._reached = 0, progress
             end = f"{member.name} has ended, {_how(member.exit_code())}"
-            if self._restarts == MOST_RESTARTS:
-                self._say(
-                    f"error: Processes must stay up between two checkpoints; {end}, "
-                    f"after {MOST_RESTARTS} restarts without a new one. See above what "
-                    "it said last. The same command goes on from the last checkpoint."
+            if self._restarts == MAX_RESTARTS:
+                self._log(
+                    f"error: {end}, after {MAX_RESTARTS} restarts without a new "
+                    "checkpoint. See its last lines above. The same command resumes "
+                    "from the last checkpoint."
                 )
                 return 1
             self._restarts += 1
-            self._say(f"{end}: starting it again.")
-            member.end()  # Repeats the last of what it said.
+            self._log(f"{end}: restarting it.")
+            member.end()  # Forwards its last lines.
             member.start()
         for worker, heartbeat in self._workers:
             if worker in dead:
                 heartbeat.restarted()
         return None
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self._asked.append(signal.Signals(number))
-        if len(self._asked) == 1:
+    def _on_signal(self, received: signal.Signals) -> None:
+        self._received.append(received)
+        if len(self._received) == 1:
             self._trainer.send_signal(signal.SIGTERM)
+
+
+class StoppedTime:
+    """The time for which a process was seen to be stopped, without a break.
+
+    Between two looks, only the time up to a limit counts: if the machine slept, the
+    looks themselves paused.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds, self._last = 0.0, clock()
+
+    def look(self, is_stopped: bool, limit: float = 1.0) -> float:
+        """Records the current state; returns the time, in seconds."""
+        now = self._clock()
+        passed, self._last = min(now - self._last, limit), now
+        self._seconds = self._seconds + passed if is_stopped else 0.0
+        return self._seconds
+
+
+def is_stopped(pid: int) -> bool:
+    """Returns True if a signal has stopped a child process, and none continued it."""
+    # The state follows the program's name, which may hold brackets and spaces itself.
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()[0] == _STOPPED
 
 
 def _how(code: int | None) -> str:

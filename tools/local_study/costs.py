@@ -1,21 +1,20 @@
-"""What training by blocks costs, and how long it takes with a device a block. Pure.
+"""Cost and time of training by blocks with one device per block. Pure.
 
-All is counted in FLOPs of one example: f of a layer's forward pass, a of the pass of
-the head that computes a block's loss. A backward pass has twice as many as its forward
-pass.
+The unit is FLOPs of one example: f for a layer's forward pass, a for the forward pass
+of the head that computes a block's loss. A backward pass has twice the FLOPs of its
+forward pass.
 
-- **Total cost** is everything that is computed: each block's 3·(its layers' f + a), for
-  each example and each step. A layer that the overlapping scheme has in two blocks is
-  computed in both.
-- **Sequential time** is the longest chain of FLOPs of which each must wait for the one
-  before, when every block has a device to itself, all examples of a batch run side by
-  side, and nothing but FLOPs takes time. Block k begins its pass of step t when it has
-  made its step t - 1 and block k - 1 has handed on its outputs of step t; what that
-  one does for its own loss it need not wait for. Backpropagation is one block: nothing
-  of it runs side by side but examples.
+- **Total cost** is all computation: each block's 3·(its layers' f + a), for each
+  example and each step. A layer that the overlapping scheme has in two blocks counts in
+  both.
+- **Sequential time** is the longest chain of dependent FLOPs, when every block has its
+  own device, all examples of a batch run in parallel, and only FLOPs take time. Block k
+  starts step t after its own step t - 1 and after the outputs of block k - 1 for step
+  t, which do not depend on that block's loss. Backpropagation is one block: only
+  examples run in parallel.
 
-Not counted are the optimizer, and what waits for all blocks: a global norm to clip by,
-and gradients of weights that several blocks share.
+The optimizer is not counted, nor are operations that wait for all blocks: a global norm
+to clip by, and gradients of weights that several blocks share.
 
 After Laskin et al. 2020 (arXiv 2012.03837), which weighs cost against sequential FLOPs.
 """
@@ -26,21 +25,28 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.local.blocks import Block
+from lingvo_pipe.local_parallelism.blocks import Block
 
-_PASSES = 3  # Forward, and backward, which has two products for each of its.
+_PASSES = 3  # Forward, and backward with two products for each forward one.
 
 
 class BlockCost(NamedTuple):
     """FLOPs of a block for one example.
 
     Attributes:
-        handing_on: until the next block has its inputs.
-        step: of a whole step, forward and backward, with the head.
+        handing_on: FLOPs until the next block has its inputs.
+        step: FLOPs of a whole step, forward and backward, with the head.
     """
 
     handing_on: float
     step: float
+
+
+class Point(NamedTuple):
+    """Total cost and sequential time of a training."""
+
+    cost: float
+    time: float
 
 
 def block_costs(
@@ -48,12 +54,12 @@ def block_costs(
     layer_flops: Sequence[float],
     head_flops: Sequence[float],
 ) -> list[BlockCost]:
-    """What each block costs.
+    """Returns each block's cost.
 
     Args:
-        blocks: of the scheme.
+        blocks: blocks of the scheme.
         layer_flops: f of each layer.
-        head_flops: a of each block; 0 for one whose loss is the model's own.
+        head_flops: a of each block; 0 for a block with the model's own loss.
     """
     costs = []
     for block, head in zip(blocks, head_flops, strict=True):
@@ -64,16 +70,16 @@ def block_costs(
 
 
 def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:
-    """The total cost of training on so many examples, over all steps."""
+    """Returns the total cost of training on examples, over all steps."""
     return num_examples * sum(block.step for block in blocks)
 
 
 def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
-    """The sequential time of so many steps.
+    """Returns the sequential time of a number of steps.
 
-    A chain goes from block to block by what is handed on, and from step to step within
-    a block. The longest that ends in a block makes all its steps but one in the
-    costliest block up to there.
+    A chain leads from block to block by outputs, and from step to step within a block.
+    The longest chain that ends in a block spends all its steps but one in the costliest
+    block up to there.
     """
     if not num_steps:
         return 0.0

@@ -1,11 +1,11 @@
-"""Studies local parallelism: what schemes of blocks cost, and what they learn.
+"""Studies local parallelism: the costs and results of schemes of blocks.
 
     tools/bazel run //tools/local_study -- --model=image.digits.AmoebaNetDigits \
         --batch_sizes=32,64,128 --out=/tmp/digits_study
 
 Trains a registered model by backpropagation and by each scheme of blocks that have
-losses of their own, and writes rows, a table and pictures; README.md says what they
-show. Started again with the same flags, it goes on with what is missing.
+losses of their own, and writes rows, a table and charts; see README.md. The same
+command resumes an interrupted study.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from lingvo_pipe.fault_line import fault_line
-from lingvo_pipe.jobs import ModelRequest
-from lingvo_pipe.local.blocks import SCHEMES
-from tools.local_study.own_process import train_in_own_process
+from lingvo_pipe.cli.model_request import ModelRequest
+from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study import study
 from tools.local_study.study_rows import RowKey
+from tools.local_study.training import train_in_own_process
 
 FLAGS = flags.FLAGS
 
@@ -33,34 +33,36 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("out", None, "Folder to write to.", required=True)
 flags.DEFINE_list(
-    "model_imports", [], "Packages of your own to import, for the models they register."
+    "model_imports", [], "Your own packages to import, which register models."
 )
-flags.DEFINE_string("model_params_override", "", "Params to change, as of the trainer.")
-flags.DEFINE_list("schemes", list(SCHEMES), "How to train it.")
-flags.DEFINE_list("batch_sizes", ["32", "64"], "Examples in a mini-batch, for each.")
-flags.DEFINE_list("seeds", ["0"], "Of first values and dropout, for each.")
+flags.DEFINE_string("model_params_override", "", "Params to change, as in the trainer.")
+flags.DEFINE_list("schemes", list(SCHEMES), "Schemes of training.")
+flags.DEFINE_list("batch_sizes", ["32", "64"], "Numbers of examples in a mini-batch.")
+flags.DEFINE_list("seeds", ["0"], "Seeds of initial values and dropout.")
 flags.DEFINE_integer(
-    "steps", None, "Of each training; by default the model's own.", lower_bound=2
+    "steps", None, "Steps of each training; by default the model's own.", lower_bound=2
 )
-flags.DEFINE_integer("chunks", 2, "Blocks of the scheme 'chunked'.", lower_bound=2)
-flags.DEFINE_integer("records", 18, "How often each is evaluated.", lower_bound=1)
-flags.DEFINE_integer("moments", 4, "How often gradients are compared.", lower_bound=1)
+flags.DEFINE_integer(
+    "chunks", 2, "Number of blocks of the scheme 'chunked'.", lower_bound=2
+)
+flags.DEFINE_integer("records", 18, "Number of evaluations of each.", lower_bound=1)
+flags.DEFINE_integer("moments", 4, "Number of comparisons of gradients.", lower_bound=1)
 
-# What is raised in a training's own process comes without its place.
+# An error from a training's process has no traceback.
 _EXPECTED = (ChildProcessError, FloatingPointError, ValueError)
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains what is missing; writes and prints what was found."""
+    """Trains missing rows; writes and prints the results."""
     logging.set_verbosity(logging.WARNING)
-    # `bazel run` starts programs elsewhere, and says where the user is.
+    # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
         if argv[1:]:
-            raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
+            raise ValueError(f"Expected flags, with --; got {argv[1:]}.")
         report = _study()
     except Exception as error:
-        line = str(error) if isinstance(error, _EXPECTED) else fault_line(error)
+        line = str(error) if isinstance(error, _EXPECTED) else user_message(error)
         if line is None:
             raise
         sys.exit(f"error: {line}")
@@ -82,7 +84,7 @@ def _study() -> str:
         FLAGS.records,
         FLAGS.moments,
         train_in_own_process,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
+        log=lambda line: print(line, file=sys.stderr, flush=True),
     )
 
 
@@ -90,23 +92,23 @@ def _keys() -> list[RowKey]:
     unknown = [scheme for scheme in FLAGS.schemes if scheme not in SCHEMES]
     if unknown or not FLAGS.schemes:
         raise ValueError(
-            f"--schemes must be some of {','.join(SCHEMES)}; got "
-            f"{','.join(FLAGS.schemes)!r}. Leave the flag out for all of them."
+            f"--schemes: expected some of {','.join(SCHEMES)}, got "
+            f"{','.join(FLAGS.schemes)!r}. Leave the flag out for all."
         )
     sizes, seeds = _integers("batch_sizes", 1), _integers("seeds", 0)
-    # What is compared is trained together, in case the rest is not waited for.
+    # Rows to compare are trained together, in case the study is interrupted.
     return [
         RowKey(scheme, size, seed)
         for size, seed, scheme in itertools.product(sizes, seeds, FLAGS.schemes)
     ]
 
 
-def _integers(flag: str, least: int) -> list[int]:
+def _integers(flag: str, minimum: int) -> list[int]:
     texts = FLAGS[flag].value
-    if not texts or not all(x.isdecimal() and int(x) >= least for x in texts):
+    if not texts or not all(x.isdecimal() and int(x) >= minimum for x in texts):
         raise ValueError(
-            f"--{flag} must be whole numbers from {least}, with commas between; got "
-            f"{','.join(texts)!r}. Write --{flag}={least},{least + 1}, for instance."
+            f"--{flag}: expected integers of at least {minimum}, separated by commas; "
+            f"got {','.join(texts)!r}. For example --{flag}={minimum},{minimum + 1}."
         )
     return [int(x) for x in texts]
 

@@ -1,33 +1,34 @@
-"""What a model's blocks cost and hand on, from shapes alone: nothing is run."""
+"""Costs and traffic of a model's blocks, from shapes, without running anything."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.local_loss import LocalLossLayer
-from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.local.blocks import Block
-from lingvo_pipe.optional_nest import map_present
+from lingvo_pipe.layers.sequential import outputs_in_sequence
+from lingvo_pipe.local_parallelism.blocks import Block
+from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
 from lingvo_pipe.pipeline.splitting.cell_costs import pipeline_costs
-from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
 from tools.local_study.costs import BlockCost, block_costs
 from tools.local_study.study_rows import Boundary
 
 
 class ModelShape:
-    """A task in a scratch graph, where none of its variables exists in memory.
+    """A task in a scratch graph, without memory for its variables.
 
     Args:
-        task_params: of the task as it is trained, block by block or as a whole.
-        element_spec: of a batch.
-        blocks: of its cells, those for local losses not counted.
+        task_params: params of the task as trained, by blocks or as a whole.
+        element_spec: spec of a batch.
+        blocks: blocks of the task's cells, not counting cells of local losses.
     """
 
     def __init__(
@@ -39,19 +40,21 @@ class ModelShape:
         self._blocks = blocks
         with tf.Graph().as_default():
             task = task_params.Instantiate()
-            batch = tf.nest.map_structure(_placeholder, element_spec)
-            inputs = tuple(task.PipelineInputs(batch))
+            inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
             self._flops = _example_flops(task, inputs)
             self._cells = [
                 cell
                 for cell in task.pipeline.cells
                 if not isinstance(cell, LocalLossLayer)
             ]
-            self._handed_on = _handed_on(task, self._cells, inputs)
-            self._weight_bytes = list(map(_weight_bytes, self._cells))
+            self._passed_on = _passed_on(task, self._cells, inputs)
+            self._weight_bytes = [
+                num_bytes(v for v in cell.VariablePaths().values() if v.trainable)
+                for cell in self._cells
+            ]
 
     def block_costs(self) -> list[BlockCost]:
-        """Of each block."""
+        """Returns the cost of each block."""
         cells = [flops for is_loss, flops in self._flops if not is_loss]
         # A local loss runs the layers that its block looks ahead to, and its head.
         losses = [flops for is_loss, flops in self._flops if is_loss]
@@ -62,40 +65,40 @@ class ModelShape:
         return block_costs(self._blocks, cells, [*heads, 0])
 
     def boundaries(self) -> list[Boundary]:
-        """Between blocks; with a single block, between all of its layers.
+        """Returns boundaries between blocks; of a single block, between its layers.
 
-        What a device can take from the mini-batch itself needs not cross.
+        Tensors of the mini-batch itself do not cross.
         """
         if len(self._blocks) == 1:
             return [
-                Boundary(cell.params.name, sum(sizes), _floating_bytes(tensors), 0)
-                for cell, tensors in zip(
-                    self._cells[:-1], self._handed_on, strict=False
+                Boundary(
+                    cell.params.name,
+                    num_bytes(tensors),
+                    num_bytes(x for x in tensors if x.dtype.is_floating),
+                    weights=0,
                 )
-                for sizes in [list(map(_num_bytes, tensors))]
+                for cell, tensors in zip(
+                    self._cells[:-1], self._passed_on, strict=False
+                )
             ]
         return [self._local_boundary(block) for block in self._blocks[:-1]]
 
     def _local_boundary(self, block: Block) -> Boundary:
-        """Behind a block: no gradient of an activation crosses.
+        """Returns the boundary after a block, which no activation's gradient crosses.
 
-        The weights of layers that the block looks ahead to come to it, and their
-        gradients go back.
+        The block receives the weights of the layers that it looks ahead to, and sends
+        their gradients back.
         """
         shared = self._weight_bytes[block.end : block.end + block.ahead]
         last = block.end - 1
-        forward = sum(map(_num_bytes, self._handed_on[last]))
+        forward = num_bytes(self._passed_on[last])
         return Boundary(self._cells[last].params.name, forward, 0, 2 * sum(shared))
 
 
-def _placeholder(spec: Any) -> tf.Tensor:
-    return tf.compat.v1.placeholder(spec.dtype, spec.shape)
-
-
 def _example_flops(task: BaseTask, inputs: tuple) -> list[tuple[bool, float]]:
-    """For each cell whether it is a local loss, and its flops for one example.
+    """Returns for each cell whether it is a local loss, and flops for one example.
 
-    Those of layers before the cells are the first cell's.
+    Flops of layers before the cells count in the first cell.
     """
     pipeline = task.pipeline
     costs = pipeline_costs(
@@ -104,7 +107,7 @@ def _example_flops(task: BaseTask, inputs: tuple) -> list[tuple[bool, float]]:
         *map_present(lambda x: tuple(x.shape), inputs),
     )
     flops = list(costs.cells.flops)
-    flops[0] += costs.before
+    flops[0] += costs.prologue
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]
     return [
         (isinstance(cell, LocalLossLayer), count / num_examples)
@@ -112,31 +115,15 @@ def _example_flops(task: BaseTask, inputs: tuple) -> list[tuple[bool, float]]:
     ]
 
 
-def _handed_on(
+def _passed_on(
     task: BaseTask, cells: Sequence[BaseLayer], inputs: tuple
 ) -> list[list[tf.Tensor]]:
-    """Of each cell the tensors that it hands on, those of the mini-batch left out."""
-    known = {id(x) for x in tf.nest.flatten(inputs) if x is not None}
-    outputs: Any = inputs
-    found = []
+    """Returns each cell's outputs, except tensors of the mini-batch."""
+    known = {id(x) for x in present(inputs)}
+    layers = [*task.pipeline.before, *cells]
+    thetas = [layer.theta for layer in layers]
     with ForwardContext(do_eval=True):
-        for layer in task.pipeline.before:
-            outputs = layer.FProp(layer.theta, *as_args(outputs))
-        for layer in cells:
-            outputs = layer.FProp(layer.theta, *as_args(outputs))
-            present = [x for x in tf.nest.flatten(outputs) if x is not None]
-            found.append([x for x in present if id(x) not in known])
-    return found
-
-
-def _weight_bytes(layer: BaseLayer) -> int:
-    variables = layer.VariablePaths().values()
-    return sum(v.dtype.size * math.prod(v.shape) for v in variables if v.trainable)
-
-
-def _num_bytes(x: tf.Tensor) -> int:
-    return x.dtype.size * math.prod(x.shape)
-
-
-def _floating_bytes(tensors: Sequence[tf.Tensor]) -> int:
-    return sum(_num_bytes(x) for x in tensors if x.dtype.is_floating)
+        _, *outputs = outputs_in_sequence(layers, thetas, inputs)
+    return [
+        [x for x in present(y) if id(x) not in known] for y in outputs[-len(cells) :]
+    ]

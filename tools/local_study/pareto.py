@@ -1,4 +1,4 @@
-"""Which schemes reach a loss at the least cost and in the least time. Pure."""
+"""Schemes that reach a loss at minimum cost or in minimum time. Pure."""
 
 from __future__ import annotations
 
@@ -6,52 +6,65 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-Curve = Sequence[tuple[int, float]]
+from tools.local_study.costs import Point
+from tools.local_study.study_rows import Average, Curve
 
 
-class Point(NamedTuple):
-    """What it took to reach a loss.
+class Reached(NamedTuple):
+    """A loss that batches of one size reached.
 
     Attributes:
-        cost: in all.
-        time: of the longest chain.
+        batch_size: examples in a mini-batch.
+        num_steps: number of steps, as exact as the records are frequent.
+        point: cost and time of these steps.
     """
 
-    cost: float
-    time: float
+    batch_size: int
+    num_steps: int
+    point: Point
+
+
+def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reached]]]:
+    """Returns, by test loss and scheme, the batch sizes on the frontier.
+
+    They are in order of ascending cost; a scheme that never reached a loss has none.
+    """
+    by_scheme: dict[str, list[Average]] = {}
+    for each in found:
+        by_scheme.setdefault(each.scheme, []).append(each)
+    curves = {scheme: list(map(_curve, own)) for scheme, own in by_scheme.items()}
+    return {
+        target: {scheme: _best(own, target) for scheme, own in by_scheme.items()}
+        for target in choose_targets(curves)
+    }
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """The points that no other beats, by ascending cost and so by descending time.
+    """Returns the points that no other beats, by ascending cost and descending time.
 
-    One beats another that is at most as good in both, and differs from it.
+    A point beats another if it is no larger in either coordinate, and differs.
     """
-    kept: list[Point] = []
+    found: list[Point] = []
     for point in sorted(set(points)):
-        if not kept or point.time < kept[-1].time:
-            kept.append(point)
-    return kept
+        if not found or point.time < found[-1].time:
+            found.append(point)
+    return found
 
 
 def first_step(curve: Curve, target: float) -> int | None:
-    """The first step at which the loss was at most the target; None: there is none.
-
-    Args:
-        curve: steps, ascending, and losses at them.
-        target: the loss to reach.
-    """
+    """Returns the first step at which the loss is at most the target, if any."""
     return next((step for step, loss in curve if loss <= target), None)
 
 
 def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
-    """Three losses to compare schemes by, the easiest first.
+    """Returns three losses to compare schemes by, the easiest first.
 
-    The lowest that every scheme has reached after a quarter of its records, the lowest
-    that every scheme reaches at all, and half-way, on a logarithmic scale, from there
-    to the lowest of all.
+    They are the lowest loss that every scheme reaches in a quarter of its records, the
+    lowest that every scheme reaches at all, and the geometric mean of that and the
+    lowest of all.
 
     Args:
-        curves: of each scheme, at least one; losses are positive.
+        curves: at least one per scheme; losses are positive.
     """
     early = max(
         _lowest([curve[: math.ceil(len(curve) / 4)] for curve in own])
@@ -60,6 +73,21 @@ def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
     best = [_lowest(own) for own in curves.values()]
     shared = max(best)
     return [early, shared, math.sqrt(shared * min(best))]
+
+
+def _best(own: Sequence[Average], target: float) -> list[Reached]:
+    reached = [
+        Reached(each.batch_size, step, each.row.point(step))
+        for each in own
+        if (step := first_step(_curve(each), target)) is not None
+    ]
+    best = frontier(one.point for one in reached)
+    return [next(one for one in reached if one.point == point) for point in best]
+
+
+def _curve(each: Average) -> Curve:
+    """Returns the test loss without the record before training, which costs nothing."""
+    return each.test_curve("loss")[1:]
 
 
 def _lowest(curves: Sequence[Curve]) -> float:

@@ -5,37 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import stdev
 
-from tools.local_study.averages import Average, averages, metric_names
-from tools.local_study.reached import Reached, reached_losses
-from tools.local_study.study_rows import Row
+from lingvo_pipe.core.tables import markdown_table
+from tools.local_study.pareto import Reached, reached_losses
+from tools.local_study.study_rows import Average, Row, averages, metric_names
 
 _KIB = 2**10
-
-
-def format_report(model: str, rows: Sequence[Row]) -> str:
-    """What was found of a model, for each scheme and batch size; means over seeds."""
-    found = averages(rows)
-    num_seeds = len(found[0].rows)
-    seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
-    parts = [
-        f"# {model}: {found[0].num_steps} steps each{seeds}",
-        "## What was learned, and what it took",
-        _table([_headings(found), *(_cells(each, found) for each in found)]),
-        "## What crosses the boundaries between blocks in a step of "
-        f"{found[0].batch_size} examples, KiB",
-        _table(_traffic_lines(found)),
-        "## What it took to reach a test loss",
-        _table([_REACHED_HEADINGS, *_reached_lines(found)]),
-    ]
-    local = [each for each in found if each.similarities()]
-    if local:
-        parts += [
-            "## Cosine of local and true gradients, at the last moment",
-            _table(_similarity_lines(local)),
-        ]
-    return "\n\n".join(parts) + "\n"
-
-
 _REACHED_HEADINGS = (
     "test loss",
     "scheme",
@@ -44,6 +18,29 @@ _REACHED_HEADINGS = (
     "total, GFLOPs",
     "sequential, GFLOPs",
 )
+
+
+def format_report(model: str, rows: Sequence[Row]) -> str:
+    """Returns tables of a model, by scheme and batch size; means over seeds."""
+    found = averages(rows)
+    num_seeds = len(found[0].rows)
+    seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
+    sections = [
+        f"# {model}: {found[0].row.num_steps} steps each{seeds}",
+        "## Metrics and costs",
+        _table([_headings(found), *(_cells(each, found) for each in found)]),
+        f"## Traffic between blocks in a step of {found[0].batch_size} examples, KiB",
+        _table(_traffic_lines(found)),
+        "## Cost to reach a test loss",
+        _table([_REACHED_HEADINGS, *_reached_lines(found)]),
+    ]
+    local = [each for each in found if each.similarities()]
+    if local:
+        sections += [
+            "## Cosine of local and true gradients, at the last moment",
+            _table(_similarity_lines(local)),
+        ]
+    return "\n\n".join(sections) + "\n"
 
 
 def _headings(found: Sequence[Average]) -> tuple[str, ...]:
@@ -64,12 +61,12 @@ def _cells(average: Average, found: Sequence[Average]) -> tuple[str, ...]:
     cost, time = _step(average)
     shares = ["", ""]
     for other in found:
-        if len(other.rows[0].blocks) == 1 and other.batch_size == average.batch_size:
+        if len(other.row.blocks) == 1 and other.batch_size == average.batch_size:
             shares = [f"{cost / _step(other)[0]:.2f}", f"{time / _step(other)[1]:.2f}"]
     return (
         average.scheme,
         str(average.batch_size),
-        str(len(average.rows[0].blocks)),
+        str(len(average.row.blocks)),
         *(_metric(average, name) for name in metric_names(found)),
         f"{cost / 1e9:.3f}",
         shares[0],
@@ -79,25 +76,26 @@ def _cells(average: Average, found: Sequence[Average]) -> tuple[str, ...]:
 
 
 def _step(average: Average) -> tuple[float, float]:
-    """Cost and time of a step: the mean, filling included."""
-    point, steps = average.point(average.num_steps), average.num_steps
+    """Returns mean cost and time of a step, including the filling of the pipeline."""
+    steps = average.row.num_steps
+    point = average.row.point(steps)
     return point.cost / steps, point.time / steps
 
 
 def _metric(average: Average, name: str) -> str:
-    """At the end: the mean, and the standard deviation over seeds."""
+    """Returns the last mean, and the standard deviation over seeds."""
     values = [row.records[-1].test[name] for row in average.rows]
     spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
     return f"{average.test_curve(name)[-1][1]:.4f}{spread}"
 
 
 def _traffic_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
-    """A line for each boundary, a column for what a scheme sends back."""
+    """Returns a line per boundary, with a column of bytes back per scheme."""
     own = [each for each in found if each.batch_size == found[0].batch_size]
     sent_back = [
-        {b.after: b.backward + b.weights for b in each.boundaries} for each in own
+        {b.after: b.backward + b.weights for b in each.row.boundaries} for each in own
     ]
-    forward = {b.after: b.forward for each in own for b in each.boundaries}
+    forward = {b.after: b.forward for each in own for b in each.row.boundaries}
     headings = ("after", "forward", *(f"back, {each.scheme}" for each in own))
     lines = [
         (
@@ -135,7 +133,7 @@ def _reached_cells(reached: Reached) -> tuple[str, ...]:
 
 
 def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:
-    """A line for each layer, a column for each scheme and batch size."""
+    """Returns a line per layer, with a column per scheme and batch size."""
     last = [list(each.similarities().values())[-1] for each in local]
     headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
     lines = [
@@ -146,12 +144,4 @@ def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
-    """The headings first."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = ["-" * width for width in widths]
-    return "\n".join(_line(line, widths) for line in (lines[0], rule, *lines[1:]))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return f"| {' | '.join(padded)} |"
+    return "\n".join(markdown_table(lines))

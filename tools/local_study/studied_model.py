@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.jobs import ModelRequest
-from lingvo_pipe.local.blocks import Block, make_blocks
-from lingvo_pipe.training.local_params import BACKPROPAGATION
-from lingvo_pipe.training.local_training import with_local_losses
-from tools.local_study.learning_schedule import train_for
+from lingvo_pipe.layers.dropout import DropPathLayer
+from lingvo_pipe.local_parallelism.blocks import Block, make_blocks
+from lingvo_pipe.training.task.local_training import with_local_losses
+from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 from tools.local_study.study_rows import RowKey
 
 
 @dataclasses.dataclass(frozen=True)
 class StudiedModel:
-    """The model, and what all its trainings have in common.
+    """The model, and the settings shared by all its trainings.
 
     Attributes:
-        request: the model; its `max_steps` is how long each is trained.
-        chunks: the number of blocks of the scheme 'chunked'.
+        request: the model; its `max_steps` is the number of steps.
+        chunks: number of blocks of the scheme 'chunked'.
     """
 
     request: ModelRequest
@@ -28,36 +28,36 @@ class StudiedModel:
 
     @property
     def num_steps(self) -> int:
-        """Of each training."""
-        asked = self.request.max_steps
-        return self._model().task.train.max_steps if asked is None else asked
+        """Number of steps of each training."""
+        max_steps = self.request.max_steps
+        return self._model().task.train.max_steps if max_steps is None else max_steps
 
     def train_input(self, key: RowKey) -> Any:
-        """What is trained on."""
+        """Returns the input to train on."""
         params = self._model().input
         return params.Set(batch_size=key.batch_size).Instantiate()
 
     def test_input(self) -> Any:
-        """What is tested on."""
+        """Returns the input to test on."""
         return self.request.params("Test").input.Instantiate()
 
     def blocks(self, key: RowKey) -> list[Block]:
-        """The blocks of the model's own cells."""
+        """Returns the blocks of the model's own cells."""
         num_cells = len(self._model().task.pipeline.cell_tpl)
         return make_blocks(key.scheme, num_cells, self._chunks(key))
 
     def task(self, key: RowKey, train_input: Any) -> InstantiableParams:
-        """Params of the task, its blocks with their heads.
+        """Returns params of the task, its blocks with their heads.
 
-        On one device and in one stage, for schemes differ in what they compute, and
-        not in where.
+        It runs on one device in one stage, since schemes differ in their computations,
+        not in their placement.
 
         Args:
-            key: what is trained.
-            train_input: on what.
+            key: scheme, batch size and seed.
+            train_input: input to train on.
 
         Raises:
-            ValueError: if it can't be trained so.
+            ValueError: if the task cannot be trained in this way.
         """
         task = self._model().task
         task.random_seed = key.seed
@@ -73,7 +73,7 @@ class StudiedModel:
         return with_local_losses(task, train_input)
 
     def plain_task(self, key: RowKey, train_input: Any) -> InstantiableParams:
-        """Params of the same task, trained as a whole."""
+        """Returns params of the same task, trained as a whole."""
         return self.task(key._replace(scheme=BACKPROPAGATION), train_input)
 
     def _chunks(self, key: RowKey) -> int | None:
@@ -81,3 +81,49 @@ class StudiedModel:
 
     def _model(self) -> Params:
         return dataclasses.replace(self.request, max_steps=None).params("Train")
+
+
+def train_for(task_params: InstantiableParams, num_steps: int) -> None:
+    """Sets a task's number of steps, and scales all that counts steps.
+
+    The learning rate and drop-path's rate then take the same course in that time.
+
+    Args:
+        task_params: params of a task with `max_steps`.
+        num_steps: new number of steps.
+
+    Raises:
+        ValueError: if `max_steps` is None.
+    """
+    train = task_params.train
+    if train.max_steps is None:
+        raise ValueError(
+            "task.train.max_steps: expected the number of steps that the learning rate "
+            "is made for, got None. Set it by --model_params_override."
+        )
+    factor = num_steps / train.max_steps
+    train.max_steps = num_steps
+    if train.lr_schedule is not None:
+        _stretch(train.lr_schedule, factor)
+
+    def stretch_drops(unused_path: str, value: Any) -> None:
+        is_drop_path = getattr(value, "cls", None) is DropPathLayer
+        if is_drop_path and value.num_steps is not None:
+            value.num_steps = _scaled(value.num_steps, factor)
+
+    task_params.pipeline.Visit(lambda path, value: None, exit=stretch_drops)
+
+
+def _stretch(schedule: Params, factor: float) -> None:
+    """Scales the arguments that are steps: `boundaries`, and names in _steps."""
+    for name, value in schedule.arguments.items():
+        if name == "boundaries":
+            schedule.arguments[name] = [_scaled(each, factor) for each in value]
+        elif name.endswith("_steps"):
+            schedule.arguments[name] = _scaled(value, factor)
+        elif name == "schedule":
+            _stretch(value, factor)
+
+
+def _scaled(num_steps: float, factor: float) -> int:
+    return max(1, round(num_steps * factor))

@@ -1,13 +1,15 @@
-"""The study: trains what is missing, and writes what was found."""
+"""The study: trains missing rows, and writes the results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tools.local_study.pictures import draw_all
+from lingvo_pipe.core.atomic_file import write_atomically
+from tools.local_study.charts import draw_all
 from tools.local_study.report import format_report
-from tools.local_study.results_file import ResultsFile
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study_rows import Row, RowKey
 
@@ -21,24 +23,24 @@ def study(
     num_records: int,
     num_moments: int,
     train: TrainRow,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> str:
     """Trains a model by each key that has no row in `results.json` yet.
 
     Args:
         model: the model.
         keys: at least one; every scheme has the same batch sizes and seeds.
-        out: folder for `results.json`, `report.md` and the pictures.
-        num_records: about how often each is evaluated after its first step.
-        num_moments: how often gradients are compared.
-        train: `train_row`, or what does the same.
-        say: takes a line for the user.
+        out: folder for `results.json`, `report.md` and the charts.
+        num_records: approximate number of evaluations after the first step.
+        num_moments: number of comparisons of gradients.
+        train: `train_row`, or a function with its interface.
+        log: callback for a line of text for the user.
 
     Returns:
-        The report, of the rows of `keys`.
+        The report of the rows of `keys`.
 
     Raises:
-        ValueError: if something can't be done; what is finished stays.
+        ValueError: if a training fails; finished rows stay.
     """
     num_steps = model.num_steps
     record_every = max(1, round(num_steps / num_records))
@@ -54,14 +56,16 @@ def study(
     out.mkdir(parents=True, exist_ok=True)
     results = ResultsFile(out / "results.json", settings)
     for number, key in enumerate(keys, start=1):
-        place = f"{number}/{len(keys)} {key.name}"
+        title = f"{number}/{len(keys)} {key.name}"
         if key in results.rows:
-            say(f"{place}: finished before")
+            log(f"{title}: finished before")
             continue
-        say(f"{place}: {num_steps} steps")
+        log(f"{title}: {num_steps} steps")
         row = train(model, key, record_every, moments)
         results.add(row)
-        say(_summary(row))
+        test = row.records[-1].test
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in test.items())
+        log(f"  test: {metrics} ({row.seconds:.0f} s)")
     rows = [results.rows[key] for key in keys]
     report = format_report(model.request.name, rows)
     (out / "report.md").write_text(report, encoding="utf-8")
@@ -70,12 +74,58 @@ def study(
 
 
 def spread_moments(num_steps: int, number: int) -> list[int]:
-    """Numbers of steps, evenly spread from 0 to the last but one."""
+    """Returns numbers of steps, evenly spread from 0 to the last but one."""
     last = num_steps - 1
     return sorted({round(last * i / max(1, number - 1)) for i in range(number)})
 
 
-def _summary(row: Row) -> str:
-    test = row.records[-1].test
-    metrics = ", ".join(f"{name} {value:.4g}" for name, value in test.items())
-    return f"  test: {metrics} ({row.seconds:.0f} s)"
+class ResultsFile:
+    """The file of settings and finished rows; each row is on disk once it is added.
+
+    Args:
+        path: the file, in an existing folder; read if it exists.
+        settings: settings that all rows share, of JSON's types.
+
+    Attributes:
+        rows: finished rows by their keys.
+
+    Raises:
+        ValueError: if the file has rows of other settings, or is another file.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]):
+        self._path = path
+        self._settings = dict(settings)
+        self.rows: dict[RowKey, Row] = {}
+        if not path.exists():
+            return
+        found, rows = _read(path)
+        other = [name for name, value in settings.items() if found.get(name) != value]
+        if other:
+            now = ", ".join(f"{name}={settings[name]}" for name in other)
+            then = ", ".join(f"{name}={found.get(name)}" for name in other)
+            raise ValueError(
+                f"{path}: expected rows with {now}, got {then}. "
+                "Choose another --out, or the same flags."
+            )
+        self.rows = {row.key: row for row in rows}
+
+    def add(self, row: Row) -> None:
+        """Adds a row, and writes the file atomically."""
+        self.rows[row.key] = row
+        content = {
+            "settings": self._settings,
+            "rows": [each.to_dict() for each in self.rows.values()],
+        }
+        write_atomically(self._path, json.dumps(content, indent=1) + "\n")
+
+
+def _read(path: Path) -> tuple[Mapping[str, Any], list[Row]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return content["settings"], [Row.from_dict(row) for row in content["rows"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected the file of a study, got {error!r}. Choose another "
+            "--out."
+        ) from error

@@ -1,19 +1,50 @@
-"""One training of the study."""
+"""One training of the study, and its local gradients compared with true ones."""
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.evaluation import Evaluation
-from lingvo_pipe.training.local_params import BACKPROPAGATION
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 from tools.local_study.model_shape import ModelShape
-from tools.local_study.similarity import GradientSimilarity
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study_rows import Record, Row, RowKey, Similarity
+
+
+def train_in_own_process(
+    model: StudiedModel, key: RowKey, record_every: int, moments: Collection[int]
+) -> Row:
+    """Calls `train_row` in a process that ends with it.
+
+    TensorFlow keeps unused graphs: a gigabyte after training a small AmoebaNet. So a
+    study of any length needs only the memory of one training.
+
+    Raises:
+        ChildProcessError: if the process was killed.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initialize_devices, (1,)) as pool:
+        try:
+            return pool.submit(train_row, model, key, record_every, moments).result()
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                f"The process that trained with {key.name} was killed, perhaps because "
+                "memory ran out. Earlier trainings are saved; run again to resume."
+            ) from error
 
 
 def train_row(
@@ -22,21 +53,21 @@ def train_row(
     record_every: int,
     moments: Collection[int],
 ) -> Row:
-    """Trains a model, with its own learner, from its first values to its last step.
+    """Trains a model with its own learner, from initial values to the last step.
 
     Args:
         model: the model.
-        key: by which scheme, and on how large batches.
-        record_every: steps from record to record; there is one before the first step,
-            and one after the last.
-        moments: numbers of steps after which gradients are compared, on the batch of
-            the next step; none is the last.
+        key: scheme, batch size and seed.
+        record_every: steps between records; there is also one before the first step and
+            one after the last.
+        moments: numbers of steps after which gradients are compared, on the next
+            step's batch; below the last step.
 
     Raises:
-        ValueError: if the model can't be trained so, or there are too few batches.
+        ValueError: if the model cannot be trained in this way, or batches run out.
         FloatingPointError: if a step's loss or gradients are not finite.
     """
-    begin = time.monotonic()
+    start = time.monotonic()
     train_input = model.train_input(key)
     batches = train_input.TrainBatches()
     shape = ModelShape(
@@ -48,8 +79,8 @@ def train_row(
         batch = next(next_batches, None)
         if batch is None:
             raise ValueError(
-                f"TrainBatches must give a batch for each of {model.num_steps} steps; "
-                f"with {key.name} it ended after {step}. Lower --steps."
+                f"TrainBatches: expected {model.num_steps} batches, one per step; with "
+                f"{key.name} got {step}. Lower --steps."
             )
         if step % record_every == 0:
             training.record(step)
@@ -63,12 +94,12 @@ def train_row(
         shape.boundaries(),
         training.records,
         training.similarities,
-        time.monotonic() - begin,
+        time.monotonic() - start,
     )
 
 
 class _Training:
-    """A task in training, and what was found of it so far."""
+    """A task in training, with its records so far."""
 
     def __init__(
         self, model: StudiedModel, key: RowKey, train_input: Any, element_spec: Any
@@ -91,16 +122,86 @@ class _Training:
         self._losses.append(float(self._step(batch).loss[0]))
 
     def record(self, step: int) -> None:
-        """Evaluates after so many steps."""
+        """Evaluates after a number of steps."""
         losses, self._losses = self._losses, []
         mean = sum(losses) / len(losses) if losses else None
-        test = self._evaluation(self._test_batches())
+        test = self._evaluation(self._test_input.EvalBatches())
         self.records.append(Record(step, mean, test))
 
     def compare(self, step: int, batch: NestedMap) -> None:
-        """Compares gradients, of blocks that have losses of their own."""
+        """Compares gradients, if blocks have losses of their own."""
         if self._similarity is not None:
             self.similarities.append(self._similarity(step, batch))
 
-    def _test_batches(self) -> Iterator[NestedMap]:
-        return iter(self._test_input.EvalBatches())
+
+class GradientSimilarity:
+    """Compares gradients of a task trained by blocks and trained as a whole.
+
+    Both have the same weights, batch and random numbers, which are functions of the
+    step and of layers' paths. A gradient is over all weights of a layer, before weight
+    decay and clipping. Weights that two layers share count with the first.
+
+    Args:
+        local: the task with local losses.
+        plain: the same task without.
+    """
+
+    def __init__(self, local: BaseTask, plain: BaseTask):
+        self._local, self._plain = local, plain
+        self._compute = [_gradient_function(task) for task in (local, plain)]
+
+    def __call__(self, step: int, batch: NestedMap) -> Similarity:
+        """Compares gradients of a batch at the local task's weights after `step`."""
+        trained = self._local.VariablePaths()
+        for path, variable in self._plain.VariablePaths().items():
+            variable.assign(trained[path])
+        step_tensor = tf.constant(step, tf.int64)
+        local, plain = (
+            {path: x.numpy() for path, x in compute(step_tensor, batch).items()}
+            for compute in self._compute
+        )
+        return Similarity(
+            step,
+            {
+                cell.params.name: cosine(
+                    local, plain, [p for p in cell.VariablePaths() if p in plain]
+                )
+                for cell in self._plain.pipeline.cells
+            },
+        )
+
+
+def _gradient_function(task: BaseTask) -> Any:
+    """Returns a function from step and batch to a task's gradients by path."""
+
+    @tf.function(autograph=False)
+    def gradients(step: tf.Tensor, batch: NestedMap) -> dict[str, tf.Tensor]:
+        with ForwardContext(step=step):
+            result = task.ComputeGradients(task.Values(), batch)
+        paths = {v.ref(): path for path, v in task.VariablePaths().items()}
+        pairs = zip(
+            tf.nest.flatten(task.vars), tf.nest.flatten(result.gradients), strict=True
+        )
+        return {paths[v.ref()]: g for v, g in pairs if g is not None}
+
+    return gradients
+
+
+def cosine(
+    ours: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
+    paths: Iterable[str],
+) -> float | None:
+    """Returns the cosine of two gradients, each given as several arrays.
+
+    Arrays are by their variables' paths; only `paths` count. The cosine is None without
+    paths, or if a gradient is 0.
+    """
+    product = our_square = other_square = 0.0
+    for path in paths:
+        a, b = (x[path].astype(np.float64).ravel() for x in (ours, others))
+        product += float(a @ b)
+        our_square += float(a @ a)
+        other_square += float(b @ b)
+    length = math.sqrt(our_square) * math.sqrt(other_square)
+    return product / length if length else None

@@ -1,15 +1,16 @@
-"""Table 1 of GPipe (1811.06965) beside what the planner predicts: memory."""
+"""Table 1 of GPipe (1811.06965), memory, with the planner's predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.planner.device_model import DEVICES
+from lingvo_pipe.core.tables import markdown_header, markdown_row
+from lingvo_pipe.planner.resources.device_model import DEVICES
 from tools.plan.paper_models import PaperModel, amoebanet, transformer
 
 _GIB = 2**30
-_FILTERS = 32  # Steps of D.
+_FILTERS = 32  # Step of D.
 
 
 class Size(NamedTuple):
@@ -17,12 +18,12 @@ class Size(NamedTuple):
 
     Attributes:
         num_devices: K.
-        num_micro_batches: M; the paper does not say it.
+        num_micro_batches: M, which the paper does not give.
         num_layers: L.
-        num_filters: D, of an AmoebaNet.
-        parameters: in millions.
-        model_gib: what weights and the optimizer take, of all devices.
-        activation_gib: what else they take at their worst moments.
+        num_filters: D of an AmoebaNet.
+        parameters: number of parameters in millions.
+        model_gib: GiB of weights and optimizer, on all devices.
+        activation_gib: GiB of everything else at its peak, on all devices.
     """
 
     num_devices: int
@@ -35,19 +36,19 @@ class Size(NamedTuple):
 
     @property
     def device(self) -> str:
-        """The kind of devices that the paper had for it."""
+        """The paper's kind of devices."""
         return "TPUv3" if self.num_filters is None else "TPUv2"
 
     @property
     def model(self) -> PaperModel:
-        """Of this size."""
+        """The model of this size."""
         if self.num_filters is None:
             return transformer(self.num_layers)
         return amoebanet(self.num_layers, self.num_filters)
 
 
-# The two rows of the Transformer on one device without GPipe stand the wrong way round
-# in the paper: 282.2 million parameters of 12 bytes are 3.15 GiB.
+# The paper swaps the two memory rows of the Transformer on one device without GPipe:
+# 282.2 million parameters of 12 bytes are 3.15 GiB.
 TRANSFORMERS = [
     Size(1, 1, 3, None, 282.2, 3.15, 11.7),
     Size(1, 32, 13, None, 785.8, 8.8, 6.4),
@@ -64,8 +65,8 @@ AMOEBANETS = [
 ]
 
 
-class Predicted(NamedTuple):
-    """What the planner says of a size: see `Size`."""
+class Prediction(NamedTuple):
+    """The planner's prediction for a size; see `Size`."""
 
     parameters: float
     model_gib: float
@@ -73,89 +74,96 @@ class Predicted(NamedTuple):
 
     @property
     def total_gib(self) -> float:
-        """Of all devices."""
+        """GiB on all devices."""
         return self.model_gib + self.other_gib
 
 
-def predicted(size: Size) -> Predicted:
-    """The memory of a size, its stages as even in flops as can be."""
+def predict_memory(size: Size) -> Prediction:
+    """Predicts the memory of a size with the most even stages in flops."""
     costs = size.model.costs(size.num_micro_batches)
     found = size.model.evenly(size.device, size.num_devices, size.num_micro_batches)
     model = costs.memory.weights(0, costs.num_cells) + costs.slots(0, costs.num_cells)
     everything = sum(found.bytes_by_device)
-    return Predicted(
+    return Prediction(
         sum(costs.num_parameters) / 1e6, model / _GIB, (everything - model) / _GIB
     )
 
 
 def memory_table(sizes: Sequence[Size]) -> Iterator[str]:
-    """Lines of a table: published, and predicted, of all devices together."""
-    yield (
-        "| L | D | K | M | parameters, M | predicted | weights, GiB | predicted | "
-        "the rest, GiB | predicted | total, GiB | predicted |  |"
-    )
-    yield "|" + "---|" * 13
+    """Yields lines of a table of published and predicted memory, on all devices."""
+    pairs = ("parameters, M", "weights, GiB", "the rest, GiB", "total, GiB")
+    predicted = [text for name in pairs for text in (name, "predicted")]
+    yield from markdown_header(["L", "D", "K", "M", *predicted, ""])
     yield from map(memory_row, sizes)
 
 
 def memory_row(size: Size) -> str:
-    """A line of the table."""
-    ours = predicted(size)
+    """Returns a line of the table."""
+    ours = predict_memory(size)
     total = size.model_gib + size.activation_gib
-    return (
-        f"| {size.num_layers} | {size.num_filters or '-'} | {size.num_devices} | "
-        f"{size.num_micro_batches} | {size.parameters:,.1f} | "
-        f"{ours.parameters:,.1f} | {size.model_gib:.2f} | {ours.model_gib:.2f} | "
-        f"{size.activation_gib:.2f} | {ours.other_gib:.2f} | {total:.2f} | "
-        f"{ours.total_gib:.2f} | {ours.total_gib / total - 1:+.1%} |"
+    pairs = (
+        (size.model_gib, ours.model_gib),
+        (size.activation_gib, ours.other_gib),
+        (total, ours.total_gib),
+    )
+    return markdown_row(
+        size.num_layers,
+        size.num_filters or "-",
+        size.num_devices,
+        size.num_micro_batches,
+        f"{size.parameters:,.1f}",
+        f"{ours.parameters:,.1f}",
+        *(f"{gib:.2f}" for pair in pairs for gib in pair),
+        f"{ours.total_gib / total - 1:+.1%}",
     )
 
 
 def largest_layers_table() -> Iterator[str]:
-    """Lines of a table: the most layers, as many more or less on each device."""
-    usable = DEVICES["TPUv3"].usable
-    yield f"| K | published L | predicted L | needs | more, of {_gib(usable)} GiB |"
-    yield "|" + "---|" * 5
+    """Yields lines of a table of the most layers that fit, in steps of K."""
+    usable = DEVICES["TPUv3"].usable_bytes
+    more_text = f"more, of {_gib(usable)} GiB"
+    yield from markdown_header(["K", "published L", "predicted L", "needs", more_text])
     for size in TRANSFORMERS[1:]:
         step, layers = size.num_devices, size.num_layers
-        while _layers_need(size, layers) > usable:
+        while _needs_with_layers(size, layers) > usable:
             layers -= step
-        while _layers_need(size, layers + step) <= usable:
+        while _needs_with_layers(size, layers + step) <= usable:
             layers += step
-        need, more = (_layers_need(size, x) for x in (layers, layers + step))
-        yield (
-            f"| {step} | {size.num_layers} | {layers} | {_gib(need)} | {_gib(more)} |"
-        )
+        need, more = (_needs_with_layers(size, x) for x in (layers, layers + step))
+        yield markdown_row(step, size.num_layers, layers, _gib(need), _gib(more))
 
 
 def largest_filters_table() -> Iterator[str]:
-    """Lines of a table: the most filters, by 32, with stages made for the memory."""
-    yield "| K | M | published | parameters, M | predicted | parameters, M |"
-    yield "|" + "---|" * 6
+    """Yields lines of a table of the most filters, with stages chosen for memory."""
+    pairs = ("published", "parameters, M", "predicted", "parameters, M")
+    yield from markdown_header(["K", "M", *pairs])
     for size in AMOEBANETS[1:]:
         assert size.num_filters is not None
         filters, layers = size.num_filters, size.num_layers
-        while not _filters_fit(size, filters):
+        while not _fits_with_filters(size, filters):
             filters -= _FILTERS
-        while _filters_fit(size, filters + _FILTERS):
+        while _fits_with_filters(size, filters + _FILTERS):
             filters += _FILTERS
         costs = amoebanet(layers, filters).costs(size.num_micro_batches)
-        yield (
-            f"| {size.num_devices} | {size.num_micro_batches} | "
-            f"({layers}, {size.num_filters}) | {size.parameters:,.0f} | "
-            f"({layers}, {filters}) | {sum(costs.num_parameters) / 1e6:,.1f} |"
+        yield markdown_row(
+            size.num_devices,
+            size.num_micro_batches,
+            f"({layers}, {size.num_filters})",
+            f"{size.parameters:,.0f}",
+            f"({layers}, {filters})",
+            f"{sum(costs.num_parameters) / 1e6:,.1f}",
         )
 
 
-def _layers_need(size: Size, num_layers: int) -> int:
-    """Of the device that needs most, stages as even as can be."""
+def _needs_with_layers(size: Size, num_layers: int) -> int:
+    """Returns the bytes of the largest device, with the most even stages."""
     found = transformer(num_layers).evenly(
         size.device, size.num_devices, size.num_micro_batches
     )
     return max(found.bytes_by_device)
 
 
-def _filters_fit(size: Size, num_filters: int) -> bool:
+def _fits_with_filters(size: Size, num_filters: int) -> bool:
     model = amoebanet(size.num_layers, num_filters)
     return model.fits(size.device, size.num_devices, size.num_micro_batches)
 

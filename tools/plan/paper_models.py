@@ -1,18 +1,17 @@
-"""GPipe's models (1811.06965), as the paper ran them on so many devices."""
+"""GPipe's models (1811.06965), planned as the paper ran them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 
-from lingvo_pipe.planner.candidate import Candidate
-from lingvo_pipe.planner.counted_seconds import counted_seconds
-from lingvo_pipe.planner.device_model import DEVICES
-from lingvo_pipe.planner.evaluation import Evaluated, evaluate
-from lingvo_pipe.planner.model_costs import ModelCosts
-from lingvo_pipe.planner.models_by_rows import costs_by_rows
-from lingvo_pipe.planner.too_large import TooLarge
-from lingvo_pipe.planner.traced_model import ModelTracer
+from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
+from lingvo_pipe.planner.costs.flops_time_model import flops_time
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
 from params.image.imagenet import AmoebaNetD
 from params.lm.giant import GiantTransformer
 
@@ -20,55 +19,48 @@ _UNLIMITED = 2**60
 
 
 class PaperModel:
-    """A model of the paper's, by GPipe's schedule; all is recomputed, but for M = 1.
-
-    Args:
-        model: as it is registered, or another size of it.
-    """
+    """A model of the paper with GPipe's schedule; recomputes all unless M = 1."""
 
     def __init__(self, model: GiantTransformer | AmoebaNetD):
         params = model.Model()
-        params.task.train.ema_decay = 0.0  # Published are 12 bytes a parameter.
+        params.task.train.ema_decay = 0.0  # The paper has 12 bytes per parameter.
         data = model.Train()
         tracer = ModelTracer(params.task, data.Instantiate().element_spec)
         self._costs = functools.cache(costs_by_rows(tracer))
         self._batch_size = data.batch_size
 
     def costs(self, num_micro_batches: int) -> ModelCosts:
-        """Of a micro-batch."""
+        """Returns the costs for a micro-batch."""
         return self._costs(self._batch_size // num_micro_batches)
 
     def evenly(
         self, device: str, num_devices: int, num_micro_batches: int
-    ) -> Evaluated:
-        """With stages as even in flops as can be, whatever they need.
+    ) -> Evaluation:
+        """Returns the evaluation for the most even stages in flops, without a limit.
 
-        Args:
-            device: the kind.
-            num_devices: K.
-            num_micro_batches: M; 1: nothing is recomputed.
+        With one micro-batch, nothing is recomputed.
         """
-        found = self._evaluated(device, _UNLIMITED, num_devices, num_micro_batches)
-        assert isinstance(found, Evaluated)  # Memory has no limit.
+        found = self._evaluate(device, _UNLIMITED, num_devices, num_micro_batches)
+        assert isinstance(found, Evaluation)  # Memory has no limit.
         return found
 
     def fits(self, device: str, num_devices: int, num_micro_batches: int) -> bool:
-        """Whether there are stages that a device's memory holds; see `evenly`."""
+        """Returns whether any stages fit into the devices' memory; see `evenly`."""
         memory = DEVICES[device].memory
-        found = self._evaluated(device, memory, num_devices, num_micro_batches)
-        return isinstance(found, Evaluated)
+        found = self._evaluate(device, memory, num_devices, num_micro_batches)
+        return isinstance(found, Evaluation)
 
-    def seconds_in_turn(self, device: str) -> float:
-        """Of devices that take turns with the whole mini-batch, M = 1.
+    def sequential_seconds(self, device: str) -> float:
+        """Returns the seconds of devices that compute one after the other, M = 1.
 
-        They run forward, again, and backward, one after the other.
+        They run forward, recompute, and run backward.
         """
-        cells = counted_seconds(self.costs(1), DEVICES[device], "float32")
+        cells = flops_time(self.costs(1), DEVICES[device], "float32")
         return sum(2 * cell.forward + cell.backward for cell in cells)
 
-    def _evaluated(
+    def _evaluate(
         self, device: str, memory: int, num_devices: int, num_micro_batches: int
-    ) -> Evaluated | TooLarge:
+    ) -> Evaluation | OversizedCandidate:
         limited = dataclasses.replace(DEVICES[device], memory=memory)
         costs = self.costs(num_micro_batches)
         candidate = Candidate(
@@ -79,19 +71,19 @@ class PaperModel:
             schedule="gpipe",
             recompute="never" if num_micro_batches == 1 else "always",
         )
-        seconds = counted_seconds(costs, limited, "float32")
+        seconds = flops_time(costs, limited, "float32")
         return evaluate(candidate, costs, seconds, limited)
 
 
 @functools.cache
 def transformer(num_layers: int) -> PaperModel:
-    """A Transformer-L."""
+    """Returns Transformer-L."""
     sized = type("Sized", (GiantTransformer,), {"NUM_LAYERS": num_layers})
     return PaperModel(sized())
 
 
 @functools.cache
 def amoebanet(num_layers: int, num_filters: int) -> PaperModel:
-    """An AmoebaNet-D (L, D)."""
+    """Returns AmoebaNet-D (L, D)."""
     constants = {"NUM_CELLS": num_layers, "NUM_FILTERS": num_filters}
     return PaperModel(type("Sized", (AmoebaNetD,), constants)())

@@ -3,35 +3,36 @@
     tools/bazel run //tools:plan -- --model=lm.giant.L103 --devices=8xTPUv3
     tools/bazel run //tools:plan -- --largest=lm.giant --devices=8xTPUv3
 
-Prints the fastest ways that fit into memory, what the others lack, and the trainer's
-flags for the first. Nothing is allocated, and no device is needed; but with
-`--devices=2xmeasured` this machine's are meant, and the model's cells are timed.
+Prints the fastest ways that fit into memory, how far others exceed it, and the
+trainer's flags for the first. Needs no device and allocates nothing; but
+`--devices=2xmeasured` means this machine's devices, and times the model's cells on
+them.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from lingvo_pipe.fault_line import fault_line
-from lingvo_pipe.quiet_startup import quiet_startup
+from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
 
 with quiet_startup():
     import model_registry
     from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-    from lingvo_pipe.planner.candidate import SCHEDULES
-    from lingvo_pipe.planner.constraints import Constraints
-    from lingvo_pipe.planner.device_model import parse_devices
-    from lingvo_pipe.planner.plan_report import report
-    from tools.plan.at_least_one import at_least_one
-    from tools.plan.largest import largest_that_fits
-    from tools.plan.picture import draw_first, picture_path
-    from tools.plan.planned_model import PlannedModel
-    from tools.plan.rented import rented
+    from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+    from lingvo_pipe.planner.resources.candidate import SCHEDULES
+    from lingvo_pipe.planner.resources.device_model import parse_devices
+    from lingvo_pipe.planner.resources.resources import Constraints
+    from lingvo_pipe.planner.search.plan_report import report
+    from lingvo_pipe.planner.search.search import SearchResult
+    from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits
+    from tools.writable_file import check_writable
 
-
-# Which flag is for which attribute of Constraints.
+# The flag for each attribute of Constraints.
 _FLAGS = {
     "num_replicas": "--num_replicas",
     "num_devices": "--num_stages",
@@ -39,6 +40,7 @@ _FLAGS = {
     "schedule": "--schedule",
     "recompute": "--recompute",
 }
+_IMAGE_SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _plan(options)
     except Exception as error:
-        line = str(error) if isinstance(error, ValueError) else fault_line(error)
+        line = str(error) if isinstance(error, ValueError) else user_message(error)
         if line is None:
             raise
         print(f"error: {line}", file=sys.stderr)
@@ -56,39 +58,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    picture = None if options.picture is None else picture_path(options.picture)
-    devices = rented(*parse_devices(options.devices))
+    image = None if options.picture is None else _image_path(options.picture)
+    devices = find_devices(*parse_devices(options.devices))
     model_registry.ImportModels(options.model_imports)
-    constraints = _constraints(options)
-    if options.largest is None:
-        model = PlannedModel.registered(options.model, options.model_params_override)
-        print(model.title(options.batch, devices), end="\n\n", flush=True)
-        if devices.names:
-            print("cells are timed, which may take minutes", file=sys.stderr)
-        found = model.plan(devices, options.batch, constraints)
-    else:
-        model, found = largest_that_fits(
-            options.largest,
-            options.model_params_override,
-            lambda each: each.plan(devices, options.batch, constraints),
-            lambda line: print(line, flush=True),
-        )
-        print(f"\n{model.title(options.batch, devices)}\n")
-    resources = model.resources(options.batch, devices)
-    changes = [*_changes(options), *model.changes()]
-    print(report(found, resources, "; ".join(changes)))
-    if picture is not None:
-        print(f"\n{draw_first(found, picture)}")
-
-
-def _changes(options: argparse.Namespace) -> list[str]:
-    """Those of the model's params that the trainer is to be told too."""
-    batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
-    return list(filter(None, [options.model_params_override.rstrip("; "), batch]))
-
-
-def _constraints(options: argparse.Namespace) -> Constraints:
-    return Constraints(
+    constraints = Constraints(
         num_replicas=options.num_replicas,
         num_devices=options.num_stages,
         num_micro_batches=options.num_micro_batches,
@@ -96,6 +69,69 @@ def _constraints(options: argparse.Namespace) -> Constraints:
         recompute=options.recompute,
         names=_FLAGS,
     )
+    override = options.model_params_override
+
+    def register(name: str) -> PlannedModel:
+        return PlannedModel.registered(name, override, options.batch)
+
+    if options.largest is None:
+        model = register(options.model)
+        print(model.title(devices), end="\n\n", flush=True)
+        if devices.names:
+            print("timing cells may take minutes", file=sys.stderr)
+        found = model.plan(devices, constraints)
+    else:
+        model, found = largest_that_fits(
+            options.largest,
+            register,
+            lambda each: each.plan(devices, constraints),
+            lambda line: print(line, flush=True),
+        )
+        print(f"\n{model.title(devices)}\n")
+    batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
+    changes = [override.rstrip("; "), batch, *model.changes()]
+    print(report(found, model.resources(devices), "; ".join(filter(None, changes))))
+    if image is not None:
+        print(f"\n{_draw_fastest(found, image)}")
+
+
+def _image_path(text: str) -> Path:
+    """Returns the path of an image, relative to the folder where Bazel was called.
+
+    Raises:
+        ValueError: if no image can be written there.
+    """
+    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
+    path = Path(folder, os.path.expanduser(text))
+    if path.suffix not in _IMAGE_SUFFIXES:
+        raise ValueError(
+            f"--picture: expected a path that ends in {', '.join(_IMAGE_SUFFIXES)}, "
+            f"got {path}. Choose another."
+        )
+    check_writable(path, "--picture")
+    return path
+
+
+def _draw_fastest(found: SearchResult, path: Path) -> str:
+    """Draws a step of the fastest candidate; returns a line for the user."""
+    best = found.fastest[0]
+    num_replicas = best.candidate.num_replicas
+    which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
+    draw_timelines({f"{best.candidate}{which}": best.timeline}, path)
+    return f"The timeline of a step{which}, without the update, is {path}."
+
+
+def at_least_one(text: str) -> int:
+    """Returns the number of a flag that must be at least 1.
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is no such number.
+    """
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"expected an integer of at least 1, got {text!r}"
+        )
+    return int(text)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -106,19 +142,21 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--model", help="the name of a registered model")
-    what.add_argument("--largest", help="of models whose names begin so, that fits")
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--model", help="name of a registered model")
+    model.add_argument(
+        "--largest", help="prefix of model names; plans the largest that fits"
+    )
     add("--model_imports", action="append", default=[], help="packages that register")
-    add("--model_params_override", default="", help="changes, as of the trainer")
-    add("--devices", required=True, help="how many of which kind: 8xTPUv3")
-    add("--batch", type=at_least_one, help="rows of a mini-batch; else the model's own")
-    add("--num_replicas", type=at_least_one, help="so many pipelines side by side")
-    add("--num_stages", type=at_least_one, help="so many devices in each")
-    add("--num_micro_batches", type=at_least_one, help="so many, of all replicas")
-    add("--schedule", choices=SCHEDULES, help="this one")
-    add("--recompute", choices=POLICIES, help="this policy")
-    add("--picture", help="a file for the timeline of the first: .png, .pdf or .svg")
+    add("--model_params_override", default="", help="changes, as in the trainer")
+    add("--devices", required=True, help="number and kind of devices: 8xTPUv3")
+    add("--batch", type=at_least_one, help="rows of a mini-batch; default: the model's")
+    add("--num_replicas", type=at_least_one, help="number of pipelines side by side")
+    add("--num_stages", type=at_least_one, help="number of devices of each pipeline")
+    add("--num_micro_batches", type=at_least_one, help="number for all replicas")
+    add("--schedule", choices=SCHEDULES, help="schedule to use")
+    add("--recompute", choices=POLICIES, help="recomputation policy to use")
+    add("--picture", help="file for the timeline of the first: .png, .pdf or .svg")
     return parser.parse_args(arguments)
 
 

@@ -1,42 +1,62 @@
-"""A registered model, ready to be planned."""
+"""A registered model to plan, the devices to plan it for, and a family's largest."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
+from collections.abc import Callable, Sequence
 
 import model_registry
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.planner.constraints import Constraints
-from lingvo_pipe.planner.measured_models import plan_measured
-from lingvo_pipe.planner.models_by_rows import counted_models
-from lingvo_pipe.planner.planning import plan
-from lingvo_pipe.planner.resources import Resources
-from lingvo_pipe.planner.search import Found
-from lingvo_pipe.planner.traced_model import ModelTracer
-from tools.plan.rented import Rented
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
+from lingvo_pipe.planner.measured.calibration import calibrated_device
+from lingvo_pipe.planner.measured.measured_models import plan_measured
+from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.planning import NothingFits, plan
+from lingvo_pipe.planner.search.search import SearchResult
 
-# Params of a pipeline that are None where it is planned, and those that are settled.
-_NONE_WHERE_PLANNED = ("micro_batch_size", "num_parts")
-_SETTLED = (
+# Params of a pipeline that must be None for a plan, and all params that a plan sets.
+_NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards")
+_PLANNED = (
     *("splits", "stages_per_device", "num_replicas", "num_micro_batches"),
-    *("schedule", "recompute", *_NONE_WHERE_PLANNED),
+    *("schedule", "recompute", *_NONE_IN_PLANS),
 )
 
 
-class PlannedModel:
-    """A model as it is registered, with a user's changes.
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """A number of devices of one kind.
 
     Attributes:
-        name: its name.
-
-    Args:
-        name: likewise.
-        task: params of its task.
-        batch_spec: of a batch, `[B, ...]`.
-        batch_size: B.
+        device: kind of the devices.
+        number: number of the devices.
+        names: full names of this machine's devices; empty for devices to rent.
     """
+
+    device: DeviceModel
+    number: int
+    names: Sequence[str] = ()
+
+
+def find_devices(number: int, kind: str) -> Devices:
+    """Returns devices; initializes and calibrates them if they are this machine's.
+
+    Raises:
+        ValueError: if this machine has fewer.
+    """
+    if kind != MEASURED:
+        return Devices(DEVICES[kind], number)
+    names = initialize_devices(number)
+    return Devices(calibrated_device(names), number, names)
+
+
+class PlannedModel:
+    """A registered model with the user's changes."""
 
     def __init__(
         self,
@@ -50,66 +70,68 @@ class PlannedModel:
         self._batch_size = batch_size
 
     @classmethod
-    def registered(cls, name: str, override: str = "") -> PlannedModel:
-        """Looks a model up.
+    def registered(
+        cls, name: str, override: str = "", batch_size: int | None = None
+    ) -> PlannedModel:
+        """Looks up a model; if `batch_size` is None, it is the model's own.
 
         Raises:
-            ValueError: if a change can't be made, or is of what is planned.
+            ValueError: if a change is invalid, or changes a planned param.
             LookupError: if there is no such model.
         """
-        _check_override(override)
+        changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", override)
+        if planned := [f"task.pipeline.{name}" for name in changed if name in _PLANNED]:
+            raise ValueError(
+                "--model_params_override: expected no params that are planned, got "
+                f"{', '.join(planned)}. Leave them out; --num_replicas, --num_stages, "
+                "--num_micro_batches, --schedule and --recompute set some of them."
+            )
         params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";")
         spec = params.input.Instantiate().element_spec
-        return cls(name, params.task, spec, params.input.batch_size)
+        own_size = params.input.batch_size
+        size = own_size if batch_size is None else batch_size
+        return cls(name, params.task, spec, size)
 
     @property
     def num_parameters(self) -> int:
-        """Those that are trained."""
+        """Number of trained parameters."""
         return self._tracer.num_parameters
 
-    def plan(
-        self, devices: Rented, batch_size: int | None, constraints: Constraints
-    ) -> Found:
+    def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
         """Finds the fastest ways to run it.
-
-        Args:
-            devices: to run it on.
-            batch_size: B; None: its own.
-            constraints: what is settled already.
 
         Raises:
             ValueError: if constraints contradict each other, or nothing fits.
         """
-        resources = self.resources(batch_size, devices)
+        resources = self.resources(devices)
         if devices.names:
             return plan_measured(self._tracer, devices.names, resources, constraints)
         dtype = self._tracer.fprop_dtype
-        models = counted_models(self._tracer, devices.device, dtype)
+        models = flops_models(self._tracer, devices.device, dtype)
         return plan(models, resources, constraints)
 
-    def title(self, batch_size: int | None, devices: Rented) -> str:
-        """What is planned, in a line."""
-        resources = self.resources(batch_size, devices)
+    def title(self, devices: Devices) -> str:
+        """Returns a line that names the model, its size and its devices."""
+        resources = self.resources(devices)
         return (
             f"{self.name}: {self._tracer.num_cells:,} cells, {self.num_parameters:,} "
             f"parameters, {resources.batch_size:,} rows a step, on {resources}"
         )
 
     def changes(self) -> list[str]:
-        """Those of the model's own params with which what is planned could not run."""
+        """Returns changes of the model's own params that a plan requires."""
         p = self._task.pipeline
-        odd = [name for name in _NONE_WHERE_PLANNED if p.Get(name) is not None]
-        return [f"task.pipeline.{name} : None" for name in odd]
+        names = [name for name in _NONE_IN_PLANS if p.Get(name) is not None]
+        return [f"task.pipeline.{name} : None" for name in names]
 
-    def resources(self, batch_size: int | None, devices: Rented) -> Resources:
-        """What it is planned for."""
-        size = self._batch_size if batch_size is None else batch_size
+    def resources(self, devices: Devices) -> Resources:
+        """Returns the resources of a plan."""
         limit = self._task.pipeline.memory_limit
         return Resources(
             devices.device,
             devices.number,
-            size,
+            self._batch_size,
             self._tracer.fprop_dtype,
             None if limit is None else int(limit),
         )
@@ -119,12 +141,43 @@ class PlannedModel:
         return ModelTracer(self._task, self._batch_spec)
 
 
-def _check_override(override: str) -> None:
-    """Raises ValueError if it changes what is planned."""
-    changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", override)
-    if odd := [f"task.pipeline.{name}" for name in changed if name in _SETTLED]:
+def largest_that_fits(
+    family: str,
+    register: Callable[[str], PlannedModel],
+    plan: Callable[[PlannedModel], SearchResult],
+    log: Callable[[str], None],
+) -> tuple[PlannedModel, SearchResult]:
+    """Plans a family's models, the largest first, until one fits.
+
+    `family` is a prefix of the names that `register` takes, `plan` raises NothingFits
+    for a model that does not fit, and `log` is called with lines about each model: its
+    name, and why it does not fit.
+
+    Raises:
+        ValueError: if the family has no models, none fits, or one cannot be planned.
+    """
+    models = map(register, _names(family))
+    for model in sorted(models, key=lambda each: -each.num_parameters):
+        log(f"{model.name}, {model.num_parameters:,} parameters:")
+        try:
+            return model, plan(model)
+        except NothingFits as error:
+            log(f"  {error}")
+        except ValueError as error:
+            raise ValueError(f"Cannot plan {model.name}: {error}") from error
+    raise ValueError(
+        f"--largest: no model of {family} fits, see above. Take more or larger devices."
+    )
+
+
+def _names(family: str) -> list[str]:
+    model_registry.ImportAll()
+    every = model_registry.ListModels()
+    found = [name for name in every if name.startswith(family)]
+    if not found:
         raise ValueError(
-            "--model_params_override must leave open what is planned; got "
-            f"{', '.join(odd)}. Leave that out; --num_replicas, --num_stages, "
-            "--num_micro_batches, --schedule and --recompute settle some of it."
+            "--largest: expected a prefix of names of registered models, such as "
+            f"lm.giant, got {family!r}.{did_you_mean(family, every)} --model_imports "
+            "imports other models' packages; the trainer's --list_models lists models."
         )
+    return found

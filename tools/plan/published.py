@@ -1,17 +1,27 @@
-"""GPipe's tables 1, 2 and 3 (1811.06965), beside what the planner predicts.
+"""Prints GPipe's tables 1, 2 and 3 (1811.06965) with the planner's predictions.
 
     tools/bazel run //tools/plan:published
 
-takes some minutes, and prints tables in Markdown.
+Takes some minutes, and prints tables in Markdown. Table 1 is in memory_tables.py.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from lingvo_pipe.quiet_startup import quiet_startup
+from lingvo_pipe.core.tables import markdown_header, markdown_row
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
 
 with quiet_startup():
+    from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+    from lingvo_pipe.pipeline.simulation.simulate import simulate
+    from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+    from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+    from lingvo_pipe.planner.costs.flops_time_model import flops_time
+    from lingvo_pipe.planner.resources.device_model import DEVICES
+    from lingvo_pipe.planner.search.evaluation import step_costs
     from tools.plan.memory_tables import (
         AMOEBANETS,
         TRANSFORMERS,
@@ -19,7 +29,122 @@ with quiet_startup():
         largest_layers_table,
         memory_table,
     )
-    from tools.plan.throughput_table import throughput_table
+    from tools.plan.paper_models import PaperModel, amoebanet, transformer
+
+_NUM_MICRO_BATCHES = 32
+_NUM_DEVICES = (2, 4, 8)
+
+
+class Throughput(NamedTuple):
+    """A row of tables 2 and 3 for M = 32, as published.
+
+    Attributes:
+        table: 2 for throughput relative to devices that compute the whole mini-batch
+            one after the other; 3 for throughput relative to K = 2.
+        name: name of the model.
+        model: the model.
+        device: kind of the devices.
+        published: throughput on 2, 4 and 8 devices.
+    """
+
+    table: int
+    name: str
+    model: PaperModel
+    device: str
+    published: tuple[float, float, float]
+
+
+def transformer_48() -> Throughput:
+    """Returns the row of table 2, over fast links."""
+    return Throughput(2, "Transformer-48", transformer(48), "TPUv3", (1.8, 3.4, 6.3))
+
+
+def transformer_24() -> Throughput:
+    """Returns the row of table 3, over slow links."""
+    return Throughput(3, "Transformer-24", transformer(24), "P100", (1.0, 1.8, 3.3))
+
+
+def _rows() -> Iterator[Throughput]:
+    yield transformer_48()
+    model = amoebanet(18, 256)
+    yield Throughput(2, "AmoebaNet-D (18, 256)", model, "TPUv2", (1.21, 1.84, 3.48))
+    yield transformer_24()
+    model = amoebanet(18, 128)
+    yield Throughput(3, "AmoebaNet-D (18, 128)", model, "P100", (1.0, 1.7, 2.7))
+
+
+def predict_throughput(row: Throughput) -> list[float]:
+    """Predicts the throughput of a row."""
+    steps = [
+        row.model.evenly(row.device, number, _NUM_MICRO_BATCHES).step_seconds
+        for number in _NUM_DEVICES
+    ]
+    base = steps[0]
+    if row.table == 2:
+        base = row.model.sequential_seconds(row.device)
+    return [base / seconds for seconds in steps]
+
+
+def throughput_table() -> Iterator[str]:
+    """Yields lines of a table of published and predicted throughput."""
+    columns = (*(f"K = {number}" for number in _NUM_DEVICES), "K = 8 / K = 2")
+    predicted = [text for name in columns for text in (name, "predicted")]
+    yield from markdown_header(["table", "model", "devices", *predicted])
+    for row in _rows():
+        yield throughput_row(row, predict_throughput(row))
+        if row.model is transformer(24):
+            name = f"{row.name}, in half layers"
+            yield throughput_row(row._replace(name=name), in_half_layers(row))
+
+
+def in_half_layers(row: Throughput) -> list[float]:
+    """Predicts a row of table 3 with attention and feed-forward as separate cells.
+
+    Attention takes 4·D² + 2·T·D multiplications per token and feed-forward 2·D·F, with
+    D = 2048, F = 8192 and T = 1024.
+    """
+    attention = 4 * 2048**2 + 2 * 1024 * 2048
+    share = attention / (attention + 2 * 2048 * 8192)
+    costs = row.model.costs(_NUM_MICRO_BATCHES)
+    first, *layers, last = flops_time(costs, DEVICES[row.device], "float32")
+    halves = [
+        CellSeconds(part * layer.forward, part * layer.backward)
+        for layer in layers
+        for part in (share, 1 - share)
+    ]
+    cells = [first, *halves, last]
+    steps = [step_seconds(row, cells, number) for number in _NUM_DEVICES]
+    return [steps[0] / seconds for seconds in steps]
+
+
+def step_seconds(
+    row: Throughput, cells: Sequence[CellSeconds], num_devices: int
+) -> float:
+    """Returns the seconds of a step with the most even stages, without the update.
+
+    The cells are layers, or parts of layers, which all send equally many bytes.
+    """
+    sent = row.model.costs(_NUM_MICRO_BATCHES).boundary_bytes[1]
+    boundaries = balanced_boundaries(
+        [each.forward + each.backward for each in cells], num_devices
+    )
+    costs = step_costs(cells, [sent] * len(cells), boundaries, DEVICES[row.device])
+    schedule = make_schedule("gpipe", num_devices, _NUM_MICRO_BATCHES, 1, "always")
+    return simulate(schedule, costs).step_seconds
+
+
+def throughput_row(row: Throughput, ours: Sequence[float]) -> str:
+    """Returns a line of the table."""
+    published = row.published
+    pairs = zip(published, ours, strict=True)
+    return markdown_row(
+        row.table,
+        row.name,
+        row.device,
+        *(text for a, b in pairs for text in (f"{a:g}", f"{b:.2f}")),
+        f"{published[-1] / published[0]:.2f}",
+        f"{ours[-1] / ours[0]:.2f}",
+    )
 
 
 def main() -> int:

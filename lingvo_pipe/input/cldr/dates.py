@@ -1,4 +1,4 @@
-"""Phrases that are dates: "Tuesday, March 4, 2031", "March 2031", "Mar 4 – 9, 2031"."""
+"""Phrases that are dates or times: "March 4, 2031", "Mar 4 – 9, 2031", "3:30 PM"."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import functools
 from typing import Any
 
 from babel import Locale
-from babel.dates import DateTimePattern, parse_pattern
+from babel.dates import (
+    DateTimePattern,
+    format_timedelta,
+    get_datetime_format,
+    parse_pattern,
+)
 
-from lingvo_pipe.input.cldr.draws import Draws
-from lingvo_pipe.input.cldr.kind import Kind, Value
 from lingvo_pipe.input.cldr.language import Language
+from lingvo_pipe.input.cldr.phrase_kind import Draws, Kind, Value
 
 _FIRST_YEAR = 1900
 _NUM_YEARS = 200
 _FIRST_DAY = datetime.date(_FIRST_YEAR, 1, 1).toordinal()
 _NUM_DAYS = datetime.date(_FIRST_YEAR + _NUM_YEARS, 1, 1).toordinal() - _FIRST_DAY
-# In days; a third of the intervals each is at most as long as that.
+# Longest intervals in days, each for a third of the intervals.
 _INTERVALS = (10, 60, 400)
 
 
 def draw_date(draws: Draws, language: Language) -> tuple[int, int, int]:
     """Returns year, month and day."""
-    del language  # All have words for all dates.
+    del language  # All languages have words for all dates.
     date = datetime.date.fromordinal(_FIRST_DAY + draws.below(_NUM_DAYS))
     return date.year, date.month, date.day
 
@@ -39,11 +43,11 @@ def render_interval(
     """Writes an interval of dates or times.
 
     Args:
-        language: The language to write in.
-        skeleton: What to write of both, as CLDR says it: `yMMMd`.
-        field: The largest of these fields in which they differ: `M`.
-        start: A date or time of Python's.
-        end: Another.
+        language: the language to write in.
+        skeleton: CLDR's name of the fields to write, such as `yMMMd`.
+        field: the largest field in which start and end differ, such as `M`.
+        start: the first date or time.
+        end: the last date or time.
     """
     first, second = _interval_patterns(language.locale, skeleton, field)
     return first.apply(start, language.locale) + second.apply(end, language.locale)
@@ -53,7 +57,7 @@ def render_interval(
 def _interval_patterns(
     locale: Locale, skeleton: str, field: str
 ) -> tuple[DateTimePattern, ...]:
-    # Babel's format_interval looks for them, and parses them, at every call.
+    # Cached, because Babel's format_interval parses patterns at every call.
     return tuple(map(parse_pattern, locale.interval_formats[skeleton][field]))
 
 
@@ -117,4 +121,85 @@ DATE_KINDS = (
     Kind("month", 4, _draw_month, _render_month),
     Kind("quarter", 2, _draw_quarter, _render_quarter),
     Kind("days", 6, _draw_days, _render_days, parts=(("date", 3), ("date", 3))),
+)
+
+
+_MINUTES_A_DAY = 24 * 60
+
+# Babel's seconds per unit.
+_UNIT_SECONDS = {
+    "year": 365 * 86400,
+    "month": 30 * 86400,
+    "week": 7 * 86400,
+    "day": 86400,
+    "hour": 3600,
+    "minute": 60,
+    "second": 1,
+}
+_MAX_RELATIVE = 99
+
+
+def _draw_time(draws: Draws, language: Language) -> Value:
+    del language  # All languages have words for all times.
+    return divmod(draws.below(_MINUTES_A_DAY), 60)
+
+
+def _render_time(language: Language, value: Any) -> str:
+    pattern = language.locale.time_formats["short"]
+    return pattern.apply(datetime.time(*value), language.locale)
+
+
+def _draw_moment(draws: Draws, language: Language) -> Value:
+    return draw_date(draws, language) + _draw_time(draws, language)
+
+
+def _render_moment(language: Language, value: Any) -> str:
+    pattern = str(get_datetime_format("long", language.locale)).replace("'", "")
+    date = render_date(language, value[:3])
+    return pattern.replace("{0}", _render_time(language, value[3:])).replace(
+        "{1}", date
+    )
+
+
+def _draw_hours(draws: Draws, language: Language) -> Value:
+    del language
+    start = draws.below(_MINUTES_A_DAY - 1)
+    end = start + 1 + draws.below(_MINUTES_A_DAY - 1 - start)
+    return divmod(start, 60) + divmod(end, 60)
+
+
+def _render_hours(language: Language, value: Any) -> str:
+    start, end = datetime.time(*value[:2]), datetime.time(*value[2:])
+    # The format, not the pattern, whose words may contain an h.
+    has_halves = "%(h" in language.locale.time_formats["short"].format
+    hour = "h" if has_halves else "H"
+    if has_halves and (start.hour < 12) != (end.hour < 12):
+        field = "a"
+    else:
+        field = "m" if start.hour == end.hour else hour
+    return render_interval(language, f"{hour}m", field, start, end)
+
+
+def _draw_relative_time(draws: Draws, language: Language) -> Value:
+    del language
+    count = 1 + draws.below(_MAX_RELATIVE)
+    return draws.one_of((-count, count)), draws.one_of(tuple(_UNIT_SECONDS))
+
+
+def _render_relative_time(language: Language, value: Any) -> str:
+    count, unit = value
+    return format_timedelta(
+        count * _UNIT_SECONDS[unit],
+        granularity=unit,
+        threshold=float("inf"),  # Twelve months are not one year.
+        add_direction=True,
+        locale=language.locale,
+    )
+
+
+TIME_KINDS = (
+    Kind("time", 4, _draw_time, _render_time),
+    Kind("moment", 4, _draw_moment, _render_moment, parts=(("date", 3), ("time", 2))),
+    Kind("hours", 3, _draw_hours, _render_hours, parts=(("time", 2), ("time", 2))),
+    Kind("relative time", 9, _draw_relative_time, _render_relative_time),
 )

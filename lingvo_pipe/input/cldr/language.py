@@ -1,4 +1,7 @@
-"""A language as Unicode CLDR knows it: what it has names for, and how it writes."""
+"""A language in Unicode CLDR: its names for things, and its way of writing.
+
+The units of measurement in sentences are units of everyday life.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,37 @@ from babel import Locale, localedata
 from babel.core import get_global
 from babel.numbers import get_territory_currencies
 
-from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
-from lingvo_pipe.input.cldr.units import UNITS
 
-# Currencies come and go; those of this day are meant.
+# CLDR's names: the quantity, then the unit.
+UNITS = tuple(
+    f"{quantity}-{unit}"
+    for quantity, units in {
+        "angle": "degree",
+        "area": "hectare square-kilometer square-meter square-mile",
+        "concentr": "karat",
+        "digital": "bit byte gigabyte kilobyte megabyte",
+        "duration": "century day decade hour minute month second week year",
+        "electric": "ampere ohm volt",
+        "energy": "joule kilocalorie kilowatt-hour",
+        "frequency": "hertz megahertz",
+        "graphics": "megapixel pixel",
+        "length": "centimeter foot inch kilometer light-year meter mile millimeter "
+        "nautical-mile",
+        "mass": "gram kilogram milligram ounce pound tonne",
+        "power": "horsepower kilowatt watt",
+        "pressure": "hectopascal millibar",
+        "speed": "kilometer-per-hour knot meter-per-second mile-per-hour",
+        "temperature": "celsius fahrenheit kelvin",
+        "volume": "cubic-meter cup gallon liter milliliter tablespoon teaspoon",
+    }.items()
+    for unit in units.split()
+)
+
+
+# Currencies come and go; this day's are used.
 _DAY = datetime.date(2025, 1, 1)
 
 _SCRIPTS = (
@@ -24,8 +53,7 @@ _SCRIPTS = (
     "Tibt",
 )
 
-# The digit zero of the numbering systems that are a language's first choice; the other
-# nine follow it.
+# The digit zero of each language's default numbering system; the other nine follow.
 _ZEROS = {
     "arab": "\u0660",
     "arabext": "\u06f0",
@@ -39,19 +67,19 @@ _UNSEEN = "\u061c\u200b\u200e\u200f"
 
 
 class Language:
-    """One language: codes of what it has words of its own for, and its digits.
+    """One language: codes of the things it has its own words for, and its digits.
 
     Attributes:
-        locale: Babel's locale, which its functions take.
-        territories: Countries and dependencies, of those with a currency.
-        languages: Languages, of those with a code of two letters.
-        scripts: Scripts, of those in wide use.
-        currencies: Currencies, of those in use.
-        unit_widths: Units, of those in `units.py`, and which form to use: `long`, or
-            `short` where the long one is the same.
+        locale: Babel's locale.
+        territories: countries and dependencies with a currency.
+        languages: languages with a two-letter code.
+        scripts: scripts in wide use.
+        currencies: currencies in use.
+        unit_widths: form of each of the UNITS: `long`, or `short` where CLDR has no
+            long form.
 
     Args:
-        code: The name of one of Babel's locales, such as `de`.
+        code: name of a locale of Babel, such as `de`.
     """
 
     def __init__(self, code: str) -> None:
@@ -67,25 +95,25 @@ class Language:
         self._replaced = digits | dict.fromkeys(map(ord, _UNSEEN))
 
     def plain(self, text: str) -> str:
-        """Returns what Babel wrote with the language's digits and with plain spaces.
+        """Returns Babel's text with the language's digits and plain spaces.
 
         Babel writes Latin digits in all languages. CLDR's patterns have spaces of many
-        widths, and characters that can't be seen, which are left out.
+        widths, and invisible characters, which are removed.
         """
         return " ".join(text.translate(self._replaced).split())
 
 
 @functools.cache
 def get_language(code: str) -> Language:
-    """Returns the language; it is made once.
+    """Returns the language of a code; cached.
 
     Raises:
-        ValueError: If the code is neither English nor of LANGUAGES.
+        ValueError: if the code is neither English nor in LANGUAGES.
     """
     known = (ENGLISH, *LANGUAGES)
     if code not in known:
-        raise ValueError(
-            f"language must be {ENGLISH} or one of LANGUAGES; got {code!r}."
+        raise UserValueError(
+            f"language: expected {ENGLISH} or one of LANGUAGES, got {code!r}."
             f"{did_you_mean(code, known)}"
         )
     return Language(code)
@@ -115,9 +143,9 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns the width of each unit whose pattern isn't the international symbol's.
+    """Returns the width of each unit, without units written as international symbols.
 
-    Babel leaves out that CLDR takes the short form for a long one that isn't there.
+    Unlike Babel, CLDR uses the short form where a long one is missing.
     """
     root = localedata.load("root")["unit_patterns"]
     widths = {}

@@ -1,14 +1,12 @@
 """The languages that sentences are translated from and to: 102, and English.
 
-They are those that Unicode CLDR covers well, as Babel 2.18.0 holds it (CLDR 47). A
-language is one of them if Babel has a locale for it, without a script or territory,
-
-- that takes over no other language's words, as Nynorsk does those of Norwegian;
-- that has words of its own for months, weekdays, quarters, times relative to now, large
-  numbers and "or";
-- and names of its own for seven in ten of the territories, of the languages, of the
-  scripts, of the currencies and of the units that sentences speak of. Its sentences
-  speak of those alone.
+Unicode CLDR covers them well, in the version of Babel 2.18.0 (CLDR 47). Babel has a
+locale for each, without a script or territory, that
+- does not copy its words from another language, as Nynorsk does from Norwegian;
+- has its own words for months, weekdays, quarters, times relative to now, large numbers
+  and "or";
+- has its own names for at least 70 % each of the territories, languages, scripts,
+  currencies and units in sentences. Its sentences use only these.
 """
 
 ENGLISH = "en"
@@ -119,5 +117,5 @@ LANGUAGES = {
     "zh": "Chinese",
 }
 
-# Some from many families and scripts: what small models translate.
+# Languages of many families and scripts, for small models.
 EIGHT = ("de", "es", "fi", "hi", "ja", "ru", "sw", "tr")

@@ -1,16 +1,16 @@
 """Sentences: lists of phrases, drawn as values and written in any language.
 
-**The split.** No test sentence says what a training sentence says. What a sentence says
-is the values of its phrases: that date, that quantity, that price. A hash of the value,
-the same for all languages and seeds, decides whether it is for training or for testing
-(one of 16), and all of a sentence's values are of its split. So a test sentence's date
-is in no training sentence: neither alone nor among other phrases, neither with its
-weekday nor with a time of day, and not as the end of an interval.
+**The split.** Test sentences share no content with training sentences. The content is
+the values of the phrases: a date, a quantity, a price. A hash of the value, the same
+for all languages and seeds, assigns it to training or to testing (one in 16), and all
+values of a sentence have its split. So a test sentence's date occurs in no training
+sentence: neither alone nor among other phrases, neither with its weekday nor with a
+time of day, and not as the end of an interval.
 
-Names are the exception, since nobody can translate one that was never seen: those of
-territories, languages and scripts are in both splits. Where a sentence has no other
-phrases, its names together, in any order, are of one split: if "Japan or Welsh" is for
-testing, neither it nor "Welsh and Japan" is for training.
+Names are the exception, since nobody can translate an unseen name: names of
+territories, languages and scripts are in both splits. If a sentence has only names,
+their set has one split: if "Japan or Welsh" is for testing, "Welsh and Japan" is not
+for training.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from typing import Literal, NamedTuple
 
 from babel.lists import format_list
 
-from lingvo_pipe.input.cldr.amounts import AMOUNT_KINDS
-from lingvo_pipe.input.cldr.dates import DATE_KINDS
-from lingvo_pipe.input.cldr.draws import Draws
-from lingvo_pipe.input.cldr.kind import Content, Kind, Value
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.input.cldr.dates import DATE_KINDS, TIME_KINDS
 from lingvo_pipe.input.cldr.language import Language, get_language
 from lingvo_pipe.input.cldr.names import NAME_KINDS
-from lingvo_pipe.input.cldr.times import TIME_KINDS
+from lingvo_pipe.input.cldr.phrase_kind import Content, Draws, Kind, Value
+from lingvo_pipe.input.cldr.quantities import QUANTITY_KINDS
 
 SPLITS = ("train", "test")
-KINDS = NAME_KINDS + DATE_KINDS + TIME_KINDS + AMOUNT_KINDS
+KINDS = NAME_KINDS + DATE_KINDS + TIME_KINDS + QUANTITY_KINDS
 
 _BY_WEIGHT = tuple(kind for kind in KINDS for _ in range(kind.weight))
 _NUM_PHRASES = (1, 1, 2, 2, 2, 3, 3, 4)
@@ -38,20 +37,20 @@ _TEST_SHARE = 16
 
 
 class Phrase(NamedTuple):
-    """A value, and how it is written."""
+    """A value and its kind, which writes it."""
 
     kind: Kind
     value: Value
 
 
 class Sentence(NamedTuple):
-    """Phrases, and whether they are joined by and (`standard`) or `or`."""
+    """Phrases joined by "and" (`standard`) or by "or"."""
 
     phrases: tuple[Phrase, ...]
     conjunction: Literal["standard", "or"]
 
     def contents(self) -> list[Content]:
-        """Returns what it says: parts, each of which is of one split."""
+        """Returns the contents, each of which belongs to one split."""
         contents = [
             content
             for kind, value in self.phrases
@@ -69,21 +68,21 @@ class Sentence(NamedTuple):
 
 
 def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sentence:
-    """Returns a sentence that a language, as English, has words for.
+    """Returns a sentence that a language and English have words for.
 
     It is a function of the arguments and of Babel's version.
 
     Args:
-        language: One of LANGUAGES.
+        language: one of LANGUAGES.
         split: `train` or `test`.
-        index: Which sentence, from 0; there is no last.
-        seed: Chooses among sequences of sentences.
+        index: number of the sentence, from 0, without limit.
+        seed: seed of the sequence of sentences.
 
     Raises:
-        ValueError: If there is no such split.
+        ValueError: if there is no such split.
     """
     if split not in SPLITS:
-        raise ValueError(f"split must be {' or '.join(SPLITS)}; got {split!r}.")
+        raise UserValueError(f"split: expected {' or '.join(SPLITS)}, got {split!r}.")
     draws = Draws(language, split, index, seed)
     while True:
         kinds = [draws.one_of(_BY_WEIGHT) for _ in range(draws.one_of(_NUM_PHRASES))]
@@ -97,7 +96,7 @@ def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sente
 
 
 def split_of(content: Content) -> str:
-    """Returns the split of a part of what a sentence says."""
+    """Returns the split that a content belongs to."""
     digest = hashlib.blake2b(repr(content).encode(), digest_size=8).digest()
     is_test = int.from_bytes(digest, "little") % _TEST_SHARE == 0
     return "test" if is_test else "train"

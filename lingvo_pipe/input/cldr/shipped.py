@@ -1,18 +1,18 @@
-"""Files made of the sentences, which come with the project.
+"""Files made from the sentences and included in the project.
 
-`python -m lingvo_pipe.input.cldr.make_shipped` makes them anew.
+`python -m tools.make_cldr_files` rebuilds them.
 """
 
 from __future__ import annotations
 
 from importlib import resources
 
-# Vocabularies: of English; of it and EIGHT; of it and all LANGUAGES. The latter two
-# have a token for each of their languages.
+# Vocabularies of English, of English and EIGHT, and of English and all LANGUAGES. The
+# last two have a token for each of their languages.
 ENGLISH_VOCABULARY = "english.vocab"
 EIGHT_VOCABULARY = "eight.vocab"
 ALL_VOCABULARY = "all.vocab"
-# How many tokens each has.
+# Tokens in each vocabulary.
 VOCABULARY_SIZES = {
     ENGLISH_VOCABULARY: 1_000,
     EIGHT_VOCABULARY: 4_000,

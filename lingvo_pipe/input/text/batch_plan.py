@@ -1,18 +1,17 @@
-"""Which sentences make up which rows of which batch.
+"""Batch plans: the sentences of each row, and positions from which training resumes.
 
-A stream of sentences is cut into windows, which end where its rounds do, and each
-window is packed by itself. So the rows of a round hold the sentences of that round, and
-a row is a function of the order and of the sentences' lengths alone.
-
-Where a batch begins is its place: whoever knows one goes on from there, and packs
-nothing of what came before but the rest of a window.
+A round of sentences is cut into windows, and each window is packed by itself. So a row
+is a function of the order and of the sentences' lengths alone. From the position of a
+batch, planning resumes and repacks at most one window.
 
 Shapes: N sentences in the data, n in a batch of B rows, S source and T target tokens.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,22 +31,22 @@ class BatchPlan(NamedTuple):
     """The sentences of a batch.
 
     Attributes:
-        sentences: int64 [n], those of the first row first.
-        row_sizes: int32 [B], how many of them are in each row; 0 for padding.
+        sentences: int64 [n], sentence numbers row by row.
+        row_sizes: int32 [B], sentences in each row; 0 for padding.
     """
 
     sentences: np.ndarray
     row_sizes: np.ndarray
 
 
-class Place(NamedTuple):
-    """Where a batch begins.
+class Position(NamedTuple):
+    """The position at which a batch begins.
 
     Attributes:
         step: the batch's number, from 0.
-        round: the round in which its first row is.
-        window: the window of that round.
-        row: the row of that window.
+        round: the round of its first row.
+        window: the window in that round.
+        row: the row in that window.
     """
 
     step: int = 0
@@ -56,16 +55,16 @@ class Place(NamedTuple):
     row: int = 0
 
 
-FIRST = Place()
+FIRST = Position()
 
 
 @dataclass(frozen=True)
 class BatchPlanner:
-    """Puts sentences into rows, and rows into batches.
+    """A packer of sentences into rows, and of rows into batches.
 
     Attributes:
-        lengths: int [N, 2], tokens of each sentence's source and target.
-        capacity: (S, T), the room in a row; None: each sentence has a row of its own.
+        lengths: int [N, 2], source and target tokens of each sentence.
+        capacity: (S, T), tokens in a row; if None, each sentence has its own row.
         batch_size: B.
     """
 
@@ -74,21 +73,22 @@ class BatchPlanner:
     batch_size: int
 
     def training(
-        self, order: MixtureOrder, start_step: int, place: Place
-    ) -> Iterator[tuple[Place, BatchPlan]]:
-        """Yields the batches from `start_step` on, without end, and their places.
+        self, order: MixtureOrder, start_step: int, position: Position
+    ) -> Iterator[tuple[Position, BatchPlan]]:
+        """Yields the batches from `start_step` on, without end, and their positions.
 
         Args:
-            order: of the sentences.
-            start_step: the number of the first batch.
-            place: of that batch or of one before it, or `FIRST`.
+            order: order of the sentences.
+            start_step: number of the first batch.
+            position: position of that batch or an earlier one, or `FIRST`.
         """
-        rows = self._placed_rows(order, place)
-        first = (start_step - place.step) * self.batch_size
+        rows = self._positioned_rows(order, position)
+        first = (start_step - position.step) * self.batch_size
         rows = itertools.islice(rows, first, None)
         for step in itertools.count(start_step):
-            places, batch = zip(*itertools.islice(rows, self.batch_size), strict=True)
-            yield Place(step, *places[0]), self._plan(batch)
+            of_batch = itertools.islice(rows, self.batch_size)
+            positions, batch = zip(*of_batch, strict=True)
+            yield Position(step, *positions[0]), self._plan(batch)
 
     def one_pass(self, sentences: np.ndarray) -> Iterator[BatchPlan]:
         """Yields batches of the sentences in order; the last ends in empty rows."""
@@ -97,10 +97,10 @@ class BatchPlanner:
         while batch := list(itertools.islice(rows, self.batch_size)):
             yield self._plan(batch)
 
-    def _placed_rows(
-        self, order: MixtureOrder, start: Place
+    def _positioned_rows(
+        self, order: MixtureOrder, start: Position
     ) -> Iterator[tuple[tuple[int, int, int], Row]]:
-        """Yields rows with the round, window and row that they are."""
+        """Yields rows with their round, window and row number."""
         for number in itertools.count(start.round):
             for i, window in enumerate(_windows(order.sentences(number))):
                 if (number, i) < (start.round, start.window):
@@ -125,3 +125,64 @@ class BatchPlanner:
 
 def _windows(sentences: np.ndarray) -> list[np.ndarray]:
     return np.array_split(sentences, -(-len(sentences) // _WINDOW_SIZE))
+
+
+class PlanPositions:
+    """The positions of the last batches of one plan.
+
+    Args:
+        planner: the planner of the batches.
+        order: order of the sentences.
+    """
+
+    def __init__(self, planner: BatchPlanner, order: MixtureOrder):
+        self._fingerprint = _fingerprint(planner, order)
+        self._positions: dict[int, Position] = {}
+
+    def add(self, position: Position) -> None:
+        """Records the position of the next batch, planned before it is read."""
+        self._positions[position.step] = position
+
+    def text_before(self, step: int) -> str:
+        """Returns the position of the last batch before a step as text, or "".
+
+        Drops earlier positions.
+        """
+        position = self._positions.get(step - 1)
+        if position is None:
+            return ""
+        # A copy, because a thread of tf.data may add positions.
+        for old in list(self._positions):
+            if old < position.step:
+                del self._positions[old]
+        return json.dumps([self._fingerprint, *position])
+
+    def read(self, text: str, step: int) -> Position:
+        """Returns the position in a text.
+
+        Returns `FIRST` for "", for the text of another plan, and for a position after
+        `step`.
+        """
+        if text:
+            fingerprint, *numbers = json.loads(text)
+            position = Position(*numbers)
+            if fingerprint == self._fingerprint and position.step <= step:
+                return position
+        return FIRST
+
+
+def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
+    """Returns a fingerprint of all inputs of a plan."""
+    settings = (
+        planner.capacity,
+        planner.batch_size,
+        order.temperature,
+        order.seed,
+        order.shuffle,
+        sorted(order.members),
+    )
+    digest = hashlib.sha256(repr(settings).encode())
+    arrays = [planner.lengths, *(order.members[name] for name in sorted(order.members))]
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]

@@ -10,23 +10,29 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.text.data_path import data_path
-from lingvo_pipe.input.text.documents import BLANK_LINES, LINES, Documents
-from lingvo_pipe.input.text.line_file import LineFile
-from lingvo_pipe.input.text.text_input_checks import check_sizes, check_start_step
-from lingvo_pipe.input.text.token_rows import column, cut_rows, places_in
+from lingvo_pipe.input.example_order import check_start_step
+from lingvo_pipe.input.text.text_files import (
+    BLANK_LINES,
+    LINES,
+    Documents,
+    LineFile,
+    data_path,
+)
+from lingvo_pipe.input.text.text_input_checks import check_sizes
+from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
 from lingvo_pipe.input.text.token_stream import BatchSpans, TokenStream
 from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 from lingvo_pipe.nested_map import NestedMap
 
 _BATCHES_AHEAD = 2
 _CHUNK_SIZE = 256
-_PARTS = ("ids", "labels", "segment_ids", "segment_pos")
+_INTEGERS = ("ids", "labels", "segment_ids", "segment_pos")
 
 
 class LanguageModelInput:
-    """Reads text files, and cuts their documents, end to end, into rows.
+    """Rows of tokens, cut from the concatenated documents of text files.
 
     A batch is a NestedMap of
 
@@ -34,19 +40,19 @@ class LanguageModelInput:
     - labels: int32 [B, T], one token ahead of the `ids`;
     - weights: float32 [B, T], 1 for a token and 0 for padding.
 
-    Labels are each document's tokens and that of the end; `ids` begin with that of the
-    beginning. Documents in a row are its segments 1, 2, ...: none sees another. One
-    that does not end with its row goes on in another.
+    Labels are each document's tokens and the end token; `ids` begin with the begin
+    token. Documents in a row are segments 1, 2, ...; no segment attends to another. A
+    document longer than the rest of its row continues in another row.
 
-    Batches depend on nothing but the params, the data and the step, as those of
-    `TranslationInput` do; and data are opened when they are first read from.
+    Batches depend only on the params, the data and the step. Data are opened when
+    first read.
 
     Args:
-        params: The params.
+        params: the params.
 
     Raises:
-        ValueError: If a param is unset or out of range. Later, if the data, or the
-            vocabulary, can't be read or used.
+        ValueError: if a param is unset or out of range. Later, if the data or the
+            vocabulary cannot be used.
     """
 
     @classmethod
@@ -57,31 +63,34 @@ class LanguageModelInput:
         p.Define(
             "documents",
             LINES,
-            "lines: each line that is not blank is a document; blank_lines: all lines "
-            "up to the next blank one are.",
+            "lines: each line that is not blank is a document; blank_lines: blank "
+            "lines separate documents.",
         )
         p.Define(
             "data_dir",
             None,
-            "Where names of files begin; None: where the program is started.",
+            "Folder of relative file names. If None, the working directory.",
         )
-        p.Define("vocab_file", None, "The vocabulary, made by lingvo_pipe_train_vocab.")
-        p.Define("vocab_size", None, "Tokens in it: num_tokens of the model.")
+        p.Define("vocab_file", None, "Vocabulary file, from lingvo_pipe_train_vocab.")
+        p.Define(
+            "vocab_size", None, "Tokens in the vocabulary: the model's num_tokens."
+        )
         p.Define("batch_size", None, "B, rows in a batch, over all micro-batches.")
         p.Define("length", None, "T, tokens in a row.")
-        p.Define("shuffle", True, "Whether training shuffles documents and rows.")
-        p.Define("random_seed", 0, "Chooses the order of training.")
+        p.Define("shuffle", True, "If True, training shuffles documents and rows.")
+        p.Define("random_seed", 0, "Seed of the training order.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
         check_sizes(params, "batch_size", "length", "vocab_size")
         if params.documents not in (LINES, BLANK_LINES):
-            raise ValueError(
-                f"documents must be {LINES} or {BLANK_LINES}; got {params.documents!r}."
+            raise UserValueError(
+                f"documents: expected {LINES} or {BLANK_LINES}, got "
+                f"{params.documents!r}."
             )
         if not isinstance(params.files, list | tuple) or not params.files:
-            raise ValueError(
-                f"files must be a list of names of text files; got {params.files!r}."
+            raise UserValueError(
+                f"files: expected a list of names of text files, got {params.files!r}."
             )
         self._params = params
 
@@ -91,10 +100,10 @@ class LanguageModelInput:
 
     @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each part of a batch."""
+        """The tf.TensorSpec of each tensor of a batch."""
         shape = (self._params.batch_size, self._params.length)
         return NestedMap(
-            dict.fromkeys(_PARTS, tf.TensorSpec(shape, tf.int32)),
+            dict.fromkeys(_INTEGERS, tf.TensorSpec(shape, tf.int32)),
             weights=tf.TensorSpec(shape, tf.float32),
         )
 
@@ -108,28 +117,28 @@ class LanguageModelInput:
         """Returns the endless batches of training from `start_step` on.
 
         Args:
-            start_step: The steps already trained.
+            start_step: number of steps already trained.
 
         Raises:
-            ValueError: If `start_step` is negative, or the data or the vocabulary can't
-                be used.
+            ValueError: if `start_step` is negative, or the data or the vocabulary
+                cannot be used.
         """
         check_start_step(start_step)
         p = self._params
-        stream = self._Stream(p.random_seed if p.shuffle else None)
+        stream = self._token_stream(p.random_seed if p.shuffle else None)
         firsts = tf.data.Dataset.counter(start_step * p.batch_size, p.batch_size)
-        return self._Batches(firsts, stream, None)
+        return self._batches(firsts, stream, None)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all tokens, in their order; the last rows are padding.
+        """Returns one pass over all tokens in order; the last rows are padding.
 
         Raises:
-            ValueError: If the data or the vocabulary can't be used.
+            ValueError: if the data or the vocabulary cannot be used.
         """
-        stream = self._Stream(None)
+        stream = self._token_stream(None)
         num_rows = stream.rows_per_epoch
         firsts = tf.data.Dataset.range(0, num_rows, self._params.batch_size)
-        return self._Batches(firsts, stream, num_rows)
+        return self._batches(firsts, stream, num_rows)
 
     @functools.cached_property
     def _documents(self) -> Documents:
@@ -139,20 +148,20 @@ class LanguageModelInput:
 
     @functools.cached_property
     def _lengths(self) -> np.ndarray:
-        """Labels of each document: its tokens, and that of the end."""
+        """The number of labels of each document: its tokens and the end token."""
         vocabulary, documents = self.vocabulary, self._documents
         chunks = tf.data.Dataset.range(len(documents)).batch(_CHUNK_SIZE)
         lengths = chunks.map(
-            lambda numbers: vocabulary.Tokenize(self._Fetch(numbers)).row_lengths() + 1,
+            lambda numbers: vocabulary.Tokenize(self._fetch(numbers)).row_lengths() + 1,
             tf.data.AUTOTUNE,
         )
         return np.concatenate(list(lengths.as_numpy_iterator()))
 
-    def _Stream(self, seed: int | None) -> TokenStream:
+    def _token_stream(self, seed: int | None) -> TokenStream:
         return TokenStream(self._lengths, self._params.length, seed)
 
-    def _Fetch(self, numbers: tf.Tensor) -> tf.Tensor:
-        """The texts of documents: string [n]."""
+    def _fetch(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Returns the texts of documents: string [n]."""
         texts = tf.numpy_function(
             lambda chosen: np.array(self._documents.fetch(chosen), object),
             [numbers],
@@ -161,19 +170,19 @@ class LanguageModelInput:
         )
         return tf.ensure_shape(texts, [None])
 
-    def _Batches(
+    def _batches(
         self, firsts: tf.data.Dataset, stream: TokenStream, end: int | None
     ) -> tf.data.Dataset:
         batch_size = self._params.batch_size
 
         def make(first: tf.Tensor) -> NestedMap:
             documents, starts, sizes = tf.numpy_function(
-                lambda place: list(stream.spans(int(place), batch_size, end)),
+                lambda row: list(stream.spans(int(row), batch_size, end)),
                 [first],
                 [tf.int64] * 3,
                 stateful=False,
             )
-            return self._Batch(
+            return self._batch(
                 tf.ensure_shape(documents, [None]),
                 tf.ensure_shape(starts, [batch_size]),
                 tf.ensure_shape(sizes, [batch_size]),
@@ -186,11 +195,11 @@ class LanguageModelInput:
         )
         return made.prefetch(_BATCHES_AHEAD)
 
-    def _Batch(self, *spans: tf.Tensor) -> NestedMap:
-        """Cuts each row out of its documents, laid end to end."""
+    def _batch(self, *spans: tf.Tensor) -> NestedMap:
+        """Cuts rows out of the concatenated documents."""
         batch, vocabulary = BatchSpans(*spans), self.vocabulary
         length, pad_id = self._params.length, vocabulary.pad_id
-        tokens = vocabulary.Tokenize(self._Fetch(batch.documents))
+        tokens = vocabulary.Tokenize(self._fetch(batch.documents))
         ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
         labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
 
@@ -203,7 +212,7 @@ class LanguageModelInput:
             ids=rows(ids.flat_values, pad_id),
             labels=rows(labels.flat_values, pad_id),
             segment_ids=tf.where(has_token, documents - documents[:, :1] + 1, 0),
-            # What goes on from another row begins anew.
-            segment_pos=tf.minimum(rows(places_in(labels), 0), tf.range(length)),
+            # A document continued from another row restarts at position 0.
+            segment_pos=tf.minimum(rows(token_positions(labels), 0), tf.range(length)),
             weights=tf.cast(has_token, tf.float32),
         )

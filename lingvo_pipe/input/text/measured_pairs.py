@@ -1,7 +1,6 @@
-"""Sentences whose tokens have been counted: of which languages, and which fit.
+"""Sentences with their token counts and language pairs, and which of them fit rows.
 
-All are tokenized once, before the first batch. Then it is known which sentences can't
-be used, how many each pair of languages has, and how they fill rows.
+All sentences are tokenized once, before the first batch.
 
 Shapes: N sentences, K of them at a time.
 """
@@ -15,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingvo_pipe.input.text.row_limit import RowLimit
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.text.sentence_pairs import PairSource
+from lingvo_pipe.input.text.text_input_checks import RowLimit
 from lingvo_pipe.input.text.vocabulary import Vocabulary
 
 _CHUNK_SIZE = 1024
@@ -24,13 +24,13 @@ _CHUNK_SIZE = 1024
 
 @dataclass(frozen=True)
 class MeasuredPairs:
-    """A source of sentences, and what has been found out about it.
+    """A source of sentences, and its measurements.
 
     Attributes:
-        source: The source.
-        pairs: The pairs of languages, (source, target), in order.
-        pair_of: int32 [N], for each sentence the place of its pair in `pairs`.
-        num_tokens: int32 [N, 2], of source and target, without any that are added.
+        source: the source.
+        pairs: language pairs (source, target), in order of appearance.
+        pair_of: int32 [N], index of each sentence's pair in `pairs`.
+        num_tokens: int32 [N, 2], source and target tokens without added ones.
     """
 
     source: PairSource
@@ -39,42 +39,45 @@ class MeasuredPairs:
     num_tokens: np.ndarray
 
     def names(self) -> list[str]:
-        """The name of each pair, such as `de-en`."""
+        """Returns the name of each pair, such as `de-en`."""
         return ["-".join(pair) for pair in self.pairs]
 
     def fitting(
         self, source: RowLimit, target: RowLimit | None, allow_others: bool
     ) -> np.ndarray:
-        """Returns which sentences can be used, and logs how many can't, by pair.
+        """Returns the sentences that fit, and logs the number of others by pair.
 
         Args:
-            source: How long sources may be.
-            target: How long targets may be; None: as long as they like, and empty.
-            allow_others: Whether there may be sentences that can't be used.
+            source: limit of sources.
+            target: limit of targets; if None, targets may have any length or be empty.
+            allow_others: if False, a sentence that does not fit is an error.
 
         Returns:
-            int64, ascending.
+            Sentence numbers, int64, ascending.
 
         Raises:
-            ValueError: If there are, and must not be; or if a pair has no other.
+            ValueError: if others exist but are not allowed, or a pair has no sentence
+                that fits.
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]
-        longer = np.any(counts > np.array([limit.most for limit in limits]), axis=1)
+        longer = np.any(
+            counts > np.array([limit.max_tokens for limit in limits]), axis=1
+        )
         empty = np.any(counts == 0, axis=1) & ~longer
         fits = ~(longer | empty)
         lengths = " and ".join(map(str, limits))
         if not fits.all():
             report = f"{self._report(longer, empty)}. {self._first(fits, limits)}."
             if not allow_others:
-                raise ValueError(
-                    f"Sentences must not be empty, nor longer than {lengths}, for "
-                    f"allow_left_out is False; {report} Lengthen the rows, mend the "
-                    "data, or set allow_left_out=True to leave them out."
+                raise UserValueError(
+                    "allow_left_out: expected sentences that are neither empty nor "
+                    f"longer than {lengths}, as it is False; {report} Lengthen the "
+                    "rows, correct the data, or set allow_left_out=True to skip them."
                 )
             logging.warning(
                 "Sentences that are empty, or longer than %s, are left out: %s "
-                "Lengthen the rows, or set allow_left_out=False to be stopped.",
+                "Lengthen the rows, or set allow_left_out=False to raise an error.",
                 lengths,
                 report,
             )
@@ -82,16 +85,16 @@ class MeasuredPairs:
         return np.flatnonzero(fits)
 
     def _report(self, longer: np.ndarray, empty: np.ndarray) -> str:
-        faults = []
-        for place, name in enumerate(self.names()):
-            is_here = self.pair_of == place
+        problems = []
+        for pair, name in enumerate(self.names()):
+            is_here = self.pair_of == pair
             counts = [np.sum(x & is_here) for x in (longer, empty)]
             if any(counts):
-                faults.append(
+                problems.append(
                     f"{counts[0]:,} of {is_here.sum():,} sentences of {name} are too "
                     f"long, {counts[1]:,} empty"
                 )
-        return "; ".join(faults)
+        return "; ".join(problems)
 
     def _first(self, fits: np.ndarray, limits: Sequence[RowLimit]) -> str:
         number = int(np.flatnonzero(~fits)[0])
@@ -99,7 +102,7 @@ class MeasuredPairs:
         tokens = [
             f"{limit.param} {count + limit.added:,}"
             for count, limit in zip(counts, limits, strict=False)
-            if count > limit.most
+            if count > limit.max_tokens
         ]
         found = f"needs {' and '.join(tokens)}" if tokens else "is empty"
         return f"The first, {self.source.Where(number)}, {found}"
@@ -110,11 +113,10 @@ class MeasuredPairs:
             n for n, count in zip(self.names(), counts, strict=True) if not count
         ]
         if without:
-            raise ValueError(
-                "Each pair of languages must have sentences that are not empty, nor "
-                f"longer than {lengths}; {', '.join(without)} "
-                f"{'has' if len(without) == 1 else 'have'} none. Lengthen the rows, or "
-                "leave the pairs out."
+            raise UserValueError(
+                "data: expected sentences of each language pair that are neither empty "
+                f"nor longer than {lengths}, got none of {', '.join(without)}. "
+                "Lengthen the rows, or leave the pairs out."
             )
 
 
@@ -122,10 +124,12 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
     """Counts the tokens of all sentences.
 
     Raises:
-        ValueError: If there are no sentences.
+        ValueError: if there are no sentences.
     """
     if not source.num_sentences:
-        raise ValueError("There must be sentences to read; there are none. Check data.")
+        raise UserValueError(
+            "data: expected at least one sentence, got none. Check the data sets."
+        )
     chunks = tf.data.Dataset.range(0, source.num_sentences, _CHUNK_SIZE)
 
     def count(first: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -137,25 +141,25 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
     counted = chunks.map(
         tf.autograph.experimental.do_not_convert(count), tf.data.AUTOTUNE
     )
-    places: dict[tuple[bytes, bytes], int] = {}
+    indices: dict[tuple[bytes, bytes], int] = {}
     pair_of, num_tokens = [], []
     for counts, *languages in counted.as_numpy_iterator():
         pairs = zip(*(x.tolist() for x in languages), strict=True)
-        pair_of.append([places.setdefault(pair, len(places)) for pair in pairs])
+        pair_of.append([indices.setdefault(pair, len(indices)) for pair in pairs])
         num_tokens.append(counts.astype(np.int32))
     return MeasuredPairs(
         source,
-        [(one.decode(), other.decode()) for one, other in places],
+        [(one.decode(), other.decode()) for one, other in indices],
         np.concatenate(pair_of).astype(np.int32),
         np.concatenate(num_tokens),
     )
 
 
 def fetch(source: PairSource, numbers: tf.Tensor) -> list[tf.Tensor]:
-    """Returns what SentencePairs has, as tensors: string [K] each.
+    """Returns the four fields of SentencePairs as tensors, string [K] each.
 
     Args:
-        source: Where the sentences are.
+        source: the source of the sentences.
         numbers: int64 [K].
     """
     texts = tf.numpy_function(

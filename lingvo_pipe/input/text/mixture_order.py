@@ -1,27 +1,31 @@
 """The order of training sentences of several language pairs, from seed and position.
 
-Training reads an endless stream of sentences. A round is as many of them as there are
-in the data; of these each pair has what the temperature gives it, strewn at random.
-Each pair reads its own epochs, each in an order of its own, from where the round before
-has left off:
+Training reads an endless stream in rounds. A round has as many sentences as the data;
+the temperature sets the share of each pair, and the pairs are mixed at random. Each
+pair reads epochs of its own, each with its own order, and resumes where the last round
+ended:
 
     pairs        de-en fr-en de-en de-en fr-en ...
     of de-en       0           1     2         ...   of its stream of epochs
     of fr-en             0                 1   ...
 
-Nothing is remembered: a round is computed from its number.
+A round is computed from its number; nothing is stored.
+
+Pairs differ in size by a factor of up to 100,000. Sampling sentences uniformly starves
+small languages; sampling pairs uniformly harms large ones. The temperature balances.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from lingvo_pipe.input.example_order import permutation, stream_indices
-from lingvo_pipe.input.text.temperature import quotas
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.input.example_order import named_seed, permutation, stream_indices
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,10 @@ class MixtureOrder:
     """The rounds of a stream of sentences.
 
     Attributes:
-        members: For each pair's name the numbers of its sentences, int64 [D].
+        members: sentence numbers of each pair by its name, int64 [D].
         temperature: T of `sampling_probabilities`.
-        seed: Chooses all orders; from 0 to 2**64 - 1.
-        shuffle: Whether pairs shuffle their epochs; else they read them in order.
+        seed: seed of all orders, from 0 to 2**64 - 1.
+        shuffle: if True, each pair shuffles its epochs.
     """
 
     members: Mapping[str, np.ndarray]
@@ -44,7 +48,7 @@ class MixtureOrder:
         """Returns the sentences of a round in order: int64 [sum of all D].
 
         Args:
-            number: The round, from 0.
+            number: the round, from 0.
         """
         names = sorted(self.members)
         starts, stops = (self._sentences_before(names, n) for n in (number, number + 1))
@@ -54,11 +58,11 @@ class MixtureOrder:
         ]
         in_order = np.concatenate(streams)
         pairs = np.repeat(np.arange(len(names)), [len(stream) for stream in streams])
-        order = permutation(self._seed_of("pairs"), number, len(pairs))
-        # Each pair's sentences go to its places in the order of its stream.
-        places = np.argsort(pairs[order], kind="stable")
+        order = permutation(named_seed(self.seed, "pairs"), number, len(pairs))
+        # Each pair's sentences fill its positions in the order of its stream.
+        positions = np.argsort(pairs[order], kind="stable")
         sentences = np.empty_like(in_order)
-        sentences[places] = in_order
+        sentences[positions] = in_order
         return sentences
 
     def _sentences_before(self, names: list[str], number: int) -> list[int]:
@@ -67,10 +71,69 @@ class MixtureOrder:
 
     def _stream(self, name: str, start: int, stop: int) -> np.ndarray:
         members = self.members[name]
-        seed = self._seed_of(f"sentences of {name}") if self.shuffle else None
+        # By name, so that pairs of equal size differ in order.
+        seed = named_seed(self.seed, f"sentences of {name}") if self.shuffle else None
         return members[stream_indices(seed, start, stop, len(members))]
 
-    def _seed_of(self, name: str) -> int:
-        """A seed of its own for each name: pairs of one size would be in step."""
-        digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
-        return int.from_bytes(digest[:8], "little")
+
+def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarray:
+    """Returns the sampling probability of each pair: p ~ (D / sum of all D)^(1/T).
+
+    The formula is from Arivazhagan et al. (1907.05019), who chose T = 5. GPipe
+    (1811.06965, section 5) uses it, after BERT, without stating T.
+
+    Args:
+        sizes: D, sentences of each pair, at least 1.
+        temperature: T, at least 1: 1 samples sentences uniformly, infinity samples
+            pairs uniformly.
+
+    Returns:
+        float64 [number of pairs], with sum 1.
+
+    Raises:
+        ValueError: if the temperature is not a number of at least 1.
+    """
+    weights = np.array([float(w) for w in _weights(sizes, temperature)])
+    return weights / weights.sum()
+
+
+def quotas(
+    sizes: Sequence[int], temperature: float, num_sentences: int, blocks: int
+) -> list[int]:
+    """Returns the number of sentences of each pair in the first blocks of a stream.
+
+    Any number of blocks of `num_sentences` hold each pair's share by its probability,
+    to within one sentence. With T = 1 and blocks as large as the data, each block holds
+    each sentence once.
+
+    Args:
+        sizes: D, see `sampling_probabilities`.
+        temperature: T, see `sampling_probabilities`.
+        num_sentences: size of a block, at least the sum of D, so that no pair's count
+            shrinks from block to block.
+        blocks: number of blocks.
+
+    Returns:
+        A number for each pair; their sum is `blocks * num_sentences`.
+
+    Raises:
+        ValueError: if the temperature is not a number of at least 1.
+    """
+    weights = _weights(sizes, temperature)
+    total, below, before, found = sum(weights), Fraction(0), 0, []
+    for weight in weights:
+        below += weight
+        # Rounding the running sum, not each share, keeps the total exact.
+        until = math.floor(blocks * num_sentences * below / total)
+        found.append(until - before)
+        before = until
+    return found
+
+
+def _weights(sizes: Sequence[int], temperature: float) -> list[Fraction]:
+    if not isinstance(temperature, int | float) or not temperature >= 1.0:
+        raise UserValueError(
+            "temperature: expected a number of at least 1 (1 reads all sentences "
+            f"equally often), got {temperature!r}. 5 is usual."
+        )
+    return [Fraction(float(size) ** (1.0 / temperature)) for size in sizes]

@@ -1,8 +1,8 @@
-"""What every data set of translated sentences is, wherever it lies.
+"""The protocol of data sets of translated sentences.
 
-    data set, of params     ParallelFiles, TsvFile, TfdsPairs or one of your own
+    data set, from params   ParallelFiles, TsvFile, TfdsPairs or one of your own
       | Open
-    source of pairs         sentences by their numbers
+    source of pairs         sentences by number
       | Fetch
     SentencePairs
 
@@ -21,10 +21,10 @@ class SentencePairs(NamedTuple):
     """Sentences and their translations; arrays [K] of bytes, in UTF-8.
 
     Attributes:
-        source: What is to be translated.
-        target: Its translation.
-        source_language: The language of each source, such as `de`.
-        target_language: The language of each target.
+        source: sentences to translate.
+        target: their translations.
+        source_language: language of each source, such as `de`.
+        target_language: language of each target.
     """
 
     source: np.ndarray
@@ -34,42 +34,42 @@ class SentencePairs(NamedTuple):
 
 
 class PairSource(Protocol):
-    """Translated sentences, to be read in any order."""
+    """Translated sentences with random access."""
 
     @property
     def num_sentences(self) -> int:
         """N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns some sentences; runs in threads of tf.data, several at a time.
+        """Returns some sentences; several threads of tf.data call it at once.
 
         Args:
             numbers: int64 [K], each from 0 to N - 1.
         """
 
     def Where(self, number: int) -> str:
-        """Returns where a sentence stands, for messages to the user."""
+        """Returns the location of a sentence for messages, such as a file and line."""
 
 
 class PairDataset(Protocol):
-    """A data set that is known, but need not be there yet; made of params."""
+    """A data set made from params, which need not be on disk until it is opened."""
 
     def Open(self, data_dir: str | None) -> PairSource:
         """Returns its sentences.
 
         Args:
-            data_dir: Where data lie; None: the data set's own default.
+            data_dir: folder of the data; if None, the data set's own default.
 
         Raises:
-            ValueError: If the data can't be read.
+            ValueError: if the data cannot be read.
         """
 
 
 class JoinedPairs:
-    """Several sources, one after the other; as of PairSource.
+    """A `PairSource` that concatenates several sources.
 
     Args:
-        sources: The sources.
+        sources: the sources.
     """
 
     def __init__(self, sources: Sequence[PairSource]) -> None:
@@ -84,14 +84,14 @@ class JoinedPairs:
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
         joined = SentencePairs(*(np.empty(len(numbers), object) for _ in range(4)))
-        places = np.searchsorted(self._ends, numbers, side="right")
-        for place in np.unique(places):
-            chosen = places == place
-            part = self._sources[place].Fetch(numbers[chosen] - self._starts[place])
+        source_of = np.searchsorted(self._ends, numbers, side="right")
+        for index in np.unique(source_of):
+            chosen = source_of == index
+            part = self._sources[index].Fetch(numbers[chosen] - self._starts[index])
             for whole, values in zip(joined, part, strict=True):
                 whole[chosen] = values
         return joined
 
     def Where(self, number: int) -> str:
-        place = int(np.searchsorted(self._ends, number, side="right"))
-        return self._sources[place].Where(int(number - self._starts[place]))
+        index = int(np.searchsorted(self._ends, number, side="right"))
+        return self._sources[index].Where(int(number - self._starts[index]))

@@ -1,4 +1,4 @@
-"""Translated sentences in text files of the user's own, for one pair of languages.
+"""Translated sentences of one language pair in the user's text files.
 
     two files, line by line      one file, a tab between
     train.de     train.en        train.tsv
@@ -10,34 +10,34 @@ Shapes: K sentences of N.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import numpy as np
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.text.data_path import data_path
-from lingvo_pipe.input.text.line_file import LineFile
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
+from lingvo_pipe.input.text.text_files import LineFile, data_path
 
 _TAB = b"\t"
 
 
 class ParallelFiles:
-    """Two files: the n-th line of one translates the n-th of the other.
+    """Two files whose n-th lines translate each other.
 
     Args:
-        params: The params.
+        params: the params.
 
     Raises:
-        ValueError: If a param is unset, or both languages are the same.
+        ValueError: if a param is unset, or both languages are the same.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         """Returns the params of the two files."""
         p = _language_params(cls)
-        p.Define("source_file", None, "The sentences to translate; within data_dir.")
-        p.Define("target_file", None, "Their translations, likewise.")
+        p.Define(
+            "source_file", None, "File of the sentences to translate; within data_dir."
+        )
+        p.Define("target_file", None, "File of their translations, a sentence a line.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
@@ -47,10 +47,10 @@ class ParallelFiles:
         self._params = params
 
     def Open(self, data_dir: str | None) -> FilePairs:
-        """As of PairDataset.
+        """Opens the files; see `PairDataset`.
 
         Raises:
-            ValueError: If a file is missing, empty or not UTF-8, they have different
+            ValueError: if a file is missing, empty or not UTF-8, they have different
                 numbers of lines, or a line is blank.
         """
         p = self._params
@@ -59,31 +59,31 @@ class ParallelFiles:
             for name in (p.source_file, p.target_file)
         )
         if len(source) != len(target):
-            raise ValueError(
-                "Two files of translations must have the same number of lines; "
-                f"{source.path} has {len(source):,} and {target.path} {len(target):,}, "
-                f"so line {min(len(source), len(target)) + 1:,} of the longer has no "
-                "other beside it. Find where they part, there or before, and mend it."
+            raise UserValueError(
+                "source_file, target_file: expected files with the same number of "
+                f"lines, got {source.path} with {len(source):,} and {target.path} with "
+                f"{len(target):,}. Up to line {min(len(source), len(target)) + 1:,} of "
+                "the longer file, a line is missing or superfluous; correct it."
             )
         _check_no_blank(source, target)
         return FilePairs((p.source_language, p.target_language), (source, target))
 
 
 class TsvFile:
-    """One file, each of its lines a sentence, a tab and its translation.
+    """One file; each line has a sentence, a tab and its translation.
 
     Args:
-        params: The params.
+        params: the params.
 
     Raises:
-        ValueError: If a param is unset, or both languages are the same.
+        ValueError: if a param is unset, or both languages are the same.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         """Returns the params of the file."""
         p = _language_params(cls)
-        p.Define("file", None, "The sentences and translations; within data_dir.")
+        p.Define("file", None, "File of sentences and translations; within data_dir.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
@@ -91,10 +91,10 @@ class TsvFile:
         self._params = params
 
     def Open(self, data_dir: str | None) -> FilePairs:
-        """As of PairDataset.
+        """Opens the files; see `PairDataset`.
 
         Raises:
-            ValueError: If the file is missing, empty or not UTF-8, or a line does not
+            ValueError: if the file is missing, empty or not UTF-8, or a line does not
                 hold two sentences.
         """
         p = self._params
@@ -102,20 +102,20 @@ class TsvFile:
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)
             if len(columns) != 2 or not all(column.strip() for column in columns):
-                raise ValueError(
-                    "A line of translations must hold two sentences with a tab between "
-                    f"them; line {number + 1} of {lines.path} has "
-                    f"{_counted(columns)}. Mend the line."
+                raise UserValueError(
+                    "file: expected two sentences with a tab between them, got line "
+                    f"{number + 1} of {lines.path} with {_counted(columns)}. Correct "
+                    "the line."
                 )
         return FilePairs((p.source_language, p.target_language), (lines,))
 
 
 class FilePairs:
-    """The sentences of one or two files; as of PairSource.
+    """A `PairSource` of the sentences of one or two files.
 
     Args:
-        languages: Of source and target.
-        files: One with a tab in each line, or two.
+        languages: languages of source and target.
+        files: one file with tabs, or two parallel files.
     """
 
     def __init__(self, languages: tuple[str, str], files: tuple[LineFile, ...]) -> None:
@@ -149,34 +149,32 @@ def _language_params(cls: type) -> InstantiableParams:
 def _check_params(p: InstantiableParams, *names: str) -> None:
     wrong = [n for n in names if not isinstance(p.Get(n), str) or not p.Get(n)]
     if wrong:
-        raise ValueError(
-            f"{' and '.join(wrong)} must be names; got "
+        raise UserValueError(
+            f"{' and '.join(wrong)}: expected names, got "
             f"{', '.join(repr(p.Get(name)) for name in wrong)}. Set them in the params "
             f"of {p.cls.__name__}."
         )
     if p.source_language == p.target_language:
-        raise ValueError(
-            "source_language and target_language must be different; both are "
-            f"{p.source_language!r}. Set them in the params of {p.cls.__name__}."
+        raise UserValueError(
+            "source_language and target_language: expected different languages, got "
+            f"{p.source_language!r} for both. Set them in the params of "
+            f"{p.cls.__name__}."
         )
 
 
 def _check_no_blank(source: LineFile, target: LineFile) -> None:
     blank = np.stack([source.is_blank(), target.is_blank()])
-    if blank.any():
-        _raise_blank(source, target, blank)
-
-
-def _raise_blank(source: LineFile, target: LineFile, blank: np.ndarray) -> NoReturn:
+    if not blank.any():
+        return
     number = int(np.flatnonzero(blank.any(0))[0])
     paths = (source.path, target.path)
-    where = " and of ".join(
-        p for p, b in zip(paths, blank[:, number], strict=True) if b
+    found = " and of ".join(
+        path for path, is_blank in zip(paths, blank[:, number], strict=True) if is_blank
     )
-    raise ValueError(
-        "Two files of translations must have a sentence in every line; line "
-        f"{number + 1} of {where} is blank, the first of {blank.any(0).sum():,} such "
-        "lines. Mend it, or leave the line out of both files."
+    raise UserValueError(
+        "source_file, target_file: expected a sentence in every line, got a blank line "
+        f"{number + 1} of {found} (the first of {blank.any(0).sum():,} blank lines). "
+        "Fill it, or remove the line from both files."
     )
 
 

@@ -1,9 +1,11 @@
-"""What inputs of text demand of their params."""
+"""Checks of text inputs' params, and the limit of a sentence's length."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
 
 
@@ -11,47 +13,65 @@ def check_sizes(p: InstantiableParams, *sizes: str) -> None:
     """Raises a ValueError that names every param that is unset or out of range.
 
     Args:
-        p: The params, with `vocab_file` and `random_seed`.
-        *sizes: The params that must be positive numbers.
+        p: the params, with `vocab_file` and `random_seed`.
+        *sizes: names of the params that must be positive integers.
     """
-    faults = [
-        f"{name} must be a positive int; got {p.Get(name)!r}"
+    problems = [
+        f"{name}: expected a positive integer, got {p.Get(name)!r}"
         for name in sizes
-        if not _is_int(p.Get(name), 1)
+        if not is_count(p.Get(name), 1)
     ]
     if not isinstance(p.vocab_file, str) or not p.vocab_file:
-        faults.append(f"vocab_file must be a file's name; got {p.vocab_file!r}")
-    if not _is_int(p.random_seed, 0) or p.random_seed >= 2**64:
-        faults.append(
-            f"random_seed must be an int from 0 to 2**64 - 1; got {p.random_seed!r}"
+        problems.append(f"vocab_file: expected a file name, got {p.vocab_file!r}")
+    if not is_count(p.random_seed, 0) or p.random_seed >= 2**64:
+        problems.append(
+            "random_seed: expected an integer from 0 to 2**64 - 1, got "
+            f"{p.random_seed!r}"
         )
-    if faults:
-        raise ValueError(f"{'; '.join(faults)}. Set them in the params of {_name(p)}.")
+    raise_problems(problems, f"Set them in the params of {_name(p)}.")
 
 
 def check_data(p: InstantiableParams) -> None:
     """Raises a ValueError unless `data` are params of data sets."""
     is_list = isinstance(p.data, list | tuple) and len(p.data) > 0
     if not is_list or not all(isinstance(x, InstantiableParams) for x in p.data):
-        raise ValueError(
-            "data must be a list of params of data sets, such as [TfdsPairs.Params()"
-            f".Set(dataset='wmt14_translate/de-en')]; got {p.data!r}. Set it in the "
+        raise UserValueError(
+            "data: expected a list of params of data sets, such as [TfdsPairs.Params()"
+            f".Set(dataset='wmt14_translate/de-en')], got {p.data!r}. Set it in the "
             f"params of {_name(p)}."
         )
 
 
-def check_start_step(start_step: int) -> None:
-    """Raises a ValueError if the number of steps already trained is negative."""
-    if start_step < 0:
-        raise ValueError(
-            f"start_step must not be negative; got {start_step}. Give the number of "
-            "steps already trained."
-        )
-
-
-def _is_int(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 def _name(p: InstantiableParams) -> str:
     return p.cls.__name__
+
+
+class RowLimit(NamedTuple):
+    """The room that a row has for one sentence.
+
+    Attributes:
+        param: name of the param with the rows' length.
+        length: tokens in a row.
+        added: tokens added to each sentence, such as the end token.
+    """
+
+    param: str
+    length: int
+    added: int
+
+    @property
+    def max_tokens(self) -> int:
+        """The largest number of tokens of a sentence, without added tokens."""
+        return self.length - self.added
+
+    def __str__(self) -> str:
+        return f"{self.param} {self.length:,}"
+
+    def check(self) -> None:
+        """Raises a ValueError if no sentence fits."""
+        if self.max_tokens < 1:
+            raise UserValueError(
+                f"{self.param}: expected at least {self.added + 1} tokens (one of a "
+                f"sentence, {self.added} added, such as the end token), got "
+                f"{self.length}. Usual lengths are 32 to 256."
+            )

@@ -1,11 +1,11 @@
 """Translated sentences from TensorFlow Datasets.
 
-Two kinds of data sets are read:
+Two kinds of data sets are supported:
 
-- with a text for each language, as `tfds.features.Translation`, such as
-  `wmt14_translate/de-en`: each text can be source or target;
-- with the texts `source`, `target`, `source_language` and `target_language`, so that
-  examples may be of different languages.
+- a text for each language, as `tfds.features.Translation`, such as
+  `wmt14_translate/de-en`; each text can be source or target;
+- the texts `source`, `target`, `source_language` and `target_language`; languages may
+  differ from example to example.
 
 Shapes: K sentences of N.
 """
@@ -20,8 +20,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.suggest import did_you_mean
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
     open_split,
@@ -36,10 +37,10 @@ class TfdsPairs:
     """A data set of TensorFlow Datasets, prepared on disk.
 
     Args:
-        params: The params.
+        params: the params.
 
     Raises:
-        ValueError: If the data set is unknown or of another kind, or `pairs` can't be.
+        ValueError: if a param is unset or not allowed.
     """
 
     @classmethod
@@ -51,8 +52,8 @@ class TfdsPairs:
         p.Define(
             "pairs",
             None,
-            "Pairs of languages to read, such as [('de', 'en')], from German to "
-            "English; None: all, where texts can be either in both directions.",
+            "Language pairs to read, such as [('de', 'en')] for German to English. If "
+            "None, all pairs, in both directions where possible.",
         )
         return p
 
@@ -61,13 +62,13 @@ class TfdsPairs:
         self._params = params
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
-        """Returns the languages if each example has a text in all, or else None.
+        """Returns the languages if each example has a text in each; otherwise None.
 
         Args:
-            data_dir: As of PairDataset.
+            data_dir: see `PairDataset`.
 
         Raises:
-            ValueError: If the data set is unknown or of another kind.
+            ValueError: if the data set is unknown or of another kind.
         """
         features = find_builder(self._params.dataset, data_dir).info.features
         if isinstance(features, tfds.features.Translation):
@@ -75,14 +76,14 @@ class TfdsPairs:
         found = dict(features.items()) if hasattr(features, "items") else {}
         if all(isinstance(found.get(n), tfds.features.Text) for n in _FIELDS):
             return None
-        raise ValueError(
-            "dataset must hold translations: a text for each language, or the texts "
-            f"{', '.join(_FIELDS)}; {self._params.dataset} has "
+        raise UserValueError(
+            "dataset: expected a text for each language, or the texts "
+            f"{', '.join(_FIELDS)}; got {self._params.dataset} with "
             f"{', '.join(sorted(found)) or features}. Choose another data set."
         )
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """As of PairDataset."""
+        """Opens a split; see `PairDataset`."""
         p = self._params
         languages = self.Languages(data_dir)
         records = _Records(prepared_builder(p.dataset, data_dir), p.split)
@@ -97,7 +98,7 @@ _FIELDS = SentencePairs._fields
 
 
 class _Records:
-    """The examples of a split, as they are stored."""
+    """The stored examples of a split."""
 
     def __init__(self, builder: Any, split: str) -> None:
         self.name = f"{builder.info.full_name}, split {split!r}"
@@ -111,7 +112,7 @@ class _Records:
         return len(self._stored)
 
     def texts(self, numbers: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns for each name the texts of some examples, [names, K] of bytes."""
+        """Returns the texts of some examples by name, [names, K] of bytes."""
         found = []
         for stored in self._stored.__getitems__(numbers.tolist()):
             features = tf.train.Example.FromString(stored).features.feature
@@ -120,7 +121,7 @@ class _Records:
 
 
 class _Translations:
-    """Each example once for each pair; as of PairSource."""
+    """A `PairSource` with each example once for each pair."""
 
     def __init__(self, records: _Records, pairs: Sequence[tuple[str, str]]) -> None:
         self._records, self._pairs = records, pairs
@@ -131,9 +132,9 @@ class _Translations:
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
         fetched = SentencePairs(*(np.empty(len(numbers), object) for _ in _FIELDS))
-        places, examples = np.divmod(numbers, len(self._records))
-        for place in np.unique(places):
-            chosen, pair = places == place, self._pairs[place]
+        pair_of, examples = np.divmod(numbers, len(self._records))
+        for index in np.unique(pair_of):
+            chosen, pair = pair_of == index, self._pairs[index]
             texts = self._records.texts(examples[chosen], pair)
             fetched.source[chosen], fetched.target[chosen] = texts
             fetched.source_language[chosen] = pair[0].encode()
@@ -145,7 +146,7 @@ class _Translations:
 
 
 class _Rows:
-    """The examples of some pairs; as of PairSource."""
+    """A `PairSource` with the examples of some pairs."""
 
     def __init__(
         self, records: _Records, pairs: Sequence[tuple[str, str]] | None
@@ -153,7 +154,7 @@ class _Rows:
         self._records = records
         self._chosen = np.arange(len(records))
         if pairs is not None:
-            self._chosen = self._of_pairs(pairs)
+            self._chosen = self._select(pairs)
 
     @property
     def num_sentences(self) -> int:
@@ -165,8 +166,8 @@ class _Rows:
     def Where(self, number: int) -> str:
         return f"example {self._chosen[number]} of {self._records.name}"
 
-    def _of_pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Returns the examples of the pairs; reads the languages of all."""
+    def _select(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Returns the examples of the pairs; reads the languages of all examples."""
         found = []
         for first in range(0, len(self._records), _CHUNK_SIZE):
             numbers = self._chosen[first : first + _CHUNK_SIZE]
@@ -179,25 +180,25 @@ class _Rows:
         _check_known(pairs, languages, self._records.name)
         missing = [pair for pair in map(tuple, pairs) if pair not in set(found)]
         if missing:
-            raise ValueError(
-                f"pairs must be among those of {self._records.name}, of which "
-                f"{missing} are not. Leave them out."
+            raise UserValueError(
+                f"pairs: expected pairs of {self._records.name}, got {missing}, which "
+                "have no example. Leave them out."
             )
-        wanted = set(map(tuple, pairs))
-        return np.flatnonzero([pair in wanted for pair in found])
+        chosen = set(map(tuple, pairs))
+        return np.flatnonzero([pair in chosen for pair in found])
 
 
 def _check_params(p: InstantiableParams) -> None:
     for name in ("dataset", "split"):
         if not isinstance(p.Get(name), str) or not p.Get(name):
-            raise ValueError(
-                f"{name} must be a name; got {p.Get(name)!r}. Set it in the params of "
-                "TfdsPairs."
+            raise UserValueError(
+                f"{name}: expected a name, got {p.Get(name)!r}. Set it in the params "
+                "of TfdsPairs."
             )
     if p.pairs is not None and not (p.pairs and all(map(_is_pair, p.pairs))):
-        raise ValueError(
-            "pairs must be pairs of different languages, such as [('de', 'en')], or "
-            f"None; got {p.pairs!r}. Set them in the params of TfdsPairs."
+        raise UserValueError(
+            "pairs: expected pairs of different languages, such as [('de', 'en')], or "
+            f"None, got {p.pairs!r}. Set them in the params of TfdsPairs."
         )
 
 
@@ -211,8 +212,8 @@ def _check_known(
 ) -> None:
     for language in itertools.chain.from_iterable(pairs):
         if language not in languages:
-            raise ValueError(
-                f"pairs must be of the languages of {dataset}, "
-                f"{', '.join(languages)}; got {language!r}."
+            raise UserValueError(
+                f"pairs: expected languages of {dataset}, {', '.join(languages)}, got "
+                f"{language!r}."
                 f"{did_you_mean(language, languages)} Change pairs."
             )

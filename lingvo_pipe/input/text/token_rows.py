@@ -17,19 +17,19 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class MarkIds(Protocol):
-    """What a row needs of a vocabulary: the tokens that stand for no text."""
+    """A vocabulary's special tokens."""
 
     @property
     def pad_id(self) -> int:
-        """Behind a row's last sentence."""
+        """The token that fills a row after its last sentence."""
 
     @property
     def bos_id(self) -> int:
-        """In front of a sentence."""
+        """The token before a sentence."""
 
     @property
     def eos_id(self) -> int:
-        """Behind a sentence."""
+        """The token after a sentence."""
 
 
 def source_rows(
@@ -39,14 +39,15 @@ def source_rows(
     length: int,
     vocabulary: MarkIds,
 ) -> NestedMap:
-    """Returns the stream of what is to be translated, as of models' `streams`.
+    """Returns the source stream; see the models' `streams`.
 
     Args:
         tokens: int32 [n, (tokens)].
-        languages: int32 [n], a token for each sentence to begin with; None: none.
-        row_sizes: int32 [B], how many sentences are in each row.
+        languages: int32 [n], the first token of each sentence; if None, there is no
+            such token.
+        row_sizes: int32 [B], sentences in each row.
         length: T.
-        vocabulary: The vocabulary.
+        vocabulary: the special tokens.
 
     Returns:
         `ids`, `segment_ids` and `segment_pos`, int32 [B, T].
@@ -62,17 +63,17 @@ def source_rows(
 def target_rows(
     tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: MarkIds
 ) -> NestedMap:
-    """Returns the stream of translations, and what is to be predicted of it.
+    """Returns the target stream with its labels and weights.
 
     Args:
-        tokens: As of `source_rows`.
-        row_sizes: Likewise.
+        tokens: see `source_rows`.
+        row_sizes: see `source_rows`.
         length: T.
-        vocabulary: The vocabulary.
+        vocabulary: the special tokens.
 
     Returns:
-        As of `source_rows`, the `ids` being one token behind; `labels`, int32 [B, T];
-        `weights`, float32 [B, T], 1 for a token and 0 for padding.
+        The stream as in `source_rows`; `labels`, int32 [B, T], one token ahead of the
+        `ids`; `weights`, float32 [B, T], 1 for a token and 0 for padding.
     """
     read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
     labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
@@ -91,8 +92,8 @@ def column(tokens: tf.RaggedTensor, token: int) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_tensor(filled)
 
 
-def places_in(sentences: tf.RaggedTensor) -> tf.Tensor:
-    """Returns each token's place in its sentence, from 0: int64 [N]."""
+def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
+    """Returns each token's position in its sentence, from 0: int64 [N]."""
     begins = tf.repeat(sentences.row_starts(), sentences.row_lengths())
     return tf.range(tf.size(begins, tf.int64)) - begins
 
@@ -103,24 +104,24 @@ def cut_rows(
     """Returns consecutive values as rows: int32 [B, T].
 
     Args:
-        values: Integers [N].
-        starts: int64 [B], where in them each row starts.
-        sizes: int64 [B], how many each row has.
+        values: integers [N].
+        starts: int64 [B], start of each row in `values`.
+        sizes: int64 [B], values in each row.
         length: T.
-        padding: What fills a row up.
+        padding: value after a row's end.
     """
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
-    places = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)
-    return tf.where(is_there, tf.cast(tf.gather(values, places), tf.int32), padding)
+    positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)
+    return tf.where(is_there, tf.cast(tf.gather(values, positions), tf.int32), padding)
 
 
 class _Rows:
-    """Where sentences stand.
+    """The positions of sentences in rows.
 
     Args:
         lengths: int64 [n], tokens of each sentence.
-        row_sizes: int32 [B], how many sentences are in each row.
+        row_sizes: int32 [B], sentences in each row.
         length: T.
     """
 
@@ -130,7 +131,7 @@ class _Rows:
         self._row_of = tf.repeat(tf.range(num_rows), row_sizes)
         self._sizes = tf.math.unsorted_segment_sum(lengths, self._row_of, num_rows)
         self._starts = tf.cumsum(self._sizes, exclusive=True)
-        # Else what is too long would be cut off without a word.
+        # Without this check, longer rows would be truncated silently.
         tf.debugging.assert_less_equal(
             self._sizes, tf.constant(length, tf.int64), "The data have changed."
         )
@@ -142,7 +143,7 @@ class _Rows:
         return NestedMap(
             ids=self.dense(sentences.flat_values, pad_id),
             segment_ids=self.dense(tf.repeat(numbers, self._lengths), 0),
-            segment_pos=self.dense(places_in(sentences), 0),
+            segment_pos=self.dense(token_positions(sentences), 0),
         )
 
     def dense(self, values: tf.Tensor, padding: int) -> tf.Tensor:

@@ -1,4 +1,4 @@
-r"""Makes a vocabulary of text files, or of a data set of translations.
+r"""Makes a vocabulary from text files, or from a data set of translations.
 
 lingvo_pipe_train_vocab --output=/data/de-en.vocab --vocab_size=8000 \
     --languages=de,en /data/train.de /data/train.en
@@ -19,21 +19,22 @@ from pathlib import Path
 
 import numpy as np
 
-from lingvo_pipe.quiet_startup import quiet_startup
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
 
 _CHUNK_SIZE = 1024
 
 
 def run() -> None:
-    """Entry point of the console script."""
-    # `bazel run` starts programs elsewhere, and says where the user is.
+    """Runs the console script."""
+    # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    sys.path.append(os.getcwd())  # For builders of the user's own.
+    sys.path.append(os.getcwd())  # For the user's builders.
     main()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Makes what the arguments say; exits with a line on what went wrong, if any."""
+    """Makes the vocabulary; exits with a one-line message on a user error."""
     flags = _parse(arguments)
     try:
         _check(flags)
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _start() -> None:
-    """Imports what takes seconds, and has TensorFlow look for GPUs."""
+    """Imports the slow modules, and lets TensorFlow look for GPUs."""
     import tensorflow as tf
 
     from lingvo_pipe.input.text import tfds_pairs, vocabulary_training
@@ -58,11 +59,11 @@ def _start() -> None:
 
 def _make(flags: argparse.Namespace) -> None:
     # Imported late: TensorFlow takes seconds to start.
+    from lingvo_pipe.core.atomic_file import write_atomically
     from lingvo_pipe.input.text.vocabulary import Vocabulary
     from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
-    from lingvo_pipe.training.atomic_file import write_atomically
 
-    texts, found = _of_dataset(flags) if flags.dataset else (_of_files(flags), [])
+    texts, found = _read_dataset(flags) if flags.dataset else (_read_files(flags), [])
     model = train_vocabulary(
         texts,
         flags.vocab_size,
@@ -76,8 +77,8 @@ def _make(flags: argparse.Namespace) -> None:
     write_atomically(output, model)
     made = Vocabulary(str(output))
     print(
-        f"Vocabulary {output} has {made.size:,} tokens, made of {len(texts):,} texts; "
-        f"languages: {', '.join(made.languages) or 'none'}; fingerprint: "
+        f"Vocabulary {output} has {made.size:,} tokens, made from {len(texts):,} "
+        f"texts; languages: {', '.join(made.languages) or 'none'}; fingerprint: "
         f"{made.fingerprint}."
     )
 
@@ -88,30 +89,30 @@ def _output(flags: argparse.Namespace) -> Path:
 
 def _check(flags: argparse.Namespace) -> None:
     if bool(flags.files) == bool(flags.dataset):
-        raise ValueError(
-            "A vocabulary must be made of files, or of a data set; got files "
-            f"{flags.files} and --dataset={flags.dataset}. Give one of them."
+        raise UserValueError(
+            f"--dataset: expected either files or a data set, got files {flags.files} "
+            f"and --dataset={flags.dataset}. Give one of them."
         )
     names = flags.languages
     if any(not n or n.split() != [n] for n in names) or len({*names}) < len(names):
-        raise ValueError(
-            "--languages must be names, each once, with commas and no spaces between "
-            f"them, such as de,en; got {','.join(names)!r}."
+        raise UserValueError(
+            "--languages: expected different names with commas and no spaces between "
+            f"them, such as de,en, got {','.join(names)!r}."
         )
     if flags.max_texts < 2:
-        raise ValueError(f"--max_texts must be at least 2; got {flags.max_texts}.")
+        raise UserValueError(
+            f"--max_texts: expected at least 2, got {flags.max_texts}."
+        )
     output = _output(flags)
     if output.is_dir() or not output.parent.is_dir():
-        raise ValueError(
-            f"--output must be a file in a folder that is there; got {output}."
+        raise UserValueError(
+            f"--output: expected a file in an existing folder, got {output}."
         )
 
 
-def _of_files(flags: argparse.Namespace) -> list[str]:
-    """The lines that are not blank."""
-    from lingvo_pipe.input.text.data_path import data_path
-    from lingvo_pipe.input.text.documents import LINES, Documents
-    from lingvo_pipe.input.text.line_file import LineFile
+def _read_files(flags: argparse.Namespace) -> list[str]:
+    """Returns the lines that are not blank, at most `max_texts`."""
+    from lingvo_pipe.input.text.text_files import LINES, Documents, LineFile, data_path
 
     files = [LineFile(data_path(name, flags.data_dir)) for name in flags.files]
     lines = Documents(files, LINES)
@@ -122,13 +123,13 @@ def _of_files(flags: argparse.Namespace) -> list[str]:
     ]
 
 
-def _of_dataset(flags: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Sources and targets, and all languages of targets."""
+def _read_dataset(flags: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Returns sources and targets, and all target languages."""
     from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
 
     p = TfdsPairs.Params().Set(dataset=flags.dataset, split=flags.split)
     languages = p.Instantiate().Languages(flags.data_dir)
-    if languages is not None:  # Each text is wanted once, not in each direction.
+    if languages is not None:  # Each text once, not once per direction.
         p.pairs = [(languages[0], other) for other in languages[1:]]
     pairs = p.Instantiate().Open(flags.data_dir)
     texts, targets = [], set()
@@ -139,68 +140,72 @@ def _of_dataset(flags: argparse.Namespace) -> tuple[list[str], list[str]]:
     return texts, languages or sorted(language.decode() for language in targets)
 
 
-def _chunks(number: int, most: int) -> list[np.ndarray]:
-    """All numbers below `number`, or `most` of them at equal distances."""
-    chosen = np.arange(min(number, most)) * number // min(number, most)
+def _chunks(number: int, maximum: int) -> list[np.ndarray]:
+    """Returns up to `maximum` evenly spaced numbers below `number`, in chunks."""
+    chosen = np.arange(min(number, maximum)) * number // min(number, maximum)
     return np.array_split(chosen, -(-len(chosen) // _CHUNK_SIZE))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="lingvo_pipe_train_vocab",
-        description="Makes a vocabulary of text files, or of a data set.",
+        description="Makes a vocabulary from text files, or from a data set.",
     )
-    parser.add_argument("files", nargs="*", help="Text files, in UTF-8; lines count.")
+    parser.add_argument(
+        "files", nargs="*", help="Text files in UTF-8; each line is a text."
+    )
     parser.add_argument("--output", required=True, help="The file to write.")
     parser.add_argument(
-        "--vocab_size", required=True, type=int, help="How many tokens, in all."
+        "--vocab_size", required=True, type=int, help="Total number of tokens."
     )
     parser.add_argument(
         "--languages",
         default=[],
         type=lambda text: text.split(","),
-        help="Languages to translate to, such as de,en: each gets a token <2xx>. By "
-        "default those of the data set, or none.",
+        help="Languages to translate to, such as de,en; each gets a token <2xx>. By "
+        "default the languages of the data set, or none.",
     )
     parser.add_argument(
         "--dataset",
-        help="Name of TensorFlow Datasets, such as wmt14_translate/de-en, or of your "
-        "own.",
+        help="Name in TensorFlow Datasets, such as wmt14_translate/de-en, or your own.",
     )
-    parser.add_argument("--split", default="train", help="Of it; train by default.")
-    parser.add_argument("--data_dir", help="Where data sets lie, and files begin.")
+    parser.add_argument(
+        "--split", default="train", help="Split of the data set; train by default."
+    )
+    parser.add_argument(
+        "--data_dir", help="Folder of data sets, and of relative file names."
+    )
     parser.add_argument(
         "--imports",
         default=[],
         type=lambda text: text.split(","),
-        help="Modules of your own to import, for the builders they define.",
+        help="Your modules that define builders, to import first.",
     )
     parser.add_argument(
         "--max_texts",
         default=10_000_000,
         type=int,
-        help="How many texts to make it of: of more, some at equal distances. All are "
-        "held in memory.",
+        help="Maximum number of texts in memory; of more, evenly spaced ones are used.",
     )
     parser.add_argument(
         "--model_type",
         default="unigram",
         choices=["unigram", "bpe"],
-        help="Which kind.",
+        help="Kind of SentencePiece model.",
     )
     parser.add_argument(
         "--character_coverage",
         default=0.9995,
         type=float,
-        help="Share of all characters that get a token; 1.0: all.",
+        help="Share of all characters that get a token, up to 1.0.",
     )
     parser.add_argument(
         "--normalization",
         default="nmt_nfkc",
-        help="Rule of SentencePiece; identity: texts stay as they are.",
+        help="Normalization rule of SentencePiece; identity keeps texts unchanged.",
     )
     parser.add_argument(
-        "--split_digits", action="store_true", help="Each digit is a token by itself."
+        "--split_digits", action="store_true", help="Make each digit a separate token."
     )
     return parser.parse_args(arguments)
 

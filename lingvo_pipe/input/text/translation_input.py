@@ -12,17 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner
+from lingvo_pipe.input.example_order import check_start_step
+from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
 from lingvo_pipe.input.text.measured_pairs import MeasuredPairs, fetch, measure
-from lingvo_pipe.input.text.mixture_order import MixtureOrder
-from lingvo_pipe.input.text.plan_places import PlanPlaces
-from lingvo_pipe.input.text.row_limit import RowLimit
+from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
-from lingvo_pipe.input.text.temperature import sampling_probabilities
 from lingvo_pipe.input.text.text_input_checks import (
+    RowLimit,
     check_data,
     check_sizes,
-    check_start_step,
 )
 from lingvo_pipe.input.text.token_rows import source_rows, target_rows
 from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
@@ -33,7 +31,7 @@ _STREAM = ("ids", "segment_ids", "segment_pos")
 
 
 class TranslationInput:
-    """Reads translated sentences, tokenizes them, and packs them into rows.
+    """Packed rows of tokenized, translated sentences.
 
     A batch is a NestedMap of
 
@@ -41,23 +39,23 @@ class TranslationInput:
     - target: the same, [B, T]; `labels`, int32 [B, T], one token ahead of the `ids`;
       and `weights`, float32 [B, T], 1 for a token and 0 for padding.
 
-    Sentences of a row are segments 1, 2, ... of it; 0 is padding. A source is a
-    language's token, if there are any, the sentence and the token of the end; labels
-    are the translation and the token of the end. No sentence is ever split or cut off.
+    The sentences of a row are segments 1, 2, ...; 0 is padding. A source is the
+    language token (with `language_tokens`), the sentence and the end token; labels are
+    the translation and the end token. No sentence is ever split or truncated.
 
-    Training mixes the pairs of languages by `temperature`. Batches depend on nothing
-    but the params, the data and the step, so a resumed run reads the batches that the
-    uninterrupted run would have read.
+    Training mixes the language pairs by `temperature`. Batches depend only on the
+    params, the data and the step, so a resumed run reads the same batches as an
+    uninterrupted one.
 
-    The data are opened, and their tokens counted, when they are first read from: what
-    is known without, such as `element_spec`, can be had without the data.
+    Data are opened, and their tokens counted, when first read; `element_spec` needs no
+    data.
 
     Args:
-        params: The params.
+        params: the params.
 
     Raises:
-        ValueError: If a param is unset or out of range. Later, if the data, or the
-            vocabulary, can't be read or used.
+        ValueError: if a param is unset or out of range. Later, if the data or the
+            vocabulary cannot be used.
     """
 
     @classmethod
@@ -67,40 +65,42 @@ class TranslationInput:
         p.Define(
             "data",
             [],
-            "What to read: params of ParallelFiles, TsvFile, TfdsPairs or your own "
-            "PairDataset, in a list. Pairs of languages may be in several of them.",
+            "List of data sets: params of ParallelFiles, TsvFile, TfdsPairs or your "
+            "own PairDataset. Several of them may have the same language pair.",
         )
         p.Define(
             "data_dir",
             None,
-            "Where data sets lie, and where names of files begin; None: the default of "
-            "tfds, and where the program is started.",
+            "Folder of data sets, and of relative file names. If None, the default of "
+            "tfds, and the working directory.",
         )
-        p.Define("vocab_file", None, "The vocabulary, made by lingvo_pipe_train_vocab.")
-        p.Define("vocab_size", None, "Tokens in it: num_tokens of the model.")
+        p.Define("vocab_file", None, "Vocabulary file, from lingvo_pipe_train_vocab.")
+        p.Define(
+            "vocab_size", None, "Tokens in the vocabulary: the model's num_tokens."
+        )
         p.Define(
             "language_tokens",
             True,
-            "Whether a source begins with the token of the language to translate to.",
+            "If True, a source begins with the token of the target language.",
         )
         p.Define("batch_size", None, "B, rows in a batch, over all micro-batches.")
         p.Define("source_length", None, "S, tokens in a row of sources.")
         p.Define("target_length", None, "T, tokens in a row of translations.")
-        p.Define("packing", True, "Whether rows hold as many sentences as they can.")
+        p.Define("packing", True, "If True, a row holds several sentences.")
         p.Define(
             "allow_left_out",
             True,
-            "Whether sentences that are empty, or longer than a row, are left out, and "
-            "counted in the log; False: they are an error.",
+            "If True, sentences that are empty or longer than a row are left out and "
+            "counted in the log; if False, they are an error.",
         )
         p.Define(
             "temperature",
             5.0,
-            "How even the pairs of languages are in training: 1: each sentence is read "
-            "as often as every other; infinity: each pair is.",
+            "Balance of language pairs in training: 1 samples sentences uniformly, "
+            "infinity samples pairs uniformly.",
         )
-        p.Define("shuffle", True, "Whether training shuffles each pair's sentences.")
-        p.Define("random_seed", 0, "Chooses the order of training.")
+        p.Define("shuffle", True, "If True, training shuffles each pair's sentences.")
+        p.Define("random_seed", 0, "Seed of the training order.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
@@ -110,10 +110,10 @@ class TranslationInput:
         check_data(params)
         sampling_probabilities([1], params.temperature)
         self._params = params
-        for limit in self._Limits():
+        for limit in self._limits():
             limit.check()
         self._datasets = [data.Instantiate() for data in params.data]
-        self._places: PlanPlaces | None = None
+        self._positions: PlanPositions | None = None
 
     @property
     def params(self) -> InstantiableParams:
@@ -121,7 +121,7 @@ class TranslationInput:
 
     @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each part of a batch."""
+        """The tf.TensorSpec of each tensor of a batch."""
         p = self._params
         source, target = (
             tf.TensorSpec((p.batch_size, length), tf.int32)
@@ -145,55 +145,55 @@ class TranslationInput:
         """Returns the endless batches of training from `start_step` on.
 
         Args:
-            start_step: The steps already trained.
-            place: What `Place` said of them, if it is known: the same batches come, and
-                what was before them is not packed again.
+            start_step: number of steps already trained.
+            place: the text from `Place`, or "". It saves packing earlier batches again,
+                and does not change the batches.
 
         Raises:
-            ValueError: If `start_step` is negative, or the data or the vocabulary can't
-                be used.
+            ValueError: if `start_step` is negative, or the data or the vocabulary
+                cannot be used.
         """
         check_start_step(start_step)
         p, measured = self._params, self._measured
         fitting = self._fitting
         members = {
-            name: fitting[measured.pair_of[fitting] == place]
-            for place, name in enumerate(measured.names())
+            name: fitting[measured.pair_of[fitting] == pair]
+            for pair, name in enumerate(measured.names())
         }
         order = MixtureOrder(members, p.temperature, p.random_seed, p.shuffle)
-        planner = self._Planner(p.packing)
-        places = self._places = PlanPlaces(planner, order)
-        start = places.read(place, start_step)
+        planner = self._planner(p.packing)
+        positions = self._positions = PlanPositions(planner, order)
+        start = positions.read(place, start_step)
 
         def plans() -> Iterator[BatchPlan]:
             for begin, plan in planner.training(order, start_step, start):
-                places.add(begin)
+                positions.add(begin)
                 yield plan
 
-        return self._Batches(plans)
+        return self._batches(plans)
 
     def Place(self, step: int) -> str:
-        """Where the last of the training batches that were read before `step` begins.
+        """Returns the position of the last training batch read before `step`, or "".
 
         Args:
-            step: The number of steps whose batches were read. Empty if none was.
+            step: number of steps whose batches were read.
         """
-        return "" if self._places is None else self._places.text_before(step)
+        return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences, in their order; the last rows are empty.
+        """Returns one pass over all sentences in order; the last rows are empty.
 
         Raises:
-            ValueError: If the data or the vocabulary can't be used.
+            ValueError: if the data or the vocabulary cannot be used.
         """
-        planner, fitting = self._Planner(self._params.packing), self._fitting
-        return self._Batches(lambda: planner.one_pass(fitting))
+        planner, fitting = self._planner(self._params.packing), self._fitting
+        return self._batches(lambda: planner.one_pass(fitting))
 
     def DecodeBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sources, to be translated, a sentence a row.
+        """Returns one pass over all sources to translate, one sentence per row.
 
-        The longest come first, so that those of a batch are of about one length: a
-        batch takes as long as its longest translation.
+        The longest come first, so a batch has sentences of similar length: a batch
+        takes as long as its longest translation.
 
         A batch is a NestedMap of
 
@@ -201,17 +201,19 @@ class TranslationInput:
         - source_text, target_text: string [B], the sentence and its translation;
         - source_language, target_language: string [B];
         - place: int64 [B], the sentence's number in the data, from 0;
-        - weight: float32 [B], 1 for a sentence, and 0 for the padding at the end, whose
-          texts are empty.
+        - weight: float32 [B], 1 for a sentence and 0 for padding, whose texts are
+          empty.
 
-        A sentence is left out only if its source does not fit.
+        Only sentences whose source does not fit are left out.
 
         Raises:
-            ValueError: If the data or the vocabulary can't be used.
+            ValueError: if the data or the vocabulary cannot be used.
         """
-        planner, sources = self._Planner(packing=False), self._fitting_sources
+        planner, sources = self._planner(packing=False), self._fitting_sources
         return _planned(
-            lambda: planner.one_pass(sources), self._params.batch_size, self._Decode
+            lambda: planner.one_pass(sources),
+            self._params.batch_size,
+            self._decode_batch,
         )
 
     @functools.cached_property
@@ -220,33 +222,33 @@ class TranslationInput:
         vocabulary = self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
         measured = measure(source, vocabulary)
-        self._LanguageIds(measured)  # Raises an error if one is missing.
+        self._language_ids(measured)  # Raises an error if a token is missing.
         return measured
 
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
-        """The sentences of which source and target fit."""
-        return self._measured.fitting(*self._Limits(), self._params.allow_left_out)
+        """Sentences whose source and target fit."""
+        return self._measured.fitting(*self._limits(), self._params.allow_left_out)
 
     @functools.cached_property
     def _fitting_sources(self) -> np.ndarray:
-        """The sentences of which the source fits, the longest first."""
-        source, _ = self._Limits()
+        """Sentences whose source fits, the longest first."""
+        source, _ = self._limits()
         measured = self._measured
         fitting = measured.fitting(source, None, self._params.allow_left_out)
         return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
-    def _Limits(self) -> tuple[RowLimit, RowLimit]:
-        """The room for a source and for a target."""
+    def _limits(self) -> tuple[RowLimit, RowLimit]:
+        """Returns the limits of a source and of a target."""
         p = self._params
         return (
             RowLimit("source_length", p.source_length, 1 + bool(p.language_tokens)),
             RowLimit("target_length", p.target_length, 1),
         )
 
-    def _Planner(self, packing: bool) -> BatchPlanner:
+    def _planner(self, packing: bool) -> BatchPlanner:
         p = self._params
-        source, target = self._Limits()
+        source, target = self._limits()
         added = np.array([source.added, target.added], np.int32)
         return BatchPlanner(
             self._measured.num_tokens + added,
@@ -254,14 +256,14 @@ class TranslationInput:
             p.batch_size,
         )
 
-    def _Batches(self, plans: Callable[[], Iterator[BatchPlan]]) -> tf.data.Dataset:
-        return _planned(plans, self._params.batch_size, self._Batch)
+    def _batches(self, plans: Callable[[], Iterator[BatchPlan]]) -> tf.data.Dataset:
+        return _planned(plans, self._params.batch_size, self._batch)
 
-    def _Batch(self, plan: BatchPlan) -> NestedMap:
+    def _batch(self, plan: BatchPlan) -> NestedMap:
         p = self._params
         source, target, *_ = fetch(self._measured.source, plan.sentences)
         return NestedMap(
-            source=self._Source(source, plan),
+            source=self._source_stream(source, plan),
             target=target_rows(
                 self.vocabulary.Tokenize(target),
                 plan.row_sizes,
@@ -270,8 +272,10 @@ class TranslationInput:
             ),
         )
 
-    def _Decode(self, plan: BatchPlan) -> NestedMap:
-        parts = fetch(self._measured.source, plan.sentences)
+    def _decode_batch(self, plan: BatchPlan) -> NestedMap:
+        source, target, source_language, target_language = fetch(
+            self._measured.source, plan.sentences
+        )
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
 
         def padded(values: tf.Tensor) -> tf.Tensor:
@@ -281,19 +285,19 @@ class TranslationInput:
             )
 
         return NestedMap(
-            source=self._Source(parts[0], plan),
-            source_text=padded(parts[0]),
-            target_text=padded(parts[1]),
-            source_language=padded(parts[2]),
-            target_language=padded(parts[3]),
+            source=self._source_stream(source, plan),
+            source_text=padded(source),
+            target_text=padded(target),
+            source_language=padded(source_language),
+            target_language=padded(target_language),
             place=padded(plan.sentences),
             weight=tf.cast(plan.row_sizes, tf.float32),
         )
 
-    def _Source(self, texts: tf.Tensor, plan: BatchPlan) -> NestedMap:
+    def _source_stream(self, texts: tf.Tensor, plan: BatchPlan) -> NestedMap:
         languages = None
         if self._params.language_tokens:
-            by_pair = tf.constant(self._LanguageIds(self._measured), tf.int32)
+            by_pair = tf.constant(self._language_ids(self._measured), tf.int32)
             pair_of = tf.numpy_function(
                 lambda numbers: self._measured.pair_of[numbers],
                 [plan.sentences],
@@ -309,7 +313,7 @@ class TranslationInput:
             self.vocabulary,
         )
 
-    def _LanguageIds(self, measured: MeasuredPairs) -> list[int]:
+    def _language_ids(self, measured: MeasuredPairs) -> list[int]:
         if not self._params.language_tokens:
             return []
         return self.vocabulary.LanguageIds([target for _, target in measured.pairs])
@@ -320,7 +324,7 @@ def _planned(
     batch_size: int,
     make_batch: Callable[[BatchPlan], NestedMap],
 ) -> tf.data.Dataset:
-    """Returns the batches that are planned, in order, some of them made ahead."""
+    """Returns the planned batches in order, with prefetching."""
     spec = BatchPlan(
         tf.TensorSpec([None], tf.int64), tf.TensorSpec([batch_size], tf.int32)
     )

@@ -1,9 +1,8 @@
-"""The vocabulary: from texts to tokens and back, in the graph.
+"""The vocabulary: conversion of texts to tokens and back, in the graph.
 
-A vocabulary is a file of SentencePiece (Kudo and Richardson, 1808.06226), which holds
-all there is to it: how texts are normalised, its tokens and their scores. `<2de>` is
-the token that asks for German: it stands before the source of a translation (Johnson
-et al., 1611.04558).
+A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226) with the
+normalization rule, the tokens and their scores. `<2de>` is the language token of
+German; it precedes the source of a translation (Johnson et al., 1611.04558).
 
 Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 """
@@ -19,43 +18,44 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text
 
-from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.input.text.data_path import data_path
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.input.text.text_files import data_path
 
-# The ids of vocabularies made here. The padding's is 0, as in all of TensorFlow.
+# Ids of vocabularies made here. Padding is 0, as everywhere in TensorFlow.
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 
 _LANGUAGE_TOKEN = re.compile("<2(.+)>")
-_HOW = (
+_HINT = (
     "lingvo_pipe_train_vocab makes one, or in the repository tools/bazel run "
     "//tools:train_vocab."
 )
 
 
 def language_token(language: str) -> str:
-    """Returns the token that asks for a translation into a language."""
+    """Returns the token that precedes sources to translate into a language."""
     return f"<2{language}>"
 
 
 def open_vocabulary(
     vocab_file: str, data_dir: str | None, vocab_size: int
 ) -> Vocabulary:
-    """Returns the vocabulary that an input's params name.
+    """Opens the vocabulary of an input's params.
 
     Args:
-        vocab_file: The file; relative names begin at `data_dir`.
-        data_dir: As of `data_path`.
+        vocab_file: the file; relative names are within `data_dir`.
+        data_dir: see `data_path`.
         vocab_size: V of the model.
 
     Raises:
-        ValueError: If the file is missing, no vocabulary, or one of another size.
+        ValueError: if the file is missing, is not a vocabulary, or has another size.
     """
-    vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HOW))
+    vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:
-        raise ValueError(
-            "vocab_size must be the number of tokens in vocab_file, and the model's "
-            f"num_tokens likewise; got {vocab_size:,}, and {vocabulary.path} has "
-            f"{vocabulary.size:,}. Set both, or make a vocabulary of that size."
+        raise UserValueError(
+            f"vocab_size: expected {vocabulary.size:,}, the number of tokens in "
+            f"{vocabulary.path}, got {vocab_size:,}. Set vocab_size and the model's "
+            "num_tokens to it, or make a vocabulary of the size you want."
         )
     return vocabulary
 
@@ -64,11 +64,11 @@ class Vocabulary:
     """A vocabulary of V tokens.
 
     Args:
-        path: The file.
+        path: the file.
 
     Raises:
-        ValueError: If the file is no vocabulary, or one without a token for padding,
-            the unknown, the beginning or the end.
+        ValueError: if the file is not a vocabulary, or has no padding, unknown, begin
+            or end token.
     """
 
     def __init__(self, path: str) -> None:
@@ -87,32 +87,32 @@ class Vocabulary:
 
     @property
     def pad_id(self) -> int:
-        """The token where there is none."""
+        """The padding token."""
         return self._processor.pad_id()
 
     @property
     def unk_id(self) -> int:
-        """The token of what has no other."""
+        """The unknown token."""
         return self._processor.unk_id()
 
     @property
     def bos_id(self) -> int:
-        """The token that a target begins after."""
+        """The begin token."""
         return self._processor.bos_id()
 
     @property
     def eos_id(self) -> int:
-        """The token that ends a text."""
+        """The end token."""
         return self._processor.eos_id()
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen letters that tell the file from every other; a checksum."""
+        """The checksum of the file, 16 hexadecimal digits."""
         return self._fingerprint
 
     @property
     def languages(self) -> list[str]:
-        """The languages that have a token, in the order of their tokens."""
+        """The languages with a token, in the order of the tokens."""
         tokens = map(self._processor.id_to_piece, range(self.size))
         return [found[1] for found in map(_LANGUAGE_TOKEN.fullmatch, tokens) if found]
 
@@ -120,22 +120,22 @@ class Vocabulary:
         """Returns the token of each language.
 
         Raises:
-            ValueError: If a language has none.
+            ValueError: if a language has none.
         """
         known = self.languages
         for language in languages:
             if language not in known:
-                raise ValueError(
-                    "A vocabulary must have a token for each language to translate "
-                    f"to; {self.path} has none, {language_token(language)}, for "
-                    f"{language!r}.{did_you_mean(language, known)} It has "
-                    f"{', '.join(known) or 'no languages'}. Make one with all of them, "
-                    "or set language_tokens=False for a model of one direction."
+                raise UserValueError(
+                    f"vocab_file: expected the token {language_token(language)} for "
+                    f"the target language {language!r}, got none in {self.path}."
+                    f"{did_you_mean(language, known)} It has "
+                    f"{', '.join(known) or 'no languages'}. Make a vocabulary with all "
+                    "target languages, or set language_tokens=False for one direction."
                 )
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the tokens of each text, without beginning and end.
+        """Returns the tokens of each text, without begin and end tokens.
 
         Args:
             texts: string [K], in UTF-8.
@@ -146,13 +146,13 @@ class Vocabulary:
         return self._tokenizer.tokenize(texts)
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the text of each row, up to the first token that ends one.
+        """Returns the text of each row up to its first end token.
 
         Args:
             ids: int32 [B, T].
 
         Returns:
-            string [B]. Tokens of padding and beginning leave no trace.
+            string [B], without padding and begin tokens.
         """
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
         before_end = tf.equal(tf.cumsum(is_end, axis=1), 0)
@@ -163,8 +163,8 @@ def _load(path: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
-        raise ValueError(
-            f"A vocabulary must be a file of SentencePiece; {path} is none. {_HOW}"
+        raise UserValueError(
+            f"vocab_file: expected a SentencePiece file, got {path}. {_HINT}"
         ) from error
     ids = {
         "pad": processor.pad_id(),
@@ -174,8 +174,8 @@ def _load(path: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
     }
     missing = [name for name, number in ids.items() if number < 0]
     if missing:
-        raise ValueError(
-            f"A vocabulary must have tokens for {', '.join(ids)}; {path} has none for "
-            f"{', '.join(missing)}. {_HOW}"
+        raise UserValueError(
+            f"vocab_file: expected tokens for {', '.join(ids)}, got {path} without "
+            f"{', '.join(missing)}. {_HINT}"
         )
     return processor

@@ -1,4 +1,4 @@
-"""Making a vocabulary of texts."""
+"""Training of a vocabulary from texts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import sentencepiece
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.text.vocabulary import (
     BOS_ID,
     EOS_ID,
@@ -16,12 +17,12 @@ from lingvo_pipe.input.text.vocabulary import (
     language_token,
 )
 
-# Sums are rounded differently for another number; this is SentencePiece's own.
+# SentencePiece's default. Another number of threads changes the rounding of sums.
 _NUM_THREADS = 16
 _LONGEST_TEXT_BYTES = 1 << 20
 _ERRORS_ONLY = 2
 
-# How SentencePiece says that there can be no such vocabulary; and where in its source.
+# SentencePiece's messages about impossible sizes, and its internal prefixes.
 _TOO_HIGH = re.compile(r"size too high \(\d+\)\. .* value <= (\d+)")
 _TOO_LOW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _INTERNALS = re.compile(r"^[A-Z_]+: (src/\S+\(\d+\) \[.*\])?")
@@ -36,22 +37,22 @@ def train_vocabulary(
     normalization: str = "nmt_nfkc",
     split_digits: bool = False,
 ) -> bytes:
-    """Returns the file of a vocabulary; the same texts give the same bytes.
+    """Returns the content of a vocabulary file; equal texts give equal bytes.
 
     Args:
-        texts: Sentences or lines, of up to a megabyte each.
-        vocab_size: How many tokens, those of languages and of `PAD_ID` to `EOS_ID`
-            included.
-        languages: Each gets a token `<2xx>`.
+        texts: sentences or lines, up to a megabyte each.
+        vocab_size: number of tokens, including language tokens and `PAD_ID` to
+            `EOS_ID`.
+        languages: languages that get a token `<2xx>`.
         model_type: `unigram` or `bpe`.
-        character_coverage: Share of all characters that have a token; those that are
-            rarer are unknown.
-        normalization: Rule of SentencePiece, `identity` to keep texts as they are.
-        split_digits: Whether each digit is a token by itself.
+        character_coverage: share of all characters that have a token; rarer ones are
+            unknown.
+        normalization: SentencePiece's rule; `identity` keeps texts unchanged.
+        split_digits: if True, each digit is a separate token.
 
     Raises:
-        ValueError: If there are no texts, one is too long, or there is no such
-            vocabulary of them.
+        ValueError: if there are no texts, a text is too long, or the texts do not allow
+            such a vocabulary.
     """
     _check_numbers(vocab_size, character_coverage)
     file = io.BytesIO()
@@ -74,51 +75,50 @@ def train_vocabulary(
             minloglevel=_ERRORS_ONLY,
         )
     except (RuntimeError, OSError) as error:
-        raise ValueError(_reason(str(error), vocab_size, len(languages))) from error
+        raise UserValueError(_reason(str(error), vocab_size, len(languages))) from error
     return file.getvalue()
 
 
 def _check_numbers(vocab_size: int, character_coverage: float) -> None:
     if vocab_size < 1:
-        raise ValueError(
-            f"vocab_size must be a number of tokens; got {vocab_size}. Usual are 8,000 "
-            "to 64,000."
+        raise UserValueError(
+            f"vocab_size: expected a positive number of tokens, got {vocab_size}. "
+            "Usual sizes are 8,000 to 64,000."
         )
     if not 0.98 <= character_coverage <= 1.0:
-        raise ValueError(
-            "character_coverage must be a share of all characters, from 0.98 to 1.0; "
+        raise UserValueError(
+            "character_coverage: expected a share of all characters from 0.98 to 1.0, "
             f"got {character_coverage}."
         )
 
 
-def _reason(fault: str, vocab_size: int, num_languages: int) -> str:
-    """Why there is no such vocabulary, by what SentencePiece says."""
-    too_high, too_low = _TOO_HIGH.search(fault), _TOO_LOW.search(fault)
+def _reason(problem: str, vocab_size: int, num_languages: int) -> str:
+    """Returns an error text made from SentencePiece's message."""
+    too_high, too_low = _TOO_HIGH.search(problem), _TOO_LOW.search(problem)
     if too_high:
         return (
-            "vocab_size must be at most the number of tokens that the texts make, here "
-            f"{int(too_high[1]):,}; got {vocab_size:,}. Ask for no more, or give more "
-            "texts."
+            f"vocab_size: expected at most {int(too_high[1]):,}, the number of tokens "
+            f"in these texts, got {vocab_size:,}. Lower it, or add texts."
         )
     if too_low:
         return (
-            f"vocab_size must be at least {int(too_low[1]):,}, for each character of "
-            "these texts, each language and four marks have a token of their own; got "
+            f"vocab_size: expected at least {int(too_low[1]):,} (a token for each "
+            "character of these texts, each language and four special tokens), got "
             f"{vocab_size:,}. Raise it, or lower character_coverage."
         )
-    said = _INTERNALS.sub("", fault.strip()).strip()
+    reason = _INTERNALS.sub("", problem.strip()).strip()
     return (
-        f"A vocabulary of {vocab_size:,} tokens, {num_languages} of them of languages, "
-        f"can't be made of these texts. {said or 'Are there any?'}"
+        f"vocab_size: cannot make {vocab_size:,} tokens, {num_languages} of them for "
+        f"languages, from these texts. {reason or 'Are there any texts?'}"
     )
 
 
 def _checked(texts: Iterable[str]) -> Iterable[str]:
-    """The texts; raises a ValueError where SentencePiece would leave one out."""
+    """Yields the texts; raises a ValueError for one that SentencePiece would skip."""
     for number, text in enumerate(texts):
         if len(text.encode()) > _LONGEST_TEXT_BYTES:
-            raise ValueError(
-                f"Texts must have at most {_LONGEST_TEXT_BYTES:,} bytes; text "
-                f"{number + 1} has {len(text.encode()):,}. Break it into lines."
+            raise UserValueError(
+                f"texts: expected at most {_LONGEST_TEXT_BYTES:,} bytes each, got text "
+                f"{number + 1} with {len(text.encode()):,}. Break it into lines."
             )
         yield text

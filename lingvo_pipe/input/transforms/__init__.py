@@ -1,1 +1,1 @@
-"""What is done to images on their way from the data set to the batch."""
+"""Transforms of images on their way from the data set to the batch."""

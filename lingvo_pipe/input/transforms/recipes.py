@@ -4,29 +4,30 @@
         dataset="imagenet2012", split="train", batch_size=256, **imagenet(480)
     )
 
-All images come out with values from -1 to 1.
+All transformed images have values from -1 to 1.
 """
 
 from __future__ import annotations
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.central_crop import CentralCrop
-from lingvo_pipe.input.transforms.chroma_shift import ChromaShift
-from lingvo_pipe.input.transforms.cutout import Cutout
-from lingvo_pipe.input.transforms.normalization import Normalization
-from lingvo_pipe.input.transforms.pad_and_crop import PadAndCrop
-from lingvo_pipe.input.transforms.random_area_crop import RandomAreaCrop
-from lingvo_pipe.input.transforms.random_flip import RandomFlip
-from lingvo_pipe.input.transforms.resize import Resize
+from lingvo_pipe.input.transforms.colors import ChromaShift, Normalization
+from lingvo_pipe.input.transforms.geometry import (
+    CentralCrop,
+    Cutout,
+    PadAndCrop,
+    RandomAreaCrop,
+    RandomFlip,
+    Resize,
+)
 
 Recipe = dict[str, list[InstantiableParams]]
 
 
 def imagenet(size: int) -> Recipe:
-    """Returns the preprocessing of AmoebaNet's published program, which is Inception's.
+    """Returns Inception's preprocessing, as in AmoebaNet's published program.
 
     Args:
-        size: Height and width of the images to make.
+        size: height and width of the transformed images.
     """
     return {
         "train_transforms": [
@@ -45,10 +46,10 @@ def imagenet(size: int) -> Recipe:
 
 
 def cifar(cutout_size: int = 16) -> Recipe:
-    """Returns the usual preprocessing of CIFAR: moved, flipped, cut out.
+    """Returns the usual preprocessing of CIFAR: shift, flip, cutout.
 
     Args:
-        cutout_size: The side of Cutout's square: 16 for CIFAR-10, 8 for CIFAR-100.
+        cutout_size: side of Cutout's square: 16 for CIFAR-10, 8 for CIFAR-100.
     """
     return {
         "train_transforms": [
@@ -62,14 +63,14 @@ def cifar(cutout_size: int = 16) -> Recipe:
 
 
 def transfer(size: int) -> Recipe:
-    """Returns GPipe's preprocessing for transfer: resized, flipped, cut out.
+    """Returns GPipe's preprocessing for transfer: resize, flip, cutout.
 
-    After Y. Huang et al., "GPipe" (2019), section 4, where size is 480. The size of the
-    square is not given there; it is half the image's side, as on CIFAR-10 in Cutout's
-    paper.
+    From Y. Huang et al., "GPipe" (2019), section 4, where size is 480. The paper does
+    not state the square's size; half the image's side is used, as for CIFAR-10 in
+    Cutout's paper.
 
     Args:
-        size: Height and width of the images to make.
+        size: height and width of the transformed images.
     """
     return {
         "train_transforms": [

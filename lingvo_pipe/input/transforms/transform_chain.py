@@ -1,4 +1,4 @@
-"""Several transforms, one after the other.
+"""A sequence of transforms.
 
 Shapes: images of H x W pixels in C channels; the seed of random numbers is int64 [2].
 """
@@ -10,25 +10,26 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.crop_transform import CropTransform
+from lingvo_pipe.input.transforms.geometry import CropTransform
 from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 
 
 class TransformChain:
-    """Applies transforms in order, each with random numbers of its own.
+    """A sequence of transforms, each with its own random numbers.
 
-    A crop that comes first is told apart, for it can be done while decoding.
+    An initial crop is separate, because it can be done while decoding.
 
     Args:
-        templates: The params of each transform.
-        shape: The shape (H, W, C) of the images; H and W are None if they differ.
+        templates: params of the transforms, in order.
+        shape: the shape (H, W, C) of the images; H and W are None if images differ.
 
     Raises:
-        ValueError: If one of the params is out of range or not that of a transform, or
-            a transform is not made for the images it would get.
+        ValueError: if params are out of range or not of a transform, or a transform
+            does not support its images.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class TransformChain:
 
     @property
     def output_shape(self) -> ImageShape:
-        """The shape (H, W, C) of the images that come out."""
+        """The shape (H, W, C) of transformed images."""
         return self._shape
 
-    def FirstWindow(self, seed: tf.Tensor) -> ChooseWindow | None:
-        """Returns what chooses the window to begin with; None if the chain has none.
+    def first_window(self, seed: tf.Tensor) -> ChooseWindow | None:
+        """Returns the function that chooses the initial window; None without one.
 
         Args:
-            seed: That of the image.
+            seed: the image's seed.
 
         Returns:
             A function from the image's shape, int32 [3], to the window, int32 [4].
@@ -60,16 +61,16 @@ class TransformChain:
         first = self._transforms[0]
         return lambda shape: first.Window(shape, _nth_seed(seed, 0))
 
-    def ApplyAfterWindow(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the image after all transforms but a first that is a crop.
+    def apply_after_window(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Applies all transforms except an initial crop.
 
         Args:
-            image: float32 [H, W, C], of which a first crop has been made.
-            seed: That of the image.
+            image: float32 [H, W, C], after the initial crop.
+            seed: the image's seed.
         """
-        for place, transform in enumerate(self._transforms):
-            if place or not isinstance(transform, CropTransform):
-                image = transform.Apply(image, _nth_seed(seed, place))
+        for index, transform in enumerate(self._transforms):
+            if index or not isinstance(transform, CropTransform):
+                image = transform.Apply(image, _nth_seed(seed, index))
         return image
 
 
@@ -80,12 +81,12 @@ def _make(template: Any) -> ImageTransform:
         and issubclass(template.cls, ImageTransform)
     )
     if not is_transform:
-        raise ValueError(
-            "Transforms must be given as params of sub-classes of ImageTransform; got "
-            f"{template!r}. Write for example RandomFlip.Params()."
+        raise UserValueError(
+            "train_transforms, eval_transforms: expected params of subclasses of "
+            f"ImageTransform, got {template!r}. Write for example RandomFlip.Params()."
         )
     return template.Instantiate()
 
 
-def _nth_seed(seed: tf.Tensor, place: int) -> tf.Tensor:
-    return tf.random.fold_in(seed, tf.constant(place, tf.int64))
+def _nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
+    return tf.random.fold_in(seed, tf.constant(index, tf.int64))

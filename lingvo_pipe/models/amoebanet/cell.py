@@ -1,8 +1,8 @@
-"""One cell of AmoebaNet, as its genotype says.
+"""One cell of AmoebaNet, defined by its genotype.
 
-Drop-path grows with a cell's depth, its number over that of all cells. The number is
-counted along the network instead of being a param, for then cells at all depths are
-alike, and a pipeline traces them once.
+Drop-path grows with a cell's depth: its number over the number of all cells. The
+network counts the cells as it runs. With a param, cells at
+different depths would differ, and a pipeline could not share one trace among them.
 
 Shapes: images are `[B, H, W, C]`; F filters.
 """
@@ -13,15 +13,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.forward_cost import elementwise_cost
-from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_choice, check_param
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype, Edge
 from lingvo_pipe.models.amoebanet.operations import (
     IDENTITY,
     Channels,
+    FactorizedReductionLayer,
     conv_bn,
     operation,
     relu_conv_bn,
@@ -32,45 +34,42 @@ _SIDES = ("left", "right")
 
 
 class AmoebaCell(BaseLayer):
-    """(last output, the one before, number of cells) -> the same after this cell.
+    """(last output, previous output, number of cells) -> the same after this cell.
 
-    Further inputs, such as labels for a layer behind, are handed on as they are.
+    Further inputs, such as labels for a later layer, pass unchanged.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: which cell, and what comes in."""
         p = super().Params()
         p.Define("genotype", "D", "Letter of the network's genotype.")
-        p.Define("reduction", False, "Whether this is the cell that halves the image.")
+        p.Define("reduction", False, "True for the cell that halves the image.")
         p.Define("num_filters", 0, "F.")
         p.Define("num_in", 0, "Channels of the last output.")
         p.Define(
             "num_in_before",
             None,
-            "Channels of the output before; None: there is none, and the last output "
-            "stands in for it, unprojected.",
+            "Channels of the previous output. If None, there is none, and the last "
+            "output, unprojected, replaces it.",
         )
-        p.Define("before_is_larger", False, "Whether its image is twice as large.")
-        p.Define("norm_tpl", BatchNormLayer.Params(), "Of the batch norms.")
+        p.Define("before_is_larger", False, "True if that image is twice as large.")
+        p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norms.")
         p.Define(
             "drop_path_tpl",
             None,
-            "Of the DropPathLayers, behind every operation but `none`; None: nothing "
-            "drops.",
+            "Params of the DropPathLayers after every operation except `none`. If "
+            "None, nothing drops.",
         )
-        p.Define("num_cells", None, "Of the network, if anything drops.")
+        p.Define("num_cells", None, "Cells of the network; needed for drop-path.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
         self._cell = cell_genotype(p)
-        if p.drop_path_tpl is not None and not (p.num_cells and p.num_cells > 0):
-            raise ValueError(
-                "num_cells must be the network's number of cells where there is a "
-                f"drop_path_tpl; {self.path} has {p.num_cells}."
-            )
+        if p.drop_path_tpl is not None:
+            expected = "the network's number of cells with a drop_path_tpl"
+            check_param(self, "num_cells", lambda x: x and x > 0, expected)
         self.CreateChild("project", _project(p))
         fit = _fit(p)
         if fit is not None:
@@ -89,17 +88,17 @@ class AmoebaCell(BaseLayer):
         last: tf.Tensor,
         before: tf.Tensor | None,
         num_before: tf.Tensor | None,
-        *handed_on: Any,
+        *passed_on: Any,
     ) -> tuple:
-        """`[B, H, W, C]`, `[B, H', W', C']` -> `[B, H'', W'', C'']`, `[B, H, W, C]`.
+        """Returns the output `[B, H'', W'', C'']`, `last`, the count and `*passed_on`.
 
         Args:
-            theta: the weights.
-            last: the last output.
-            before: the one before; None: there is none.
-            num_before: `[B]` integers, all equal: how many cells came before; None
-                where nothing drops. It comes out with one more.
-            *handed_on: anything.
+            theta: weights.
+            last: `[B, H, W, C]`, the last output.
+            before: `[B, H', W', C']`, the previous output; None if there is none.
+            num_before: `[B]` integers, all equal: number of cells so far; None if
+                nothing drops.
+            *passed_on: anything.
         """
         num = None if num_before is None else num_before + 1
 
@@ -125,22 +124,22 @@ class AmoebaCell(BaseLayer):
             run(f"match_{i}", states[i]) if f"match_{i}" in self.children else states[i]
             for i in self._cell.concat
         ]
-        return tf.concat(output, -1), last, num, *handed_on
+        return tf.concat(output, -1), last, num, *passed_on
 
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
-        """The cell's number over that of all, [] float64."""
+        """Returns the cell's number over the number of all cells, [] float64."""
         if num is None:
-            raise ValueError(
-                "Drop-path is trained with the number of cells that came before, the "
-                f"third input; {self.path} got none. Set counts_cells of the stem."
+            raise UserValueError(
+                f"{self._path}: expected the number of cells so far as third input, "
+                "for drop-path, got None. Set counts_cells of the stem."
             )
         return tf.cast(num[0], tf.float64) / self.params.num_cells
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """All operations, what drops, and the sums of pairs."""
+        """Counts all operations, drop-path, and the sums of pairs."""
         cell, fit = cell_genotype(p), _fit(p)
-        last, before, num_before, *handed_on = shapes
+        last, before, num_before, *passed_on = shapes
         metas = [_cost(_project(p), last)]
         states = [metas[0].out_shapes[0], last if before is None else before]
         if before is not None and fit is not None:
@@ -155,26 +154,23 @@ class AmoebaCell(BaseLayer):
             metas.append(_cost(matched, states[state]))
         return NestedMap(
             flops=sum(meta.flops for meta in metas),
-            out_shapes=((*states[-1][:3], num_out(p)), last, num_before, *handed_on),
+            out_shapes=((*states[-1][:3], num_out(p)), last, num_before, *passed_on),
         )
 
 
 def cell_genotype(p: InstantiableParams) -> CellGenotype:
-    """The genotype that a cell's params name.
+    """Returns the genotype that a cell's params name.
 
     Raises:
         ValueError: if there is none of that letter.
     """
-    if p.genotype not in GENOTYPES:
-        raise ValueError(
-            f"genotype must be one of {sorted(GENOTYPES)}; got {p.genotype!r}."
-        )
+    check_choice(p.genotype, sorted(GENOTYPES), "genotype")
     network = GENOTYPES[p.genotype]
     return network.reduction if p.reduction else network.normal
 
 
 def num_out(p: InstantiableParams) -> int:
-    """Channels of the output of a cell of these params."""
+    """Returns the number of channels that a cell with these params outputs."""
     return p.num_filters * len(cell_genotype(p).concat)
 
 
@@ -183,12 +179,12 @@ def _cost(p: InstantiableParams, shape: tuple) -> NestedMap:
 
 
 def _project(p: InstantiableParams) -> InstantiableParams:
-    """What makes state 0 of the last output."""
+    """Returns params of the layer from the last output to state 0."""
     return relu_conv_bn(_channels(p, p.num_in))
 
 
 def _widths(p: InstantiableParams) -> list[int]:
-    """The channels of each state."""
+    """Returns the channels of each state."""
     fitted = p.num_in if p.num_in_before is None else p.num_filters
     return [p.num_filters, fitted, *[p.num_filters] * len(cell_genotype(p).pairs)]
 
@@ -202,12 +198,12 @@ def _operation(p: InstantiableParams, edge: Edge) -> InstantiableParams:
 
 
 def _drops(p: InstantiableParams, edge: Edge) -> bool:
-    """Whether drop-path is behind an operation."""
+    """Returns True if drop-path follows an operation."""
     return p.drop_path_tpl is not None and edge.op != IDENTITY
 
 
 def _fit(p: InstantiableParams) -> InstantiableParams | None:
-    """What makes the output before look like the last one; None if it does already."""
+    """Returns params of the layer from the previous output to state 1, or None."""
     if p.num_in_before is None:
         return None
     if p.before_is_larger:
@@ -218,7 +214,7 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
 
 
 def _matched(p: InstantiableParams) -> dict[int, InstantiableParams]:
-    """What makes states look like the others they are concatenated with, by number."""
+    """Returns params of the layers that match states for concatenation, by state."""
     widths, found = _widths(p), {}
     for state in cell_genotype(p).concat:
         if p.reduction and state < 2:

@@ -1,15 +1,15 @@
 r"""AmoebaNet's cells as data. Pure.
 
-A cell computes seven states. State 0 is the previous cell's output, state 1 that of the
-cell before; each of states 2..6 is the sum of two operations on earlier states:
+A cell computes seven states. State 0 is the output of the previous cell, state 1
+the output of the cell before it; states 2..6 each sum two operations on earlier states:
 
     state i  =  left_op(state a) + right_op(state b)
 
-The cell's output concatenates the states listed in `concat`, along channels.
+The cell's output concatenates the states in `concat`, along channels.
 
-The states and operations are those of the public implementation (tensorflow/tpu,
-models/official/amoeba_net), which the published sizes agree with; figures in early
-versions of the paper were drawn wrong.
+The states and operations follow the public implementation (tensorflow/tpu,
+models/official/amoeba_net), which agrees with the published sizes; figures in early
+versions of the paper are wrong.
 """
 
 from __future__ import annotations
@@ -25,119 +25,98 @@ class Edge(NamedTuple):
 
 
 class CellGenotype(NamedTuple):
-    """A cell: the two edges into each of states 2, 3, ..., and the output's states."""
+    """A cell: the edges into each of states 2, 3, ..., and the output's states."""
 
     pairs: tuple[tuple[Edge, Edge], ...]
     concat: tuple[int, ...]
 
 
 class Genotype(NamedTuple):
-    """A network: the cell that keeps the image's size and the one that halves it."""
+    """A network: a cell that keeps the image's size and a cell that halves it."""
 
     normal: CellGenotype
     reduction: CellGenotype
 
 
-def _cell(pairs: list[tuple], concat: list[int]) -> CellGenotype:
+def _cell(*pairs: tuple, concat: list[int]) -> CellGenotype:
     edges = tuple((Edge(*left), Edge(*right)) for left, right in pairs)
     return CellGenotype(edges, tuple(concat))
 
 
 AMOEBANET_A = Genotype(
     normal=_cell(
-        [
-            (("avg_pool_3x3", 0), ("max_pool_3x3", 0)),
-            (("separable_3x3_2", 1), ("none", 1)),
-            (("none", 0), ("avg_pool_3x3", 1)),
-            (("separable_3x3_2", 0), ("separable_5x5_2", 2)),
-            (("avg_pool_3x3", 5), ("separable_3x3_2", 0)),
-        ],
+        (("avg_pool_3x3", 0), ("max_pool_3x3", 0)),
+        (("separable_3x3_2", 1), ("none", 1)),
+        (("none", 0), ("avg_pool_3x3", 1)),
+        (("separable_3x3_2", 0), ("separable_5x5_2", 2)),
+        (("avg_pool_3x3", 5), ("separable_3x3_2", 0)),
         concat=[1, 3, 4, 6],
     ),
     reduction=_cell(
-        [
-            (("separable_3x3_2", 1), ("avg_pool_3x3", 0)),
-            (("max_pool_3x3", 0), ("separable_7x7_2", 2)),
-            (("max_pool_3x3", 1), ("max_pool_3x3", 0)),
-            (("separable_3x3_2", 4), ("1x7_7x1", 0)),
-            (("avg_pool_3x3", 1), ("separable_7x7_2", 0)),
-        ],
+        (("separable_3x3_2", 1), ("avg_pool_3x3", 0)),
+        (("max_pool_3x3", 0), ("separable_7x7_2", 2)),
+        (("max_pool_3x3", 1), ("max_pool_3x3", 0)),
+        (("separable_3x3_2", 4), ("1x7_7x1", 0)),
+        (("avg_pool_3x3", 1), ("separable_7x7_2", 0)),
         concat=[2, 3, 4, 5, 6],
     ),
 )
 
 AMOEBANET_B = Genotype(
     normal=_cell(
-        [
-            (("1x1", 1), ("max_pool_3x3", 1)),
-            (("none", 1), ("separable_3x3_2", 0)),
-            (("1x1", 1), ("separable_3x3_2", 0)),
-            (("1x1", 2), ("none", 2)),
-            (("avg_pool_3x3", 1), ("1x1", 5)),
-        ],
+        (("1x1", 1), ("max_pool_3x3", 1)),
+        (("none", 1), ("separable_3x3_2", 0)),
+        (("1x1", 1), ("separable_3x3_2", 0)),
+        (("1x1", 2), ("none", 2)),
+        (("avg_pool_3x3", 1), ("1x1", 5)),
         concat=[0, 3, 4, 6],
     ),
     reduction=_cell(
-        [
-            (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
-            (("none", 2), ("3x3", 1)),
-            (("dil_2_separable_5x5_2", 2), ("max_pool_3x3", 2)),
-            (("none", 3), ("separable_3x3_2", 1)),
-            (("avg_pool_3x3", 4), ("1x1", 3)),
-        ],
+        (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
+        (("none", 2), ("3x3", 1)),
+        (("dil_2_separable_5x5_2", 2), ("max_pool_3x3", 2)),
+        (("none", 3), ("separable_3x3_2", 1)),
+        (("avg_pool_3x3", 4), ("1x1", 3)),
         concat=[5, 6],
     ),
 )
 
 AMOEBANET_C = Genotype(
     normal=_cell(
-        [
-            (("avg_pool_3x3", 0), ("separable_3x3_2", 0)),
-            (("none", 0), ("separable_3x3_2", 0)),
-            (("avg_pool_3x3", 2), ("separable_3x3_2", 1)),
-            (("none", 0), ("separable_3x3_2", 1)),
-            (("avg_pool_3x3", 3), ("separable_3x3_2", 0)),
-        ],
+        (("avg_pool_3x3", 0), ("separable_3x3_2", 0)),
+        (("none", 0), ("separable_3x3_2", 0)),
+        (("avg_pool_3x3", 2), ("separable_3x3_2", 1)),
+        (("none", 0), ("separable_3x3_2", 1)),
+        (("avg_pool_3x3", 3), ("separable_3x3_2", 0)),
         concat=[1, 2, 4, 5, 6],
     ),
     reduction=_cell(
-        [
-            (("max_pool_3x3", 0), ("max_pool_3x3", 0)),
-            (("separable_7x7_2", 2), ("separable_3x3_2", 0)),
-            (("separable_7x7_2", 0), ("max_pool_3x3", 1)),
-            (("separable_5x5_2", 4), ("separable_5x5_2", 4)),
-            (("max_pool_3x3", 1), ("separable_3x3_2", 1)),
-        ],
+        (("max_pool_3x3", 0), ("max_pool_3x3", 0)),
+        (("separable_7x7_2", 2), ("separable_3x3_2", 0)),
+        (("separable_7x7_2", 0), ("max_pool_3x3", 1)),
+        (("separable_5x5_2", 4), ("separable_5x5_2", 4)),
+        (("max_pool_3x3", 1), ("separable_3x3_2", 1)),
         concat=[0, 2, 3, 4, 5, 6],
     ),
 )
 
 AMOEBANET_D = Genotype(
     normal=_cell(
-        [
-            (("1x1", 1), ("max_pool_3x3", 1)),
-            (("none", 1), ("1x7_7x1", 0)),
-            (("1x1", 0), ("1x7_7x1", 0)),
-            (("max_pool_3x3", 2), ("none", 2)),
-            (("avg_pool_3x3", 1), ("1x1", 5)),
-        ],
+        (("1x1", 1), ("max_pool_3x3", 1)),
+        (("none", 1), ("1x7_7x1", 0)),
+        (("1x1", 0), ("1x7_7x1", 0)),
+        (("max_pool_3x3", 2), ("none", 2)),
+        (("avg_pool_3x3", 1), ("1x1", 5)),
         concat=[0, 3, 4, 6],
     ),
     reduction=_cell(
-        [
-            (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
-            (("none", 2), ("3x3", 1)),
-            (("1x7_7x1", 2), ("max_pool_3x3", 2)),
-            (("none", 3), ("max_pool_2x2", 1)),
-            (("avg_pool_3x3", 2), ("1x1", 3)),
-        ],
+        (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
+        (("none", 2), ("3x3", 1)),
+        (("1x7_7x1", 2), ("max_pool_3x3", 2)),
+        (("none", 3), ("max_pool_2x2", 1)),
+        (("avg_pool_3x3", 2), ("1x1", 3)),
         concat=[4, 5, 6],
     ),
 )
 
-GENOTYPES = {
-    "A": AMOEBANET_A,
-    "B": AMOEBANET_B,
-    "C": AMOEBANET_C,
-    "D": AMOEBANET_D,
-}
+GENOTYPES = {"A": AMOEBANET_A, "B": AMOEBANET_B, "C": AMOEBANET_C, "D": AMOEBANET_D}

@@ -1,7 +1,7 @@
-"""AmoebaNet's operations, by name.
+"""AmoebaNet's operations: by name, and the factorized reduction.
 
-No convolution has a bias and each is followed by batch normalisation; what comes before
-is a ReLU. Pools have neither.
+No convolution has a bias; a ReLU precedes it and batch normalization follows it. Pools
+have neither.
 
 Shapes: images are `[B, H, W, I]`; F filters of the cell.
 """
@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.hyperparams.suggest import did_you_mean
-from lingvo_pipe.layers.activation import ActivationLayer
-from lingvo_pipe.layers.convolution import Conv2DLayer, SeparableConv2DLayer
-from lingvo_pipe.layers.pooling import PoolingLayer
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.convolution import (
+    Conv2DLayer,
+    PoolingLayer,
+    SeparableConv2DLayer,
+)
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_param
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.dense import ActivationLayer, GetFn
 from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.nested_map import NestedMap
 
 _BOTTLENECK = 4  # the windowed convolutions of 1x7_7x1 and 3x3 see F / 4 channels
 IDENTITY = "none"
@@ -26,12 +37,12 @@ Layers = list[InstantiableParams]
 
 
 class Channels(NamedTuple):
-    """What an operation is given beside its name and stride.
+    """Sizes and norms of an operation.
 
     Attributes:
         num_in: I.
         num_filters: F.
-        norm_tpl: params of the batch norms, but for their dimension.
+        norm_tpl: params of the batch norms, without their dimension.
     """
 
     num_in: int
@@ -40,31 +51,31 @@ class Channels(NamedTuple):
 
 
 def operation(name: str, channels: Channels, stride: int) -> InstantiableParams:
-    """Params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
+    """Returns params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
 
     Args:
-        name: as in a genotype.
-        channels: what goes in and comes out.
+        name: the operation's name in a genotype.
+        channels: sizes and norms.
         stride: 1 or 2, in both directions.
 
     Raises:
         ValueError: if there is no operation of that name.
     """
     if name not in _OPERATIONS:
-        raise ValueError(
-            f"A genotype's operation must be one of {sorted(_OPERATIONS)}; "
+        raise UserValueError(
+            f"A genotype's operation: expected one of {sorted(_OPERATIONS)}, "
             f"got {name!r}.{did_you_mean(name, _OPERATIONS)}"
         )
     return _sequence(_OPERATIONS[name](channels, stride))
 
 
 def relu_conv_bn(channels: Channels) -> InstantiableParams:
-    """ReLU, 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
+    """Returns ReLU, 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
     return _sequence(_conv_1x1(channels, 1))
 
 
 def conv_bn(channels: Channels) -> InstantiableParams:
-    """1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
+    """Returns 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
     return _sequence(_conv_and_norm(channels))
 
 
@@ -115,9 +126,9 @@ def _conv_1x7_7x1(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """1x1 down, the (window, stride) convolutions in the middle, 1x1 up.
+    """Returns 1x1 down, the (window, stride) convolutions of the middle, 1x1 up.
 
-    Of fewer than four filters there is no fourth: the middle stands alone.
+    With fewer than four filters a quarter is none, and only the middle remains.
     """
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
@@ -129,7 +140,7 @@ def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
 
 
 def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
-    """Convolutions in turn, of which the first takes the channels that come in."""
+    """Returns convolutions in sequence; the first maps the I input channels."""
     layers: Layers = []
     for window, stride in windows:
         layers += _relu_conv_norm(channels, window, stride)
@@ -138,7 +149,7 @@ def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
 
 
 def _separable(window: int) -> Callable[[Channels, int], Layers]:
-    """Two separable convolutions, the first of which has the stride."""
+    """Returns a function for two separable convolutions; the first has the stride."""
 
     def make(channels: Channels, stride: int) -> Layers:
         layers = []
@@ -175,9 +186,63 @@ _OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
     "separable_3x3_2": _separable(3),
     "separable_5x5_2": _separable(5),
     "separable_7x7_2": _separable(7),
-    # Its name says dilated by 2; the code that reached the published results was not.
+    # Dilated by 2 in name only: the code of the published results did not dilate.
     "dil_2_separable_5x5_2": _separable(5),
     "avg_pool_3x3": _pool("AVG", 3),
     "max_pool_2x2": _pool("MAX", 2),
     "max_pool_3x3": _pool("MAX", 3),
 }
+
+
+class FactorizedReductionLayer(BaseLayer):
+    """A map to half of the size: half of the filters see even pixels, the rest odd."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("num_in", 0, "I.")
+        p.Define("num_filters", 0, "F, at least 2; an odd filter goes to odd pixels.")
+        p.Define("activation", "RELU", "Name of the activation of the inputs.")
+        p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norm.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        hint = "A factorized reduction needs one for even and one for odd pixels."
+        check_param(self, "num_filters", lambda x: x >= 2, "at least 2 filters", hint)
+        self._activate = GetFn(p.activation)
+        for name, part in zip(("even", "odd", "norm"), _parts(p), strict=True):
+            self.CreateChild(name, part)
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, H, W, I]` to `[B, ⌈H/2⌉, ⌈W/2⌉, F]`."""
+        inputs = self._activate(tf.cast(inputs, self.fprop_dtype))
+        shifted = tf.pad(inputs, [[0, 0], [0, 1], [0, 1], [0, 0]])[:, 1:, 1:]
+        halves = [
+            self.even.FProp(theta.even, inputs[:, ::2, ::2]),
+            self.odd.FProp(theta.odd, shifted[:, ::2, ::2]),
+        ]
+        return self.norm.FProp(theta.norm, tf.concat(halves, -1))
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """Counts the activation, two convolutions of a quarter image, batch norm."""
+        even, odd, norm = _parts(p)
+        batch, height, width, channels = shapes[0]
+        half = (batch, -(-height // 2), -(-width // 2), channels)
+        norm_meta = norm.cls.FPropMeta(norm, (*half[:3], p.num_filters))
+        activation = int(p.activation != "NONE")
+        norm_meta.flops += elementwise_cost(shapes[0], activation).flops
+        norm_meta.flops += sum(c.cls.FPropMeta(c, half).flops for c in (even, odd))
+        return norm_meta
+
+
+def _parts(p: InstantiableParams) -> Layers:
+    """Returns params of the convolutions of even and odd pixels, and of the norm."""
+    even = p.num_filters // 2
+    convs = [
+        Conv2DLayer.Params().Set(filter_shape=[1, 1, p.num_in, num_out])
+        for num_out in (even, p.num_filters - even)
+    ]
+    return [*convs, p.norm_tpl.Copy().Set(dim=p.num_filters)]

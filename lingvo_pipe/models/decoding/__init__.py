@@ -1,1 +1,1 @@
-"""Decoding: from a model's scores for the next token to whole sequences."""
+"""Decoding of whole sequences, given a model's scores for the next token."""

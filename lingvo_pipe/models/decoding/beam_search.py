@@ -1,32 +1,41 @@
 """Beam search: likely sequences of a model that scores the next token.
 
 Each step extends the W hypotheses of each example by every token of the vocabulary and
-keeps the W best of all. Those among them that end leave the beam (Sutskever et al.,
-1409.3215, section 3.2); the next step fills it up again. So a beam of width 1 is greedy
-search, and one that has room for all sequences finds the best of them.
+keeps the W best of all. Ended hypotheses leave the beam (Sutskever et al., 1409.3215,
+section 3.2), and the next step fills it again. So a beam of width 1 is greedy search,
+and a beam with room for all sequences finds the best of them.
 
-Hypotheses that go on are compared by their probability, for they are of one length;
-those that ended by a score with GNMT's length penalty. At an example's greatest length
-nothing but the end token is allowed, so that every sequence ends.
+Open hypotheses have equal lengths and are compared by probability. Ended hypotheses are
+compared by the score with GNMT's length penalty (Wu et al., 1609.08144, section 7,
+equation 14), without its coverage penalty, which needs attention's weights:
 
-The search is over when no hypothesis that goes on can enter the best that ended. Its
-log probability can but fall, and the penalty be no more than at the greatest length.
-Other examples of the batch then go on without changing this one's result. Of equals
-the earlier one stays, then the one of the better parent, then of the smaller token.
+    score(Y) = log P(Y) / lp(|Y|)        lp(n) = ((5 + n) / (5 + 1))^α
 
-Shapes: B examples, W hypotheses of each in the beam, N sequences returned, T tokens at
-most, V tokens in the vocabulary.
+A sum of logarithms falls with every token; division by lp weakens its preference for
+short sequences. α = 0 changes nothing, α = 1 nearly makes it a mean. |Y| counts the end
+token. At an example's maximal length only the end token is allowed, so that every
+sequence ends.
+
+The search ends when no open hypothesis can enter the best ended ones: its log
+probability can only fall, and the penalty is at most the maximal length's. Other
+examples of the batch then continue without changing this one's result. Among equal
+hypotheses the earlier one wins, then the one of the better parent, then of the smaller
+token.
+
+Shapes: B examples, W hypotheses of each in the beam, N sequences returned, at most T
+tokens, V tokens in the vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.models.decoding.hypotheses import Hypotheses, best_of, no_hypotheses
-from lingvo_pipe.models.decoding.length_penalty import length_penalties
+from lingvo_pipe.core.errors import UserValueError
 
 # (ids [B·W], states, step number) -> (log probabilities [B·W, V], states)
 Step = Callable[[tf.Tensor, Any, tf.Tensor], tuple[tf.Tensor, Any]]
@@ -34,8 +43,24 @@ Step = Callable[[tf.Tensor, Any, tf.Tensor], tuple[tf.Tensor, Any]]
 ChooseRows = Callable[[Any, tf.Tensor], Any]
 
 
+class Hypotheses(NamedTuple):
+    """Ended sequences of each example, the best first; empty ones last.
+
+    Attributes:
+        ids: `[B, N, T]` int32, including the end token, then 0.
+        lengths: `[B, N]` int32, including the end token; 0 for an empty one.
+        log_probs: `[B, N]`, the sum over all tokens, in nats; -inf for an empty one.
+        scores: `[B, N]`, with the length penalty; descending; -inf for an empty one.
+    """
+
+    ids: tf.Tensor
+    lengths: tf.Tensor
+    log_probs: tf.Tensor
+    scores: tf.Tensor
+
+
 class _Beam(NamedTuple):
-    """What goes on: `[B, W, T]`, `[B, W]` and `[B, W]`; -inf where there is nothing."""
+    """Open hypotheses: `[B, W, T]`, `[B, W]` and `[B, W]`; -inf for an empty one."""
 
     ids: tf.Tensor
     last_ids: tf.Tensor
@@ -58,25 +83,24 @@ def beam_search(
 ) -> Hypotheses:
     """Searches in one loop of the graph, all examples side by side.
 
-    States stay on the devices on which they are given and returned. Operations of the
-    step that none of its results depends on do not run.
+    States stay on the devices of the initial states and of the step's results.
+    Operations of the step that no result depends on do not run.
 
     Args:
-        step: the model: from the tokens at a step to the log probabilities, none of
-            them above 0, of those behind. Row b·W + w is hypothesis w of example b.
-        choose_rows: what the states of other rows would be; rows stay within their
-            example.
+        step: the model: maps the tokens at a step to the log probabilities, at most 0,
+            of the next tokens. Row b·W + w is hypothesis w of example b.
+        choose_rows: returns the states of other rows; rows stay within their example.
         states: tensors of static shape for the first step.
-        first_ids: `[B]` int32, B being static: what is read first. It is no part of a
-            hypothesis.
-        max_lengths: `[B]` int32, from 1 to T: the most tokens of each example's
-            sequences, the end token counted.
+        first_ids: `[B]` int32 with static B: the first token to read, which is not part
+            of a hypothesis.
+        max_lengths: `[B]` int32, from 1 to T: maximal number of tokens of each
+            example's sequences, including the end token.
         max_length: T.
         eos_id: the end token.
         width: W.
         num_hypotheses: N, at most W.
         length_penalty: GNMT's α.
-        dtype: of the log probabilities.
+        dtype: dtype of the log probabilities.
 
     Returns:
         The best sequences.
@@ -86,10 +110,10 @@ def beam_search(
     """
     _check(width, num_hypotheses)
     penalties = tf.constant(length_penalties(length_penalty, max_length), dtype)
-    greatest = tf.gather(penalties, max_lengths)
+    max_penalties = tf.gather(penalties, max_lengths)
 
     def can_improve(t: tf.Tensor, beam: _Beam, ended: Hypotheses, _: Any) -> tf.Tensor:
-        reachable = tf.reduce_max(beam.log_probs, 1) / greatest
+        reachable = tf.reduce_max(beam.log_probs, 1) / max_penalties
         improves = tf.reduce_any(reachable > ended.scores[:, -1])
         return tf.logical_and(t < max_length, improves)
 
@@ -98,40 +122,73 @@ def beam_search(
     ) -> tuple[tf.Tensor, _Beam, Hypotheses, Any]:
         log_probs, states = step(tf.reshape(beam.last_ids, [-1]), states, t)
         log_probs = _only_allowed(log_probs, t + 1 >= max_lengths, eos_id, width)
-        parents, found = _best_extensions(beam, log_probs, t)
-        ends = tf.equal(found.last_ids, eos_id)
+        parents, extended = _best_extensions(beam, log_probs, t)
+        ends = tf.equal(extended.last_ids, eos_id)
         lowest = tf.constant(float("-inf"), dtype)
         new = Hypotheses(
-            ids=found.ids,
+            ids=extended.ids,
             lengths=tf.fill(ends.shape, t + 1),
-            log_probs=found.log_probs,
-            scores=tf.where(ends, found.log_probs / penalties[t + 1], lowest),
+            log_probs=extended.log_probs,
+            scores=tf.where(ends, extended.log_probs / penalties[t + 1], lowest),
         )
-        going_on = tf.where(ends, lowest, found.log_probs)
+        still_open = tf.where(ends, lowest, extended.log_probs)
         rows = parents + tf.range(parents.shape[0])[:, tf.newaxis] * width
         return (
             t + 1,
-            found._replace(log_probs=going_on),
-            best_of(ended, new),
+            extended._replace(log_probs=still_open),
+            _best_of(ended, new),
             choose_rows(states, tf.reshape(rows, [-1])),
         )
 
     batch_size = first_ids.shape[0]
     beam = _first_beam(first_ids, width, max_length, dtype)
-    ended = no_hypotheses(batch_size, num_hypotheses, max_length, dtype)
+    ended = _no_hypotheses(batch_size, num_hypotheses, max_length, dtype)
     start = (tf.constant(0), beam, ended, states)
-    # In a graph with automatic control dependencies each value would be handed on by
-    # an operation on the loop's device: the states would go there in every step.
+    # With automatic control dependencies, an identity on the loop's device would pass
+    # each value on, and the states would move there in every step.
     search = tf.compat.v1.wrap_function(
         lambda: tf.while_loop(can_improve, extend, start)[2], []
     )
     return Hypotheses(*search())
 
 
+def length_penalties(alpha: float, max_length: int) -> np.ndarray:
+    """Returns lp(0), ..., lp(max_length), in float64, ascending.
+
+    Raises:
+        ValueError: if α is negative or not finite.
+    """
+    if not 0 <= alpha < math.inf:
+        raise UserValueError(
+            path="length_penalty",
+            expected="a finite number of at least 0, GNMT's α",
+            got=alpha,
+            hint="0 scores only by probability; 0.6 to 1 are usual.",
+        )
+    return ((5.0 + np.arange(max_length + 1)) / 6.0) ** alpha
+
+
+def _check(width: int, num_hypotheses: int) -> None:
+    if not isinstance(width, int) or width < 1:
+        raise UserValueError(
+            path="width",
+            expected="an integer of at least 1",
+            got=width,
+            hint="A beam of width 1 is greedy search.",
+        )
+    if not isinstance(num_hypotheses, int) or not 1 <= num_hypotheses <= width:
+        raise UserValueError(
+            path="num_hypotheses",
+            expected=f"an integer from 1 to the beam's width, {width}",
+            got=num_hypotheses,
+            hint="Return fewer, or widen the beam.",
+        )
+
+
 def _first_beam(
     first_ids: tf.Tensor, width: int, max_length: int, dtype: tf.DType
 ) -> _Beam:
-    """One hypothesis of each example, empty and certain."""
+    """Returns one hypothesis per example, empty and certain."""
     shape = [first_ids.shape[0], width]
     logs = tf.math.log(tf.one_hot(0, width, dtype=dtype))
     return _Beam(
@@ -141,39 +198,50 @@ def _first_beam(
     )
 
 
+def _no_hypotheses(
+    batch_size: int, num_hypotheses: int, max_length: int, dtype: tf.DType
+) -> Hypotheses:
+    """Returns B times N empty hypotheses."""
+    shape = [batch_size, num_hypotheses]
+    lowest = tf.fill(shape, tf.constant(float("-inf"), dtype))
+    return Hypotheses(
+        ids=tf.zeros([*shape, max_length], tf.int32),
+        lengths=tf.zeros(shape, tf.int32),
+        log_probs=lowest,
+        scores=lowest,
+    )
+
+
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """`[B·W, V]` -> `[B, W, V]`, with nothing but the end where that must come."""
+    """Maps `[B·W, V]` to `[B, W, V]`; allows only the end token if `must_end`."""
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
-    goes_on = tf.not_equal(tf.range(num_tokens), eos_id)
-    barred = tf.logical_and(must_end[:, tf.newaxis, tf.newaxis], goes_on)
+    is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)
+    barred = tf.logical_and(must_end[:, tf.newaxis, tf.newaxis], is_not_end)
     return tf.where(barred, tf.constant(float("-inf"), log_probs.dtype), log_probs)
 
 
 def _best_extensions(
     beam: _Beam, log_probs: tf.Tensor, t: tf.Tensor
 ) -> tuple[tf.Tensor, _Beam]:
-    """Extends a beam by `[B, W, V]`: the parents `[B, W]` of the W best, and these."""
+    """Extends a beam by `[B, W, V]`; returns the W best and their parents `[B, W]`."""
     batch_size, width, num_tokens = log_probs.shape
-    totals = beam.log_probs[:, :, tf.newaxis] + log_probs
-    best, places = tf.math.top_k(tf.reshape(totals, [batch_size, -1]), width)
-    parents, tokens = places // num_tokens, places % num_tokens
+    sums = beam.log_probs[:, :, tf.newaxis] + log_probs
+    best, indices = tf.math.top_k(tf.reshape(sums, [batch_size, -1]), width)
+    parents, tokens = indices // num_tokens, indices % num_tokens
     now = tf.equal(tf.range(beam.ids.shape[-1]), t)
     ids = tf.gather(beam.ids, parents, axis=1, batch_dims=1)
     ids = tf.where(now, tokens[:, :, tf.newaxis], ids)
     return parents, _Beam(ids, tokens, best)
 
 
-def _check(width: int, num_hypotheses: int) -> None:
-    if not isinstance(width, int) or width < 1:
-        raise ValueError(
-            f"width, the hypotheses in the beam, must be an integer of at least 1; got "
-            f"{width!r}. 1 is greedy search."
-        )
-    if not isinstance(num_hypotheses, int) or not 1 <= num_hypotheses <= width:
-        raise ValueError(
-            "num_hypotheses must be an integer from 1 to the beam's width, here "
-            f"{width}; got {num_hypotheses!r}. Return fewer, or widen the beam."
-        )
+def _best_of(old: Hypotheses, new: Hypotheses) -> Hypotheses:
+    """Returns the N best of both; among equal ones the old, and then the first."""
+    both = [tf.concat(pair, 1) for pair in zip(old, new, strict=True)]
+    scores, indices = tf.math.top_k(both[-1], old.scores.shape[1])
+    ids, lengths, log_probs = (
+        tf.gather(values, indices, axis=1, batch_dims=1) for values in both[:-1]
+    )
+    return Hypotheses(ids, lengths, log_probs, scores)

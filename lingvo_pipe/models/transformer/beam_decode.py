@@ -1,12 +1,12 @@
-"""Translations by beam search over a pipeline's layers, each on its stage's device.
+"""Translation by beam search over a pipeline's layers, each on its stage's device.
 
 The encoder runs once. Then one loop of the graph runs the decoder token by token for
-all hypotheses of all examples; what a layer keeps of past tokens stays on its device
-and follows the hypotheses. The search itself runs where the logits are. Stages work one
-after the other: a token needs all of them, and the next token needs that one.
+all hypotheses of all examples; a layer's states of past tokens stay on its device and
+follow the hypotheses. The search itself runs on the device of the logits. Stages work
+one after the other: a token needs all of them, and the next token needs that token.
 
-Shapes: B examples, S source tokens, W hypotheses in the beam, N returned, T tokens at
-most, V tokens in the vocabulary.
+Shapes: B examples, S source tokens, W hypotheses in the beam, N returned, at most T
+tokens, V tokens in the vocabulary.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ import math
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.models.decoding.beam_search import beam_search
-from lingvo_pipe.models.decoding.hypotheses import Hypotheses
+from lingvo_pipe.models.decoding.beam_search import Hypotheses, beam_search
 from lingvo_pipe.models.transformer.incremental import (
+    PlacedCell,
     choose_rows,
     extend_step,
     init_states,
     run_source,
 )
-from lingvo_pipe.models.transformer.placed_cell import PlacedCell
 from lingvo_pipe.nested_map import NestedMap
 
 
 def decoding_params() -> Params:
-    """How to translate; defaults are those of 1706.03762, section 6.1."""
+    """Returns params of decoding, with the defaults of 1706.03762, section 6.1."""
     p = Params()
-    p.Define("width", 4, "Hypotheses in the beam; 1: greedy search.")
-    p.Define("num_hypotheses", 1, "How many are returned, at most width.")
+    p.Define("width", 4, "Hypotheses in the beam; 1 is greedy search.")
+    p.Define("num_hypotheses", 1, "Number of returned hypotheses, at most width.")
     p.Define(
         "length_penalty",
         0.6,
-        "GNMT's α, by which longer hypotheses are preferred; 0: not at all.",
+        "GNMT's α; larger values prefer longer hypotheses, 0 has no effect.",
     )
     p.Define(
         "max_length_ratio",
         1.0,
-        "Longest translation: so many tokens for each of the source's ...",
+        "Maximal length of a translation: this times the source's number of tokens, "
+        "plus max_extra_length.",
     )
-    p.Define("max_extra_length", 50, "... and so many more, the end token included.")
+    p.Define("max_extra_length", 50, "See max_length_ratio; includes the end token.")
     return p
 
 
@@ -54,18 +55,18 @@ def beam_decode(
     first_ids: tf.Tensor,
     eos_id: int,
 ) -> Hypotheses:
-    """The best translations of each source.
+    """Returns the best translations of each source.
 
     Args:
-        p: as of `decoding_params`.
+        p: see `decoding_params`.
         cells: the layers of a translation model.
         source: a stream of static shape `[B, S]`, one sentence in each row.
-        first_ids: `[B]` int32, what the decoder reads first, such as the token of the
-            language to translate to.
+        first_ids: `[B]` int32, the decoder's first input, such as the token of the
+            target language.
         eos_id: the end token.
 
     Returns:
-        N of each, the first tokens not included.
+        N hypotheses per example, without the first tokens.
 
     Raises:
         ValueError: if a param is out of its range.
@@ -74,6 +75,7 @@ def beam_decode(
     max_length = _max_length(p, num_source_tokens)
     memory = run_source(cells, source)
     states = init_states(cells, memory, batch_size * p.width, max_length)
+    is_wide = cells[-1].layer.fprop_dtype == tf.float64
 
     def step(
         ids: tf.Tensor, states: list[NestedMap], time_step: tf.Tensor
@@ -93,29 +95,31 @@ def beam_decode(
             width=p.width,
             num_hypotheses=p.num_hypotheses,
             length_penalty=p.length_penalty,
-            dtype=_logits_dtype(cells),
+            dtype=tf.float64 if is_wide else tf.float32,
         )
 
 
 def _max_length(p: Params, num_source_tokens: int) -> int:
     ratio, extra = p.max_length_ratio, p.max_extra_length
-    if not 0 <= ratio < math.inf or not isinstance(extra, int) or extra < 1:
-        raise ValueError(
-            "max_length_ratio must be at least 0, and max_extra_length an integer of "
-            f"at least 1, for the end token; got {ratio!r} and {extra!r}. Usual are "
-            "1.0 and 50."
+    if not 0 <= ratio < math.inf:
+        raise UserValueError(
+            path="max_length_ratio",
+            expected="a finite number of at least 0",
+            got=ratio,
+            hint="1.0 is usual.",
+        )
+    if not isinstance(extra, int) or extra < 1:
+        raise UserValueError(
+            path="max_extra_length",
+            expected="an integer of at least 1, for the end token",
+            got=extra,
+            hint="50 is usual.",
         )
     return math.floor(ratio * num_source_tokens) + extra
 
 
 def _max_lengths(p: Params, source: NestedMap) -> tf.Tensor:
-    """`[B]`; padding of the source does not count."""
+    """Returns `[B]` maximal lengths; the source's padding does not count."""
     lengths = tf.math.count_nonzero(source.segment_ids, 1, dtype=tf.int32)
     of_source = tf.floor(p.max_length_ratio * tf.cast(lengths, tf.float64))
     return tf.cast(of_source, tf.int32) + p.max_extra_length
-
-
-def _logits_dtype(cells: list[PlacedCell]) -> tf.DType:
-    """See `LogitsLayer`."""
-    is_wide = cells[-1].layer.fprop_dtype == tf.float64
-    return tf.float64 if is_wide else tf.float32

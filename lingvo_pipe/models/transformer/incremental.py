@@ -1,12 +1,14 @@
-"""A Transformer's logits token by token, as decoding needs them.
+"""Incremental logits of a pipelined Transformer: token by token, for decoding.
 
+    cells = placed_cells(pipeline, theta)
     source = run_source(cells, source)                  all of the encoder, once
     states = init_states(cells, source, ...)
     logits, states = extend_step(cells, ids, states, time_step)          each step
-    states = choose_rows(cells, states, rows)           of hypotheses that go on
+    states = choose_rows(cells, states, rows)           of the surviving hypotheses
 
-The states are tensors of static shape, each on the device of its layer, with a row for
-each hypothesis of the target, and for each example of the source.
+The layers run one by one, each on its stage's device. The states are tensors of static
+shape, each on the device of its layer, with a row for each hypothesis of the target,
+and for each example of the source.
 
 Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
 """
@@ -14,17 +16,88 @@ Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.models.transformer.placed_cell import PlacedCell
-from lingvo_pipe.models.transformer.streams import SOURCE, TARGET
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.models.transformer.logits import LogitsLayer
+from lingvo_pipe.models.transformer.streams import SOURCE, TARGET, StreamEmbeddingLayer
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+
+_KINDS = (StreamEmbeddingLayer, TransformerLayer, LogitsLayer)
+
+
+class PlacedCell(NamedTuple):
+    """A layer, its weights, and its device.
+
+    Attributes:
+        layer: the layer.
+        theta: its weights, in the dtypes of its computation.
+        device: full name of its stage's device; if None, TensorFlow chooses.
+    """
+
+    layer: BaseLayer
+    theta: NestedMap
+    device: str | None = None
+
+    @property
+    def has_states(self) -> bool:
+        """True for a layer that needs the past tokens of the target."""
+        is_attention = isinstance(self.layer, TransformerLayer)
+        return is_attention and self.layer.params.stream == TARGET
+
+
+def placed_cells(pipeline: PipeliningLayer, theta: NestedMap) -> list[PlacedCell]:
+    """Returns the layers of a pipeline, including the prologue.
+
+    Weights that belong to a layer of another stage are copied to the device once, not
+    in every step of a loop.
+
+    Args:
+        pipeline: the pipeline.
+        theta: values in the structure of its `vars`.
+
+    Raises:
+        ValueError: if a layer can't run token by token, or a device can't run loops.
+    """
+    devices = [pipeline.devices[0]] * len(pipeline.before)
+    devices += [
+        pipeline.devices[pipeline.stage_of_cell(i)] for i in range(len(pipeline.cells))
+    ]
+    layers = [*pipeline.before, *pipeline.cells]
+    thetas = [*theta.before, *theta.cells]
+    return [_placed(*each) for each in zip(layers, thetas, devices, strict=True)]
+
+
+def _placed(layer: BaseLayer, theta: NestedMap, device: str) -> PlacedCell:
+    if not isinstance(layer, _KINDS):
+        raise UserValueError(
+            f"{layer.path}: expected {', '.join(kind.__name__ for kind in _KINDS)} for "
+            f"decoding token by token, got {type(layer).__name__}."
+        )
+    cell = PlacedCell(layer, theta, device)
+    if cell.has_states and not layer.params.causal:
+        raise UserValueError(
+            f"{layer.path}.causal: expected True for decoding token by token, got "
+            "False. Train the model with causal=True."
+        )
+    if must_compile(device):
+        raise UserValueError(
+            f"{layer.path}: expected a CPU or GPU for decoding, got {device}. Choose "
+            "other --devices: a checkpoint fits any."
+        )
+    with tf.device(device):
+        local = tf.nest.map_structure(tf.identity, layer.CastTheta(theta))
+    return cell._replace(theta=local)
 
 
 def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
-    """The state after the encoder.
+    """Returns the state after the encoder.
 
     Args:
         cells: the layers of a translation model.
@@ -41,21 +114,21 @@ def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
 def init_states(
     cells: Sequence[PlacedCell], state: NestedMap, batch_size: int, max_length: int
 ) -> list[NestedMap]:
-    """What `extend_step` starts with; of static shape.
+    """Returns the initial states for `extend_step`.
 
     Args:
         cells: the layers of a model.
-        state: as of `run_source`; empty for a language model.
+        state: result of `run_source`; empty for a language model.
         batch_size: B, a multiple of the number of examples in `state`: consecutive rows
-            are of one example.
-        max_length: the most steps that there will be.
+            belong to one example.
+        max_length: maximal number of steps.
     """
     states = []
     for cell in cells:
         with tf.device(cell.device):
             states.append(
                 cell.layer.InitStates(cell.theta, state, batch_size, max_length)
-                if _keeps_states(cell)
+                if cell.has_states
                 else NestedMap()
             )
     return states
@@ -67,12 +140,12 @@ def extend_step(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> tuple[tf.Tensor, list[NestedMap]]:
-    """The logits of the tokens behind `ids`.
+    """Returns the logits of the tokens after `ids`.
 
     Args:
         cells: the layers of a model.
         ids: `[B]`, the tokens at this step.
-        states: as of `init_states` or of the step before.
+        states: result of `init_states` or of the previous step.
         time_step: [] int32, from 0.
 
     Returns:
@@ -84,7 +157,7 @@ def extend_step(
     outputs, extended = NestedMap(target=target), list(states)
     for i, cell in enumerate(cells):
         with tf.device(cell.device):
-            if _keeps_states(cell):
+            if cell.has_states:
                 outputs, extended[i] = cell.layer.ExtendStep(
                     cell.theta, outputs, states[i], time_step
                 )
@@ -97,24 +170,19 @@ def extend_step(
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """The states of other rows, each of the same example as the row it stands for.
+    """Returns the states of other rows; each new row has the old row's example.
 
-    What is kept of the source is the same for all rows of an example, and stays.
+    States of the source are the same for all rows of an example and do not change.
 
     Args:
         cells: the layers of a model.
-        states: as of `extend_step`.
-        rows: `[B]`, which row each is to go on from.
+        states: result of `extend_step`.
+        rows: `[B]`, the row that each row continues.
     """
     chosen = list(states)
     for i, cell in enumerate(cells):
-        if _keeps_states(cell):
+        if cell.has_states:
             with tf.device(cell.device):
-                own = states[i].own.Transform(lambda kept: tf.gather(kept, rows))
+                own = states[i].own.Transform(lambda x: tf.gather(x, rows))
                 chosen[i] = NestedMap(states[i], own=own)
     return chosen
-
-
-def _keeps_states(cell: PlacedCell) -> bool:
-    is_attention = isinstance(cell.layer, TransformerLayer)
-    return is_attention and cell.layer.params.stream == TARGET

@@ -1,4 +1,4 @@
-"""Language modelling: each token from those before it.
+"""Language modeling: each token from the tokens before it.
 
 Shapes: B examples, T tokens, V tokens in the vocabulary.
 """
@@ -11,45 +11,40 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.models.transformer.local_heads import logits_head
+from lingvo_pipe.models.transformer.logits import token_metrics
 from lingvo_pipe.models.transformer.streams import TARGET, as_stream, has_hidden
-from lingvo_pipe.models.transformer.token_loss import token_metrics
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class LanguageModelTask(BaseTask):
-    """Trains a pipeline from a text to its next tokens.
+    """A task that trains a pipeline from a text to its next tokens.
 
-    Batches have `ids`, `segment_ids` and `segment_pos` as of `streams`, `[B, T]`. The
-    `ids` are what is read, one token behind the `labels` `[B, T]`; `weights` `[B, T]`
-    are 0 for padding.
+    Batches have `ids`, `segment_ids` and `segment_pos`, see `streams`, `[B, T]`. The
+    `ids` are the inputs, one token behind the `labels` `[B, T]`; `weights` `[B, T]` are
+    0 for padding.
     """
 
     @classmethod
     def LocalHead(
-        cls,
-        p: InstantiableParams,
-        num_cells: int,
-        handed_on: Any,
-        predictions: Any,
+        cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """A norm of the hidden states, and a projection to the vocabulary."""
-        if not has_hidden(handed_on, TARGET):
-            return super().LocalHead(p, num_cells, handed_on, predictions)
-        return logits_head(p.pipeline.cell_tpl, handed_on, predictions)
+        """Returns a norm of the hidden states and a projection to the vocabulary."""
+        if not has_hidden(passed_on, TARGET):
+            return super().LocalHead(p, num_cells, passed_on, predictions)
+        return logits_head(p.pipeline.cell_tpl, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
-        """The state of the one stream, without hidden states."""
+        """Returns the state of the one stream, without hidden states."""
         return [NestedMap(target=as_stream(input_batch))]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
-        """Labels and weights."""
         return NestedMap(labels=input_batch.labels, weights=input_batch.weights)
 
     def ServingOutputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`logits` of each next token, `[B, T, V]`."""
+        """Returns the `logits` of each next token, `[B, T, V]`."""
         return {"logits": predictions}
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """`loss`, `log_pplx`, which is the same, and `accuracy`, by token."""
+        """Returns `loss`, the equal `log_pplx`, and `accuracy`, per token."""
         return token_metrics(predictions, targets.labels, targets.weights)

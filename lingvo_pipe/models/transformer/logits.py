@@ -1,7 +1,7 @@
-"""The last layer: from hidden states to logits, which may be kept from growing.
+"""Logits of the last layer, which may be clipped, and the loss of each token.
 
-A deep model's logits grow until its gradients are no numbers any more; clipping them
-beyond a threshold helps (GPipe, 1811.06965, section 5; it does not tell the threshold).
+A deep model's logits grow until its gradients overflow; clipping them beyond a
+threshold helps (GPipe, 1811.06965, section 5, which does not give the threshold).
 
     soft    c·tanh(logit / c): within ±c, with a gradient everywhere
     hard    at most ±c, with no gradient beyond
@@ -14,12 +14,12 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_cost import elementwise_cost
-from lingvo_pipe.layers.input_shape import check_channels
-from lingvo_pipe.layers.token_embedding import table_weight
-from lingvo_pipe.layers.weight_init import WeightInit
-from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_channels, check_param
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
+from lingvo_pipe.layers.embedding import table_weight
+from lingvo_pipe.layers.softmax_cross_entropy import cross_entropies, weighted_means
 from lingvo_pipe.models.transformer.streams import TARGET, check_stream
 from lingvo_pipe.nested_map import NestedMap
 
@@ -27,42 +27,37 @@ from lingvo_pipe.nested_map import NestedMap
 class LogitsLayer(BaseLayer):
     """State -> logits `[B, T, V]` of a stream, in float32 or wider.
 
-    Its weight `w` `[V, D]` is like an embedding's table, which it may be tied to.
+    Its weight `w` `[V, D]` is like an embedding's table, and may be tied to one.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: which stream, sizes, bias and clipping."""
         p = super().Params()
-        p.Define("stream", TARGET, "Which stream: source or target.")
+        p.Define("stream", TARGET, "The stream: source or target.")
         p.Define("num_tokens", 0, "V.")
         p.Define("model_dim", 0, "D.")
-        p.Define("has_bias", False, "Whether each token of the vocabulary has a bias.")
-        p.Define("logits_soft_max", None, "c of soft clipping; None: none.")
-        p.Define("logits_abs_max", None, "c of hard clipping; None: none.")
+        p.Define("has_bias", False, "True for a bias per token of the vocabulary.")
+        p.Define("logits_soft_max", None, "c of soft clipping. If None, no clipping.")
+        p.Define("logits_abs_max", None, "c of hard clipping. If None, no clipping.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         p = self.params
-        check_stream(p.stream, self.path)
+        check_stream(self, "stream")
         for name in ("logits_soft_max", "logits_abs_max"):
-            if p.Get(name) is not None and not p.Get(name) > 0.0:
-                raise ValueError(
-                    f"{name} must be positive; {self.path} has {p.Get(name)}. None "
-                    "leaves logits as they are."
-                )
+            expected = "None or a number above 0"
+            check_param(self, name, lambda x: x is None or x > 0.0, expected)
         self.CreateVariable("w", table_weight(p.num_tokens, p.model_dim))
         if p.has_bias:
-            self.CreateVariable(
-                "b", WeightParams([p.num_tokens], WeightInit.Constant())
-            )
+            bias = WeightParams([p.num_tokens], WeightInit.Constant())
+            self.CreateVariable("b", bias)
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:
-        """Hidden states `[B, T, D]` in the state's stream -> `[B, T, V]`."""
+        """Maps the stream's hidden states `[B, T, D]` to `[B, T, V]`."""
         p = self.params
         hidden = state[p.stream].hidden
-        check_channels(hidden, p.model_dim, self.path)
+        check_channels(hidden, p.model_dim, self._path)
         rows = tf.reshape(tf.cast(hidden, self.fprop_dtype), [-1, p.model_dim])
         logits = tf.matmul(rows, theta.w, transpose_b=True)
         logits = tf.reshape(logits, [-1, hidden.shape[1], p.num_tokens])
@@ -78,7 +73,7 @@ class LogitsLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """2·D for each logit; bias 1, clipping 2 each."""
+        """Counts 2·D per logit, 1 for the bias and 2 for each clipping."""
         (state,) = shapes
         clippings = (p.logits_soft_max, p.logits_abs_max)
         logits = (*state[p.stream].hidden[:2], p.num_tokens)
@@ -86,3 +81,39 @@ class LogitsLayer(BaseLayer):
             logits,
             2 * p.model_dim + p.has_bias + 2 * sum(c is not None for c in clippings),
         )
+
+
+def token_metrics(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    label_smoothing: float = 0.0,
+) -> NestedMap:
+    """Returns weighted means over all tokens, in float32 or wider.
+
+    Args:
+        logits: `[B, T, V]`.
+        labels: `[B, T]` integers in [0, V), even where the weight is 0.
+        weights: `[B, T]`, 0 for padding, else usually 1.
+        label_smoothing: fraction of the target, spread evenly over the vocabulary.
+
+    Returns:
+        NestedMap of pairs (mean, total weight): `loss`, with smoothed labels;
+        `log_pplx`, the cross entropy without smoothing, in nats; `accuracy`, the
+        fraction of labels with the largest logit. The mean over no tokens is 0.
+    """
+    log_pplx = cross_entropies(logits, labels)
+    logits = tf.cast(logits, log_pplx.dtype)
+    weights = tf.cast(weights, log_pplx.dtype)
+    losses = log_pplx
+    if label_smoothing:
+        # The cross entropies of label and mean differ only by their logits.
+        of_label = tf.gather(logits, labels, batch_dims=2)
+        losses += label_smoothing * (of_label - tf.reduce_mean(logits, -1))
+    correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
+    return weighted_means(
+        weights,
+        loss=losses,
+        log_pplx=log_pplx,
+        accuracy=tf.cast(correct, log_pplx.dtype),
+    )

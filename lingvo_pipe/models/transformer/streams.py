@@ -1,4 +1,4 @@
-"""The streams of tokens that a Transformer's layers hand on from one to the next.
+"""Streams of tokens: the state that a Transformer's layers pass on.
 
     state = NestedMap(
         source=NestedMap(ids, segment_ids, segment_pos, hidden),
@@ -6,21 +6,33 @@
     )
 
     ids          the tokens, [B, S] of the source, [B, T] of the target
-    segment_ids  1 for a sentence's tokens; 1, 2, ... where several are packed into a
-                 row; 0 for padding
-    segment_pos  the token's place in its sentence, from 0
+    segment_ids  1 for a sentence's tokens; 1, 2, ... for several packed into a row; 0
+                 for padding
+    segment_pos  the token's position in its sentence, from 0
     hidden       [B, S, D] or [B, T, D], from the stream's embedding on
 
-A layer works on one stream and hands all else on as it is, which costs no message. A
-language model has a target alone.
+A layer changes one stream and passes on the rest, which costs no message. A language
+model has only a target.
 
-Shapes: B examples, S source tokens, T target tokens, D channels.
+Shapes: B examples, S source tokens, T tokens of the target or of the layer's stream, V
+tokens in the vocabulary, D channels.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_choice
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.embedding import (
+    TokenEmbeddingLayer,
+    sinusoidal_flops,
+    sinusoidal_positions,
+)
+from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.nested_map import NestedMap
 
 SOURCE = "source"
@@ -28,25 +40,100 @@ TARGET = "target"
 
 
 def as_stream(batch: NestedMap) -> NestedMap:
-    """What of a batch, or of a part of one, goes into the first layer."""
+    """Returns the first layer's inputs, from a batch or a part of one."""
     return NestedMap(
         ids=batch.ids, segment_ids=batch.segment_ids, segment_pos=batch.segment_pos
     )
 
 
 def has_hidden(state: Any, stream: str) -> bool:
-    """Whether this is a state in which a stream has its hidden states."""
+    """Returns True for a state in which a stream has hidden states."""
     return isinstance(state, NestedMap) and "hidden" in state.get(stream, {})
 
 
 def with_hidden(state: NestedMap, stream: str, hidden: Any) -> NestedMap:
-    """The state in which a stream's hidden states, or their shape, are others."""
+    """Returns the state with a stream's hidden states, or their shape, replaced."""
     return NestedMap(state, **{stream: NestedMap(state[stream], hidden=hidden)})
 
 
-def check_stream(stream: str, where: str) -> None:
-    """Raises ValueError unless there is a stream of that name."""
-    if stream not in (SOURCE, TARGET):
-        raise ValueError(
-            f"A stream must be {SOURCE!r} or {TARGET!r}; {where} has {stream!r}."
-        )
+def check_stream(layer: BaseLayer, name: str) -> None:
+    """Raises ValueError unless a param of a layer names a stream."""
+    check_choice(layer.params.Get(name), (SOURCE, TARGET), f"{layer.path}.{name}")
+
+
+def plain_norm(dim: int = 0) -> InstantiableParams:
+    """Returns params of a layer norm without weights."""
+    return LayerNormLayer.Params().Set(dim=dim, has_scale=False, has_bias=False)
+
+
+class StreamEmbeddingLayer(BaseLayer):
+    """dropout(embedding of the tokens + positions)."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("stream", TARGET, "The stream: source or target.")
+        p.Define("num_tokens", 0, "V.")
+        p.Define("model_dim", 0, "D.")
+        p.Define("keep_prob", 1.0, "Fraction that dropout keeps.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        check_stream(self, "stream")
+        self.CreateChild("embedding", _embedding(p))
+        self.CreateChild("dropout", DropoutLayer.Params().Set(keep_prob=p.keep_prob))
+
+    def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
+        """Returns the state with hidden states `[B, T, D]` in the stream."""
+        p = self.params
+        stream = state[p.stream]
+        hidden = self.embedding.FProp(theta.embedding, stream.ids)
+        hidden += sinusoidal_positions(stream.segment_pos, p.model_dim, hidden.dtype)
+        hidden = self.dropout.FProp(theta.dropout, hidden)
+        return with_hidden(state, p.stream, hidden)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
+        """Counts positions, a sum and dropout."""
+        (state,) = shapes
+        embedding, ids = _embedding(p), tuple(state[p.stream].ids)
+        meta = embedding.cls.FPropMeta(embedding, ids)
+        (hidden,) = meta.out_shapes
+        meta.flops += sinusoidal_flops(ids, p.model_dim)
+        meta.flops += elementwise_cost(hidden, 1 if p.keep_prob == 1.0 else 4).flops
+        meta.out_shapes = (with_hidden(state, p.stream, hidden),)
+        return meta
+
+
+def _embedding(p: InstantiableParams) -> InstantiableParams:
+    return TokenEmbeddingLayer.Params().Set(num_tokens=p.num_tokens, dim=p.model_dim)
+
+
+class StreamNormLayer(BaseLayer):
+    """A layer norm of a stream's hidden states."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("stream", TARGET, "The stream: source or target.")
+        p.Define("norm_tpl", LayerNormLayer.Params(), "Params of the norm, with dim.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        check_stream(self, "stream")
+        self.CreateChild("norm", self.params.norm_tpl)
+
+    def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
+        """Returns the state with new hidden states `[B, T, D]` in the stream."""
+        stream = self.params.stream
+        hidden = self.norm.FProp(theta.norm, state[stream].hidden)
+        return with_hidden(state, stream, hidden)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
+        (state,) = shapes
+        meta = p.norm_tpl.cls.FPropMeta(p.norm_tpl, state[p.stream].hidden)
+        return NestedMap(flops=meta.flops, out_shapes=shapes)

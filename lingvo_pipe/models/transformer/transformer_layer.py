@@ -1,6 +1,6 @@
 """A layer of an encoder, of a decoder or of a language model.
 
-    attention to itself, attention to the memory if there is one, feed-forward
+    self-attention, attention to the memory if there is one, feed-forward
 
 each with a residual connection and layer norm around it.
 
@@ -15,10 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
-from lingvo_pipe.layers.attention_mask import not_later, same_segment
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.feed_forward import FeedForwardLayer
+from lingvo_pipe.layers.attention import (
+    MultiHeadAttentionLayer,
+    not_later,
+    same_segment,
+)
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.dense import FeedForwardLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.models.transformer.streams import TARGET, check_stream, with_hidden
@@ -26,46 +29,46 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class TransformerLayer(BaseLayer):
-    """Changes the hidden states of one stream; see `streams`."""
+    """A map of the hidden states of one stream; see `streams`."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: the streams, the width, and templates of the parts."""
         p = super().Params()
-        p.Define("stream", TARGET, "Which stream it changes: source or target.")
-        p.Define("memory", None, "The stream that is attended to; None: none is.")
-        p.Define("causal", False, "Whether a token sees none of those after it.")
+        p.Define("stream", TARGET, "The stream to change: source or target.")
+        p.Define("memory", None, "The stream to attend to, or None.")
+        p.Define("causal", False, "True if no token sees a later one.")
         p.Define("model_dim", 0, "D.")
         p.Define(
             "attention_tpl",
             MultiHeadAttentionLayer.Params(),
-            "Of both attentions, but for dim.",
+            "Params of both attentions, without dim.",
         )
         p.Define(
             "feed_forward_tpl",
             FeedForwardLayer.Params(),
-            "Of the feed-forward part, but for dim.",
+            "Params of the feed-forward part, without dim.",
         )
-        p.Define("norm_tpl", LayerNormLayer.Params(), "Of the norms, but for dim.")
-        p.Define("norm_first", True, "Whether norms are before the parts or behind.")
+        p.Define("norm_tpl", LayerNormLayer.Params(), "The norms' params, without dim.")
+        p.Define("norm_first", True, "True for norms before the parts, else after.")
         p.Define(
             "final_norm_tpl",
             None,
-            "Of one more norm at the end, for the last layer where norms are first.",
+            "Params of one more norm at the end, for a last layer with norms first.",
         )
-        p.Define("keep_prob", 1.0, "Of the dropout on what each part makes.")
+        p.Define(
+            "keep_prob", 1.0, "Fraction of each part's outputs that dropout keeps."
+        )
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        p = self.params
-        for stream in (p.stream, p.memory or p.stream):
-            check_stream(stream, self.path)
-        for name, part in _parts(p).items():
+        for name in ("stream", "memory") if self.params.memory else ("stream",):
+            check_stream(self, name)
+        for name, part in _parts(self.params).items():
             self.CreateChild(name, part)
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
-        """The state, with other hidden states `[B, T, D]` in the stream."""
+        """Returns the state with new hidden states `[B, T, D]` in the stream."""
         p = self.params
         stream = state[p.stream]
         mask = same_segment(stream.segment_ids, stream.segment_ids)
@@ -78,22 +81,22 @@ class TransformerLayer(BaseLayer):
             x = self.memory_attention.FProp(
                 theta.memory_attention, x, memory.hidden, mask
             )
-        return with_hidden(state, p.stream, self._end(theta, x))
+        return with_hidden(state, p.stream, self._finish(theta, x))
 
     def InitStates(
         self, theta: NestedMap, state: NestedMap, batch_size: int, max_length: int
     ) -> NestedMap:
-        """What `ExtendStep` needs of the past, and of the memory.
+        """Returns the initial states for `ExtendStep`.
 
         Args:
             theta: weights.
-            state: with the memory's hidden states, if the layer has one.
+            state: state with the memory's hidden states, if the layer has a memory.
             batch_size: B.
-            max_length: the most steps that there will be.
+            max_length: maximal number of steps.
 
         Returns:
-            NestedMap of `own`, keys and values of the steps, and of `memory`: keys,
-            values and segment_ids. The one has B rows, the other as many as `state`.
+            NestedMap of `own`, keys and values of the steps, in B rows; and of
+            `memory`: keys, values and segment_ids, in as many rows as `state` has.
         """
         p = self.params
         attention = self.self_attention.body
@@ -101,7 +104,7 @@ class TransformerLayer(BaseLayer):
         if p.memory is not None:
             memory, part = state[p.memory], self.memory_attention.body
             keys_values = part.KeysValues(theta.memory_attention.body, memory.hidden)
-            # Here, so that a loop need not fetch them in each step.
+            # A copy on this device, so that a loop need not fetch them in each step.
             segment_ids = tf.identity(memory.segment_ids)
             states.memory = NestedMap(keys_values, segment_ids=segment_ids)
         return states
@@ -113,17 +116,17 @@ class TransformerLayer(BaseLayer):
         states: NestedMap,
         time_step: tf.Tensor,
     ) -> tuple[NestedMap, NestedMap]:
-        """FProp of one token of each example, none of them padding.
+        """Runs FProp for one token of each example, without padding.
 
         Args:
             theta: weights.
-            state: of the stream alone, hidden states `[B, 1, D]`, B being static.
-            states: as of `InitStates` or of the step before. The memory's rows may be
-                fewer than B, each for equally many consecutive rows of the stream.
+            state: state with only this stream, hidden states `[B, 1, D]` with static B.
+            states: result of `InitStates` or of the previous step. The memory may have
+                fewer rows than B, each for equally many consecutive rows of the stream.
             time_step: [] int32, from 0.
 
         Returns:
-            The state as of FProp, and the states for the next step.
+            FProp's state, and the states for the next step.
         """
         p = self.params
         stream, extended = state[p.stream], NestedMap(states)
@@ -136,13 +139,13 @@ class TransformerLayer(BaseLayer):
         def attend_to_memory(x: tf.Tensor) -> tf.Tensor:
             layer, weights = self.memory_attention.body, theta.memory_attention.body
             num_rows = states.memory.segment_ids.shape[0]
-            # The rows of one row of the memory ask side by side, as if in one sentence.
+            # Rows that share a row of the memory query it as if in one sentence.
             shape = [num_rows, x.shape[0] // num_rows]
             segment_ids = tf.reshape(stream.segment_ids, shape)
             mask = same_segment(segment_ids, states.memory.segment_ids)
             queries = tf.reshape(x, [*shape, p.model_dim])
-            found = layer.Attend(weights, queries, states.memory, mask)
-            return tf.reshape(found, x.shape)
+            outputs = layer.Attend(weights, queries, states.memory, mask)
+            return tf.reshape(outputs, x.shape)
 
         x = self.self_attention.Around(
             theta.self_attention, stream.hidden, attend_to_itself
@@ -151,10 +154,10 @@ class TransformerLayer(BaseLayer):
             x = self.memory_attention.Around(
                 theta.memory_attention, x, attend_to_memory
             )
-        return with_hidden(state, p.stream, self._end(theta, x)), extended
+        return with_hidden(state, p.stream, self._finish(theta, x)), extended
 
-    def _end(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        """What comes behind the attentions, which is done token by token."""
+    def _finish(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        """Runs the parts after the attentions, which work token by token."""
         x = self.feed_forward.FProp(theta.feed_forward, x)
         if self.params.final_norm_tpl is not None:
             x = self.final_norm.FProp(theta.final_norm, x)
@@ -162,7 +165,7 @@ class TransformerLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """The parts, of as many queries and keys as there are tokens with padding."""
+        """Counts the parts, with queries and keys of all tokens and of padding."""
         (state,) = shapes
         batch, num_tokens, _ = hidden = tuple(state[p.stream].hidden)
         further: dict[str, tuple[Any, ...]] = {
@@ -179,7 +182,7 @@ class TransformerLayer(BaseLayer):
 
 
 def _parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
-    """The children by name, in order."""
+    """Returns the children's params by name, in order."""
     residual = ResidualLayer.Params().Set(
         dim=p.model_dim,
         norm_tpl=p.norm_tpl,

@@ -11,36 +11,36 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.softmax_cross_entropy import check_label_smoothing
-from lingvo_pipe.models.decoding.hypotheses import Hypotheses
+from lingvo_pipe.models.decoding.beam_search import Hypotheses
 from lingvo_pipe.models.transformer.beam_decode import beam_decode, decoding_params
+from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.models.transformer.local_heads import (
     decoder_head,
     logits_head,
     reads_source,
 )
-from lingvo_pipe.models.transformer.placed_cell import placed_cells
+from lingvo_pipe.models.transformer.logits import token_metrics
 from lingvo_pipe.models.transformer.streams import SOURCE, as_stream, has_hidden
-from lingvo_pipe.models.transformer.token_loss import token_metrics
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.base_task import BaseTask
+from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class TranslationTask(BaseTask):
-    """Trains a pipeline from a source and a target to the target's next tokens.
+    """A task that trains a pipeline from source and target to the target's next tokens.
 
-    Batches have `source` and `target`, each with `ids`, `segment_ids` and `segment_pos`
-    as of `streams`, `[B, S]` and `[B, T]`. The target's `ids` are what the decoder
-    reads, one token behind its `labels` `[B, T]`; `weights` `[B, T]` are 0 for padding.
+    Batches have `source` and `target`, each with `ids`, `segment_ids` and
+    `segment_pos`, see `streams`, `[B, S]` and `[B, T]`. The target's `ids` are the
+    decoder's inputs, one token behind its `labels` `[B, T]`; `weights` `[B, T]` are 0
+    for padding.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Params: label smoothing, and how to translate."""
         p = super().Params()
         p.Define(
-            "label_smoothing", 0.1, "Share of the target spread over the vocabulary."
+            "label_smoothing", 0.1, "Fraction of the target spread over the vocabulary."
         )
-        p.Define("decode", decoding_params(), "How to translate.")
+        p.Define("decode", decoding_params(), "Params of decoding.")
         return p
 
     def __init__(self, params: InstantiableParams):
@@ -49,26 +49,22 @@ class TranslationTask(BaseTask):
 
     @classmethod
     def LocalHead(
-        cls,
-        p: InstantiableParams,
-        num_cells: int,
-        handed_on: Any,
-        predictions: Any,
+        cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """As of a language model, once a layer of the decoder has seen the source.
+        """Returns a head like a language model's, once the decoder has read the source.
 
-        Before, where hidden states of the target would train nothing of the source's,
+        Before that, hidden states of the target would train nothing of the source, and
         the head is a small decoder of its own: see `decoder_head`.
         """
         cells = p.pipeline.cell_tpl
         if any(reads_source(cell) for cell in cells[:num_cells]):
-            return logits_head(cells, handed_on, predictions)
-        if has_hidden(handed_on, SOURCE) and any(map(reads_source, cells)):
-            return decoder_head(cells, handed_on, predictions)
-        return super().LocalHead(p, num_cells, handed_on, predictions)
+            return logits_head(cells, passed_on, predictions)
+        if has_hidden(passed_on, SOURCE) and any(map(reads_source, cells)):
+            return decoder_head(cells, passed_on, predictions)
+        return super().LocalHead(p, num_cells, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
-        """The state of both streams, without hidden states."""
+        """Returns the state of both streams, without hidden states."""
         return [
             NestedMap(
                 source=as_stream(input_batch.source),
@@ -77,16 +73,15 @@ class TranslationTask(BaseTask):
         ]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
-        """The target's labels and weights."""
         target = input_batch.target
         return NestedMap(labels=target.labels, weights=target.weights)
 
     def ServingOutputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`logits` of each next token, `[B, T, V]`."""
+        """Returns the `logits` of each next token, `[B, T, V]`."""
         return {"logits": predictions}
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
-        """`loss`, `log_pplx` and `accuracy` by token; smoothed in training only."""
+        """Returns `loss`, `log_pplx`, `accuracy`, with smoothed labels in training."""
         return token_metrics(
             predictions,
             targets.labels,
@@ -105,9 +100,9 @@ class TranslationTask(BaseTask):
 
         Args:
             theta: values in the structure of `vars`.
-            input_batch: has a `source`, `[B, S]`, one sentence in each row.
-            first_ids: `[B]` int32, what the decoder reads first.
-            eos_id: the token that ends a sentence.
+            input_batch: batch with a `source`, `[B, S]`, one sentence in each row.
+            first_ids: `[B]` int32, the decoder's first input.
+            eos_id: the end token.
 
         Returns:
             The best translations of each sentence.

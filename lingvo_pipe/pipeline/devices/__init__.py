@@ -1,1 +1,1 @@
-"""Devices by their names: of this process, and of workers."""
+"""Devices by name, of this process and of worker tasks."""

@@ -1,16 +1,17 @@
-"""Where the tasks are: `worker=host1:2222,host2:2222`, as in Lingvo. Pure.
+"""Cluster specs, as in Lingvo: `worker=host1:2222,host2:2222`. Pure.
 
-A trainer needs no address of its own, unless it is to listen at a certain one, or to be
-a task like the others: `trainer=host0:2222@worker=host1:2222,host2:2222`.
+A trainer needs an address only to listen at a certain one, or to lend its own devices
+like the other tasks: `trainer=host0:2222@worker=host1:2222,host2:2222`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
 
 TRAINER_JOB = "trainer"
@@ -21,15 +22,15 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True)
 class Cluster:
-    """Who works together.
+    """The tasks of a job.
 
     Attributes:
         workers: addresses of worker 0, 1, ..., each `host:port`.
-        trainer: the trainer's address, if it is a task like the others, whose devices
-            come before the workers' where a number of devices is asked for; None: it
-            takes any port, and its devices are used if they are named.
-        listens_on_all: whether tasks answer at all addresses of their machines, and
-            not only at those given here.
+        trainer: the trainer's address, if it is a task like the others: then a number
+            of devices counts its devices before the workers'. If None, it takes any
+            port, and only devices that are named may be its own.
+        listens_on_all: True if tasks answer at all addresses of their machines, and not
+            only at those given here.
     """
 
     workers: tuple[str, ...]
@@ -37,78 +38,92 @@ class Cluster:
     listens_on_all: bool = False
 
 
+@dataclass(frozen=True)
+class SchedulersCluster:
+    """A cluster as a scheduler describes it.
+
+    Attributes:
+        source: the scheduler, for messages.
+        jobs: addresses by job, which may be chief, worker, ...
+        task_type: this process's job; None if the scheduler does not give it.
+        task_index: this process's number in its job.
+        hint: what to write instead if it is wrong.
+        ends_together: True if the scheduler does not end the workers when the trainer
+            ends, so they must end by themselves.
+    """
+
+    source: str
+    jobs: Mapping[str, Sequence[str]]
+    task_type: str | None
+    task_index: int | None
+    hint: str
+    ends_together: bool = False
+
+
 def parse_cluster_spec(text: str) -> Cluster:
-    """Reads a cluster's description.
+    """Returns the cluster that --cluster describes.
 
     Raises:
-        ValueError: if it describes anything but workers and their trainer, or names an
-            address that is none or stands twice.
+        ValueError: if the text has other jobs than workers and their trainer, or an
+            address that is not valid or occurs twice.
     """
     jobs: dict[str, list[str]] = {}
-    for part in text.strip().split("@"):
-        job, _, rest = part.partition("=")
+    for entry in text.strip().split("@"):
+        job, _, addresses = entry.partition("=")
         if job not in (WORKER_JOB, TRAINER_JOB) or job in jobs:
-            raise ValueError(
-                f"--cluster must name the job {WORKER_JOB!r}, and nothing else but the "
-                f"{TRAINER_JOB!r}, each once; got {text!r}."
-                f"{did_you_mean(job, [WORKER_JOB, TRAINER_JOB])} {HELP}"
+            near = did_you_mean(job, [WORKER_JOB, TRAINER_JOB])
+            raise UserValueError(
+                path="--cluster",
+                expected=f"the job {WORKER_JOB!r}, and perhaps {TRAINER_JOB!r}, once",
+                got=text,
+                hint=f"{near} {HELP}".strip(),
             )
-        jobs[job] = [address.strip() for address in rest.split(",")]
+        jobs[job] = [address.strip() for address in addresses.split(",")]
     return checked_cluster(jobs, "--cluster", HELP)
 
 
-def checked_cluster(
-    jobs: dict[str, list[str]], where: str, remedy: str = HELP
-) -> Cluster:
-    """Makes a cluster of the addresses of its jobs.
+def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
+    """Returns a cluster of workers and at most one trainer.
 
     Args:
-        jobs: addresses of the workers, and of at most one trainer, by job.
-        where: what says so, for errors.
-        remedy: what to write instead, for errors.
+        jobs: addresses by job.
+        source: origin of the addresses, for errors.
+        hint: what to write instead, for errors.
 
     Raises:
         ValueError: if there is no worker, or more than one trainer, or an address is
-            none or stands twice.
+            not valid or occurs twice.
     """
+
+    def check(is_right: bool, expected: str, got: object) -> None:
+        if not is_right:
+            raise UserValueError(path=source, expected=expected, got=got, hint=hint)
+
     workers, trainers = jobs.get(WORKER_JOB, []), jobs.get(TRAINER_JOB, [])
-    if not workers:
-        raise ValueError(
-            f"A cluster must have workers; {where} names none, but "
-            f"{sorted(jobs) or 'nothing'}. {remedy}"
-        )
-    if len(trainers) > 1:
-        raise ValueError(
-            f"A cluster must have one trainer at most; {where} names {trainers}. "
-            f"{remedy}"
-        )
     every = [*trainers, *workers]
     wrong = [address for address in every if not _is_address(address)]
-    if wrong:
-        raise ValueError(
-            f"Tasks must be given as host:port; {wrong} in {where} are not. {remedy}"
-        )
     twice = sorted({a for a in every if every.count(a) > 1})
-    if twice:
-        raise ValueError(
-            f"Each task needs an address of its own; {twice} stand twice in {where}. "
-            f"{remedy}"
-        )
+    check(bool(workers), "a job 'worker' with addresses", sorted(jobs))
+    check(len(trainers) <= 1, "at most one trainer", trainers)
+    check(not wrong, "all addresses as host:port", wrong)
+    check(not twice, "a different address for each task", twice)
     return Cluster(tuple(workers), trainers[0] if trainers else None)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` -> host and port; `[::1]:2222` -> `::1` and 2222."""
+    """Returns host and port: `::1` and 2222 for `[::1]:2222`."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def checked_task(task: int, workers: Sequence[str]) -> int:
-    """The number of a worker; raises ValueError if there is no such worker."""
+    """Returns a worker's number; raises ValueError if there is no such worker."""
     if not 0 <= task < len(workers):
-        raise ValueError(
-            f"--task must be one of the {len(workers)} workers in --cluster, "
-            f"0..{len(workers) - 1}; got {task}."
+        raise UserValueError(
+            path="--task",
+            expected=f"one of the {len(workers)} workers in --cluster, "
+            f"0..{len(workers) - 1}",
+            got=task,
         )
     return task
 

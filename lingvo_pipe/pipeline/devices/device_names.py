@@ -1,4 +1,4 @@
-"""Names of devices: as users write them, and as TensorFlow does. Pure.
+"""Names of devices, as users and as TensorFlow write them. Pure.
 
 cpu:0               /job:localhost/replica:0/task:0/device:CPU:0
 worker:1/gpu:0      /job:worker/replica:0/task:1/device:GPU:0
@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lingvo_pipe.hyperparams.suggest import near_names
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import near_names
 
 LOCAL_JOB = "localhost"
 WORKER_JOB = "worker"
@@ -25,7 +26,7 @@ _LONG = (
 )
 _FORMS = [re.compile(form, re.IGNORECASE) for form in (_SHORT, _LONG)]
 _HELP = (
-    "Give a number of devices, or names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, of "
+    "Give a number of devices, or names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, for "
     "worker tasks, worker:0/gpu:0,worker:1/gpu:0."
 )
 
@@ -35,9 +36,9 @@ class DeviceName:
     """A device of this process, or of a worker task.
 
     Attributes:
-        worker: number of the worker; None: this process.
+        worker: number of the worker; None for this process.
         kind: CPU, GPU or TPU.
-        index: among those of its kind and process.
+        index: number among the devices of its kind and process.
     """
 
     worker: int | None
@@ -46,62 +47,58 @@ class DeviceName:
 
     @property
     def full(self) -> str:
-        """As TensorFlow writes it, with nothing left out."""
+        """The complete name, as TensorFlow writes it."""
         job = LOCAL_JOB if self.worker is None else WORKER_JOB
-        place = f"/job:{job}/replica:0/task:{self.worker or 0}"
-        return f"{place}/device:{self.kind}:{self.index}"
+        task = f"/job:{job}/replica:0/task:{self.worker or 0}"
+        return f"{task}/device:{self.kind}:{self.index}"
 
     @property
     def short(self) -> str:
-        """As users write it."""
+        """The name as users write it."""
         task = "" if self.worker is None else f"{WORKER_JOB}:{self.worker}/"
         return f"{task}{self.kind.lower()}:{self.index}"
 
     @property
     def host(self) -> DeviceName:
-        """The processor that this device is attached to."""
+        """The CPU that this device is attached to."""
         return replace(self, kind="CPU", index=0)
 
 
 def device_name(text: str) -> DeviceName:
-    """Reads the name of a device, short or long.
+    """Parses the name of a device, short or full.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not valid.
     """
     (name,) = device_names([text])
     return name
 
 
 def device_names(texts: Sequence[str]) -> list[DeviceName]:
-    """Reads names of devices, each of which may stand only once.
+    """Parses names of different devices.
 
     Raises:
-        ValueError: naming every text that is no device, or that stands twice.
+        ValueError: if some are not valid, or occur twice; names them all.
     """
-    found = [_read(text) for text in texts]
+    found = [_parse(text) for text in texts]
     wrong = [text for text, name in zip(texts, found, strict=True) if name is None]
     if wrong or not texts:
-        raise ValueError(
-            f"These are no names of devices: {wrong}.{_near(wrong)} {_HELP}"
-        )
+        raise UserValueError(f"Unknown devices: {wrong}.{_near(wrong)} {_HELP}")
     names = [name for name in found if name is not None]
     twice = sorted({name.short for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(
-            f"Each device may stand only once; {twice} stand twice. {_HELP}"
-        )
+        raise UserValueError(f"Devices {twice} are named twice. {_HELP}")
     return names
 
 
 def parse_devices(text: str) -> int | list[str]:
-    """Reads a list of devices: a number, or names separated by commas.
+    """Parses a list of devices: a number, or names separated by commas.
 
     Returns:
         The number, or full names.
 
     Raises:
-        ValueError: if the number is below 1; or as `device_names`.
+        ValueError: if the number is below 1, or a name is not valid or occurs twice.
     """
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and entries[0].lstrip("-").isdigit():
@@ -110,18 +107,18 @@ def parse_devices(text: str) -> int | list[str]:
 
 
 def checked_number(number: int) -> int:
-    """A number of devices; raises ValueError if it is below 1."""
+    """Returns a number of devices; raises ValueError if it is below 1."""
     if number < 1:
-        raise ValueError(f"There must be at least 1 device; got {number}. {_HELP}")
+        raise UserValueError(f"Expected at least 1 device, got {number}. {_HELP}")
     return number
 
 
 def short_name(full: str) -> str:
-    """`/job:worker/replica:0/task:1/device:GPU:0` -> `worker:1/gpu:0`."""
+    """Returns `worker:1/gpu:0` for `/job:worker/replica:0/task:1/device:GPU:0`."""
     return device_name(full).short
 
 
-def _read(text: str) -> DeviceName | None:
+def _parse(text: str) -> DeviceName | None:
     for form in _FORMS:
         match = form.fullmatch(text)
         if match:
@@ -132,7 +129,7 @@ def _read(text: str) -> DeviceName | None:
 
 
 def _near(wrong: Iterable[str]) -> str:
-    """What the wrong names may have been meant to be, digits kept."""
+    """Returns valid names near the wrong ones, with the same numbers, as a question."""
     meant: list[str] = []
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]

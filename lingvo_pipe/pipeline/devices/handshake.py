@@ -1,46 +1,105 @@
-"""How a worker tells its trainer what it is.
+"""Handshake of a worker and its trainer, before they are connected.
 
-A worker keeps a description of itself in its own TensorFlow server, as a variable with
-a name that is known. A trainer reads it before it connects.
+A worker stores a description of itself in its own TensorFlow server, as a variable with
+a known name. The trainer reads it, and compares it with what it expects.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
-from lingvo_pipe.pipeline.devices.worker_description import (
-    WorkerDescription,
-    read_description,
-)
 from lingvo_pipe.version import VERSION
 
-TO_ANSWER = 5.0  # Seconds.
-# Seconds in which a worker finishes what it does for a trainer before.
-TO_FINISH = 600.0
+ANSWER_SECONDS = 5.0
+# Seconds in which a worker finishes its work for an earlier trainer.
+FINISH_SECONDS = 600.0
 _VARIABLE = "lingvo_pipe_worker"
-# A session sees all tasks that no filter leaves out, and waits for each of them.
+# A session sees, and waits for, all tasks that no filter excludes.
 _NO_OTHERS = ["/job:none"]
 
 
+@dataclass(frozen=True)
+class WorkerDescription:
+    """A worker's description of itself.
+
+    Attributes:
+        lingvo_pipe: version.
+        tensorflow: version.
+        task: number of the worker.
+        workers: addresses of all workers.
+        kinds: kind of each of its devices: CPU, CPU, GPU, ...
+        host: name of its machine.
+        pid: id of its process.
+    """
+
+    lingvo_pipe: str
+    tensorflow: str
+    task: int
+    workers: tuple[str, ...]
+    kinds: tuple[str, ...]
+    host: str
+    pid: int
+
+    def to_json(self) -> str:
+        """Returns the description as text, for `parse_description`."""
+        return json.dumps(asdict(self))
+
+    def counts(self) -> dict[str, int]:
+        """Returns the number of devices of each kind."""
+        return dict(Counter(self.kinds))
+
+    def __str__(self) -> str:
+        devices = ", ".join(f"{n} {kind}" for kind, n in self.counts().items())
+        return f"host {self.host}, process {self.pid}, {devices}"
+
+
+def parse_description(text: str) -> WorkerDescription | None:
+    """Parses a description; returns None for another version's."""
+    try:
+        values = json.loads(text)
+        if set(values) != {field.name for field in fields(WorkerDescription)}:
+            return None
+        for name in ("workers", "kinds"):
+            values[name] = tuple(map(str, values[name]))
+        return WorkerDescription(**values)
+    except (TypeError, ValueError):
+        return None
+
+
+def differences(
+    found: WorkerDescription, task: int, workers: Sequence[str], ours: dict[str, str]
+) -> list[str]:
+    """Returns the differences between a worker and what its trainer expects."""
+    wrong = [
+        f"{package} {getattr(found, package)} there, {version} here"
+        for package, version in ours.items()
+        if getattr(found, package) != version
+    ]
+    if found.task != task:
+        wrong.append(f"worker:{found.task} there, worker:{task} here")
+    if list(found.workers) != list(workers):
+        there, here = ",".join(found.workers), ",".join(workers)
+        wrong.append(f"workers {there} there, {here} here")
+    return wrong
+
+
 def versions() -> dict[str, str]:
-    """Those that must be the same in all tasks."""
+    """Returns the versions that must be the same in all tasks."""
     return {"lingvo_pipe": VERSION, "tensorflow": tf.__version__}
 
 
 def describe_worker(target: str, cluster: Cluster, task: int) -> None:
-    """Writes down in this process's own server what it is.
-
-    Args:
-        target: of the server.
-        cluster: as this process was told of it.
-        task: which worker it is.
-    """
+    """Writes this worker's description to its own server, at `target`."""
     with tf.Graph().as_default(), server_session(target) as session:
         description = WorkerDescription(
             **versions(),
@@ -59,7 +118,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """What a task says of itself; None: nothing that we understand.
+    """Reads a task's description; returns None if there is none, or another version's.
 
     Raises:
         tf.errors.OpError: if it does not answer as a TensorFlow server.
@@ -70,13 +129,13 @@ def read_worker(address: str) -> WorkerDescription | None:
             text = session.run(value)
         except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
             return None
-    return read_description(text.decode(errors="replace"))
+    return parse_description(text.decode(errors="replace"))
 
 
 def is_busy(address: str) -> bool:
-    """Whether a task answers as a TensorFlow server, though not what it says of itself.
+    """Returns True if a task that gave no description is a TensorFlow server.
 
-    All its threads may be at work for a trainer that is gone.
+    All its threads may still be busy for a trainer that is gone.
     """
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         try:
@@ -86,21 +145,16 @@ def is_busy(address: str) -> bool:
 
 
 def server_session(target: str, graph: tf.Graph | None = None) -> tf.compat.v1.Session:
-    """A session with one server, which waits for no other and not without end.
-
-    Args:
-        target: of the server.
-        graph: None: the current one.
-    """
+    """Returns a session with one server, with a timeout; ignores other servers."""
     config = tf.compat.v1.ConfigProto(
-        operation_timeout_in_ms=int(TO_ANSWER * 1000), device_filters=_NO_OTHERS
+        operation_timeout_in_ms=int(ANSWER_SECONDS * 1000), device_filters=_NO_OTHERS
     )
     return _Session(target, graph, config)
 
 
 class _Session(tf.compat.v1.Session):
     def close(self) -> None:
-        """Closes it; a server that can't be told is left with it."""
+        """Closes the session, even if the server does not answer."""
         with contextlib.suppress(tf.errors.OpError):
             super().close()
 

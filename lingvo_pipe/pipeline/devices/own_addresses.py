@@ -1,62 +1,109 @@
-"""At which addresses of this machine a task is to answer. No TensorFlow."""
+"""Addresses, interfaces and ports of this machine. Pure."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import ipaddress
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from lingvo_pipe.core.errors import UserConnectionError
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
 
 ALL_FLAG = "--listen_on_all_addresses"
+_LOOPBACK = "lo"
+# Offset and size of the IP address in a socket's address, in bytes.
+_IP_AT = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
 
 
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
-    """The addresses of this machine that a task's address stands for.
+    """Returns the IP addresses of this machine at which a task must answer.
 
     A machine may know its own name as a loopback address, such as Debian's 127.0.1.1,
-    while other machines don't. Then the address is taken with which this machine goes
-    to the other tasks.
+    while other machines don't. The result then includes this machine's address on the
+    way to the other tasks.
 
     Args:
         address: `host:port` of the task.
         others: addresses of the other tasks.
 
-    Returns:
-        IP addresses.
-
     Raises:
-        ConnectionError: if the host is no address of this machine, or one that others
-            can't reach.
+        ConnectionError: if the host is no address of this machine, or the other tasks
+            can't reach it.
     """
     host, _ = split_address(address)
+    expected = "A task must have an address of its own machine"
     try:
         found = _resolve(host)
     except OSError as error:
-        raise ConnectionError(
-            f"A task must be given an address of its own machine; {host} of {address} "
-            f"is not known here ({error.strerror}). Give the same address to all tasks."
+        raise UserConnectionError(
+            f"{expected}; {host} of {address} is not known here ({error.strerror}). "
+            "Give the same address to all tasks."
         ) from error
     own = [ip for ip in found if _is_own(ip)]
     if not own:
-        raise ConnectionError(
-            f"A task must be given an address of its own machine; {host} of {address} "
-            f"means {', '.join(found)}, and this machine has no such address. Give it "
-            f"the machine's own, or {ALL_FLAG} if a proxy stands between."
+        raise UserConnectionError(
+            f"{expected}; {host} of {address} is {', '.join(found)}, and this "
+            "machine has no such address. Give the machine's own address, or pass "
+            f"{ALL_FLAG} if there is a proxy in between."
         )
-    if not all(map(_is_loopback, own)) or _means_loopback(host):
+    if not all(map(is_loopback, own)) or _means_loopback(host):
         return own
-    seen = [ip for ip in map(_way_to, others) if ip is not None]
-    outside = [ip for ip in seen if not _is_loopback(ip)]
+    seen = [ip for ip in map(_route_source, others) if ip is not None]
+    outside = [ip for ip in seen if not is_loopback(ip)]
     if outside:
         return list(dict.fromkeys([*own, *outside]))
     if seen and len(seen) == len(others):  # All on this machine.
         return own
-    raise ConnectionError(
-        f"A task must be given an address that other machines reach; {host} of "
-        f"{address} is {', '.join(own)} here. Write the address itself, such as "
-        "10.0.0.5, for all tasks."
+    raise UserConnectionError(
+        f"A task must have an address that other machines reach; {host} of {address} "
+        f"is {', '.join(own)} here. Give all tasks the address itself, such as "
+        "10.0.0.5."
     )
+
+
+def check_port(task: str, address: str) -> None:
+    """Raises ConnectionError if the server of a task can't listen at its address."""
+    try:
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("", split_address(address)[1]))
+    except OSError as error:
+        raise port_error(task, address, str(error.strerror)) from error
+
+
+def port_error(task: str, address: str, reason: str) -> ConnectionError:
+    """Returns the error of a server that can't listen; see `check_port`."""
+    return UserConnectionError(
+        f"{task} cannot listen at {address}: {reason}. End the process that listens "
+        "there, or choose another port in --cluster, for all tasks."
+    )
+
+
+def answers(host: str, port: int, seconds: float) -> bool:
+    """Returns True if a connection to a port can be made within some seconds."""
+    try:
+        with socket.create_connection((host, port), seconds):
+            return True
+    except OSError:
+        return False
+
+
+def is_loopback(ip: str) -> bool:
+    """Returns True for a loopback address."""
+    return ipaddress.ip_address(ip.partition("%")[0]).is_loopback
+
+
+def unused_ports(number: int) -> list[int]:
+    """Returns different ports of this machine at which nothing listens."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for listener in listeners:
+            listener.bind(("", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 def _resolve(host: str) -> list[str]:
@@ -65,7 +112,7 @@ def _resolve(host: str) -> list[str]:
 
 
 def _is_own(ip: str) -> bool:
-    """Whether an address is one of this machine's: only then it can be bound."""
+    """Returns True for an address of this machine: only those can be bound."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     try:
         with socket.socket(family) as probe:
@@ -75,27 +122,91 @@ def _is_own(ip: str) -> bool:
     return True
 
 
-def _is_loopback(ip: str) -> bool:
-    return ipaddress.ip_address(ip.partition("%")[0]).is_loopback
-
-
 def _means_loopback(host: str) -> bool:
-    """Whether a host is a loopback address to whoever reads it."""
+    """Returns True if a host name or address is loopback on every machine."""
     if host == "localhost":
         return True
     try:
-        return _is_loopback(host)
+        return is_loopback(host)
     except ValueError:
         return False
 
 
-def _way_to(address: str) -> str | None:
-    """This machine's address on the way to another task; nothing is sent."""
+def _route_source(address: str) -> str | None:
+    """Returns this machine's address on the way to another task; sends nothing."""
     try:
         found = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, where = found[0]
+        family, kind, protocol, _, target = found[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.connect(where)
+            probe.connect(target)
             return str(probe.getsockname()[0])
     except OSError:
         return None
+
+
+@dataclass(frozen=True)
+class InterfaceAddress:
+    """An IP address, and the name of its network interface."""
+
+    interface: str
+    ip: str
+
+
+def common_interface(addresses: Sequence[str]) -> str | None:
+    """Returns the one interface at which packets for these addresses arrive, or None.
+
+    Raises:
+        OSError: if the system does not list its interfaces.
+    """
+    # The loopback interface may have other addresses, as behind some load balancers;
+    # packets of other machines for those arrive elsewhere.
+    known = {
+        each.ip: each.interface
+        for each in interface_addresses()
+        if each.interface != _LOOPBACK
+    }
+    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
+    names = {_LOOPBACK if ip.is_loopback else known.get(str(ip)) for ip in ips}
+    return names.pop() if len(names) == 1 else None
+
+
+def interface_addresses() -> list[InterfaceAddress]:
+    """Returns all addresses of this machine's interfaces.
+
+    Raises:
+        OSError: if the system does not list them.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    first = ctypes.c_void_p()
+    if library.getifaddrs(ctypes.byref(first)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    try:
+        return list(_addresses(first.value))
+    finally:
+        library.freeifaddrs(first)
+
+
+class _Entry(ctypes.Structure):
+    """The first fields of `struct ifaddrs`, the same on all systems."""
+
+    _fields_ = (
+        ("following", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("flags", ctypes.c_uint),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _addresses(pointer: int | None) -> Iterator[InterfaceAddress]:
+    while pointer:
+        entry = _Entry.from_address(pointer)
+        pointer = entry.following
+        if not entry.address:
+            continue
+        family = ctypes.c_ushort.from_address(entry.address).value
+        if family in _IP_AT:
+            offset, size = _IP_AT[socket.AddressFamily(family)]
+            packed = ctypes.string_at(entry.address + offset, size)
+            # A label follows the name of an interface's second address: `eth0:1`.
+            name = entry.name.decode().partition(":")[0]
+            yield InterfaceAddress(name, str(ipaddress.ip_address(packed)))

@@ -1,1 +1,1 @@
-"""One loop a device: stages that receive, run, keep and send."""
+"""One loop per device: stages that receive, run, stash and send."""

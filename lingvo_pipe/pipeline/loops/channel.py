@@ -4,11 +4,11 @@
     between processes     Send ----> Recv Send --------------------> Recv
                                      the relay, on the receiving device
 
-TensorFlow's Send and Recv, which queue messages of one name in the order they were
-sent. A receiver waits only for its message. Between processes it is the receiver that
-asks for each, and a loop that asks when it needs a message would wait for its way there
-and back, each time. So a loop beside it, the relay, asks for one message after another,
-and hands them on within the process.
+TensorFlow's Send and Recv queue messages of one name in the order they were sent. A
+receiver waits only for its message. Between processes the receiver requests each
+message; a loop that requests a message when it needs it would wait for a round trip
+each time. So another loop, the relay, requests one message after another, and forwards
+them within the process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lingvo_pipe.pipeline.loops.while_loop import while_loop
 
 
 class Channel:
-    """Carries tensors of one spec from one device to another.
+    """A queue of tensors of one spec from one device to another.
 
     Attributes:
-        ends: full names of the devices that send and receive.
-        num_bytes: of a tensor.
+        devices: full names of the sending and the receiving device.
+        num_bytes: bytes of a tensor.
         is_relayed: whether `relay` must run beside the loops.
     """
 
@@ -41,15 +41,15 @@ class Channel:
         """Initialises the channel.
 
         Args:
-            name: unlike any other's in the same step.
+            name: unique among the channels of a step.
             source: full name of the sending device.
             target: full name of the receiving device.
-            spec: of the tensors; the shape is static.
-            is_urgent: whether it is relayed where it goes to another process.
+            spec: spec of the tensors, with a static shape.
+            is_urgent: whether to relay messages to another process.
         """
-        self.ends = source, target
+        self.devices = source, target
         self.num_bytes = spec.shape.num_elements() * spec.dtype.size
-        tasks = {device_name(end).worker for end in self.ends}
+        tasks = {device_name(end).worker for end in self.devices}
         self.is_relayed = is_urgent and len(tasks) > 1
         self._spec = spec
         self._first = _attributes(name, source, target)
@@ -62,24 +62,23 @@ class Channel:
         return tf.raw_ops.Send(tensor=tensor, **self._first)
 
     def receive(self) -> tf.Tensor:
-        """Receives the next tensor."""
         return self._received(self._last)
 
     def relay(self, number: tf.Tensor) -> tf.Tensor:
-        """Relays so many messages, `[]` int32, on the current device.
+        """Relays `number` messages, `[]` int32, on the current device.
 
         Returns:
-            What is there when all are handed on.
+            A tensor that exists once all are forwarded.
         """
 
-        def hand_on(carried: NestedMap) -> NestedMap:
+        def forward(carried: NestedMap) -> NestedMap:
             sent = tf.raw_ops.Send(tensor=self._received(self._first), **self._last)
             with tf.control_dependencies([sent]):
                 return NestedMap(carried, index=tf.identity(carried.index + 1))
 
         return while_loop(
             lambda carried: carried.index < carried.number,
-            hand_on,
+            forward,
             NestedMap(index=tf.identity(tf.constant(0)), number=tf.identity(number)),
         ).index
 

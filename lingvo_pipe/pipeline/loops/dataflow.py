@@ -1,15 +1,15 @@
-r"""Which values travel between which stages. Pure.
+r"""Dataflow between stages: the values and gradients that stages exchange. Pure.
 
     layer      l0 --a--> l1 --b--> l2 --c--> l3         c = l2(b); l3 uses a and c
     stage      0         1         2         3
     forward    a: 0 -> 1 -> 3      b: 1 -> 2      c: 2 -> 3
     backward   a: 3 -> 1 -> 0      b: 2 -> 1      c: 3 -> 2
 
-A value is what a layer makes, or an input of the mini-batch. A layer that hands an
-input on does not make a new value, so a value goes straight from the stage that made it
-to the one that uses it, whatever lies between; from there to the next that uses it. Its
-gradient goes the same way back: each stage adds its layers' parts, last layer first.
-So parts are added in the same order however layers are grouped into stages.
+A value is an output of a layer, or an input of the mini-batch. A layer that returns an
+input unchanged makes no new value. So a value goes straight from the stage that makes
+it to the next stage that uses it, and from there to the one after. Its gradient goes
+the same way back: each stage adds its layers' terms, last layer first. So the terms are
+added in the same order however layers are grouped into stages.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 
 class Call(NamedTuple):
-    """One layer, or the loss, at its place in the model; values are numbered.
+    """One layer of a model, or the loss, with the numbers of its values.
 
     Attributes:
-        args: the values that come in.
-        uses: of those, the ones that are read rather than only handed on.
-        made: the values that the layer makes.
-        gives: of `args` those that get a gradient from the layer.
-        wants: of `made` those whose gradients the layer uses.
+        args: the input values.
+        uses: the values of `args` that it reads rather than only passes on.
+        made: the values that it makes.
+        gives: the values of `args` that get a gradient from it.
+        wants: the values of `made` whose gradients it uses.
     """
 
     args: tuple[int, ...]
@@ -59,14 +59,14 @@ class Dataflow:
         Args:
             stages: the calls of each stage.
             outputs: the values that the last stage returns.
-            seeded: those of them whose gradients it is given.
+            seeded: the outputs whose gradients are arguments of the last stage.
         """
-        self._home: dict[int, int] = {}
+        self._owner: dict[int, int] = {}
         users: dict[int, set[int]] = {}
         givers: dict[int, set[int]] = {}
         for stage, calls in enumerate(stages):
             for call in calls:
-                self._home.update(dict.fromkeys(call.made, stage))
+                self._owner.update(dict.fromkeys(call.made, stage))
                 for value in call.uses:
                     users.setdefault(value, set()).add(stage)
                 for value in call.gives:
@@ -82,28 +82,28 @@ class Dataflow:
         self.backward = self._hops(givers, descending=True)
 
     def inputs(self, stage: int) -> list[int]:
-        """The inputs of the mini-batch that a stage uses."""
+        """Returns the inputs of the mini-batch that a stage uses."""
         return sorted(
             value
             for value, users in self._users.items()
-            if value not in self._home and stage in users
+            if value not in self._owner and stage in users
         )
 
     def input_gradients(self, stage: int, inputs: Iterable[int]) -> list[int]:
-        """Those of the mini-batch's inputs whose gradients are whole in a stage.
+        """Returns the inputs of the mini-batch whose gradients a stage completes.
 
-        One that has none is said to be so in the first.
+        The first stage completes those that no layer contributes to.
         """
         return [v for v in inputs if min(self._givers.get(v, {0})) == stage]
 
-    def _hops(self, ends: dict[int, set[int]], descending: bool) -> list[Hop]:
+    def _hops(self, users: dict[int, set[int]], descending: bool) -> list[Hop]:
         hops = []
-        for value in sorted(ends):
-            stops = set(ends[value])
-            if value in self._home:
-                stops.add(self._home[value])
+        for value in sorted(users):
+            stops = set(users[value])
+            if value in self._owner:
+                stops.add(self._owner[value])
             elif not descending:
-                continue  # Inputs of the mini-batch are there already.
+                continue  # Every stage has the inputs of the mini-batch.
             path = sorted(stops, reverse=descending)
             hops += [Hop(value, *pair) for pair in itertools.pairwise(path)]
         return hops
@@ -112,11 +112,11 @@ class Dataflow:
 def needs_gradient(
     calls: Iterable[tuple[Call, bool]], inputs: Iterable[int]
 ) -> set[int]:
-    """The values whose gradient something trained depends on.
+    """Returns the values whose gradients trained weights or `inputs` depend on.
 
     Args:
-        calls: with each whether it has trained weights, in the model's order.
-        inputs: the mini-batch's inputs whose gradients are wanted.
+        calls: pairs of a call and whether it has trained weights, in the model's order.
+        inputs: the mini-batch's inputs whose gradients are needed.
     """
     needed = set(inputs)
     for call, is_trained in calls:
@@ -128,19 +128,19 @@ def needs_gradient(
 def saved_by_call(
     calls: Iterable[tuple[Sequence[int], Sequence[int], bool]],
 ) -> Iterator[list[int]]:
-    """The values from which a stage's recomputation starts, by the call that adds them.
+    """Finds the values from which a stage's recomputation starts.
 
     Args:
-        calls: for each of the stage's what it uses and makes, and whether it is
-            computed again.
+        calls: for each call of the stage, the values that it uses, the values that it
+            makes, and whether it is recomputed.
 
     Yields:
-        For each what it needs that none before it needed or made anew.
+        For each call, the values that no call before it needs or recomputes.
     """
-    there: set[int] = set()
-    for used, made, again in calls:
-        needed = [v for v in dict.fromkeys(used) if again and v not in there]
-        there.update(needed)
-        if again:
-            there.update(made)
+    known: set[int] = set()
+    for used, made, is_recomputed in calls:
+        needed = [v for v in dict.fromkeys(used) if is_recomputed and v not in known]
+        known.update(needed)
+        if is_recomputed:
+            known.update(made)
         yield needed

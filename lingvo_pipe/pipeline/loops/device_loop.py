@@ -1,9 +1,9 @@
 """One device's loop over its column of the schedule.
 
-The column is data: a row an operation, of branch, micro-batch and the slots where it
-finds and puts what is kept. What is structure are the branches: which kinds of
-operation the device runs on which stages. For each operation the loop notes when it
-began to wait for its messages, when it had them, and when it was done.
+The column is data: each row is an operation, with its branch, micro-batch and the slots
+that it reads and writes. The branches are structure: the kinds of operation that the
+device runs on its stages. For each operation the loop records when it began to wait
+for its messages, when it had received them, and when it finished.
 """
 
 from __future__ import annotations
@@ -14,40 +14,39 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, present
-from lingvo_pipe.pipeline.loops.clock import timestamp
-from lingvo_pipe.pipeline.loops.operation import Outcome, Row
+from lingvo_pipe.pipeline.loops.operation import Operation, StageState
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
-from lingvo_pipe.pipeline.loops.while_loop import while_loop
+from lingvo_pipe.pipeline.loops.while_loop import timestamp, while_loop
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import Kept
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.schedules.table import Branch
 
 _NUM_TIMES = 3
 
 
 class DeviceLoop:
-    """Runs one column: operations of the stages that live on one device.
+    """The loop of one column: the operations of the stages of one device.
 
     Attributes:
-        stages: those.
+        stages: the stages.
     """
 
     def __init__(
         self,
         device: str,
         branches: Sequence[Branch],
-        stashes: Sequence[tuple[int, Kept]],
+        stashes: Sequence[tuple[int, StashKind]],
         runners: Mapping[int, StageRunner],
     ):
         """Initialises the loop.
 
         Args:
-            device: full name.
-            branches: what its operations may be; see `table`.
-            stashes: the stashes (stage, kept) that they use.
-            runners: by stage, of all stages on the device.
+            device: full device name.
+            branches: the possible operations; see `Table`.
+            stashes: the (stage, stash) pairs that the branches use.
+            runners: by stage, at least for all stages of the device.
         """
         self._device = device
         self._branches = list(branches)
@@ -66,26 +65,26 @@ class DeviceLoop:
         """Emits the loop into the current graph.
 
         Args:
-            arguments: see `emit.emit`.
+            arguments: see `Emitter.emit`.
             table: NestedMap(rows=`[N, 4]` int32, num_slots=int32, one for each of
                 `stashes`).
-            weights: by stage.
-            after: what must have run before it.
+            weights: weights by stage.
+            after: operations and tensors for which the loop waits before it begins.
 
         Returns:
             NestedMap(states: by stage, times: `[N, 3]` float64 seconds).
         """
         with tf.device(self._device):
-            begun = [
-                runner.begin(
-                    arguments,
-                    weights[stage],
-                    self._slots(stage, table.num_slots),
-                    self._trains,
-                )
-                for stage, runner in zip(self.stages, self._runners, strict=True)
-            ]
-            states, constants = map(list, zip(*begun, strict=True))
+            initial = []
+            for stage, runner in zip(self.stages, self._runners, strict=True):
+                num_slots = {
+                    kind: table.num_slots[i]
+                    for i, (owner, kind) in enumerate(self._stashes)
+                    if owner == stage
+                }
+                own = weights[stage]
+                initial.append(runner.begin(arguments, own, num_slots, self._trains))
+            states, constants = map(list, zip(*initial, strict=True))
             with tf.control_dependencies(after):
                 index = tf.identity(tf.constant(0))
             final = while_loop(
@@ -94,86 +93,58 @@ class DeviceLoop:
                 NestedMap(
                     index=index,
                     rows=tf.identity(table.rows),
-                    times=_no_times(tf.shape(table.rows)[0]),
+                    times=tf.raw_ops.TensorListReserve(
+                        num_elements=tf.shape(table.rows)[0],
+                        element_shape=tf.constant([_NUM_TIMES]),
+                        element_dtype=tf.float64,
+                    ),
                     states=states,
                     constants=map_present(tf.identity, constants),
                 ),
             )
-            return NestedMap(
-                states=dict(zip(self.stages, final.states, strict=True)),
-                times=_read_times(final.times),
+            times = tf.raw_ops.TensorListStack(
+                input_handle=final.times,
+                element_shape=tf.constant([_NUM_TIMES]),
+                element_dtype=tf.float64,
             )
-
-    def _slots(self, stage: int, num_slots: tf.Tensor) -> dict[Kept, tf.Tensor]:
-        """How many slots each stash of a stage has."""
-        return {
-            kept: num_slots[i]
-            for i, (home, kept) in enumerate(self._stashes)
-            if home == stage
-        }
+            by_stage = dict(zip(self.stages, final.states, strict=True))
+            return NestedMap(states=by_stage, times=times)
 
     def _run_operation(self, carried: NestedMap) -> NestedMap:
-        """The loop's body: runs the operation at `index` of the column."""
+        """Runs the operation at `index` of the column: the loop's body."""
         branch, *row = tf.unstack(carried.rows[carried.index])
         index, times, states = tf.switch_case(
             branch,
             [
-                functools.partial(self._run_branch, branch, carried, Row(*row))
+                functools.partial(self._run_branch, branch, carried, row)
                 for branch in self._branches
             ],
         )
         return NestedMap(carried, index=index, times=times, states=states)
 
     def _run_branch(
-        self, branch: Branch, carried: NestedMap, row: Row
-    ) -> tuple[tf.Tensor, tf.Tensor, list[NestedMap]]:
-        place = self.stages.index(branch.stage)
-        before = carried.states[place]
+        self, branch: Branch, carried: NestedMap, row: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor, list[StageState]]:
+        position = self.stages.index(branch.stage)
+        before = carried.states[position]
         began = timestamp(self._device)
         with tf.control_dependencies([began]):
-            outcome = self._runners[place].run(
-                branch, before, carried.constants[place], row
-            )
+            operation = Operation(branch, carried.constants[position], *row)
+            outcome = self._runners[position].run(operation, before)
         states = list(carried.states)
-        states[place] = outcome.state
-        times = self._put_times(carried.times, carried.index, began, before, outcome)
+        states[position] = outcome.state
+        old = {x.ref() for x in present(before)}
+        new = [x for x in present(outcome.state) if x.ref() not in old]
+        ended = outcome.ended
+        if ended is None:
+            # A stage without state or messages ends when it has started.
+            with tf.control_dependencies([*new, *outcome.sent, outcome.started]):
+                ended = timestamp(self._device)
+        times = tf.raw_ops.TensorListSetItem(
+            input_handle=carried.times,
+            index=carried.index,
+            item=tf.stack([began, outcome.started, ended]),
+        )
         # Nothing else would make the sends run.
         with tf.control_dependencies(outcome.sent):
             return tf.identity(carried.index + 1), times, states
-
-    def _put_times(
-        self,
-        times: tf.Tensor,
-        index: tf.Tensor,
-        began: tf.Tensor,
-        before: NestedMap,
-        outcome: Outcome,
-    ) -> tf.Tensor:
-        old = {x.ref() for x in present(before)}
-        new = [x for x in present(outcome.state) if x.ref() not in old]
-        # A stage without state or messages ends when it has started.
-        ended = outcome.ended
-        if ended is None:
-            with tf.control_dependencies([*new, *outcome.sent, outcome.started]):
-                ended = timestamp(self._device)
-        return tf.raw_ops.TensorListSetItem(
-            input_handle=times,
-            index=index,
-            item=tf.stack([began, outcome.started, ended]),
-        )
-
-
-def _no_times(num_operations: tf.Tensor) -> tf.Tensor:
-    return tf.raw_ops.TensorListReserve(
-        element_shape=tf.constant([_NUM_TIMES]),
-        num_elements=num_operations,
-        element_dtype=tf.float64,
-    )
-
-
-def _read_times(times: tf.Tensor) -> tf.Tensor:
-    return tf.raw_ops.TensorListStack(
-        input_handle=times,
-        element_shape=tf.constant([_NUM_TIMES]),
-        element_dtype=tf.float64,
-    )

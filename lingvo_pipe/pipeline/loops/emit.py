@@ -1,16 +1,16 @@
-r"""From a schedule to one TensorFlow graph.
+r"""Emits a schedule as one TensorFlow graph.
 
     device 0:  While over column 0  --Send/Recv--  device 1:  While over column 1  ...
 
-Each device runs one loop over its own column of the schedule, an int table fed as data:
-an iteration picks the operation's branch and runs it on the micro-batch that the table
-names. Stages exchange activations and gradients over channels, so a device waits for
-the messages it needs and for nothing else; the size of the graph depends neither on the
-number of micro-batches nor on the order of the operations.
+Each device runs one loop over its own column of the schedule, an int table that is an
+argument: an iteration picks the operation's branch and runs it on the micro-batch in
+the table. Stages exchange activations and gradients over channels, so a device waits
+for the messages it needs and for nothing else. The size of the graph depends neither on
+the number of micro-batches nor on the order of the operations.
 
-The loops stand side by side in one graph without automatic control dependencies, which
-would run them one after another: for ever, as each waits for its neighbour. So whatever
-must run within an iteration is tied to its results by hand.
+The loops are side by side in one graph without automatic control dependencies. Those
+would run one loop after another: forever, as each waits for its neighbour. So every
+operation that must run in an iteration is tied to its results by hand.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.dataflow import Dataflow, Hop
 from lingvo_pipe.pipeline.loops.device_loop import DeviceLoop
+from lingvo_pipe.pipeline.loops.operation import StagePorts
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
-from lingvo_pipe.pipeline.loops.traffic import Traffic
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD
 from lingvo_pipe.pipeline.schedules.table import Table
 
 
 class Emitter:
-    """Emits the loops of one schedule over given stages and devices."""
+    """Emits the loops of one schedule for given stages and devices."""
 
     def __init__(
         self,
@@ -50,40 +50,44 @@ class Emitter:
         """Initialises the emitter.
 
         Args:
-            tables: of each device.
-            stages: in order.
-            devices: full names of where the loops run, one for each stage.
-            specs: of all values, for one micro-batch.
-            outputs: the values that the last stage keeps.
-            seeded: the values whose gradients it is given.
-            input_gradients: the mini-batch's inputs whose gradients are wanted.
-            channel_prefix: unlike that of any other pipeline in the same step.
-            updates: of each stage, for a schedule that has them.
+            tables: one for each device.
+            stages: the stages, in order.
+            devices: full names of the loops' devices, one for each stage.
+            specs: specs of all values, for one micro-batch.
+            outputs: the output values of the last stage.
+            seeded: the outputs whose gradients are arguments.
+            input_gradients: the mini-batch's inputs whose gradients are results.
+            channel_prefix: unique among the pipelines of a step.
+            updates: one for each stage, for a schedule that has updates.
         """
         flow = Dataflow(
             [[call.call for call in stage.calls] for stage in stages], outputs, seeded
         )
         self._devices = devices
         self._updates = updates
-        forward = _channels(flow.forward, f"{channel_prefix}/value", devices, specs)
-        back = _channels(flow.backward, f"{channel_prefix}/gradient", devices, specs)
+        forward = self._hop_channels(flow.forward, f"{channel_prefix}/value", specs)
+        back = self._hop_channels(flow.backward, f"{channel_prefix}/gradient", specs)
         self._channels = [*forward.values(), *back.values()]
         last = len(stages) - 1
-        self._leaves = self._leave_channels(tables, channel_prefix)
+        self._credits = self._credit_channels(tables, channel_prefix)
         self._runners = [
             StageRunner(
                 stage,
-                Traffic(
+                StagePorts(
                     inputs=flow.inputs(k),
-                    receives=_ending(forward, k),
-                    sends=_beginning(forward, k),
-                    gradient_receives=_ending(back, k),
-                    gradient_sends=_beginning(back, k),
+                    receives={h.value: c for h, c in forward.items() if h.target == k},
+                    sends={h.value: c for h, c in forward.items() if h.source == k},
+                    gradient_receives={
+                        h.value: c for h, c in back.items() if h.target == k
+                    },
+                    gradient_sends={
+                        h.value: c for h, c in back.items() if h.source == k
+                    },
                     outputs=outputs if k == last else [],
                     seeded=seeded if k == last else [],
                     input_gradients=flow.input_gradients(k, input_gradients),
-                    leave=self._leaves.get(k),
-                    gives_leave=self._leaves.get(k - 1),
+                    credit_in=self._credits.get(k),
+                    credit_out=self._credits.get(k - 1),
                 ),
                 specs,
                 devices[k],
@@ -102,10 +106,10 @@ class Emitter:
         ]
 
     def bytes_between(self) -> dict[tuple[str, str], int]:
-        """What a micro-batch sends, by the devices that send and receive."""
+        """Returns the bytes sent per micro-batch, by (source, target) device."""
         found: Counter[tuple[str, str]] = Counter()
         for channel in self._channels:
-            found[channel.ends] += channel.num_bytes
+            found[channel.devices] += channel.num_bytes
         return dict(found)
 
     def emit(
@@ -114,46 +118,47 @@ class Emitter:
         """Emits the loops into the current graph, one without automatic dependencies.
 
         Args:
-            after: for each device what must be there before its loop begins, such as
-                the `times` of loops emitted before.
+            after: for each device, a tensor that its loop waits for, such as the
+                `times` of an earlier loop.
             arguments: NestedMap of tensors or None:
                 tables: for each device NestedMap(rows, num_slots), see `DeviceLoop`.
                 weights: for each stage, for each of its calls, a list.
                 step: [] integer or None; with updates `[M]`.
-                first_examples: `[M]` int64, place in the mini-batch of each
+                first_examples: `[M]` int64, position in the mini-batch of each
                     micro-batch's first example.
-                num_examples: `[M]` int32, how many of its rows are examples; or None.
+                num_examples: `[M]` int32, numbers of rows that are examples; or None.
                 loss_scale: [] or None; with updates `[M]` or None.
-                divisors, micro_batches_per_step: with updates: by what each step's
-                    totals of gradients are divided, `[N]` float64; M / N, [] int32.
+                divisors, micro_batches_per_step: with updates: the divisors of each
+                    step's gradient accumulators, `[N]` float64; M / N, [] int32.
                 batch: the mini-batch's inputs and targets by number of the value,
                     stacked by micro-batch.
-                output_gradients: of the values that are seeded, stacked.
+                output_gradients: gradients of the seeded values, stacked.
 
         Returns:
             NestedMap:
-                gradients: for each stage, for each call, packed totals; empty lists if
-                    the schedule has no backward.
-                sums: for each stage, for each call, totals of its sums; with updates
-                    stacked by step.
-                notes: with updates: for each stage, what was noted, stacked by step.
-                outputs: the values that are kept, stacked by micro-batch.
+                gradients: for each stage, for each call, packed accumulators; empty
+                    lists if the schedule has no backward passes.
+                sums: for each stage, for each call, its sums; with updates stacked by
+                    step.
+                notes: with updates: for each stage, the update's notes, stacked by
+                    step.
+                outputs: the output values, stacked by micro-batch.
                 input_gradients: dict by value, stacked by micro-batch.
                 times: for each device `[N, 3]` float64 seconds: when each operation
                     began to wait, started and ended.
         """
-        states: dict[int, NestedMap] = {}
+        states = {}
         times = []
         for i, (loop, table) in enumerate(
             zip(self._loops, arguments.tables, strict=True)
         ):
             before = [
-                *self._first_leave(loop.stages),
+                *self._send_first_credits(loop.stages),
                 *(after[i : i + 1] if after else []),
             ]
             final = loop.emit(arguments, table, arguments.weights, before)
             states.update(final.states)
-            rest = self._leave_not_taken(final, loop.stages)
+            rest = self._receive_last_credits(final, loop.stages)
             with tf.control_dependencies(before):
                 rest += self._relays(loop.stages, arguments.first_examples)
             device = self._devices[loop.stages[0]]
@@ -164,14 +169,20 @@ class Emitter:
         )
         for k, runner in enumerate(self._runners):
             with tf.device(self._devices[k]):
-                self._add_totals(found, runner, states[k])
+                if self._updates:
+                    results = runner.updates(states[k])
+                    found.sums.append(results.sums)
+                    found.notes.append(results.notes)
+                else:
+                    found.gradients.append(runner.packed_gradients(states[k]))
+                    found.sums.append(runner.sums(states[k]))
                 found.input_gradients.update(runner.stacked_input_gradients(states[k]))
         with tf.device(self._devices[-1]):
             found.outputs = self._runners[-1].stacked_outputs(states[len(states) - 1])
         return found
 
     def _relays(
-        self, stages: Sequence[int], of_micro_batches: tf.Tensor
+        self, stages: Sequence[int], first_examples: tf.Tensor
     ) -> list[tf.Tensor]:
         """Emits the loops that relay messages from other processes to these stages.
 
@@ -179,32 +190,36 @@ class Emitter:
         """
         device = self._devices[stages[0]]
         with tf.device(device):
-            number = tf.shape(of_micro_batches)[0]
+            number = tf.shape(first_examples)[0]
             return [
                 channel.relay(number)
                 for channel in self._channels
-                if channel.is_relayed and channel.ends[1] == device
+                if channel.is_relayed and channel.devices[1] == device
             ]
 
-    def _add_totals(
-        self, found: NestedMap, runner: StageRunner, state: NestedMap
-    ) -> None:
-        if self._updates:
-            noted = runner.noted(state)
-            found.sums.append(noted.sums)
-            found.notes.append(noted.notes)
-        else:
-            found.gradients.append(runner.packed_gradients(state))
-            found.sums.append(runner.final_sums(state))
+    def _hop_channels(
+        self, hops: Sequence[Hop], prefix: str, specs: Mapping[int, tf.TensorSpec]
+    ) -> dict[Hop, Channel]:
+        return {
+            hop: Channel(
+                f"{prefix}/{hop.value}/{hop.source}/{hop.target}",
+                self._devices[hop.source],
+                self._devices[hop.target],
+                specs[hop.value],
+            )
+            for hop in hops
+        }
 
-    def _leave_channels(
+    # Flow control: a stage begins a step with a credit from the next stage.
+
+    def _credit_channels(
         self, tables: Sequence[Table], prefix: str
     ) -> dict[int, Channel]:
-        """For each stage that begins no step without the next one's leave."""
+        """Returns a channel for each stage that needs the next one's credits."""
         branches = [branch for table in tables for branch in table.branches]
         return {
             k: Channel(
-                f"{prefix}/leave/{k}",
+                f"{prefix}/credit/{k}",
                 self._devices[k + 1],
                 self._devices[k],
                 tf.TensorSpec([], tf.bool),
@@ -213,50 +228,25 @@ class Emitter:
             for k in sorted({b.stage for b in branches if b.waits_for_next})
         }
 
-    def _first_leave(self, stages: Sequence[int]) -> list[tf.Operation]:
-        """Gives leave to begin the first steps, that which is made and those ahead."""
+    def _send_first_credits(self, stages: Sequence[int]) -> list[tf.Operation]:
+        """Sends credits for the first step and the steps that may be ahead of it."""
         with tf.device(self._devices[stages[0]]):
             return [
-                self._leaves[k - 1].send(tf.constant(True))
+                self._credits[k - 1].send(tf.constant(True))
                 for k in stages
-                if k - 1 in self._leaves
+                if k - 1 in self._credits
                 for _ in range(MAX_STEPS_AHEAD + 1)
             ]
 
-    def _leave_not_taken(
+    def _receive_last_credits(
         self, final: NestedMap, stages: Sequence[int]
     ) -> list[tf.Tensor]:
-        """Receives what no step is left for, so that no message stays behind."""
+        """Receives the credits left after the last step, so that no message remains."""
         device = self._devices[stages[0]]
         with tf.device(device), tf.control_dependencies([final.times]):
             return [
-                self._leaves[k].receive()
+                self._credits[k].receive()
                 for k in stages
-                if k in self._leaves
+                if k in self._credits
                 for _ in range(MAX_STEPS_AHEAD + 1)
             ]
-
-
-def _channels(
-    hops: Sequence[Hop],
-    prefix: str,
-    devices: Sequence[str],
-    specs: Mapping[int, tf.TensorSpec],
-) -> dict[Hop, Channel]:
-    return {
-        hop: Channel(
-            f"{prefix}/{hop.value}/{hop.source}/{hop.target}",
-            devices[hop.source],
-            devices[hop.target],
-            specs[hop.value],
-        )
-        for hop in hops
-    }
-
-
-def _ending(channels: Mapping[Hop, Channel], stage: int) -> dict[int, Channel]:
-    return {hop.value: c for hop, c in channels.items() if hop.target == stage}
-
-
-def _beginning(channels: Mapping[Hop, Channel], stage: int) -> dict[int, Channel]:
-    return {hop.value: c for hop, c in channels.items() if hop.source == stage}

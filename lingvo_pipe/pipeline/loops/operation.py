@@ -1,38 +1,163 @@
-"""One operation of a device's loop: what it is told, and what it leaves."""
+"""The data of a stage's operations: ports, loop state, and the operation itself.
+
+    StagePorts          structure: values and channels of the stage
+    StageConstants      tensors that are the same for all operations of a run
+    StageState          tensors that each operation replaces
+    Operation           one iteration of the loop: StageState -> Outcome
+
+The fields of `StageConstants` and `StageState` are in alphabetical order, in which the
+loop carries them.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.loops.channel import Channel
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StashSlot, Values
+from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.schedules.slots import StashKind
+from lingvo_pipe.pipeline.schedules.table import Branch
+from lingvo_pipe.pipeline.tracing.trace import CallContext
 
 
-class Row(NamedTuple):
-    """An operation as data: `[]` int32 each."""
+class StagePorts(NamedTuple):
+    """The values that go in and out of a stage, by number, and their channels.
 
+    Attributes:
+        inputs: values that are inputs of the mini-batch.
+        receives: channels of other values that come in, forward.
+        sends: channels of values that go out, forward.
+        gradient_receives: channels of gradients that come in, backward.
+        gradient_sends: channels of gradients that go out, backward.
+        outputs: values that are outputs of the pipeline.
+        seeded: values whose gradients are arguments of the pipeline.
+        input_gradients: values whose gradients are results of the pipeline.
+        credit_in: channel that carries one credit per step from the next stage, needed
+            to begin another step; None if the stage needs none.
+        credit_out: channel of credits for the previous stage; None if it needs none.
+    """
+
+    inputs: Sequence[int]
+    receives: Mapping[int, Channel]
+    sends: Mapping[int, Channel]
+    gradient_receives: Mapping[int, Channel]
+    gradient_sends: Mapping[int, Channel]
+    outputs: Sequence[int]
+    seeded: Sequence[int]
+    input_gradients: Sequence[int]
+    credit_in: Channel | None = None
+    credit_out: Channel | None = None
+
+
+class StageConstants(NamedTuple):
+    """The pipeline's arguments that a stage uses; see `Emitter.emit`.
+
+    Attributes:
+        first_examples, loss_scale, num_examples, step: as in the pipeline's arguments.
+        inputs: the mini-batch's inputs that the stage uses, stacked by micro-batch.
+        of_update: see `StageUpdate.constants`; None without updates.
+        output_gradients: gradients of the seeded values, stacked by micro-batch.
+        weights: packed; None with updates, which carry them as state.
+    """
+
+    first_examples: tf.Tensor
+    inputs: list[tf.Tensor]
+    loss_scale: tf.Tensor | None
+    num_examples: tf.Tensor | None
+    of_update: Any
+    output_gradients: Sequence[tf.Tensor]
+    step: tf.Tensor | None
+    weights: Any
+
+
+class StashContents(NamedTuple):
+    """The contents of one stash of a stage.
+
+    Attributes:
+        inputs: contents of the stash of values that a recomputation starts from.
+        stash: packed stashes of the calls.
+    """
+
+    inputs: list[tf.Tensor]
+    stash: Handles
+
+
+class StageState(NamedTuple):
+    """The loop state of a stage.
+
+    Attributes:
+        gradients: packed gradient accumulators; empty without backward passes.
+        input_gradients: contents of the stash of the mini-batch's inputs' gradients.
+        outputs: contents of the stash of outputs.
+        stashes: contents of the stashes that the schedule uses, by `StashKind.name`.
+        sums: packed sums of all calls.
+        updated: see `StageUpdate.begin`; [] without updates.
+    """
+
+    gradients: Handles
+    input_gradients: list[tf.Tensor]
+    outputs: list[tf.Tensor]
+    stashes: dict[str, StashContents]
+    sums: Handles
+    updated: Any
+
+    def slot(self, kind: StashKind, slot: tf.Tensor) -> StashSlot:
+        return StashSlot(self.stashes[kind.name].stash, slot)
+
+    def with_stash(
+        self, kind: StashKind, stash: Handles, inputs: Sequence[tf.Tensor] = ()
+    ) -> StageState:
+        """Returns the state with new contents of a stash."""
+        contents = StashContents(list(inputs), stash)
+        return self._replace(stashes={**self.stashes, kind.name: contents})
+
+
+class Operation(NamedTuple):
+    """An operation of a stage, as its loop runs it; numbers are `[]` int32."""
+
+    branch: Branch
+    constants: StageConstants
     micro_batch: tf.Tensor
     read_slot: tf.Tensor
     write_slot: tf.Tensor
 
-    def of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
-        """Its part of what is `[M]`, or None; or `[]` and the same for all."""
+    def batch_values(self, inputs: Sequence[int]) -> Values:
+        """Returns the micro-batch of the mini-batch's inputs."""
+        stacked = zip(inputs, self.constants.inputs, strict=True)
+        return {value: x[self.micro_batch] for value, x in stacked}
+
+    def phase_inputs(self) -> PhaseInputs:
+        """Returns the weights, and the micro-batch's context."""
+        constants = self.constants
+        context = CallContext(
+            step=self._of_micro_batch(constants.step),
+            first_example=constants.first_examples[self.micro_batch],
+            num_examples=self._of_micro_batch(constants.num_examples),
+            loss_scale=self._of_micro_batch(constants.loss_scale),
+        )
+        return PhaseInputs(constants.weights, context)
+
+    def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
+        """Returns the micro-batch's element of `[M]`; `[]` and None unchanged."""
         return x[self.micro_batch] if x is not None and x.shape.rank else x
 
 
 class Outcome(NamedTuple):
-    """What an operation leaves.
+    """The results of an operation.
 
     Attributes:
         state: the new state.
         sent: operations that must have run.
-        started: [] float64, the time at which its messages were there.
-        ended: likewise, at which it was done; None: when the state is there, and all is
-            sent.
+        started: [] float64, the time at which its messages had arrived.
+        ended: [] float64, the time at which it finished; if None, the time at which the
+            state exists and everything is sent.
     """
 
-    state: NestedMap
+    state: StageState
     sent: list[tf.Operation]
     started: tf.Tensor
     ended: tf.Tensor | None = None

@@ -1,9 +1,9 @@
 """A layer's phases as out-of-line functions on packs.
 
-Layers that are alike share them, so a deep model has few; and each layer of a stage
-adds one call, with a handful of arguments, for each phase. Sums and gradients are added
-to their totals inside, never outside, so that the order of additions is the same for
-every schedule and number of stages.
+Identical layers share these functions, so a deep model has few; each layer of a stage
+adds one call, with a few arguments, for each phase. Sums and gradients are accumulated
+inside, never outside, so that the order of additions is the same for every schedule and
+number of stages.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.loops.packing import Packing
-from lingvo_pipe.pipeline.loops.stash import PackedStash
-from lingvo_pipe.pipeline.loops.totals import (
-    add_to_totals,
-    finish_total,
-    total_specs,
-    zero_totals,
+from lingvo_pipe.pipeline.loops.gradient_accumulators import (
+    accumulate_gradients,
+    accumulator_specs,
+    finish_accumulation,
+    zero_accumulators,
 )
+from lingvo_pipe.pipeline.loops.stash import PackedStash, Packing
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
 from lingvo_pipe.pipeline.tracing.trace import effects
 
@@ -35,13 +34,15 @@ _DIVISOR = tf.TensorSpec([], tf.float64)
 class PackedPhases:
     """The functions of one kind of layer.
 
-    What a phase keeps for another it puts into a slot of a packed stash that it is
-    given, and returns.
+    A phase passes residuals to a later one through a slot of a packed stash, which is
+    an argument and a result. In the docstrings of the functions `stash` stands for the
+    packed stash of residuals, `late stash` for weight residuals, `context` for
+    the call context; weights, sums, accumulators and stashes are packed.
 
     Attributes:
-        phases: what the functions compute.
-        totals: specs of the totals of gradients, for the weights that have any.
-        weights, sums, gradients: how each is packed; `gradients` are the totals.
+        phases: the phases that the functions compute.
+        accumulators: specs of the accumulators, for the weights that have gradients.
+        weights, sums, gradients: the packings; `gradients` packs the accumulators.
         residuals, weight_residuals: packed stashes.
     """
 
@@ -49,12 +50,14 @@ class PackedPhases:
         self.phases = phases
         learned = zip(phases.weights, phases.has_gradient, strict=True)
         self._learned = [spec for spec, has in learned if has]
-        self.totals = total_specs(self._learned)
+        self.accumulators = accumulator_specs(self._learned)
         self.weights = Packing(phases.weights)
         self.sums = Packing(phases.sums)
-        self.gradients = Packing(self.totals)
+        self.gradients = Packing(self.accumulators)
         self.residuals = PackedStash(phases.residuals)
         self.weight_residuals = PackedStash(phases.weight_residuals)
+
+    # Stashes.
 
     @functools.cached_property
     def empty_residuals(self) -> Function:
@@ -63,70 +66,73 @@ class PackedPhases:
 
     @functools.cached_property
     def empty_weight_residuals(self) -> Function:
-        """`number of slots -> stash`."""
+        """`number of slots -> late stash`."""
         return _out_of_line(lambda n: self.weight_residuals.empty(n), [_SLOT])
 
     @functools.cached_property
     def move(self) -> Function:
-        """`(stash, slot, other stash, slot) -> both stashes` of residuals."""
+        """`(stash, slot, other stash, slot) -> both stashes`, with residuals moved."""
         stash = self.residuals
 
         def move(*flat: tf.Tensor) -> list[tf.Tensor]:
             source, (read,), target, (write,) = cut_list(flat, len(stash.handles), 1, 1)
-            kept, source = stash.take(source, read)
-            return source + stash.put(target, write, kept)
+            residuals, source = stash.take(source, read)
+            return source + stash.put(target, write, residuals)
 
         return _out_of_line(move, stash.handles, [_SLOT], stash.handles, [_SLOT])
 
+    # Weights, sums and gradient accumulators.
+
     @functools.cached_property
     def pack_weights(self) -> Function:
-        """`weights -> packed weights`."""
+        """`flat weights -> weights`."""
         return _out_of_line(lambda *x: self.weights.pack(x), self.phases.weights)
 
     @functools.cached_property
     def zero_sums(self) -> Function:
-        """`() -> packed sums`."""
+        """`() -> sums`."""
 
         def zeros() -> list[tf.Tensor]:
-            return self.sums.pack(
-                [tf.zeros(s.shape, s.dtype) for s in self.phases.sums]
-            )
+            specs = self.phases.sums
+            return self.sums.pack([tf.zeros(s.shape, s.dtype) for s in specs])
 
         return _out_of_line(zeros)
 
     @functools.cached_property
     def unpack_sums(self) -> Function:
-        """`packed sums -> sums`."""
+        """`sums -> flat sums`."""
         return _out_of_line(lambda *x: self.sums.unpack(x), self.sums.handles)
 
     @functools.cached_property
     def zero_gradients(self) -> Function:
-        """`() -> packed totals`."""
-        return _out_of_line(lambda: self.gradients.pack(zero_totals(self.totals)))
+        """`() -> accumulators`."""
+        return _out_of_line(
+            lambda: self.gradients.pack(zero_accumulators(self.accumulators))
+        )
 
     @functools.cached_property
     def pack_gradients(self) -> Function:
-        """`totals -> packed totals`."""
-        return _out_of_line(lambda *x: self.gradients.pack(x), self.totals)
+        """`flat accumulators -> accumulators`."""
+        return _out_of_line(lambda *x: self.gradients.pack(x), self.accumulators)
+
+    @functools.cached_property
+    def unpack_gradients(self) -> Function:
+        """`accumulators -> flat accumulators`."""
+        return _out_of_line(lambda *x: self.gradients.unpack(x), self.gradients.handles)
 
     @functools.cached_property
     def add_gradients(self) -> Function:
-        """`(packed totals, more totals) -> packed totals` of both."""
+        """`(accumulators, flat accumulators) -> accumulators`, their sums."""
 
         def add(*flat: tf.Tensor) -> list[tf.Tensor]:
             packed, more = cut_list(flat, len(self.gradients.handles))
             return self._added(packed, more)
 
-        return _out_of_line(add, self.gradients.handles, self.totals)
-
-    @functools.cached_property
-    def unpack_gradients(self) -> Function:
-        """`packed totals -> totals`."""
-        return _out_of_line(lambda *x: self.gradients.unpack(x), self.gradients.handles)
+        return _out_of_line(add, self.gradients.handles, self.accumulators)
 
     @functools.cached_property
     def final_gradients(self) -> Function:
-        """`(packed totals, divisor) -> gradients`, in the weights' dtypes."""
+        """`(accumulators, divisor) -> flat gradients`, in the weights' dtypes."""
 
         def final(*flat: tf.Tensor) -> list[tf.Tensor]:
             *packed, divisor = flat
@@ -136,125 +142,136 @@ class PackedPhases:
 
     @functools.cached_property
     def undivided_gradients(self) -> Function:
-        """`packed totals -> gradients`, in the weights' dtypes."""
+        """`accumulators -> flat gradients`, in the weights' dtypes."""
         return _out_of_line(
             lambda *packed: self._finished(packed, None), self.gradients.handles
         )
 
-    @functools.cached_property
-    def forward(self) -> Function:
-        """`(weights, surroundings, args, sums) -> made outputs, sums`."""
-        return self._forward(keeps=False, adds=True)
+    # Phases.
 
     @functools.cached_property
-    def forward_keep(self) -> Function:
-        """`(weights, surroundings, args, sums, stash, slot) -> made, sums, stash`."""
-        return self._forward(keeps=True, adds=True)
+    def forward(self) -> Function:
+        """`(weights, context, args, sums) -> made outputs, sums`."""
+        return self._forward(stashes=False, adds=True)
+
+    @functools.cached_property
+    def forward_stash(self) -> Function:
+        """`(weights, context, args, sums, stash, slot) -> made, sums, stash`."""
+        return self._forward(stashes=True, adds=True)
 
     @functools.cached_property
     def recompute(self) -> Function:
-        """`(weights, surroundings, args, stash, slot) -> made outputs, stash`."""
-        return self._forward(keeps=True, adds=False)
+        """`(weights, context, args, stash, slot) -> made outputs, stash`."""
+        return self._forward(stashes=True, adds=False)
 
     @functools.cached_property
     def backward(self) -> Function:
-        """`(weights, told, stash, slot, doutputs, totals) -> dinputs and those`."""
+        """Runs a backward pass.
+
+        `(weights, context, stash, slot, doutputs, accumulators)
+        -> dinputs, stash, accumulators`.
+        """
         phases, run, stash = self.phases, self.phases.backward(), self.residuals
         more = stash.handles, [_SLOT], phases.output_gradients, self.gradients.handles
 
         def backward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, told, handles, (slot,), seeds, totals = self._cut(flat, *more)
-            kept, handles = stash.take(handles, slot)
-            results = run(*self.weights.unpack(weights), *told, *kept, *seeds)
+            weights, context, handles, (slot,), seeds, packed = self._cut(flat, *more)
+            residuals, handles = stash.take(handles, slot)
+            results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
             inputs, gradients = cut_list(results, len(phases.gives))
-            return inputs + handles + self._added(totals, gradients)
+            return inputs + handles + self._added(packed, gradients)
 
         return self._out_of_line(backward, *more)
 
     @functools.cached_property
     def input_backward(self) -> Function:
-        """`(weights, told, stash, slot, doutputs, stash, slot) -> dinputs, stashes`."""
+        """Runs a backward pass that delays the weight gradients.
+
+        `(weights, context, stash, slot, doutputs, late stash, slot)
+        -> dinputs, stash, late stash`.
+        """
         phases, run = self.phases, self.phases.input_backward()
-        stash, later = self.residuals, self.weight_residuals
-        more = stash.handles, [_SLOT], phases.output_gradients, later.handles, [_SLOT]
+        stash, late = self.residuals, self.weight_residuals
+        more = stash.handles, [_SLOT], phases.output_gradients, late.handles, [_SLOT]
 
         def input_backward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, told, handles, (read,), seeds, laters, (write,) = self._cut(
-                flat, *more
+            weights, context, handles, (read,), seeds, late_handles, (write,) = (
+                self._cut(flat, *more)
             )
-            kept, handles = stash.take(handles, read)
-            results = run(*self.weights.unpack(weights), *told, *kept, *seeds)
+            residuals, handles = stash.take(handles, read)
+            results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
             inputs, rest = cut_list(results, len(phases.gives))
-            return inputs + handles + later.put(laters, write, rest)
+            return inputs + handles + late.put(late_handles, write, rest)
 
         return self._out_of_line(input_backward, *more)
 
     @functools.cached_property
     def weight_backward(self) -> Function:
-        """`(weights, surroundings, stash, slot, totals) -> stash, totals`."""
+        """`(weights, context, late stash, slot, accumulators)` -> the last two."""
         run, stash = self.phases.weight_backward(), self.weight_residuals
         more = stash.handles, [_SLOT], self.gradients.handles
 
         def weight_backward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, told, handles, (slot,), totals = self._cut(flat, *more)
-            kept, handles = stash.take(handles, slot)
-            gradients = run(*self.weights.unpack(weights), *told, *kept)
-            return handles + self._added(totals, gradients)
+            weights, context, handles, (slot,), packed = self._cut(flat, *more)
+            residuals, handles = stash.take(handles, slot)
+            gradients = run(*self.weights.unpack(weights), *context, *residuals)
+            return handles + self._added(packed, gradients)
 
         return self._out_of_line(weight_backward, *more)
 
-    def _forward(self, keeps: bool, adds: bool) -> Function:
-        phases, run, stash = self.phases, self.phases.forward(keeps), self.residuals
+    def _forward(self, stashes: bool, adds: bool) -> Function:
+        phases, run, stash = self.phases, self.phases.forward(stashes), self.residuals
         sums_in = self.sums.handles if adds else []
-        kept_in = (stash.handles, [_SLOT]) if keeps else ([], [])
-        more = phases.args, sums_in, *kept_in
+        stash_in = (stash.handles, [_SLOT]) if stashes else ([], [])
+        more = phases.args, sums_in, *stash_in
 
         def forward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, told, args, totals, handles, slot = self._cut(flat, *more)
-            results = run(*self.weights.unpack(weights), *told, *args)
-            made, sums, kept = cut_list(results, len(phases.made), len(phases.sums))
+            weights, context, args, sums_before, handles, slot = self._cut(flat, *more)
+            results = run(*self.weights.unpack(weights), *context, *args)
+            sizes = len(phases.made), len(phases.sums)
+            made, sums, residuals = cut_list(results, *sizes)
             if adds:
-                before = self.sums.unpack(totals)
+                before = self.sums.unpack(sums_before)
                 made += self.sums.pack(list(map(tf.add, before, sums)))
-            return made + stash.put(handles, slot[0], kept) if keeps else made
+            return made + stash.put(handles, slot[0], residuals) if stashes else made
 
         return self._out_of_line(forward, *more)
 
     def _finished(
         self, packed: Sequence[tf.Tensor], divisor: tf.Tensor | None
     ) -> list[tf.Tensor]:
-        totals = self.gradients.unpack(packed)
+        accumulators = self.gradients.unpack(packed)
         return [
-            finish_total(total, divisor, spec.dtype)
-            for total, spec in zip(totals, self._learned, strict=True)
+            finish_accumulation(total, divisor, spec.dtype)
+            for total, spec in zip(accumulators, self._learned, strict=True)
         ]
 
     def _added(
-        self, totals: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
+        self, packed: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        added = add_to_totals(self.gradients.unpack(totals), gradients)
+        added = accumulate_gradients(self.gradients.unpack(packed), gradients)
         return self.gradients.pack(added)
 
     def _cut(self, flat: Sequence[tf.Tensor], *more: Specs) -> list[list[Any]]:
-        """Weights, surroundings, then lists as long as `more`."""
-        sizes = [self.weights.handles, self.phases.surroundings, *more]
+        """Cuts arguments into weights, context, then lists as long as `more`."""
+        sizes = [self.weights.handles, self.phases.call_context, *more]
         *found, _ = cut_list(flat, *map(len, sizes))
         return found
 
     def _out_of_line(self, function: Callable, *more: Specs) -> Function:
         return _out_of_line(
-            function, self.weights.handles, self.phases.surroundings, *more
+            function, self.weights.handles, self.phases.call_context, *more
         )
 
 
 def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
-    """A list as consecutive lists of the given sizes, and the rest."""
+    """Cuts a list into consecutive lists of the given sizes, and the rest."""
     ends = [0, *itertools.accumulate(sizes), len(flat)]
     return [list(flat[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def _out_of_line(function: Callable, *specs: Specs) -> Function:
-    """A function that is one node where it is called; none if it would do nothing."""
+    """Returns a function that is one node where it is called, or none if empty."""
     traced = tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
     )

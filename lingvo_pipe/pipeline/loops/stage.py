@@ -1,45 +1,45 @@
 """A stage: consecutive layers, and the loss in the last, forward and backward.
 
-    forward :  l0 -> l1 -> l2           what each layer keeps: its residuals
-    backward:  l0 <- l1 <- l2           from these
+    forward :  l0 -> l1 -> l2           each layer stashes its residuals
+    backward:  l0 <- l1 <- l2           from its residuals
 
-A layer's residuals are kept by the forward pass or made later by a recomputation; which
-of the two makes no difference to the backward pass.
+A layer's residuals come from the forward pass or from a recomputation; the backward
+pass is the same for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases, cut_list
-from lingvo_pipe.pipeline.loops.packing import Handles, PackOfPacks
-from lingvo_pipe.pipeline.loops.stage_call import StageCall, StashSlot, Values
-from lingvo_pipe.pipeline.tracing.trace import Surroundings
+from lingvo_pipe.pipeline.loops.stage_call import (
+    PhaseInputs,
+    StageCall,
+    StashSlot,
+    Values,
+)
+from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks
 
 
 class Stage:
     """The calls of one stage, one after another.
 
+    Weights, sums, accumulators and stashes are packs of the calls' packs.
+
     Attributes:
-        calls: in order.
-        recomputed: for each call whether its residuals are made anew rather than kept,
-            where the schedule recomputes at all.
-        weights, sums, gradients, residuals, weight_residuals: how those of all calls
-            are packed.
-        kept: how the stashes are packed of residuals that are kept although the
+        calls: the calls, in order.
+        recomputed: for each call, whether its residuals are recomputed rather than
+            stashed, in a schedule that recomputes.
+        weights, sums, gradients, residuals, weight_residuals: the packings.
+        for_recompute: the packing of the residuals that are stashed although the
             schedule recomputes.
     """
 
     def __init__(self, calls: Sequence[StageCall], recomputed: Sequence[bool]):
-        """Initialises the stage.
-
-        Args:
-            calls: in order.
-            recomputed: see above.
-        """
         self.calls = list(calls)
         self.recomputed = list(recomputed)
         functions = [call.functions for call in calls]
@@ -51,12 +51,11 @@ class Stage:
         self.weight_residuals = PackOfPacks(
             [len(f.weight_residuals.handles) for f in functions]
         )
-        self.kept = PackOfPacks(
+        self.for_recompute = PackOfPacks(
             [0 if r else n for r, n in zip(recomputed, residuals, strict=True)]
         )
 
     def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Handles:
-        """Packed weights; given are those of each call."""
         packed = [
             call.functions.pack_weights(*own)
             for call, own in zip(self.calls, weights, strict=True)
@@ -64,20 +63,17 @@ class Stage:
         return self.weights.pack(packed)
 
     def zero_sums(self) -> Handles:
-        """Packed totals of sums, of nothing yet."""
         return self.sums.pack(self.of_calls(lambda f: f.zero_sums()))
 
     def zero_gradients(self) -> Handles:
-        """Packed totals of gradients, of nothing yet."""
         return self.gradients.pack(self.of_calls(lambda f: f.zero_gradients()))
 
     def unpack_sums(self, sums: Handles) -> list[list[tf.Tensor]]:
-        """For each call the totals of its sums."""
         calls = zip(self.calls, self.sums.unpack(sums), strict=True)
         return [call.functions.unpack_sums(*pack) for call, pack in calls]
 
     def of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
-        """What all calls begin with; those that share functions share it too."""
+        """Returns initial state for each call; calls of equal functions share it."""
         functions = [call.functions for call in self.calls]
         made = {f: make(f) for f in dict.fromkeys(functions)}
         return [made[f] for f in functions]
@@ -86,153 +82,157 @@ class Stage:
     def saved(self) -> list[int]:
         """The values from which the recomputation starts."""
         calls = [
-            (call.used, call.call.made, again)
-            for call, again in zip(self.calls, self.recomputed, strict=True)
+            (call.used, call.call.made, is_recomputed)
+            for call, is_recomputed in zip(self.calls, self.recomputed, strict=True)
         ]
         return [value for values in saved_by_call(calls) for value in values]
 
     def forward(
         self,
-        weights: Handles,
-        told: Surroundings,
+        given: PhaseInputs,
         values: Values,
         sums: Handles,
-        all_kept: StashSlot | None,
-        some_kept: StashSlot | None,
+        slot: StashSlot | None,
+        will_recompute: bool,
     ) -> tuple[Handles, Handles]:
-        """Runs the layers, adding what they make to `values`.
+        """Runs the layers, adding their outputs to `values`.
 
         Args:
-            weights: packed.
-            told: what they are told.
-            values: by number.
-            sums: packed totals.
-            all_kept: where residuals are kept, if those of all calls are.
-            some_kept: where they are kept, if those that are not recomputed are.
+            given: packed weights, and the micro-batch's context.
+            values: values by number.
+            sums: packed sums.
+            slot: slot for the residuals; None if they are not stashed.
+            will_recompute: whether the slot is only for the residuals of the calls that
+                are not recomputed.
 
         Returns:
-            The new sums, and the stash.
+            The new sums and stash.
         """
-        packing = self.kept if some_kept else self.residuals
-        slot = some_kept or all_kept
+        packing = self.for_recompute if will_recompute else self.residuals
         stashes = packing.unpack(slot.stash) if slot else [[] for _ in self.calls]
         new_sums, new_stashes = [], []
-        for call, own, total, stash, again in zip(
+        for call, own, total, stash, is_recomputed in zip(
             self.calls,
-            self.weights.unpack(weights),
+            self._inputs_of_calls(given),
             self.sums.unpack(sums),
             stashes,
             self.recomputed,
             strict=True,
         ):
-            keeps = slot is not None and not (some_kept and again)
-            into = StashSlot(stash, slot.slot) if slot and keeps else None
-            added, stash = call.forward(own, told, values, total, into)
+            into = None
+            if slot and not (will_recompute and is_recomputed):
+                into = StashSlot(stash, slot.slot)
+            added, stash = call.forward(own, values, total, into)
             new_sums.append(added)
             new_stashes.append(stash)
         return self.sums.pack(new_sums), packing.pack(new_stashes) if slot else []
 
     def recompute(
         self,
-        weights: Handles,
-        told: Surroundings,
+        given: PhaseInputs,
         values: Values,
-        kept: StashSlot,
+        stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Handles, Handles]:
-        """Makes the residuals of all calls, from values saved and residuals kept.
+        """Collects the residuals of all calls, from saved values and stashed residuals.
 
         Returns:
             Both stashes.
         """
-        all_kept, all_residuals = [], []
-        for call, own, have, stash, again in zip(
+        all_stashed, all_residuals = [], []
+        for call, own, source, target, is_recomputed in zip(
             self.calls,
-            self.weights.unpack(weights),
-            self.kept.unpack(kept.stash),
+            self._inputs_of_calls(given),
+            self.for_recompute.unpack(stashed.stash),
             self.residuals.unpack(residuals.stash),
             self.recomputed,
             strict=True,
         ):
-            if again:
-                into = StashSlot(stash, residuals.slot)
-                stash = call.recompute(own, told, values, into)
-            elif stash:
-                both = call.functions.move(*have, kept.slot, *stash, residuals.slot)
-                have, stash = cut_list(both, len(have))
-            all_kept.append(have)
-            all_residuals.append(stash)
-        return self.kept.pack(all_kept), self.residuals.pack(all_residuals)
+            if is_recomputed:
+                into = StashSlot(target, residuals.slot)
+                target = call.recompute(own, values, into)
+            elif target:
+                slots = stashed.slot, residuals.slot
+                both = call.functions.move(*source, slots[0], *target, slots[1])
+                source, target = cut_list(both, len(source))
+            all_stashed.append(source)
+            all_residuals.append(target)
+        return self.for_recompute.pack(all_stashed), self.residuals.pack(all_residuals)
 
     def backward(
         self,
-        weights: Handles,
-        told: Surroundings,
+        given: PhaseInputs,
         residuals: StashSlot,
         gradients: Values,
-        totals: Handles,
+        accumulators: Handles,
     ) -> tuple[Handles, Handles]:
-        """Runs the layers backward; `gradients` are those of values, and grow.
+        """Runs the layers backward, adding gradients of values to `gradients`.
 
         Returns:
-            The stash, and the new totals.
+            The new stash and accumulators.
         """
-        of_calls = zip(
-            self.calls,
-            self.weights.unpack(weights),
-            self.residuals.unpack(residuals.stash),
-            self.gradients.unpack(totals),
-            strict=True,
-        )
         results = [
-            call.backward(own, told, StashSlot(stash, residuals.slot), gradients, total)
-            for call, own, stash, total in reversed(list(of_calls))
+            call.backward(own, StashSlot(stash, residuals.slot), gradients, accumulated)
+            for call, own, stash, accumulated in self._reversed(
+                self._inputs_of_calls(given),
+                self.residuals.unpack(residuals.stash),
+                self.gradients.unpack(accumulators),
+            )
         ]
-        stashes, new_totals = zip(*reversed(results), strict=True)
-        return self.residuals.pack(stashes), self.gradients.pack(new_totals)
+        stashes, new_accumulators = zip(*reversed(results), strict=True)
+        return self.residuals.pack(stashes), self.gradients.pack(new_accumulators)
 
     def input_backward(
         self,
-        weights: Handles,
-        told: Surroundings,
+        given: PhaseInputs,
         residuals: StashSlot,
         gradients: Values,
-        later: StashSlot,
+        late: StashSlot,
     ) -> tuple[Handles, Handles]:
-        """As `backward`, but keeps what `weight_backward` needs; returns stashes."""
-        of_calls = zip(
-            self.calls,
-            self.weights.unpack(weights),
-            self.residuals.unpack(residuals.stash),
-            self.weight_residuals.unpack(later.stash),
-            strict=True,
-        )
+        """Runs the layers backward; stashes weight residuals for `weight_backward`.
+
+        Returns:
+            Both stashes.
+        """
         results = [
             call.input_backward(
                 own,
-                told,
                 StashSlot(stash, residuals.slot),
                 gradients,
-                StashSlot(laters, later.slot),
+                StashSlot(late_stash, late.slot),
             )
-            for call, own, stash, laters in reversed(list(of_calls))
+            for call, own, stash, late_stash in self._reversed(
+                self._inputs_of_calls(given),
+                self.residuals.unpack(residuals.stash),
+                self.weight_residuals.unpack(late.stash),
+            )
         ]
-        stashes, all_later = zip(*reversed(results), strict=True)
-        return self.residuals.pack(stashes), self.weight_residuals.pack(all_later)
+        stashes, all_late = zip(*reversed(results), strict=True)
+        return self.residuals.pack(stashes), self.weight_residuals.pack(all_late)
 
     def weight_backward(
-        self, weights: Handles, told: Surroundings, later: StashSlot, totals: Handles
+        self, given: PhaseInputs, late: StashSlot, accumulators: Handles
     ) -> tuple[Handles, Handles]:
-        """The stash, and the totals with the gradients of all weights."""
+        """Returns the new late stash, and accumulators with the weights' gradients."""
         results = [
-            call.weight_backward(own, told, StashSlot(stash, later.slot), total)
-            for call, own, stash, total in zip(
+            call.weight_backward(own, StashSlot(stash, late.slot), accumulated)
+            for call, own, stash, accumulated in zip(
                 self.calls,
-                self.weights.unpack(weights),
-                self.weight_residuals.unpack(later.stash),
-                self.gradients.unpack(totals),
+                self._inputs_of_calls(given),
+                self.weight_residuals.unpack(late.stash),
+                self.gradients.unpack(accumulators),
                 strict=True,
             )
         ]
-        stashes, new_totals = zip(*results, strict=True)
-        return self.weight_residuals.pack(stashes), self.gradients.pack(new_totals)
+        stashes, new_accumulators = zip(*results, strict=True)
+        return self.weight_residuals.pack(stashes), self.gradients.pack(
+            new_accumulators
+        )
+
+    def _inputs_of_calls(self, given: PhaseInputs) -> list[PhaseInputs]:
+        weights = self.weights.unpack(given.weights)
+        return [PhaseInputs(own, given.context) for own in weights]
+
+    def _reversed(self, *packs: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+        """Returns each call with its packs, last call first."""
+        return reversed(list(zip(self.calls, *packs, strict=True)))

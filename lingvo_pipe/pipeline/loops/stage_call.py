@@ -1,8 +1,7 @@
-"""One layer's functions at its place in the model.
+"""One layer's functions, called with the values at its position in the model.
 
-What is called here emits operations into the graph being built; the layer's own
-functions stay out of line. Values and their gradients are held in dicts by the numbers
-that `dataflow` gives them.
+The methods emit calls into the graph being built; the layer's own functions stay out of
+line. Values and their gradients are in dicts by the numbers that `dataflow` uses.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.optional_nest import present
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.pipeline.loops.dataflow import Call
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases, cut_list
-from lingvo_pipe.pipeline.loops.packing import Handles
-from lingvo_pipe.pipeline.tracing.trace import Surroundings, is_differentiable
+from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
 Values = dict[int, tf.Tensor]
 
@@ -27,19 +26,26 @@ class StashSlot(NamedTuple):
     slot: tf.Tensor
 
 
-class StageCall:
-    """One layer's functions at its place in the model.
+class PhaseInputs(NamedTuple):
+    """The inputs common to all phases: packed weights, and the call context."""
 
-    Weights, sums, residuals and totals are packed; see `PackedPhases`.
+    weights: Handles
+    context: CallContext
+
+
+class StageCall:
+    """One layer's functions, called with the values at its position in the model.
+
+    Weights, sums, stashes and accumulators are packed; see `PackedPhases`.
     """
 
     def __init__(self, functions: PackedPhases, call: Call, path_hash: int | None):
         """Initialises the call.
 
         Args:
-            functions: the layer's, or the loss's.
-            call: which values go in and come out.
-            path_hash: of the layer's path; None for the loss.
+            functions: the layer's functions, or the loss's.
+            call: the numbers of its values.
+            path_hash: hash of the layer's path; None for the loss.
         """
         self.functions = functions
         self.call = call
@@ -47,38 +53,31 @@ class StageCall:
 
     @property
     def used(self) -> list[int]:
-        """The values that the forward pass is given."""
+        """The values that the forward pass takes."""
         return [self.call.args[i] for i in self.functions.phases.used]
 
     def forward(
-        self,
-        weights: Handles,
-        told: Surroundings,
-        values: Values,
-        sums: Handles,
-        slot: StashSlot | None,
+        self, given: PhaseInputs, values: Values, sums: Handles, slot: StashSlot | None
     ) -> tuple[Handles, Handles]:
-        """Adds what the layer makes to `values`, and keeps residuals in a slot, if any.
+        """Adds the layer's outputs to `values`; stashes residuals if there is a slot.
 
         Returns:
-            Sums, and the stash.
+            The new sums and stash.
         """
-        given = [*weights, *self._told(told), *[values[v] for v in self.used], *sums]
+        args = [*self._flat(given), *[values[v] for v in self.used], *sums]
         if slot is None:
-            results = self.functions.forward(*given)
+            results = self.functions.forward(*args)
         else:
-            results = self.functions.forward_keep(*given, *slot.stash, slot.slot)
+            results = self.functions.forward_stash(*args, *slot.stash, slot.slot)
         made, sums, stash = cut_list(results, len(self.call.made), len(sums))
         values.update(zip(self.call.made, made, strict=True))
         return sums, stash
 
-    def recompute(
-        self, weights: Handles, told: Surroundings, values: Values, slot: StashSlot
-    ) -> Handles:
-        """Adds what the layer makes to `values`; returns the stash with residuals."""
+    def recompute(self, given: PhaseInputs, values: Values, slot: StashSlot) -> Handles:
+        """Adds the layer's outputs to `values`; returns the stash with residuals."""
         args = [values[value] for value in self.used]
         results = self.functions.recompute(
-            *weights, *self._told(told), *args, *slot.stash, slot.slot
+            *self._flat(given), *args, *slot.stash, slot.slot
         )
         made, stash = cut_list(results, len(self.call.made))
         values.update(zip(self.call.made, made, strict=True))
@@ -86,56 +85,44 @@ class StageCall:
 
     def backward(
         self,
-        weights: Handles,
-        told: Surroundings,
+        given: PhaseInputs,
         slot: StashSlot,
         gradients: Values,
-        totals: Handles,
+        accumulators: Handles,
     ) -> tuple[Handles, Handles]:
         """Adds gradients of inputs to `gradients`.
 
         Returns:
-            The stash, and the totals with the gradients of the weights.
+            The new stash and accumulators.
         """
-        given = [*weights, *self._told(told), *slot.stash, slot.slot]
-        results = self.functions.backward(*given, *self._seeds(gradients), *totals)
-        rest = self._add_gradients(gradients, results)
-        stash, totals = cut_list(rest, len(slot.stash))
-        return stash, totals
+        args = [*self._flat(given), *slot.stash, slot.slot]
+        results = self.functions.backward(*args, *self._seeds(gradients), *accumulators)
+        return self._add_gradients(gradients, results, slot)
 
     def input_backward(
-        self,
-        weights: Handles,
-        told: Surroundings,
-        slot: StashSlot,
-        gradients: Values,
-        later: StashSlot,
+        self, given: PhaseInputs, slot: StashSlot, gradients: Values, late: StashSlot
     ) -> tuple[Handles, Handles]:
-        """As `backward`, but keeps what `weight_backward` needs in the slot `later`.
+        """Adds gradients of inputs; stashes weight residuals for `weight_backward`.
 
         Returns:
             Both stashes.
         """
-        given = [*weights, *self._told(told), *slot.stash, slot.slot]
+        args = [*self._flat(given), *slot.stash, slot.slot]
         seeds = self._seeds(gradients)
-        results = self.functions.input_backward(
-            *given, *seeds, *later.stash, later.slot
-        )
-        rest = self._add_gradients(gradients, results)
-        stash, laters = cut_list(rest, len(slot.stash))
-        return stash, laters
+        results = self.functions.input_backward(*args, *seeds, *late.stash, late.slot)
+        return self._add_gradients(gradients, results, slot)
 
     def weight_backward(
-        self, weights: Handles, told: Surroundings, slot: StashSlot, totals: Handles
+        self, given: PhaseInputs, late: StashSlot, accumulators: Handles
     ) -> tuple[Handles, Handles]:
-        """The stash, and the totals with the gradients of the weights."""
-        given = [*weights, *self._told(told), *slot.stash, slot.slot]
-        results = self.functions.weight_backward(*given, *totals)
-        stash, totals = cut_list(results, len(slot.stash))
-        return stash, totals
+        """Returns the new late stash, and accumulators with the weights' gradients."""
+        args = [*self._flat(given), *late.stash, late.slot]
+        results = self.functions.weight_backward(*args, *accumulators)
+        stash, accumulators = cut_list(results, len(late.stash))
+        return stash, accumulators
 
     def _seeds(self, gradients: Values) -> list[tf.Tensor]:
-        """The gradients of what the layer made; 0 where there is none."""
+        """Returns the gradients of the layer's outputs; 0 where there is none."""
         made = zip(self.call.made, self.functions.phases.made, strict=True)
         return [
             gradients[value] if value in gradients else tf.zeros(spec.shape, spec.dtype)
@@ -144,19 +131,21 @@ class StageCall:
         ]
 
     def _add_gradients(
-        self, gradients: Values, results: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Adds the gradients of inputs, the first results; returns the others."""
+        self, gradients: Values, results: list[tf.Tensor], slot: StashSlot
+    ) -> tuple[Handles, Handles]:
+        """Adds the gradients of inputs, the first results; returns stash and rest."""
         gives = self.functions.phases.gives
-        found, rest = cut_list(results, len(gives))
+        found, stash, rest = cut_list(results, len(gives), len(slot.stash))
         for i, gradient in zip(gives, found, strict=True):
             value = self.call.args[i]
             before = gradients.get(value)
             gradients[value] = gradient if before is None else before + gradient
-        return rest
+        return stash, rest
 
-    def _told(self, surroundings: Surroundings) -> list[tf.Tensor]:
+    def _flat(self, given: PhaseInputs) -> list[tf.Tensor]:
         if self._path_hash is None:
-            return present(surroundings._replace(loss_scale=None))
-        path_hash = tf.constant(self._path_hash, tf.uint64)
-        return present(surroundings._replace(path_hash=path_hash))
+            context = given.context._replace(loss_scale=None)
+        else:
+            path_hash = tf.constant(self._path_hash, tf.uint64)
+            context = given.context._replace(path_hash=path_hash)
+        return [*given.weights, *present(context)]

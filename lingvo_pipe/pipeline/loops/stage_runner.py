@@ -1,9 +1,17 @@
-r"""A stage at its place in the pipeline: receives, runs, keeps and sends.
+r"""A stage in its device's loop: its operations on loop state.
 
-    values in     ->  forward   ->  values out        what is kept goes through the
-    gradients out <-  backward  <-  gradients in      stashes of `Kept`
+    operation        receives    reads stash       writes stash        sends
 
-Inputs of the mini-batch need no message: a stage that uses one finds it in the batch.
+    forward          values                        RESIDUALS, or       values
+                     (a credit)                    FOR_RECOMPUTE
+    recompute                    FOR_RECOMPUTE     RESIDUALS
+    backward         gradients   RESIDUALS         (WEIGHT_RESIDUALS)  gradients
+    weight gradient              WEIGHT_RESIDUALS
+    update                                                             (a credit)
+
+In parentheses: only in some schedules. Every operation receives its messages, records
+the time, runs the stage's layers, and sends. Inputs of the mini-batch need no message:
+a stage that uses one finds it in the batch.
 """
 
 from __future__ import annotations
@@ -13,33 +21,31 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.loops.clock import timestamp
-from lingvo_pipe.pipeline.loops.operation import Outcome, Row
-from lingvo_pipe.pipeline.loops.packing import Handles
+from lingvo_pipe.pipeline.loops.channel import Channel
+from lingvo_pipe.pipeline.loops.operation import (
+    Operation,
+    Outcome,
+    StageConstants,
+    StagePorts,
+    StageState,
+    StashContents,
+)
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import StashSlot, Values
+from lingvo_pipe.pipeline.loops.stage_call import Values
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.stash import Stash
-from lingvo_pipe.pipeline.loops.traffic import Traffic
+from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import Kept
-from lingvo_pipe.pipeline.schedules.table import Branch
-from lingvo_pipe.pipeline.tracing.trace import Surroundings
-
-Weights = Sequence[Sequence[tf.Tensor]]
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
 class StageRunner:
-    """The operations of one stage on loop state.
-
-    State is what changes from one operation to the next (see `initial`); constants are
-    what does not (see `constants`).
-    """
+    """The operations of one stage on loop state."""
 
     def __init__(
         self,
         stage: Stage,
-        traffic: Traffic,
+        ports: StagePorts,
         specs: Mapping[int, tf.TensorSpec],
         device: str,
         update: StageUpdate | None = None,
@@ -48,253 +54,193 @@ class StageRunner:
 
         Args:
             stage: the stage.
-            traffic: what goes in and out.
-            specs: of all values, for one micro-batch.
-            device: full name of where the operations run.
-            update: what changes the weights after a step; None: nothing does.
+            ports: the values that go in and out.
+            specs: specs of all values, for one micro-batch.
+            device: full name of the device that runs the operations.
+            update: changes the weights after a step; None in a schedule without
+                updates.
         """
         self._stage = stage
-        self._update = update
-        self._device = device
-        self._traffic = traffic
+        self._ports = ports
         self._specs = specs
-        inputs = set(traffic.inputs)
+        self._device = device
+        self._update = update
+        inputs = set(ports.inputs)
         self._saved = [value for value in stage.saved if value not in inputs]
-        self._inputs = Stash([specs[value] for value in self._saved])
-        self._outputs = Stash([specs[value] for value in traffic.outputs])
-        self._input_gradients = Stash([specs[v] for v in traffic.input_gradients])
+        self._saved_stash = Stash([specs[value] for value in self._saved])
+        self._outputs = Stash([specs[value] for value in ports.outputs])
+        self._input_gradients = Stash([specs[v] for v in ports.input_gradients])
 
     def begin(
         self,
         arguments: NestedMap,
-        weights: Weights,
-        num_slots: Mapping[Kept, tf.Tensor],
+        weights: Sequence[Sequence[tf.Tensor]],
+        num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
-    ) -> tuple[NestedMap, NestedMap]:
-        """What the loop begins with.
+    ) -> tuple[StageState, StageConstants]:
+        """Returns the loop's initial state and constants.
 
         Args:
-            arguments: the pipeline's.
-            weights: the stage's.
-            num_slots: of the stashes that are used.
-            trains: whether there is a backward.
-
-        Returns:
-            The state before the first operation, and the constants: of the pipeline's
-            arguments those that this stage uses. The state is a NestedMap:
-                sums: packed totals of all calls' sums.
-                gradients: packed totals for the trained weights; empty without
-                    backward.
-                stashes: for each that is used NestedMap(stash: what calls keep,
-                    inputs: contents of the stash of saved values).
-                outputs: contents of the stash of outputs.
-                input_gradients: likewise of the mini-batch's inputs' gradients.
-                updated: see `StageUpdate.begin`; empty without one.
+            arguments: the pipeline's arguments.
+            weights: the stage's weights, for each call.
+            num_slots: sizes of the stashes that the schedule uses.
+            trains: whether the schedule has backward passes.
         """
-        stage, traffic = self._stage, self._traffic
-        constants = NestedMap(
-            weights=stage.pack_weights(weights),
+        stage, ports, update = self._stage, self._ports, self._update
+        packed_weights = stage.pack_weights(weights)
+        num_micro_batches = tf.shape(arguments.first_examples)[0]
+        state = StageState(
+            sums=stage.zero_sums(),
+            gradients=stage.zero_gradients() if trains else [],
+            stashes={k.name: self._empty(k, n) for k, n in num_slots.items()},
+            outputs=self._outputs.empty(num_micro_batches),
+            input_gradients=self._input_gradients.empty(num_micro_batches),
+            updated=update.begin(packed_weights, arguments) if update else [],
+        )
+        constants = StageConstants(
+            # With updates, constants would hold the initial weights in memory.
+            weights=None if update else packed_weights,
             step=arguments.step,
             first_examples=arguments.first_examples,
             num_examples=arguments.num_examples,
             loss_scale=arguments.loss_scale,
-            inputs=[arguments.batch[value] for value in traffic.inputs],
-            output_gradients=arguments.output_gradients if traffic.seeded else [],
+            inputs=[arguments.batch[value] for value in ports.inputs],
+            output_gradients=arguments.output_gradients if ports.seeded else [],
+            of_update=update.constants(arguments) if update else None,
         )
-        num_micro_batches = tf.shape(arguments.first_examples)[0]
-        state = NestedMap(
-            sums=stage.zero_sums(),
-            gradients=stage.zero_gradients() if trains else [],
-            stashes=NestedMap(
-                {k.name: self._empty(k, n) for k, n in num_slots.items()}
-            ),
-            outputs=self._outputs.empty(num_micro_batches),
-            input_gradients=self._input_gradients.empty(num_micro_batches),
-            updated=[],
-        )
-        if self._update:
-            # Not among the constants, which would keep the first weights for ever.
-            state.updated = self._update.begin(constants.pop("weights"), arguments)
-            constants.of_update = self._update.constants(arguments)
         return state, constants
 
-    def final_sums(self, state: NestedMap) -> list[list[tf.Tensor]]:
-        """For each call the totals of its sums."""
-        return self._stage.unpack_sums(state.sums)
-
-    def noted(self, state: NestedMap) -> NestedMap:
-        """What the updates noted in a final state; see `StageUpdate.noted`."""
-        assert self._update is not None
-        return self._update.noted(state.updated)
-
-    def packed_gradients(self, state: NestedMap) -> list[list[tf.Tensor]]:
-        """For each call the totals of its weights' gradients, packed."""
-        return self._stage.gradients.unpack(state.gradients)
-
-    def run(
-        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
-    ) -> Outcome:
-        """Runs an operation.
-
-        Args:
-            branch: of the operation.
-            state: the state before it.
-            constants: see `constants`.
-            row: micro-batch and slots.
-        """
+    def run(self, operation: Operation, state: StageState) -> Outcome:
         if self._update:
-            constants = NestedMap(constants, weights=state.updated.weights)
+            weights = state.updated.weights
+            constants = operation.constants._replace(weights=weights)
+            operation = operation._replace(constants=constants)
         run = {
             Kind.FORWARD: self._forward,
             Kind.RECOMPUTE: self._recompute,
             Kind.BACKWARD: self._backward,
             Kind.WEIGHT_GRADIENT: self._weight_gradient,
             Kind.UPDATE: self._change_weights,
-        }[branch.kind]
-        return run(branch, NestedMap(state), constants, row)
+        }[operation.branch.kind]
+        return run(operation, state)
 
-    def stacked_outputs(self, state: NestedMap) -> list[tf.Tensor]:
-        """The outputs kept in a final state, stacked by micro-batch."""
+    # Results, from the final state.
+
+    def sums(self, state: StageState) -> list[list[tf.Tensor]]:
+        return self._stage.unpack_sums(state.sums)
+
+    def updates(self, state: StageState) -> NestedMap:
+        """Returns the results of the updates; see `StageUpdate.results`."""
+        assert self._update is not None
+        return self._update.results(state.updated)
+
+    def packed_gradients(self, state: StageState) -> list[list[tf.Tensor]]:
+        """Returns the packed gradient accumulators of each call."""
+        return self._stage.gradients.unpack(state.gradients)
+
+    def stacked_outputs(self, state: StageState) -> list[tf.Tensor]:
+        """Returns the pipeline's outputs, stacked by micro-batch."""
         return self._outputs.stacked(state.outputs)
 
-    def stacked_input_gradients(self, state: NestedMap) -> Values:
-        """The gradients of the mini-batch's inputs, stacked by micro-batch."""
+    def stacked_input_gradients(self, state: StageState) -> Values:
+        """Returns the gradients of the mini-batch's inputs, stacked by micro-batch."""
         stacked = self._input_gradients.stacked(state.input_gradients)
-        return dict(zip(self._traffic.input_gradients, stacked, strict=True))
+        return dict(zip(self._ports.input_gradients, stacked, strict=True))
 
-    def _change_weights(
-        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
-    ) -> Outcome:
-        assert self._update is not None
-        started = self._time_after([row.micro_batch])
-        with tf.control_dependencies([started]):
-            state = self._update.run(state, constants, row.micro_batch)
-        # Who is given leave must not seem to have begun before this was over.
-        ended, sent = self._time_after([started, *state.updated.weights]), []
-        if self._traffic.gives_leave:
-            with tf.control_dependencies([ended]):
-                sent = [self._traffic.gives_leave.send(tf.constant(True))]
-        return Outcome(state, sent, started, ended)
+    # Operations, one method for each kind.
 
-    def _forward(
-        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
-    ) -> Outcome:
-        kept, leave = branch.kept, []
-        if branch.waits_for_next and self._traffic.leave:
-            leave.append(self._traffic.leave.receive())
-        received = {
-            value: channel.receive()
-            for value, channel in self._traffic.receives.items()
-        }
-        started = self._time_after([*leave, *received.values()])
+    def _forward(self, op: Operation, state: StageState) -> Outcome:
+        ports, kind = self._ports, op.branch.stash
+        credits = []
+        if op.branch.waits_for_next and ports.credit_in:
+            credits.append(ports.credit_in.receive())
+        received = _receive(ports.receives)
+        started = self._time_after([*credits, *received.values()])
         with tf.control_dependencies([started]):
-            values = {**self._from_batch(constants, row), **received}
-            state.sums, stash = self._stage.forward(
-                constants.weights,
-                self._surroundings(constants, row),
+            values = {**op.batch_values(ports.inputs), **received}
+            sums, stash = self._stage.forward(
+                op.phase_inputs(),
                 values,
                 state.sums,
-                all_kept=_slot(state, Kept.RESIDUALS, row.write_slot, kept),
-                some_kept=_slot(state, Kept.FOR_RECOMPUTE, row.write_slot, kept),
+                state.slot(kind, op.write_slot) if kind else None,
+                will_recompute=kind is StashKind.FOR_RECOMPUTE,
             )
-        if kept is Kept.FOR_RECOMPUTE:
+        if kind is StashKind.FOR_RECOMPUTE:
             saved = [values[value] for value in self._saved]
-            before = state.stashes.FOR_RECOMPUTE.inputs
-            inputs = self._inputs.put(before, row.write_slot, saved)
-            _set(state, kept, stash, inputs)
-        elif kept is not None:
-            _set(state, kept, stash)
-        outputs = [values[value] for value in self._traffic.outputs]
-        state.outputs = self._outputs.put(state.outputs, row.micro_batch, outputs)
-        sent = [
-            channel.send(values[value])
-            for value, channel in self._traffic.sends.items()
-        ]
-        return Outcome(state, sent, started)
+            before = state.stashes[kind.name].inputs
+            inputs = self._saved_stash.put(before, op.write_slot, saved)
+            state = state.with_stash(kind, stash, inputs)
+        elif kind is not None:
+            state = state.with_stash(kind, stash)
+        made = [values[value] for value in ports.outputs]
+        outputs = self._outputs.put(state.outputs, op.micro_batch, made)
+        state = state._replace(sums=sums, outputs=outputs)
+        return Outcome(state, _send(ports.sends, values), started)
 
-    def _recompute(
-        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
-    ) -> Outcome:
-        have = state.stashes.FOR_RECOMPUTE
-        taken, inputs = self._inputs.take(have.inputs, row.read_slot)
-        values = self._from_batch(constants, row)
+    def _recompute(self, op: Operation, state: StageState) -> Outcome:
+        stashed = state.slot(StashKind.FOR_RECOMPUTE, op.read_slot)
+        before = state.stashes[StashKind.FOR_RECOMPUTE.name].inputs
+        taken, inputs = self._saved_stash.take(before, op.read_slot)
+        values = op.batch_values(self._ports.inputs)
         values.update(zip(self._saved, taken, strict=True))
         started = self._time_after(values.values())
         with tf.control_dependencies([started]):
-            some, residuals = self._stage.recompute(
-                constants.weights,
-                self._surroundings(constants, row),
-                values,
-                StashSlot(have.stash, row.read_slot),
-                StashSlot(state.stashes.RESIDUALS.stash, row.write_slot),
+            into = state.slot(StashKind.RESIDUALS, op.write_slot)
+            stash, residuals = self._stage.recompute(
+                op.phase_inputs(), values, stashed, into
             )
-        _set(state, Kept.FOR_RECOMPUTE, some, inputs)
-        _set(state, Kept.RESIDUALS, residuals)
+        state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, inputs)
+        state = state.with_stash(StashKind.RESIDUALS, residuals)
         return Outcome(state, [], started)
 
-    def _backward(
-        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
-    ) -> Outcome:
-        received = {
-            value: channel.receive()
-            for value, channel in self._traffic.gradient_receives.items()
-        }
+    def _backward(self, op: Operation, state: StageState) -> Outcome:
+        ports, late_kind = self._ports, op.branch.stash
+        received = _receive(ports.gradient_receives)
         gradients = dict(received)
-        for value, stacked in zip(
-            self._traffic.seeded, constants.output_gradients, strict=True
-        ):
-            seed = stacked[row.micro_batch]
-            before = gradients.get(value)
+        seeds = zip(ports.seeded, op.constants.output_gradients, strict=True)
+        for value, stacked in seeds:
+            seed, before = stacked[op.micro_batch], gradients.get(value)
             gradients[value] = seed if before is None else before + seed
         started = self._time_after(received.values())
-        residuals = StashSlot(state.stashes.RESIDUALS.stash, row.read_slot)
-        told = self._surroundings(constants, row)
-        given = constants.weights, told, residuals, gradients
+        residuals = state.slot(StashKind.RESIDUALS, op.read_slot)
+        given = op.phase_inputs(), residuals, gradients
         with tf.control_dependencies([started]):
-            if branch.kept is None:
-                stash, state.gradients = self._stage.backward(*given, state.gradients)
+            if late_kind is None:
+                stash, accumulators = self._stage.backward(*given, state.gradients)
+                state = state._replace(gradients=accumulators)
             else:
-                later = StashSlot(state.stashes[branch.kept.name].stash, row.write_slot)
-                stash, laters = self._stage.input_backward(*given, later)
-                _set(state, branch.kept, laters)
-        _set(state, Kept.RESIDUALS, stash)
-        state.input_gradients = self._input_gradients.put(
-            state.input_gradients,
-            row.micro_batch,
-            [self._gradient(gradients, v) for v in self._traffic.input_gradients],
+                late = state.slot(late_kind, op.write_slot)
+                stash, late_stash = self._stage.input_backward(*given, late)
+                state = state.with_stash(late_kind, late_stash)
+        state = state.with_stash(StashKind.RESIDUALS, stash)
+        whole = [self._gradient(gradients, value) for value in ports.input_gradients]
+        input_gradients = self._input_gradients.put(
+            state.input_gradients, op.micro_batch, whole
         )
-        sent = [
-            channel.send(gradients[value])
-            for value, channel in self._traffic.gradient_sends.items()
-        ]
-        return Outcome(state, sent, started)
+        state = state._replace(input_gradients=input_gradients)
+        return Outcome(state, _send(ports.gradient_sends, gradients), started)
 
-    def _weight_gradient(
-        self, branch: Branch, state: NestedMap, constants: NestedMap, row: Row
-    ) -> Outcome:
-        later = StashSlot(state.stashes.WEIGHT_RESIDUALS.stash, row.read_slot)
-        started = self._time_after(later.stash)
+    def _weight_gradient(self, op: Operation, state: StageState) -> Outcome:
+        late = state.slot(StashKind.WEIGHT_RESIDUALS, op.read_slot)
+        started = self._time_after(late.stash)
         with tf.control_dependencies([started]):
-            stash, state.gradients = self._stage.weight_backward(
-                constants.weights,
-                self._surroundings(constants, row),
-                later,
-                state.gradients,
+            stash, accumulators = self._stage.weight_backward(
+                op.phase_inputs(), late, state.gradients
             )
-        _set(state, Kept.WEIGHT_RESIDUALS, stash)
-        return Outcome(state, [], started)
+        state = state.with_stash(StashKind.WEIGHT_RESIDUALS, stash)
+        return Outcome(state._replace(gradients=accumulators), [], started)
 
-    def _from_batch(self, constants: NestedMap, row: Row) -> Values:
-        stacked = zip(self._traffic.inputs, constants.inputs, strict=True)
-        return {value: x[row.micro_batch] for value, x in stacked}
-
-    def _surroundings(self, constants: NestedMap, row: Row) -> Surroundings:
-        return Surroundings(
-            step=row.of_micro_batch(constants.step),
-            first_example=constants.first_examples[row.micro_batch],
-            num_examples=row.of_micro_batch(constants.num_examples),
-            loss_scale=row.of_micro_batch(constants.loss_scale),
-        )
+    def _change_weights(self, op: Operation, state: StageState) -> Outcome:
+        assert self._update is not None
+        started = self._time_after([op.micro_batch])
+        with tf.control_dependencies([started]):
+            state = self._update.run(state, op.constants, op.micro_batch)
+        # The stage that gets the credit must not appear to begin before this has ended.
+        ended, sent = self._time_after([started, *state.updated.weights]), []
+        if self._ports.credit_out:
+            with tf.control_dependencies([ended]):
+                sent = [self._ports.credit_out.send(tf.constant(True))]
+        return Outcome(state, sent, started, ended)
 
     def _gradient(self, gradients: Values, value: int) -> tf.Tensor:
         spec = self._specs[value]
@@ -305,35 +251,26 @@ class StageRunner:
         with tf.control_dependencies(list(tensors)):
             return timestamp(self._device)
 
-    def _empty(self, kept: Kept, num_slots: tf.Tensor) -> NestedMap:
-        """Contents of a stash with nothing in it."""
+    def _empty(self, kind: StashKind, num_slots: tf.Tensor) -> StashContents:
+        """Returns the contents of an empty stash."""
         stage = self._stage
-        if kept is Kept.WEIGHT_RESIDUALS:
-            laters = stage.of_calls(lambda f: f.empty_weight_residuals(num_slots))
-            return NestedMap(stash=stage.weight_residuals.pack(laters), inputs=[])
+        if kind is StashKind.WEIGHT_RESIDUALS:
+            late = stage.of_calls(lambda f: f.empty_weight_residuals(num_slots))
+            return StashContents([], stage.weight_residuals.pack(late))
         stashes = stage.of_calls(lambda f: f.empty_residuals(num_slots))
-        if kept is Kept.RESIDUALS:
-            return NestedMap(stash=stage.residuals.pack(stashes), inputs=[])
-        some = [
-            [] if again else stash
-            for stash, again in zip(stashes, stage.recomputed, strict=True)
+        if kind is StashKind.RESIDUALS:
+            return StashContents([], stage.residuals.pack(stashes))
+        stashes = [
+            [] if is_recomputed else stash
+            for stash, is_recomputed in zip(stashes, stage.recomputed, strict=True)
         ]
-        inputs = self._inputs.empty(num_slots)
-        return NestedMap(stash=stage.kept.pack(some), inputs=inputs)
+        inputs = self._saved_stash.empty(num_slots)
+        return StashContents(inputs, stage.for_recompute.pack(stashes))
 
 
-def _slot(
-    state: NestedMap, kept: Kept, slot: tf.Tensor, written: Kept | None
-) -> StashSlot | None:
-    """The slot of a stash if it is the one that is written."""
-    if kept is not written:
-        return None
-    return StashSlot(state.stashes[kept.name].stash, slot)
+def _receive(channels: Mapping[int, Channel]) -> Values:
+    return {value: channel.receive() for value, channel in channels.items()}
 
 
-def _set(
-    state: NestedMap, kept: Kept, stash: Handles, inputs: Sequence[tf.Tensor] = ()
-) -> None:
-    """Gives a state new contents of a stash."""
-    contents = NestedMap(stash=stash, inputs=list(inputs))
-    state.stashes = NestedMap(state.stashes, **{kept.name: contents})
+def _send(channels: Mapping[int, Channel], values: Values) -> list[tf.Operation]:
+    return [channel.send(values[value]) for value, channel in channels.items()]

@@ -1,32 +1,27 @@
 """Changes a stage's weights between the steps of one graph.
 
-    totals of gradients, sums  ->  update  ->  new weights, notes
+    gradient accumulators, sums  ->  update  ->  new weights, notes
 
-The variables themselves are changed by a function that is handed to the pipeline; the
-loop carries the values that they had after the last step, which are what the stage's
-layers compute with.
+The pipeline's caller supplies a function that changes the variables. The loop carries
+the variables' values after the last step; the stage's layers compute with these.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.devices.stage_devices import as_it_is
+from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
+from lingvo_pipe.pipeline.loops.operation import StageConstants, StageState
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
-from lingvo_pipe.pipeline.loops.packing import Handles
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stash import Stash
+from lingvo_pipe.pipeline.loops.stash import Handles, Stash
 
 
 class StageUpdate:
-    """The update of one stage.
-
-    What a step leaves is kept for the end: the totals of its sums, and notes.
-    """
+    """The update of one stage, with a stash of each step's sums and notes."""
 
     def __init__(self, stage: Stage, function: Any):
         """Initialises the update.
@@ -34,8 +29,8 @@ class StageUpdate:
         Args:
             stage: the stage.
             function: a concrete function `(gradients, sums, step) -> weights, notes`,
-                all flat: gradients of the mini-batch's mean loss, in the dtypes of the
-                weights that have any; `[]` int64; any tensors of static shape.
+                all flat: gradients of the mini-batch's mean loss, in the dtypes of
+                their weights; step, `[]` int64; notes, any tensors of static shape.
         """
         self._stage = stage
         self._function = function
@@ -47,7 +42,7 @@ class StageUpdate:
         self._notes = Stash([tf.TensorSpec(x.shape, x.dtype) for x in notes])
 
     def constants(self, arguments: NestedMap) -> NestedMap:
-        """What the update uses of the pipeline's arguments, and variables' handles."""
+        """Returns the pipeline's arguments that the update uses, and its captures."""
         return NestedMap(
             divisors=arguments.divisors,
             micro_batches_per_step=arguments.micro_batches_per_step,
@@ -55,13 +50,13 @@ class StageUpdate:
         )
 
     def begin(self, weights: Handles, arguments: NestedMap) -> NestedMap:
-        """The state before the first step.
+        """Returns the state before the first step.
 
         Returns:
             NestedMap:
                 weights: packed.
-                sums: contents of the stash of sums, a slot a step.
-                notes: likewise of notes.
+                sums: contents of the stash of sums, a slot per step.
+                notes: contents of the stash of notes, a slot per step.
         """
         num_steps = tf.shape(arguments.divisors)[0]
         return NestedMap(
@@ -71,22 +66,30 @@ class StageUpdate:
         )
 
     def run(
-        self, state: NestedMap, constants: NestedMap, micro_batch: tf.Tensor
-    ) -> NestedMap:
-        """The state after the step whose last micro-batch is given, `[]` int32."""
-        stage, told, before = self._stage, constants.of_update, state.updated
-        n = micro_batch // told.micro_batches_per_step
-        sums = [x for own in stage.unpack_sums(state.sums) for x in own]
+        self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
+    ) -> StageState:
+        """Returns the state after the step whose last micro-batch is `[]` int32."""
+        stage, own, before = self._stage, constants.of_update, state.updated
+        assert constants.step is not None
+        n = micro_batch // own.micro_batches_per_step
+        sums = [x for of_call in stage.unpack_sums(state.sums) for x in of_call]
+        divisor = own.divisors[n]
+        packs = stage.gradients.unpack(state.gradients)
+        gradients = [
+            gradient
+            for call, packed in zip(stage.calls, packs, strict=True)
+            for gradient in call.functions.final_gradients(*packed, divisor)
+        ]
         results = tf.raw_ops.StatefulPartitionedCall(
             args=[
-                *self._gradients(state.gradients, told.divisors[n]),
+                *gradients,
                 *sums,
                 constants.step[micro_batch],
-                *told.captured,
+                *own.captured,
             ],
             Tout=[x.dtype for x in self._function.outputs],
             f=self._function,
-            config_proto=as_it_is(),
+            config_proto=unoptimized_config(),
         )
         for result, x in zip(results, self._function.outputs, strict=True):
             result.set_shape(x.shape)
@@ -96,29 +99,17 @@ class StageUpdate:
             sums=self._sums.put(before.sums, n, sums),
             notes=self._notes.put(before.notes, n, notes),
         )
-        return NestedMap(
-            state,
+        return state._replace(
             sums=stage.zero_sums(),
             gradients=stage.zero_gradients(),
             updated=updated,
         )
 
-    def noted(self, updated: NestedMap) -> NestedMap:
-        """What the steps left, stacked by step.
+    def results(self, updated: NestedMap) -> NestedMap:
+        """Returns the results of the steps, stacked by step.
 
         Returns:
-            NestedMap(sums: for each call the totals of its sums, notes: a list).
+            NestedMap(sums: for each call its sums, notes: a list).
         """
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
         return NestedMap(sums=sums, notes=self._notes.stacked(updated.notes))
-
-    def _gradients(self, totals: Handles, divisor: tf.Tensor) -> list[tf.Tensor]:
-        calls = zip(
-            self._stage.calls, self._stage.gradients.unpack(totals), strict=True
-        )
-        return list(
-            itertools.chain.from_iterable(
-                call.functions.final_gradients(*packed, divisor)
-                for call, packed in calls
-            )
-        )

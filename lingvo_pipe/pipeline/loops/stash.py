@@ -1,4 +1,12 @@
-"""Where a stage keeps tensors of a micro-batch from one operation to a later one."""
+"""Packs and stashes: tensors that travel through loops as one, and slots for them.
+
+A stage of many layers has thousands of weights, accumulators and residuals. Passed one
+by one, each would appear in every function between the step and the layer that uses it.
+So they travel as a pack, one optional value that holds them all, and are unpacked where
+they are used. A pack may hold packs: a stage's pack has one for each of its layers.
+
+A stash holds the residuals of a micro-batch from one operation to a later one.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +14,65 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lingvo_pipe.pipeline.loops.packing import Handles, Packing
+# A pack: one tensor, or none if there is nothing to hold.
+Handles = list[tf.Tensor]
+
+
+class Packing:
+    """Packs tensors of fixed specs."""
+
+    def __init__(self, specs: Sequence[tf.TensorSpec]):
+        self._specs = list(specs)
+
+    @property
+    def handles(self) -> list[tf.TensorSpec]:
+        """Specs of a pack."""
+        return [tf.TensorSpec([], tf.variant)] if self._specs else []
+
+    def pack(self, tensors: Sequence[tf.Tensor]) -> Handles:
+        if not self._specs:
+            return []
+        return [tf.raw_ops.OptionalFromValue(components=list(tensors))]
+
+    def unpack(self, handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if not self._specs:
+            return []
+        (pack,) = handles
+        return tf.raw_ops.OptionalGetValue(
+            optional=pack,
+            output_types=[spec.dtype for spec in self._specs],
+            output_shapes=[spec.shape for spec in self._specs],
+        )
+
+
+class PackOfPacks:
+    """Packs several packs of 0 or 1 handles each, as `sizes` gives them."""
+
+    def __init__(self, sizes: Sequence[int]):
+        self._sizes = list(sizes)
+        self._all = Packing([tf.TensorSpec([], tf.variant)] * sum(sizes))
+        self.handles = self._all.handles
+
+    def pack(self, packs: Sequence[Handles]) -> Handles:
+        return self._all.pack([handle for pack in packs for handle in pack])
+
+    def unpack(self, handles: Handles) -> list[Handles]:
+        remaining = iter(self._all.unpack(handles))
+        return [[next(remaining) for _ in range(size)] for size in self._sizes]
 
 
 class Stash:
     """Numbered slots, each for a list of tensors of fixed specs.
 
-    The contents are loop state, so they are passed in and out: one TensorList for each
-    tensor of a slot. The number of slots is data, not structure.
+    The contents are loop state, so they are arguments and results: one TensorList for
+    each tensor of a slot. The number of slots is data, not structure.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
 
     def empty(self, num_slots: tf.Tensor) -> list[tf.Tensor]:
-        """Contents with nothing in any of `[]` int32 slots."""
+        """Returns empty contents of `num_slots` slots, [] int32."""
         return [
             tf.raw_ops.TensorListReserve(
                 element_shape=tf.constant(-1),
@@ -33,7 +85,7 @@ class Stash:
     def put(
         self, contents: list[tf.Tensor], slot: tf.Tensor, tensors: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Contents with `tensors` in a slot."""
+        """Returns the contents with `tensors` in a slot."""
         return [
             tf.raw_ops.TensorListSetItem(input_handle=handle, index=slot, item=tensor)
             for handle, tensor in zip(contents, tensors, strict=True)
@@ -42,7 +94,7 @@ class Stash:
     def take(
         self, contents: list[tf.Tensor], slot: tf.Tensor
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The tensors in a slot, and contents without them."""
+        """Returns the tensors in a slot, and the contents without them."""
         taken = [
             tf.ensure_shape(
                 tf.raw_ops.TensorListGetItem(
@@ -58,7 +110,7 @@ class Stash:
         return taken, self.put(contents, slot, list(map(_nothing, self._specs)))
 
     def stacked(self, contents: list[tf.Tensor]) -> list[tf.Tensor]:
-        """All slots' tensors, stacked along a new first dimension."""
+        """Returns all slots' tensors, stacked along a new first dimension."""
         return [
             tf.ensure_shape(
                 tf.raw_ops.TensorListStack(
@@ -73,38 +125,31 @@ class Stash:
 
 
 class PackedStash:
-    """A stash whose contents are packed."""
+    """A stash whose contents are packed; see `Stash`."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._stash = Stash(specs)
         self._packing = Packing([tf.TensorSpec([], tf.variant)] * len(specs))
-
-    @property
-    def handles(self) -> list[tf.TensorSpec]:
-        """Specs of the packed contents."""
-        return self._packing.handles
+        self.handles = self._packing.handles
 
     def empty(self, num_slots: tf.Tensor) -> Handles:
-        """Contents with nothing in any of `[]` int32 slots."""
         return self._packing.pack(self._stash.empty(num_slots))
 
     def put(
         self, contents: Handles, slot: tf.Tensor, tensors: Sequence[tf.Tensor]
     ) -> Handles:
-        """Contents with `tensors` in a slot."""
         unpacked = self._packing.unpack(contents)
         return self._packing.pack(self._stash.put(unpacked, slot, tensors))
 
     def take(
         self, contents: Handles, slot: tf.Tensor
     ) -> tuple[list[tf.Tensor], Handles]:
-        """The tensors in a slot, and contents without them."""
         taken, rest = self._stash.take(self._packing.unpack(contents), slot)
         return taken, self._packing.pack(rest)
 
 
 def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
-    """A tensor that takes no memory."""
+    """Returns a tensor that takes no memory."""
     if spec.dtype != tf.variant:
         return tf.zeros([0], spec.dtype)
     return tf.raw_ops.EmptyTensorList(
@@ -113,7 +158,7 @@ def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _shape(spec: tf.TensorSpec) -> tf.Tensor:
-    """The shape, -1 for what is not known."""
+    """Returns the shape as a tensor, -1 for unknown sizes."""
     if spec.shape.rank is None:
         return tf.constant(-1)
     sizes = [-1 if n is None else n for n in spec.shape]

@@ -1,4 +1,4 @@
-"""A functional While that stays one node in the graph."""
+"""A functional While that stays one node in the graph, and a clock for its body."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import pack_present, present, spec_of
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import pack_present, present, spec_of
+from lingvo_pipe.pipeline.devices.device_names import device_name
 
 
 def while_loop(
@@ -16,11 +17,11 @@ def while_loop(
     body: Callable[[NestedMap], NestedMap],
     carried: NestedMap,
 ) -> NestedMap:
-    """Runs `body` on what is carried as long as `condition` holds.
+    """Runs `body` on `carried` while `condition` holds.
 
-    It is not lowered to control-flow operations, so each iteration is a function call,
-    and messages of a channel carry no iteration number but queue in the order they were
-    sent.
+    The loop is not lowered to control-flow operations: each iteration is a function
+    call, and messages of a channel carry no iteration number but queue in the order
+    they were sent.
     """
     tensors = present(carried)
     pack = functools.partial(pack_present, carried)
@@ -42,3 +43,27 @@ def while_loop(
     for result, x in zip(results, tensors, strict=True):
         result.set_shape(x.shape)
     return pack(results)
+
+
+def timestamp(device: str) -> tf.Tensor:
+    """Emits [] float64 seconds, the time at which the operation runs on `device`.
+
+    Only CPUs have a clock. A loop on another device calls a function that reads its
+    host's clock: operations in a loop's body run on the loop's device, but those in a
+    called function run where they are placed.
+    """
+    name = device_name(device)
+    if name.kind == "CPU":
+        return tf.timestamp()
+    return _clock_of(name.host.full)()
+
+
+@functools.cache
+def _clock_of(host: str) -> Callable[[], tf.Tensor]:
+    def now() -> tf.Tensor:
+        with tf.device(host):
+            return tf.timestamp()
+
+    return tf.function(
+        now, autograph=False, experimental_attributes={"_noinline": True}
+    )

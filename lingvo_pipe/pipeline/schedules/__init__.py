@@ -1,1 +1,1 @@
-"""Schedules as data: made, checked, and given places for what they keep. Pure."""
+"""Schedules as data: made, checked, stored, and given stash slots. Pure."""

@@ -1,4 +1,4 @@
-"""From a schedule's name, or file, to the schedule. Pure."""
+"""Schedules by name, such as "1f1b", or from a file. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import dataclasses
 import os
 from collections.abc import Collection, Sequence
 
-from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
@@ -15,15 +17,14 @@ from lingvo_pipe.pipeline.schedules.local import local
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
-_ONE_STAGE_A_DEVICE = {
+_ONE_STAGE_PER_DEVICE = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "zero_bubble": zero_bubble,
 }
-SCHEDULE_NAMES = (*_ONE_STAGE_A_DEVICE, "local", "interleaved")
+SCHEDULE_NAMES = (*_ONE_STAGE_PER_DEVICE, "local", "interleaved")
 
 
 def make_schedule(
@@ -32,52 +33,52 @@ def make_schedule(
     num_micro_batches: int,
     stages_per_device: int = 1,
     recompute: str | Sequence[int] | None = None,
-    block_ends: Collection[int] = (),
+    block_boundaries: Collection[int] = (),
 ) -> Schedule:
-    """Makes a schedule to train with; it has passed `check`.
+    """Returns a checked schedule for training.
 
     Args:
-        name: one of SCHEDULE_NAMES, or the path of a file, ending in '.csv', in the
-            format of csv_file.py.
+        name: one of SCHEDULE_NAMES, or the path of a '.csv' file; see csv_file.py.
         num_devices: K.
         num_micro_batches: M.
-        stages_per_device: V, above 1 for 'interleaved' and files alone. A file has
-            K·V stages, and says itself which device has which.
-        recompute: a policy of recompute.py. None: 'always', but 'zero_bubble' does not
-            recompute, and a file is taken as it is. A list of cells, which is for
-            stages to follow: 'always', but a file with RECOMPUTE operations is taken
-            as it is.
-        block_ends: see `Schedule`; for 'local' also what it is made by.
+        stages_per_device: V, above 1 only for 'interleaved' and files. A file has K·V
+            stages and assigns them to devices.
+        recompute: a policy of recompute.py. If None, 'zero_bubble' and files stay
+            unchanged, and all others follow 'always'. With a list of cells, which the
+            stages apply, the schedule follows 'always'; a file with RECOMPUTE
+            operations stays unchanged.
+        block_boundaries: see `Schedule`; 'local' makes its blocks of them.
 
     Raises:
-        ValueError: saying which argument can't be, and why; or what is wrong with the
-            file.
+        ValueError: if an argument or the file is not valid.
     """
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if _is_file(name):
         num_stages = num_devices * stages_per_device
         schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
     elif name == "local":
-        schedule = local(num_devices, num_micro_batches, block_ends)
+        schedule = local(num_devices, num_micro_batches, block_boundaries)
     elif name == "interleaved":
         schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
     else:
-        schedule = _ONE_STAGE_A_DEVICE[name](num_devices, num_micro_batches)
+        schedule = _ONE_STAGE_PER_DEVICE[name](num_devices, num_micro_batches)
     policy = _policy(name, schedule, recompute)
     if policy is not None:
         schedule = recomputed(schedule, policy)
-    schedule = dataclasses.replace(schedule, block_ends=frozenset(block_ends))
+    schedule = dataclasses.replace(
+        schedule, block_boundaries=frozenset(block_boundaries)
+    )
     try:
         check(schedule)
     except ValueError as error:
-        raise ValueError(f"The schedule {name!r}: {error}") from error
+        raise UserValueError(f"The schedule {name!r}: {error}") from error
     return schedule
 
 
 def _policy(
     name: str, schedule: Schedule, recompute: str | Sequence[int] | None
 ) -> str | None:
-    """The policy to apply to a schedule; None: it stays as it is."""
+    """Returns the policy to apply to a schedule; None to leave it unchanged."""
     if isinstance(recompute, str):
         return recompute
     if recompute is not None:
@@ -93,19 +94,19 @@ def _check_arguments(
     name: str, num_devices: int, num_micro_batches: int, stages_per_device: int
 ) -> None:
     if not _is_file(name) and name not in SCHEDULE_NAMES:
-        raise ValueError(
-            f"A schedule must be one of {', '.join(map(repr, SCHEDULE_NAMES))}, or a "
-            f"path ending in '.csv'; got {name!r}."
-            + (did_you_mean(str(name), SCHEDULE_NAMES) or " Choose one of these.")
+        raise UserValueError(
+            f"Unknown schedule {name!r}. Expected "
+            f"{', '.join(map(repr, SCHEDULE_NAMES))} or a path ending in '.csv'."
+            f"{did_you_mean(str(name), SCHEDULE_NAMES)}"
         )
-    check_sizes(
+    check_counts(
         num_devices=num_devices,
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
     )
-    if stages_per_device > 1 and name in (*_ONE_STAGE_A_DEVICE, "local"):
-        raise ValueError(
-            f"The schedule {name!r} has one stage a device; got stages_per_device="
+    if stages_per_device > 1 and name in (*_ONE_STAGE_PER_DEVICE, "local"):
+        raise UserValueError(
+            f"The schedule {name!r} has one stage per device; got stages_per_device="
             f"{stages_per_device}. For several use 'interleaved'."
         )
 
@@ -116,22 +117,23 @@ def _from_file(
     try:
         schedule = read_csv(path)
     except OSError as error:
-        raise ValueError(
-            f"A schedule's file must be readable; {os.fspath(path)!r} is not: "
-            f"{error.strerror}. Give the path of a file that is there, from "
-            f"{os.getcwd()!r} or from the root."
+        raise UserValueError(
+            f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}. "
+            f"Give the path of an existing file, absolute or from {os.getcwd()!r}."
         ) from error
-    its_own = _sizes(
+    own_sizes = _sizes(
         schedule.num_devices, schedule.num_stages, schedule.num_micro_batches
     )
-    wanted = _sizes(num_devices, num_stages, num_micro_batches)
-    if its_own != wanted:
-        raise ValueError(
-            f"The schedule {path!r} is for {its_own}, but is to run with {wanted}: "
-            "change the one or the other."
+    sizes = _sizes(num_devices, num_stages, num_micro_batches)
+    if own_sizes != sizes:
+        raise UserValueError(
+            f"The schedule {path!r} is for {own_sizes}, but the pipeline has {sizes}. "
+            "Change one of them."
         )
     if not schedule.has_backward:
-        raise ValueError(f"The schedule {path!r} has no backward passes to train with.")
+        raise UserValueError(
+            f"The schedule {path!r} has no backward passes to train with."
+        )
     return schedule
 
 

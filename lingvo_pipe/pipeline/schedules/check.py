@@ -1,59 +1,76 @@
-"""Proves a schedule before anything is built from it. Pure.
+"""Proof that a schedule can run, before anything is built from it. Pure.
 
-A schedule that passes can't hang: each operation stands exactly once, on one device a
-stage; running the columns together never gets stuck; and since neighbours talk through
-first-in-first-out channels, both ends of a channel go through the micro-batches in the
-same order. Each kind takes the micro-batches of a stage in ascending order, which makes
-sums of gradients, and so the trained bytes, the same in every schedule.
+    device 1 |    F0 F1 B0 B1          passes
+    device 0 | F0 F1       B0 B1
+
+    device 1 |    B0 F0                stuck: B0 waits for F0, which comes after it
+    device 0 | F0       B0
+
+A schedule that passes can't hang: it has each operation exactly once, all operations of
+a stage are on one device, and running the columns together never gets stuck. Neighbours
+use first-in-first-out channels, and both ends of a channel take the
+micro-batches in the same order. Each kind of operation takes a stage's micro-batches in
+ascending order, so sums of gradients, and the trained bytes, are the same in every
+schedule.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from lingvo_pipe.pipeline.schedules.fault_list import listed
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+
+_MAX_NAMED = 10
 
 
 def check(schedule: Schedule) -> None:
     """Checks a schedule.
 
     Raises:
-        ValueError: naming the faults of the first sort found: device and operation.
+        ValueError: if it can't run; names the device and operation of each problem of
+            the first kind found.
     """
-    for find_faults in (_misplaced, _miscounted, _out_of_order, _stuck):
-        faults = find_faults(schedule)
-        if faults:
-            raise ValueError(f"This schedule can't be run: {listed(faults)}")
+    for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
+        problems = find_problems(schedule)
+        if problems:
+            raise UserValueError(
+                f"This schedule can't be run: {join_problems(problems)}"
+            )
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """Returns a sentence with the first problems and the number of the others."""
+    unnamed = len(problems) - _MAX_NAMED
+    more = f"; and {unnamed} more problems" if unnamed > 0 else ""
+    return "; ".join(problems[:_MAX_NAMED]) + more + "."
 
 
 def _misplaced(schedule: Schedule) -> list[str]:
-    homes = _homes(schedule)
-    faults = []
+    devices = _main_devices(schedule)
+    problems = []
     for device, op in schedule.ops():
         if not 0 <= op.stage < schedule.num_stages:
-            limit = f"stages are 0..{schedule.num_stages - 1}"
-            faults.append(f"device {device} has the {op}, but {limit}")
+            reason = f"stages are 0..{schedule.num_stages - 1}"
         elif not 0 <= op.micro_batch < schedule.num_micro_batches:
-            limit = f"micro-batches are 0..{schedule.num_micro_batches - 1}"
-            faults.append(f"device {device} has the {op}, but {limit}")
-        elif homes[op.stage] != device:
-            faults.append(
-                f"device {device} has the {op}, but stage {op.stage} belongs to "
-                f"device {homes[op.stage]}"
-            )
-    return faults
+            reason = f"micro-batches are 0..{schedule.num_micro_batches - 1}"
+        elif devices[op.stage] != device:
+            reason = f"stage {op.stage} belongs to device {devices[op.stage]}"
+        else:
+            continue
+        problems.append(f"device {device} has the {op}, but {reason}")
+    return problems
 
 
-def _homes(schedule: Schedule) -> dict[int, int]:
-    """The device of each stage: the first of those that have most of its operations."""
+def _main_devices(schedule: Schedule) -> dict[int, int]:
+    """Returns for each stage the first device that has most of its operations."""
     counts = Counter((op.stage, device) for device, op in schedule.ops())
-    homes: dict[int, int] = {}
+    devices: dict[int, int] = {}
     for (stage, device), _ in counts.most_common():
-        homes.setdefault(stage, device)
-    return homes
+        devices.setdefault(stage, device)
+    return devices
 
 
 def _miscounted(schedule: Schedule) -> list[str]:
@@ -63,7 +80,7 @@ def _miscounted(schedule: Schedule) -> list[str]:
         once.add(Kind.BACKWARD)
     once |= schedule.kinds & {Kind.WEIGHT_GRADIENT, Kind.UPDATE}
     return [
-        f"the {op} stands {counts[op]} times instead of "
+        f"the {op} occurs {counts[op]} times instead of "
         + ("once" if op.kind in once else "at most once")
         for op in _possible_ops(schedule)
         if counts[op] > 1 or (counts[op] == 0 and op.kind in once)
@@ -80,17 +97,17 @@ def _possible_ops(schedule: Schedule) -> Iterator[Op]:
 
 
 def _out_of_order(schedule: Schedule) -> list[str]:
-    faults = []
+    problems = []
     last: dict[tuple[Kind, int], Op] = {}
     for device, op in schedule.ops():
         before = last.get((op.kind, op.stage))
         if before and before.micro_batch > op.micro_batch:
-            faults.append(
-                f"on device {device} the {op} stands after micro-batch "
+            problems.append(
+                f"on device {device} the {op} comes after micro-batch "
                 f"{before.micro_batch}, but a stage must take them in ascending order"
             )
         last[op.kind, op.stage] = op
-    return faults
+    return problems
 
 
 def _stuck(schedule: Schedule) -> list[str]:
@@ -108,12 +125,12 @@ def _stuck(schedule: Schedule) -> list[str]:
                 done.add(op)
                 positions[device] += 1
                 moved = True
-    faults = []
+    problems = []
     for device, column in enumerate(schedule.columns):
         if positions[device] < len(column):
             op = column[positions[device]]
             missing = [need for need in schedule.dependencies(op) if need not in done]
-            faults.append(
+            problems.append(
                 f"device {device} waits forever in the {op} for the {missing[0]}"
             )
-    return faults
+    return problems

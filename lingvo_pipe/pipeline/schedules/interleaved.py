@@ -1,4 +1,4 @@
-"""Interleaved 1F1B (arXiv 2104.04473, 2.2): several stages a device. Pure.
+"""Interleaved 1F1B (arXiv 2104.04473, 2.2): several stages per device. Pure.
 
 For 2 devices with 2 stages each and 4 micro-batches, time to the right; F and B are a
 device's first stage, f and b its second:
@@ -7,32 +7,31 @@ device's first stage, f and b its second:
     device 0 | F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1    b2    b3 B2 B3
 
 A micro-batch goes round the devices V times. The pipeline fills and drains in stages
-that are V times shorter, so the bubble is (K - 1) / (V·M) of the busy time, a V-th of
-1F1B's, for every M of at least K. More is kept, and sent, in return.
+that are V times shorter, so the bubble is (K - 1) / (V·M) of the busy time: a V-th of
+1F1B's, for M >= K. In return, devices stash and send more.
 
-A device takes the micro-batches in groups: its first stage for all of a group, then its
-second, and so on. A group of at least K keeps the devices busy, since its first
-micro-batch has come round before its last has left. So M is cut into as many groups of
-at least K as it holds, of almost equal sizes. The larger come first: the first group
-decides how many forward passes lead, and they must do for all. Fewer than K
-micro-batches are taken as the beginning of a group of K.
+A device takes the micro-batches in groups: first all of a group in its first stage,
+then all in its second, and so on. A group of at least K keeps the devices busy: its
+first micro-batch has come round before its last has left. So M is cut into as many
+groups of at least K as possible, of almost equal sizes, the larger first, because the
+first group's size sets the number of warm-up passes. Fewer than K micro-batches are the
+beginning of a group of K.
 """
 
 from __future__ import annotations
 
 import itertools
 
-from lingvo_pipe.pipeline.schedules.alternate import alternate
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.pipeline.schedules.one_f_one_b import alternate, one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.sizes import check_sizes
 
 
 def interleaved(
     num_devices: int, num_micro_batches: int, stages_per_device: int
 ) -> Schedule:
-    """One forward, one backward; stage s on device s mod `num_devices`, with flush."""
-    check_sizes(
+    """Returns interleaved 1F1B with flush: stage s is on device s mod `num_devices`."""
+    check_counts(
         num_devices=num_devices,
         num_micro_batches=num_micro_batches,
         stages_per_device=stages_per_device,
@@ -54,8 +53,8 @@ def interleaved(
 def _groups(num_micro_batches: int, min_size: int) -> list[range]:
     """Cuts micro-batches into as many groups as possible, the larger first."""
     num_groups = num_micro_batches // min_size
-    ends = [-(-num_micro_batches * i // num_groups) for i in range(num_groups + 1)]
-    return [range(start, end) for start, end in itertools.pairwise(ends)]
+    bounds = [-(-num_micro_batches * i // num_groups) for i in range(num_groups + 1)]
+    return [range(start, end) for start, end in itertools.pairwise(bounds)]
 
 
 def _column(

@@ -1,51 +1,55 @@
-r"""What a schedule computes a second time instead of keeping it. Pure.
+r"""Recomputation: RECOMPUTE operations in place of stashed residuals. Pure.
 
-    device 1 |    F0 F1       R0 B0 R1 B1      under 'always', GPipe
+GPipe under 'always':
+
+    device 1 |    F0 F1       R0 B0 R1 B1
     device 0 | F0 F1          R0    B0 R1 B1
 
-A RECOMPUTE stands directly before its BACKWARD, so a device recomputes while it would
-else wait for the gradient. Between the forward pass and it, the stage's inputs are all
-that is kept of the micro-batch, if all layers of the stage are computed again.
+A RECOMPUTE comes directly before its BACKWARD, so a device recomputes while it would
+otherwise wait for the gradient. If all layers of the stage are recomputed, the stash
+holds only the stage's inputs between the forward pass and the RECOMPUTE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lingvo_pipe.hyperparams.suggest import did_you_mean
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 POLICIES = ("always", "except_last", "never")
 
 
 def recomputed(schedule: Schedule, policy: str) -> Schedule:
-    """A schedule with the RECOMPUTE operations that a policy asks for.
+    """Returns a schedule with the RECOMPUTE operations of a policy.
 
-    A backward pass directly after its own forward pass gets none under any policy, such
-    as all those of 1F1B's last stage: what it needs must exist at that moment anyway,
-    so keeping it costs no memory.
+    No policy recomputes for a backward pass directly after its own forward pass, such
+    as each one of 1F1B's last stage: the residuals must exist at that moment anyway, so
+    stashing them costs no memory.
 
-    In a schedule with WEIGHT_GRADIENT operations, what of it they need is kept from the
+    In a schedule with WEIGHT_GRADIENT operations, their residuals are stashed from the
     RECOMPUTE until they have run.
 
     Args:
-        schedule: one without RECOMPUTE operations.
-        policy: 'always', 'never', or 'except_last': all but the last micro-batch, whose
-            backward passes come first where they come at once, as in torchgpipe.
+        schedule: schedule without RECOMPUTE operations.
+        policy: 'always', 'never', or 'except_last', which recomputes all but the last
+            micro-batch, as torchgpipe does.
 
     Raises:
-        ValueError: if the policy is unknown, or the schedule has some.
+        ValueError: if the policy is unknown, or the schedule has RECOMPUTE operations.
     """
     if policy not in POLICIES:
-        raise ValueError(
-            f"recompute must be one of {', '.join(map(repr, POLICIES))}; got "
-            f"{policy!r}.{did_you_mean(str(policy), POLICIES)}"
+        raise UserValueError(
+            path="recompute",
+            expected=f"one of {', '.join(map(repr, POLICIES))}",
+            got=policy,
+            hint=did_you_mean(str(policy), POLICIES).strip(),
         )
     if Kind.RECOMPUTE in schedule.kinds:
-        raise ValueError(
-            f"This schedule says itself what is recomputed, so recompute={policy!r} "
-            "can't be applied to it. Leave recompute unset, or take the RECOMPUTE "
-            "operations out of the schedule."
+        raise UserValueError(
+            f"Cannot apply recompute={policy!r}: this schedule has RECOMPUTE operations"
+            " of its own. Leave recompute unset, or remove them from the schedule."
         )
     if policy == "never":
         return schedule
@@ -59,10 +63,10 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
 def _with_recompute(
     column: tuple[Op, ...], num_micro_batches: int, policy: str
 ) -> Iterator[Op]:
-    kept = num_micro_batches - 1 if policy == "except_last" else None
+    stashed = num_micro_batches - 1 if policy == "except_last" else None
     for before, op in zip((None, *column), column, strict=False):
         _, m, stage = op
         directly_after = before == Op(Kind.FORWARD, m, stage)
-        if op.kind is Kind.BACKWARD and m != kept and not directly_after:
+        if op.kind is Kind.BACKWARD and m != stashed and not directly_after:
             yield Op(Kind.RECOMPUTE, m, stage)
         yield op

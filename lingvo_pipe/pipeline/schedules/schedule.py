@@ -1,13 +1,15 @@
-r"""Schedules: what each device does, in which order. Pure data.
+r"""Schedules: the operations of each device, in order. Pure data.
 
-A schedule holds one column of operations for each device and says nothing of time: a
-device runs its column in order and waits only for the messages an operation needs.
+A schedule holds one column of operations for each device. It has no times: a device
+runs its column in order and waits only for the messages an operation needs.
 
     device 1 |    F0 F1 B0 B1          F0: forward of micro-batch 0
     device 0 | F0 F1       B0 B1       B0: its backward
 
-The same object is checked (check.py), given slots for what it keeps (slots.py),
-simulated, drawn and emitted as a TensorFlow graph. The files beside make them.
+`by_name.make_schedule` turns a name such as "1f1b" into a schedule. gpipe.py,
+one_f_one_b.py, interleaved.py, zero_bubble.py and local.py make one kind each. The same
+object is checked (check.py), given stash slots (slots.py), simulated, drawn and emitted
+as a TensorFlow graph.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# How many steps a stage may be ahead of the next one: so many mini-batches of what it
-# hands on may wait there. With 1 it would wait for each step that takes a bit longer.
+# Number of steps that a stage may be ahead of the next one, where the activations of as
+# many mini-batches wait. With 1, every slightly slower step would block it.
 MAX_STEPS_AHEAD = 2
 
 
 class Kind(enum.Enum):
-    """What an operation does with a micro-batch on a stage.
+    """The kind of an operation.
 
-    A forward pass keeps what its backward pass needs, unless a RECOMPUTE stands between
-    them: then it keeps what that starts from, the stage's inputs. In a schedule with
-    WEIGHT_GRADIENT operations a BACKWARD yields the gradients of the stage's inputs
-    alone. An UPDATE changes the stage's weights by the gradients of a step, of which
-    its micro-batch is the last; only schedules of several steps have them.
+    A forward pass stashes what its backward pass needs. If a RECOMPUTE comes between
+    them, it stashes only the stage's inputs. In a schedule with WEIGHT_GRADIENT
+    operations, a BACKWARD computes only the gradients of the stage's inputs. An UPDATE
+    applies the gradients of a step, whose last micro-batch it names; only schedules of
+    several steps have it.
     """
 
     FORWARD = "F"
@@ -46,7 +48,7 @@ class Kind(enum.Enum):
 
 
 class Op(NamedTuple):
-    """One operation: what a device does with one micro-batch on one stage."""
+    """An operation on one micro-batch in one stage."""
 
     kind: Kind
     micro_batch: int
@@ -66,16 +68,16 @@ class Schedule:
 
     Attributes:
         num_stages: K, numbered from the input.
-        num_micro_batches: M, numbered from the first examples; those of all steps.
-        columns: for each device, its operations.
-        block_ends: the stages to which no gradient comes back from the next: each ends
-            a block of stages that is trained by a loss of its own.
+        num_micro_batches: M of all steps, numbered from the first examples.
+        columns: each device's operations.
+        block_boundaries: last stages of the blocks that are trained by losses of their
+            own: they get no gradient from the next stage.
     """
 
     num_stages: int
     num_micro_batches: int
     columns: tuple[tuple[Op, ...], ...]
-    block_ends: frozenset[int] = frozenset()
+    block_boundaries: frozenset[int] = frozenset()
 
     @property
     def num_devices(self) -> int:
@@ -84,17 +86,17 @@ class Schedule:
 
     @property
     def has_backward(self) -> bool:
-        """Whether it trains: some operation is a backward pass."""
+        """True if some operation is a backward pass."""
         return Kind.BACKWARD in self.kinds
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """The kinds of operations it has."""
+        """The kinds of its operations."""
         return frozenset(op.kind for op in self._set)
 
     @functools.cached_property
     def num_steps(self) -> int:
-        """N: after so many UPDATEs of each stage, or without any, it is over."""
+        """N, the number of UPDATEs of each stage; 1 if there are none."""
         updates = {op.micro_batch for op in self._set if op.kind is Kind.UPDATE}
         return max(len(updates), 1)
 
@@ -104,10 +106,11 @@ class Schedule:
         return self.num_micro_batches // self.num_steps
 
     def waits_for_next(self, op: Op) -> bool:
-        """Whether it begins a step that a stage may not begin too far ahead.
+        """Returns True if an operation starts a step that may wait for the next stage.
 
-        Where gradients come back from the next stage, it never has to wait. Where none
-        do, as behind a block, or behind stages that have nothing to train, it may.
+        See MAX_STEPS_AHEAD. A stage that gets gradients from the next one never waits.
+        A stage without them may: at the end of a block, or before stages without
+        trained weights.
         """
         kind, m, stage = op
         return (
@@ -118,17 +121,17 @@ class Schedule:
         )
 
     def ops(self) -> Iterator[tuple[int, Op]]:
-        """All operations as (device, operation)."""
+        """Yields all operations as (device, operation)."""
         for device, column in enumerate(self.columns):
             for op in column:
                 yield device, op
 
     def device_of_stage(self) -> dict[int, int]:
-        """The device that runs each stage."""
+        """Returns the device of each stage."""
         return {op.stage: device for device, op in self.ops()}
 
     def forward_part(self) -> Schedule:
-        """The forward passes alone, each device's in the same order: evaluation."""
+        """Returns the schedule of only the forward passes, for evaluation."""
         columns = tuple(
             tuple(op for op in column if op.kind is Kind.FORWARD)
             for column in self.columns
@@ -143,10 +146,10 @@ class Schedule:
         return frozenset(op for _, op in self.ops())
 
     def dependencies(self, op: Op) -> list[Op]:
-        """The operations whose results `op` consumes."""
+        """Returns the operations whose results `op` consumes."""
         kind, m, stage = op
         if kind is Kind.FORWARD:
-            return self._needs_of_forward(op)
+            return self._dependencies_of_forward(op)
         if kind is Kind.RECOMPUTE:
             return [Op(Kind.FORWARD, m, stage)]
         if kind is Kind.WEIGHT_GRADIENT:
@@ -156,11 +159,11 @@ class Schedule:
             return [last if last in self else Op(Kind.BACKWARD, m, stage)]
         recompute = Op(Kind.RECOMPUTE, m, stage)
         needs = [recompute if recompute in self else Op(Kind.FORWARD, m, stage)]
-        if stage + 1 < self.num_stages and stage not in self.block_ends:
+        if stage + 1 < self.num_stages and stage not in self.block_boundaries:
             needs.append(Op(kind, m, stage + 1))
         return needs
 
-    def _needs_of_forward(self, op: Op) -> list[Op]:
+    def _dependencies_of_forward(self, op: Op) -> list[Op]:
         kind, m, stage = op
         needs = [Op(kind, m, stage - 1)] if stage else []
         if Kind.UPDATE not in self.kinds:

@@ -1,18 +1,20 @@
-"""Where each operation finds and puts what is kept between operations. Pure.
+"""Stash slots: numbered storage for tensors that wait between operations. Pure.
 
-What is kept of a micro-batch for a stage goes through three stashes of the stage:
+The tensors of a micro-batch go through three stashes of a stage:
 
     FORWARD -> RESIDUALS -> BACKWARD -> WEIGHT_RESIDUALS -> WEIGHT_GRADIENT
 
-or, if it is recomputed,
+or, with recomputation,
 
     FORWARD -> FOR_RECOMPUTE -> RECOMPUTE -> RESIDUALS -> BACKWARD
 
-where what is for the recomputation are the stage's inputs, and the residuals of those
-layers that are not computed again. A stash has numbered slots. Which operation uses
-which is settled before anything runs: an operation puts into the lowest free slot, and
-a slot is free again once it is read. So a stash has no more slots than the
-micro-batches it ever holds at a time.
+where FOR_RECOMPUTE holds the stage's inputs, and the residuals of layers that are not
+recomputed. A stash has numbered slots, and each operation's slots are known before
+anything runs: an operation writes to the lowest free slot, and a slot is free again
+after it is read. So a stash has no more slots than micro-batches it holds at a time.
+
+    device 0 | F0 F1 F2       B0 F3 B1    B2    B3     (1F1B)
+    slot       0  1  2        0  0  1     2     0
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ import dataclasses
 import enum
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
-class Kept(enum.Enum):
-    """What a stage keeps of a micro-batch: one stash each."""
+class StashKind(enum.Enum):
+    """The kind of a stage's stash; a stage has one of each."""
 
     FOR_RECOMPUTE = "for recompute"
     RESIDUALS = "residuals"
@@ -36,14 +39,14 @@ class Kept(enum.Enum):
 
 
 class Use(NamedTuple):
-    """The stashes that an operation reads and then writes; None where none."""
+    """The stashes that an operation reads and then writes, or None."""
 
-    read: Kept | None
-    write: Kept | None
+    read: StashKind | None
+    write: StashKind | None
 
 
 class SlotPair(NamedTuple):
-    """The slots that an operation reads and then writes; -1 where none."""
+    """The slots that an operation reads and then writes; -1 for none."""
 
     read: int
     write: int
@@ -54,35 +57,39 @@ class Slots:
     """The slots of a schedule.
 
     Attributes:
-        columns: for each device, for each of its operations in order, the slots it
-            uses, in the stashes that `stash_use` says.
-        num_slots: for each stage, the size of each stash; 0 where unused.
+        columns: for each device, the slots of its operations in order; `stash_use`
+            gives their stashes.
+        num_slots: for each stage, the size of each stash; 0 if unused.
     """
 
     columns: tuple[tuple[SlotPair, ...], ...]
-    num_slots: tuple[Mapping[Kept, int], ...]
+    num_slots: tuple[Mapping[StashKind, int], ...]
 
 
 def stash_use(schedule: Schedule, op: Op) -> Use:
-    """Which of its stage's stashes an operation uses. Without backward, none is."""
+    """Returns the stashes that an operation uses; none in a schedule for evaluation."""
     kind, m, stage = op
     if kind is Kind.UPDATE:
         return Use(None, None)
     if kind is Kind.FORWARD:
         recompute = Op(Kind.RECOMPUTE, m, stage) in schedule
-        kept = Kept.FOR_RECOMPUTE if recompute else Kept.RESIDUALS
-        return Use(None, kept if schedule.has_backward else None)
+        written = StashKind.FOR_RECOMPUTE if recompute else StashKind.RESIDUALS
+        return Use(None, written if schedule.has_backward else None)
     if kind is Kind.RECOMPUTE:
-        return Use(Kept.FOR_RECOMPUTE, Kept.RESIDUALS)
+        return Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS)
     if kind is Kind.BACKWARD:
         weights_later = Kind.WEIGHT_GRADIENT in schedule.kinds
-        return Use(Kept.RESIDUALS, Kept.WEIGHT_RESIDUALS if weights_later else None)
-    return Use(Kept.WEIGHT_RESIDUALS, None)
+        return Use(
+            StashKind.RESIDUALS, StashKind.WEIGHT_RESIDUALS if weights_later else None
+        )
+    return Use(StashKind.WEIGHT_RESIDUALS, None)
 
 
 def assign_slots(schedule: Schedule) -> Slots:
-    """Gives each operation of a checked schedule its slots, as few as possible."""
-    stashes = [{kept: _Stash() for kept in Kept} for _ in range(schedule.num_stages)]
+    """Returns the slots of a checked schedule's operations, as few as possible."""
+    stashes = [
+        {kind: _Stash() for kind in StashKind} for _ in range(schedule.num_stages)
+    ]
 
     def slots_of(op: Op) -> SlotPair:
         use, of_stage = stash_use(schedule, op), stashes[op.stage]
@@ -93,14 +100,14 @@ def assign_slots(schedule: Schedule) -> Slots:
 
     columns = tuple(tuple(map(slots_of, column)) for column in schedule.columns)
     num_slots = tuple(
-        {kept: stash.num_slots for kept, stash in of_stage.items()}
+        {kind: stash.num_slots for kind, stash in of_stage.items()}
         for of_stage in stashes
     )
     return Slots(columns, num_slots)
 
 
 class _Stash:
-    """The slots of one stash while operations are gone through."""
+    """The slots of one stash, while `assign_slots` goes through the operations."""
 
     def __init__(self) -> None:
         self.num_slots = 0
@@ -120,16 +127,16 @@ class _Stash:
         return slot
 
 
-def kept_over_time(
+def stash_counts(
     schedule: Schedule, device: int
-) -> Iterator[Counter[tuple[int, Kept]]]:
-    """After each operation of a device: how many micro-batches its stashes hold.
+) -> Iterator[Counter[tuple[int, StashKind]]]:
+    """Yields the number of micro-batches in a device's stashes after each operation.
 
     Yields:
-        The number for each (stage, kept). What an operation works on counts until the
-        operation is done.
+        The number for each (stage, stash). The micro-batch that an operation works on
+        counts until the operation is done.
     """
-    held: Counter[tuple[int, Kept]] = Counter()
+    held: Counter[tuple[int, StashKind]] = Counter()
     for op in schedule.columns[device]:
         use = stash_use(schedule, op)
         if use.write:
@@ -137,3 +144,32 @@ def kept_over_time(
         if use.read:
             held[op.stage, use.read] -= 1
         yield held.copy()
+
+
+def peak_stash_bytes(
+    schedule: Schedule, stages: Sequence[Mapping[StashKind, int]]
+) -> list[int]:
+    """Returns the peak size of each device's stashes, in bytes.
+
+    Args:
+        schedule: checked schedule.
+        stages: for each stage, the bytes of one micro-batch in each stash used.
+
+    Raises:
+        ValueError: if the number of `stages` is not the schedule's.
+    """
+    if len(stages) != schedule.num_stages:
+        raise UserValueError(
+            path="stages",
+            expected=f"the bytes of {schedule.num_stages} stages, as in the schedule",
+            got=len(stages),
+        )
+
+    def peak(device: int) -> int:
+        stash_bytes = (
+            sum(num * stages[stage][kind] for (stage, kind), num in held.items())
+            for held in stash_counts(schedule, device)
+        )
+        return max(stash_bytes, default=0)
+
+    return list(map(peak, range(schedule.num_devices)))

@@ -1,4 +1,4 @@
-"""A schedule as numbers: what a device's loop is built from, and what it is fed. Pure.
+"""Schedules as numbers: the structure of a device's loop, and the rows fed to it. Pure.
 
     operation                       branch  micro-batch  read slot  write slot
     forward of 0 on stage 1     ->     0         0          -1          0
@@ -16,56 +16,50 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.slots import Kept, assign_slots, stash_use
+from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_use
 
 
 class Branch(NamedTuple):
-    """A kind of operation on a stage.
-
-    Attributes:
-        stage: the stage.
-        kind: the kind.
-        kept: the stash that it writes to, if any.
-        waits_for_next: see `Schedule`.
-    """
+    """A kind of operation on a stage, and the stash that it writes to, if any."""
 
     stage: int
     kind: Kind
-    kept: Kept | None
-    waits_for_next: bool = False
+    stash: StashKind | None
+    waits_for_next: bool = False  # See `Schedule`.
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """One device's operations.
+    """The operations of one device.
 
     Attributes:
-        branches: the distinct ones.
-        stashes: the (stage, kept) that they use.
-        rows: for each operation branch, micro-batch, read slot, write slot.
-        num_slots: for each of `stashes`.
+        branches: the distinct branches.
+        stashes: the (stage, stash) pairs that they use.
+        rows: branch, micro-batch, read slot and write slot of each operation.
+        num_slots: number of slots of each of `stashes`.
     """
 
     branches: tuple[Branch, ...]
-    stashes: tuple[tuple[int, Kept], ...]
+    stashes: tuple[tuple[int, StashKind], ...]
     rows: tuple[tuple[int, int, int, int], ...]
     num_slots: tuple[int, ...]
 
     @property
     def trains(self) -> bool:
-        """Whether some operation is a backward pass."""
+        """True if some operation is a backward pass."""
         return any(branch.kind is Kind.BACKWARD for branch in self.branches)
 
     @property
     def updates(self) -> bool:
-        """Whether some operation changes weights."""
+        """True if some operation updates weights."""
         return any(branch.kind is Kind.UPDATE for branch in self.branches)
 
     @property
     def fed(self) -> NestedMap:
-        """What is fed: rows and numbers of slots, int32."""
+        """The inputs of the device's loop: rows and numbers of slots, int32."""
         return NestedMap(
             rows=np.array(self.rows, np.int32),
             num_slots=np.array(self.num_slots, np.int32),
@@ -73,19 +67,19 @@ class Table:
 
     @property
     def structure(self) -> tuple:
-        """What a graph is built from, the rest being fed."""
+        """The part that determines the graph; the rest is fed."""
         return self.branches, self.stashes
 
 
 def make_tables(schedule: Schedule) -> list[Table]:
-    """The table of each device, for a checked schedule.
+    """Returns the table of each device for a checked schedule.
 
     Raises:
-        ValueError: if a device has nothing to do.
+        ValueError: if a device has no operations.
     """
     idle = [i for i, column in enumerate(schedule.columns) if not column]
     if idle:
-        raise ValueError(
+        raise UserValueError(
             "Each device of a pipeline must have operations; in this schedule devices "
             f"{idle} have none. Leave them out."
         )
@@ -101,25 +95,24 @@ def make_tables(schedule: Schedule) -> list[Table]:
             )
             for op in column
         ]
-        branches = sorted(set(by_operation), key=_order)
-        stages = sorted({branch.stage for branch in branches})
+        branches = sorted(set(by_operation), key=_sort_key)
         stashes = [
-            (stage, kept)
-            for stage in stages
-            for kept, number in slots.num_slots[stage].items()
+            (stage, stash)
+            for stage in sorted({branch.stage for branch in branches})
+            for stash, number in slots.num_slots[stage].items()
             if number
         ]
         rows = [
             (branches.index(branch), op.micro_batch, *pair)
             for branch, op, pair in zip(by_operation, column, slot_pairs, strict=True)
         ]
-        num_slots = [slots.num_slots[stage][kept] for stage, kept in stashes]
+        num_slots = [slots.num_slots[stage][stash] for stage, stash in stashes]
         tables.append(
             Table(tuple(branches), tuple(stashes), tuple(rows), tuple(num_slots))
         )
     return tables
 
 
-def _order(branch: Branch) -> tuple[int, str, str, bool]:
-    kept = branch.kept.value if branch.kept else ""
-    return branch.stage, branch.kind.value, kept, branch.waits_for_next
+def _sort_key(branch: Branch) -> tuple[int, str, str, bool]:
+    stash = branch.stash.value if branch.stash else ""
+    return branch.stage, branch.kind.value, stash, branch.waits_for_next

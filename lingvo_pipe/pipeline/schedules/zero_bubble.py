@@ -1,16 +1,16 @@
 """Zero-bubble 1F1B within 1F1B's memory (ZB-H1 of arXiv 2401.10241). Pure.
 
-For 3 stages and 4 micro-batches; W is the weights' part of a backward pass, and B the
-inputs' part, for which alone the neighbour waits:
+For 3 stages and 4 micro-batches. W computes the gradients of the weights; B computes
+the gradients of the inputs, and the neighbour waits only for B:
 
     device 2 |       F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
     device 1 |    F0 F1    B0 F2 B1 W0 F3 B2 W1 B3 W2 W3
     device 0 | F0 F1 F2       B0 W0 F3 B1 W1 B2 W2 B3 W3
 
-Weight gradients fill what 1F1B leaves idle while it drains. With M >= K and F, B and W
-of equal costs a bubble of K - 1 operations remains: a third of 1F1B's, which is
-(K - 1)·(F + B + W). A device keeps something of min(M, K) micro-batches at most, as
-1F1B's first device does.
+Weight gradients fill the time that 1F1B leaves idle while it drains. With M >= K and F,
+B and W of equal costs, a bubble of K - 1 operations remains: a third of 1F1B's, which
+is (K - 1)·(F + B + W). A device stashes at most min(M, K) micro-batches, like 1F1B's
+first device.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
-    """1F1B with weight gradients apart from backward passes; a device a stage."""
-    # Device k of 1F1B keeps K - k micro-batches, so there are k more to keep.
+    """Returns 1F1B with separate weight gradients, one stage per device."""
+    # Device k of 1F1B stashes K - k micro-batches, so k more fit.
     columns = tuple(
         tuple(_with_weight_gradients(column, num_waiting=device))
         for device, column in enumerate(

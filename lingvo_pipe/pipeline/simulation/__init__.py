@@ -1,1 +1,1 @@
-"""Schedules in time: simulated, measured, compared and drawn. Pure."""
+"""Timelines of schedules: simulated, measured, compared and drawn. Pure."""

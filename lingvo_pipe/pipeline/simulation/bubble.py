@@ -1,21 +1,21 @@
-"""Where the devices' time goes: what keeps them busy, and why they idle. Pure.
+"""Split of the devices' time: computation by kind, idle time by reason; a table. Pure.
 
 With K equal stages, free messages and no overhead, GPipe and 1F1B idle
-(K - 1) / (M + K - 1) of the time, because the pipeline has to fill and to drain. Why a
-timeline idles more is told apart by simulating its schedule three times, with ever more
-of its own costs (`fitted_costs`):
+(K - 1) / (M + K - 1) of the time (arXiv 1811.06965, 2.3), because the pipeline has to
+fill and to drain. To explain a timeline's other idle time, its schedule is simulated
+three times, each time with more of its own costs (`fitted_costs`):
 
-    part           the device's idle time in                       less
+    reason         the device's idle time in                       minus
     fill and drain a step of evened-out stages, free messages      -
     imbalance      a step of the true stages, free messages        the line above
     communication  a step of the true stages and messages          the line above
     overhead       the timeline itself                             the line above
 
-So overhead is what a schedule and its costs don't explain: work between operations and,
-when measured, durations that vary. No line counts for more than the next one, since a
-device can't idle more for one reason than for all: a device with more than its share of
-work idles less than evened-out stages would, and that is less filling and draining. The
-parts are therefore never negative, and add up to the device's idle time.
+So overhead is the idle time that a schedule and its costs don't explain: work between
+operations and, when measured, varying durations. Each line is at most the next one: a
+device with more than its share of work, for instance, idles less than with evened-out
+stages, so it fills and drains less. So no reason's time is negative, and the reasons
+add up to the device's idle time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,24 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
+from collections.abc import Sequence
 from statistics import fmean
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
-from lingvo_pipe.pipeline.simulation.fitted_costs import fitted_costs
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts, fitted_costs
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
+
+Row = tuple[str, ...]  # Name, predicted, measured and difference.
+
+_NEGLIGIBLE = 1e-9  # In seconds, or as a fraction: too small to measure.
 
 
 @dataclasses.dataclass(frozen=True)
 class Idle:
-    """Why a device idled, in seconds; see the top of this file."""
+    """A device's idle seconds by reason; see the top of this file."""
 
     fill_drain: float
     imbalance: float
@@ -44,10 +50,10 @@ class Idle:
 
 @dataclasses.dataclass(frozen=True)
 class TimeSplit:
-    """Where a device's time went during a step, in seconds.
+    """A device's seconds during a step.
 
     Attributes:
-        busy: what it computed, by kind; those that it ran.
+        busy: computation, by kind of the operations that ran.
         idle: the rest of the step, by reason.
     """
 
@@ -56,10 +62,10 @@ class TimeSplit:
 
 
 def split_time(timeline: Timeline) -> list[TimeSplit]:
-    """Splits the step's time on each device; the parts add up to the step's time.
+    """Splits the step's time on each device; the entries add up to the step's time.
 
     Raises:
-        ValueError: if what ran is not a whole schedule.
+        ValueError: if the timeline's operations are not a complete schedule.
     """
     schedule, costs = timeline.schedule, fitted_costs(timeline)
     steps = [
@@ -78,7 +84,7 @@ def split_time(timeline: Timeline) -> list[TimeSplit]:
 
 
 def _computation(costs: Costs) -> Costs:
-    """Without messages and overhead."""
+    """Returns the costs without messages and overhead."""
     stages = tuple(
         dataclasses.replace(stage, send_forward=0.0, send_backward=0.0)
         for stage in costs.stages
@@ -87,7 +93,7 @@ def _computation(costs: Costs) -> Costs:
 
 
 def _evened_out(schedule: Schedule, costs: Costs) -> Costs:
-    """As much computation in all, operations of one kind costing the same."""
+    """Returns costs with the same total, equal for all operations of one kind."""
     seconds: dict[Kind, list[float]] = {kind: [] for kind in Kind}
     for _, op in schedule.ops():
         seconds[op.kind].append(costs.seconds(schedule, op))
@@ -111,6 +117,75 @@ def _busy_by_kind(column: tuple[TimedOp, ...]) -> dict[Kind, float]:
 
 
 def _idle_by_reason(idle: list[float]) -> Idle:
-    """From the idle seconds of the four lines, which are first made to ascend."""
+    """Returns the reasons' seconds from the four lines, after making them ascend."""
     lines = list(itertools.accumulate(reversed(idle), min))[::-1]
     return Idle(*(line - less for less, line in itertools.pairwise([0.0, *lines])))
+
+
+def compare(predicted: Timeline, measured: Timeline) -> str:
+    """Returns a table of predicted and measured times.
+
+    It shows, for the mean of the devices and for each device, the time by kind of
+    operation and by reason of idling, and how much the measured time exceeds the
+    predicted one.
+
+    Raises:
+        ValueError: if the timelines have different schedules.
+    """
+    if predicted.schedule != measured.schedule:
+        raise UserValueError(
+            "Only timelines of one schedule can be compared; the predicted and the "
+            "measured one differ in the operations of devices, or in their order."
+        )
+    splits = [_seconds_by_name(timeline) for timeline in (predicted, measured)]
+    bubbles = predicted.bubble_fraction, measured.bubble_fraction
+    rows = [
+        ("", "predicted", "measured", "difference"),
+        _seconds_row("step", predicted.step_seconds, measured.step_seconds),
+        ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), _difference(*bubbles)),
+        *_block("mean of the devices", *map(_mean, splits)),
+    ]
+    for device, of_device in enumerate(zip(*splits, strict=True)):
+        rows += _block(f"device {device}", *of_device)
+    return "\n".join(text_table(rows, right=(1, 2, 3))) + "\n"
+
+
+def _seconds_by_name(timeline: Timeline) -> list[dict[str, float]]:
+    """Returns each device's seconds by the name of their row."""
+    return [
+        {kind.label: seconds for kind, seconds in split.busy.items()}
+        | {
+            "idle: filling, draining": split.idle.fill_drain,
+            "idle: imbalance": split.idle.imbalance,
+            "idle: communication": split.idle.communication,
+            "idle: overhead": split.idle.overhead,
+        }
+        for split in split_time(timeline)
+    ]
+
+
+def _mean(devices: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for seconds in devices for name in seconds)
+    return {
+        name: fmean(seconds.get(name, 0.0) for seconds in devices) for name in names
+    }
+
+
+def _block(
+    title: str, predicted: dict[str, float], measured: dict[str, float]
+) -> list[Row]:
+    seconds_rows = [
+        _seconds_row(f"  {name}", predicted[name], measured[name]) for name in measured
+    ]
+    return [("", "", "", ""), (title, "", "", ""), *seconds_rows]
+
+
+def _seconds_row(name: str, predicted: float, measured: float) -> Row:
+    texts = (f"{seconds * 1e3:.3f} ms" for seconds in (predicted, measured))
+    return (name, *texts, _difference(predicted, measured))
+
+
+def _difference(predicted: float, measured: float) -> str:
+    if predicted < _NEGLIGIBLE:
+        return ""
+    return f"{measured / predicted - 1:+.1%}"

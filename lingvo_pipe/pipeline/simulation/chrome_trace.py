@@ -10,9 +10,9 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 
 def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
-    """The JSON text of a trace: a process for each named timeline, a thread a device.
+    """Returns a trace as JSON: a process per named timeline, a thread per device.
 
-    Put it into a file and open that in chrome://tracing or Perfetto.
+    Open a file of this text in chrome://tracing or Perfetto.
     """
     events = [
         event
@@ -23,16 +23,15 @@ def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
 
 
 def _events(process: int, name: str, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    yield _named("process_name", {"pid": process}, name)
+    yield _metadata("process_name", name, pid=process)
     for device in range(len(timeline.columns)):
-        thread = {"pid": process, "tid": device}
-        yield _named("thread_name", thread, f"device {device}")
+        yield _metadata("thread_name", f"device {device}", pid=process, tid=device)
     for device, timed in timeline.ops():
         yield {"pid": process, "tid": device, **_complete_event(timed)}
 
 
-def _named(what: str, where: dict[str, int], name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "args": {"name": name}, **where}
+def _metadata(event: str, name: str, **ids: int) -> dict[str, Any]:
+    return {"ph": "M", "name": event, "args": {"name": name}, **ids}
 
 
 def _complete_event(timed: TimedOp) -> dict[str, Any]:

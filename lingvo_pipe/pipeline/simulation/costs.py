@@ -1,26 +1,33 @@
-"""How long each operation takes, and each message on its way. Pure."""
+"""Costs of operations and messages: given, fitted to a timeline, or medians. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Any
 
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """What one micro-batch costs on one stage, in seconds.
+    """The costs of one micro-batch on one stage, in seconds.
 
     Attributes:
-        forward: of a forward pass.
-        backward: of a backward pass that yields all gradients.
-        recompute: of a recomputation; None: as long as a forward pass.
-        input_gradient: of a backward pass in a schedule that leaves the weights'
-            gradients to WEIGHT_GRADIENT operations; None: half of `backward`.
-        weight_gradient: of such an operation; None: half of `backward`.
-        update: of the change of the stage's weights after a step.
-        send_forward: until the stage's outputs have reached the next stage's device.
-        send_backward: until its inputs' gradients have reached the previous one's.
+        forward: a forward pass.
+        backward: a backward pass that computes all gradients.
+        recompute: a recomputation; if None, as long as a forward pass.
+        input_gradient: a backward pass in a schedule with WEIGHT_GRADIENT operations;
+            if None, half of `backward`.
+        weight_gradient: a WEIGHT_GRADIENT; if None, half of `backward`.
+        update: the update of the stage's weights after a step.
+        send_forward: from the end of a forward pass until its outputs have reached the
+            next stage's device.
+        send_backward: from the end of a backward pass until the gradients of its inputs
+            have reached the previous stage's device.
     """
 
     forward: float
@@ -33,7 +40,12 @@ class StageCosts:
     send_backward: float = 0.0
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
-        """Of an operation; `split`: whether weights have operations of their own."""
+        """Returns an operation's seconds.
+
+        Args:
+            kind: the kind of operation.
+            split: True if weight gradients have operations of their own.
+        """
         if kind is Kind.FORWARD:
             return self.forward
         if kind is Kind.BACKWARD and not split:
@@ -51,25 +63,118 @@ class StageCosts:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What the operations of a step cost, in seconds.
+    """The costs of a step, in seconds.
 
     Attributes:
-        stages: of each stage.
-        overhead: what a device spends on each operation besides it, before it waits for
-            the operation's messages.
+        stages: costs of each stage.
+        overhead: a device's extra time for each operation, before it waits for the
+            operation's messages.
     """
 
     stages: tuple[StageCosts, ...]
     overhead: float = 0.0
 
     def seconds(self, schedule: Schedule, op: Op) -> float:
-        """How long an operation of a schedule computes."""
+        """Returns the seconds of computation of an operation."""
         split = Op(Kind.WEIGHT_GRADIENT, op.micro_batch, op.stage) in schedule
         return self.stages[op.stage].seconds(op.kind, split=split)
 
     def send_seconds(self, op: Op) -> float:
-        """How long the result of an operation is on its way to another device."""
+        """Returns the seconds until an operation's result reaches another device."""
         if op.kind is Kind.UPDATE:
-            return 0.0  # What tells of it is nothing but that.
+            return 0.0  # The message is a credit without tensors.
         stage = self.stages[op.stage]
         return stage.send_forward if op.kind is Kind.FORWARD else stage.send_backward
+
+
+def median_costs(steps: Sequence[Costs]) -> Costs:
+    """Returns the median of each cost over steps of one schedule, at least one."""
+    stages = zip(*(costs.stages for costs in steps), strict=True)
+    return Costs(
+        stages=tuple(map(_median_stage, stages)),
+        overhead=median(costs.overhead for costs in steps),
+    )
+
+
+def _median_stage(stages: Sequence[StageCosts]) -> StageCosts:
+    names = [field.name for field in dataclasses.fields(StageCosts)]
+    costs: dict[str, Any] = {
+        name: _median([getattr(stage, name) for stage in stages]) for name in names
+    }
+    return StageCosts(**costs)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return median(given) if given else None
+
+
+def fitted_costs(timeline: Timeline) -> Costs:
+    """Estimates costs from a timeline; inverts `simulate` for simulated timelines.
+
+    An operation of a stage costs the mean over the micro-batches. A message costs the
+    median delay over devices that already waited when it was sent. If no device did, it
+    costs the smallest delay over devices that waited at all; if no device waited, it is
+    free, since its delay had no effect.
+    """
+    seconds: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    for _, timed in timeline.ops():
+        seconds[timed.op.kind, timed.op.stage].append(timed.seconds)
+    delays = _message_delays(timeline)
+
+    def stage_costs(stage: int) -> StageCosts:
+        mean = {
+            kind: fmean(seconds[kind, stage]) for kind in Kind if seconds[kind, stage]
+        }
+        backward = mean.get(Kind.BACKWARD, 0.0)
+        weight_gradient = mean.get(Kind.WEIGHT_GRADIENT)
+        split = weight_gradient is not None
+        return StageCosts(
+            forward=mean.get(Kind.FORWARD, 0.0),
+            backward=backward + (weight_gradient or 0.0),
+            recompute=mean.get(Kind.RECOMPUTE),
+            input_gradient=backward if split else None,
+            weight_gradient=weight_gradient,
+            update=mean.get(Kind.UPDATE, 0.0),
+            send_forward=delays.get((Kind.FORWARD, stage), 0.0),
+            send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
+        )
+
+    num_stages = timeline.schedule.num_stages
+    gaps = _gaps(timeline)
+    return Costs(
+        stages=tuple(map(stage_costs, range(num_stages))),
+        overhead=fmean(gaps) if gaps else 0.0,
+    )
+
+
+def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
+    """Returns delays by the sender's kind and stage; free messages are left out."""
+    schedule = timeline.schedule
+    devices = schedule.device_of_stage()
+    ends = {timed.op: timed.end for _, timed in timeline.ops()}
+    awaited: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    noticed: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    for device, (op, wait_start, start, _) in timeline.ops():
+        for need in schedule.dependencies(op):
+            if devices[need.stage] == device:
+                continue
+            delay = start - ends[need]
+            if wait_start <= ends[need]:
+                awaited[need.kind, need.stage].append(delay)
+            elif wait_start < start:
+                noticed[need.kind, need.stage].append(delay)
+    return {sender: min(delays) for sender, delays in noticed.items()} | {
+        sender: median(delays) for sender, delays in awaited.items()
+    }
+
+
+def _gaps(timeline: Timeline) -> list[float]:
+    """Returns the time before each operation without computing and without waiting."""
+    gaps = []
+    for column in timeline.columns:
+        free = 0.0
+        for timed in column:
+            gaps.append(timed.wait_start - free)
+            free = timed.end
+    return gaps

@@ -1,4 +1,4 @@
-"""Pictures of timelines. Needs matplotlib; no TensorFlow."""
+"""Images of timelines, drawn by matplotlib. Pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ANY_KIND = to_rgb("#6e6e6e")
 _DARK = to_rgb("#262626")
 _LIGHT = to_rgb("#ffffff")
 
-_INCHES_PER_OP, _MIN_INCHES, _MAX_INCHES = 0.22, 7.5, 15.0  # the picture's width
+_INCHES_PER_OP, _MIN_INCHES, _MAX_INCHES = 0.22, 7.5, 15.0  # The image's width.
 _INCHES_PER_DEVICE = 0.34
-_INCHES_PER_PANEL = 0.75  # title and what is between panels
-_BAR_HEIGHT = 0.86  # of a device's row
-_MIN_POINTS, _MAX_POINTS = 4.5, 8.5  # size of the numbers in boxes
-_DIGIT_WIDTH = 0.68  # of a digit with its share of the margin, in font sizes
+_INCHES_PER_PANEL = 0.75  # For the title and the gap between panels.
+_BAR_HEIGHT = 0.86  # As a fraction of a device's row.
+_MIN_POINTS, _MAX_POINTS = 4.5, 8.5  # Size of the numbers in boxes.
+_DIGIT_WIDTH = 0.68  # In font sizes, with a share of the margin.
 
 
 def draw_timelines(
@@ -43,13 +43,13 @@ def draw_timelines(
 ) -> None:
     """Draws timelines one above the other on one time axis.
 
-    A row is a device, a box an operation with its micro-batch's number, where it fits.
-    Where a device runs several stages, later ones are lighter.
+    A row is a device. A box is an operation, with its micro-batch's number if it fits.
+    If a device runs several stages, later ones are lighter.
 
     Args:
-        timelines: by their names, which become titles; none empty.
-        path: of the picture; its ending says the format: .png, .pdf, .svg. Or a file,
-            which gets a PNG.
+        timelines: timelines by title, none of them empty.
+        path: the image's path, ending in .png, .pdf or .svg; or a file to write a PNG
+            to.
     """
     seconds = max(timeline.step_seconds for timeline in timelines.values())
     figure = Figure(figsize=_size(timelines), dpi=200, layout="constrained")
@@ -72,7 +72,7 @@ def draw_timelines(
         handleheight=1.0,
         labelcolor=_DARK,
     )
-    figure.draw_without_rendering()  # settles the layout, so what fits is known
+    figure.draw_without_rendering()  # Fixes the layout, and so the sizes.
     inches = panels[0].get_window_extent().width / figure.dpi
     points_per_second = 72 * inches / seconds
     for panel, timeline in zip(panels, timelines.values(), strict=True):
@@ -82,7 +82,7 @@ def draw_timelines(
 
 
 def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
-    """Of the picture, in inches: every row as high, most boxes wide enough."""
+    """Returns the image's width and height in inches."""
     num_ops = max(len(c) for t in timelines.values() for c in t.columns)
     num_devices = sum(len(timeline.columns) for timeline in timelines.values())
     width = min(max(num_ops * _INCHES_PER_OP, _MIN_INCHES), _MAX_INCHES)
@@ -91,7 +91,7 @@ def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
 
 
 def _prepare(panel: Axes, name: str, timeline: Timeline) -> None:
-    """All but what depends on the layout."""
+    """Draws everything that does not depend on the layout."""
     seconds = timeline.step_seconds / timeline.schedule.num_steps
     summary = f"{seconds * 1e3:.1f} ms a step, bubble {timeline.bubble_fraction:.1%}"
     panel.set_title(name, loc="left", fontsize=10, fontweight="bold", color=_DARK)
@@ -120,15 +120,15 @@ def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> No
 
 
 def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
-    """In one size, in which nine of ten fit, unless that would be illegible."""
+    """Writes numbers in one size: nine of ten fit, unless that would be illegible."""
     num_digits = len(str(timeline.schedule.num_micro_batches - 1))
     points_per_second /= num_digits * _DIGIT_WIDTH
     fitting = [timed.seconds * points_per_second for _, timed in timeline.ops()]
     size = float(np.clip(np.percentile(fitting, 10), _MIN_POINTS, _MAX_POINTS))
-    least = 0.999 * size  # equal boxes are not equal to the last bit
+    min_size = 0.999 * size  # Equal boxes differ in the last bits.
     for device, column in enumerate(timeline.columns):
         for timed, color in zip(column, _colors(column), strict=True):
-            if timed.seconds * points_per_second >= least:
+            if timed.seconds * points_per_second >= min_size:
                 panel.text(
                     (timed.start + timed.end) / 2 * 1e3,
                     device,
@@ -141,7 +141,7 @@ def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) ->
 
 
 def _colors(column: Sequence[TimedOp]) -> list[Color]:
-    """Of a device's boxes: by kind, and lighter for its later stages."""
+    """Returns the colors of a device's boxes, lighter for its later stages."""
     ops = [timed.op for timed in column]
     stages = sorted({op.stage for op in ops})
     return [
@@ -149,8 +149,8 @@ def _colors(column: Sequence[TimedOp]) -> list[Color]:
     ]
 
 
-def _lighter(color: Color, place: int, num_places: int) -> Color:
-    white = 0.55 * place / max(num_places - 1, 1)
+def _lighter(color: Color, index: int, num_stages: int) -> Color:
+    white = 0.55 * index / max(num_stages - 1, 1)
     red, green, blue = (part + (1 - part) * white for part in color)
     return red, green, blue
 
@@ -163,20 +163,20 @@ def _legend(schedules: Sequence[Schedule]) -> list[Patch]:
         if kind in present
     ]
     patches.append(Patch(facecolor=_IDLE, label="idle"))
-    by_place = _stages_by_place(schedules)
-    if len(by_place) > 1:
+    stages_by_index = _stages_by_index(schedules)
+    if len(stages_by_index) > 1:
         patches += [
             Patch(
-                facecolor=_lighter(_ANY_KIND, place, len(by_place)),
+                facecolor=_lighter(_ANY_KIND, i, len(stages_by_index)),
                 label=f"stages {min(stages)} to {max(stages)}",
             )
-            for place, stages in enumerate(by_place)
+            for i, stages in enumerate(stages_by_index)
         ]
     return patches
 
 
-def _stages_by_place(schedules: Sequence[Schedule]) -> list[set[int]]:
-    """All devices' first stages, all devices' second stages, ..."""
+def _stages_by_index(schedules: Sequence[Schedule]) -> list[set[int]]:
+    """Returns all devices' first stages, all devices' second stages, ..."""
     of_devices = [
         sorted({op.stage for op in column})
         for schedule in schedules

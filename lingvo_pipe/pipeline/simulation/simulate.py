@@ -1,7 +1,8 @@
-"""Predicts a step's timeline from a schedule and what its operations cost. Pure."""
+"""Simulation: a step's predicted timeline from a schedule and its costs. Pure."""
 
 from __future__ import annotations
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs
@@ -9,31 +10,32 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
-    """Runs a schedule on paper.
+    """Returns the predicted timeline of a schedule.
 
-    A device runs its column in order. It spends the overhead, waits until all inputs of
-    the operation have arrived, and computes. What another device made arrives a
-    transfer after its end; transfers take no device's time and don't slow one another.
+    A device runs its column in order. For each operation it spends the overhead, waits
+    until all inputs have arrived, and computes. Another device's result arrives one
+    transfer after its end; transfers take no device's time and don't delay each other.
 
     Raises:
-        ValueError: if the schedule can't be run, or the costs are of another number of
+        ValueError: if the schedule can't run, or the costs have a different number of
             stages.
     """
     check(schedule)
     if len(costs.stages) != schedule.num_stages:
-        raise ValueError(
-            f"The costs must be those of the schedule's {schedule.num_stages} stages; "
-            f"got costs of {len(costs.stages)}."
+        raise UserValueError(
+            path="costs",
+            expected=f"the costs of {schedule.num_stages} stages, as in the schedule",
+            got=len(costs.stages),
         )
-    homes = schedule.device_of_stage()
+    devices = schedule.device_of_stage()
     ends: dict[Op, float] = {}
     columns: list[list[TimedOp]] = [[] for _ in schedule.columns]
 
     def arrival(need: Op, device: int) -> float:
-        away = homes[need.stage] != device
-        return ends[need] + (costs.send_seconds(need) if away else 0.0)
+        is_sent = devices[need.stage] != device
+        return ends[need] + (costs.send_seconds(need) if is_sent else 0.0)
 
-    def run_what_can_run(device: int) -> None:
+    def run_ready_ops(device: int) -> None:
         ran = columns[device]
         for op in schedule.columns[device][len(ran) :]:
             needs = schedule.dependencies(op)
@@ -47,5 +49,5 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     num_ops = sum(map(len, schedule.columns))
     while len(ends) < num_ops:
         for device in range(schedule.num_devices):
-            run_what_can_run(device)
-    return Timeline(tuple(map(tuple, columns)), schedule.block_ends)
+            run_ready_ops(device)
+    return Timeline(tuple(map(tuple, columns)), schedule.block_boundaries)

@@ -1,31 +1,33 @@
-r"""What ran when during a step, simulated or measured. Pure.
+"""Timelines: the operations of each device in time, simulated or measured. Pure.
 
     device 1 |      .F0 F1     . B0
     device 0 | F0 F1        .........B0      '.' it waits for a message
              0 s                      ^ seconds
 
-Between two operations a device first does what is neither of them, such as its loop's
-own work; then it waits for the messages that the next one needs; then it runs it.
+Between two operations, a device first does other work, such as its loop's own; then it
+waits for the messages of the next operation; then it runs the operation.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.schedules.schedule import Op, Schedule
+from lingvo_pipe.core.errors import raise_problems
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 class TimedOp(NamedTuple):
-    """One operation in time, in seconds since the step began.
+    """An operation in time, in seconds since the step began.
 
     Attributes:
         op: the operation.
-        wait_start: from when the device waited for the operation's inputs.
-        start: when it had them all and began to compute.
-        end: when it was done.
+        wait_start: time at which the device began to wait for the operation's inputs.
+        start: time at which it had all inputs and began to compute.
+        end: time at which it finished.
     """
 
     op: Op
@@ -35,38 +37,38 @@ class TimedOp(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it computed."""
+        """The seconds of computation."""
         return self.end - self.start
 
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """A step: what each device ran when. It begins at 0 s.
+    """The operations of a step in time. It begins at 0 s.
 
     Attributes:
         columns: for each device, its operations in the order of time.
-        block_ends: of the schedule.
+        block_boundaries: see `Schedule`.
     """
 
     columns: tuple[tuple[TimedOp, ...], ...]
-    block_ends: frozenset[int] = frozenset()
+    block_boundaries: frozenset[int] = frozenset()
 
     @classmethod
     def from_rows(
         cls,
         rows: Iterable[tuple[int, Op, float, float, float]],
-        block_ends: frozenset[int] = frozenset(),
+        block_boundaries: frozenset[int] = frozenset(),
     ) -> Timeline:
-        """The timeline of a measured step.
+        """Returns the timeline of a measured step.
 
         Args:
             rows: (device, operation, wait_start, start, end) in any order, in seconds
                 of one clock; the earliest of all times becomes 0.
-            block_ends: of the schedule.
+            block_boundaries: see `Schedule`.
 
         Raises:
-            ValueError: naming every operation whose times contradict themselves or the
-                operation before it on its device.
+            ValueError: if an operation's times contradict themselves or the times of
+                the previous operation on its device; names each.
         """
         rows = list(rows)
         begin = min((row[2] for row in rows), default=0.0)
@@ -76,60 +78,87 @@ class Timeline:
             columns[device].append(TimedOp(op, *(time - begin for time in times)))
         for column in columns:
             column.sort(key=lambda timed: timed[1:])
-        timeline = cls(tuple(map(tuple, columns)), block_ends)
-        timeline._check_order()
-        return timeline
-
-    def _check_order(self) -> None:
-        faults = []
-        for device, column in enumerate(self.columns):
+        problems = []
+        for device, column in enumerate(columns):
             free = 0.0
             for op, wait_start, start, end in column:
                 if not free <= wait_start <= start <= end:
-                    faults.append(
+                    problems.append(
                         f"device {device} is free at {free:g} s, but the {op} has "
                         f"{wait_start:g}, {start:g} and {end:g} s"
                     )
                 free = end
-        if faults:
-            raise ValueError(
-                "On each device an operation's times must ascend: the end of the one "
-                "before it, wait_start, start, end. " + "; ".join(faults) + "."
-            )
+        raise_problems(
+            problems,
+            "On each device an operation's times must ascend: the previous operation's "
+            "end, wait_start, start, end.",
+        )
+        return cls(tuple(map(tuple, columns)), block_boundaries)
 
     def ops(self) -> Iterator[tuple[int, TimedOp]]:
-        """All operations as (device, operation)."""
+        """Yields all operations as (device, operation)."""
         for device, column in enumerate(self.columns):
             for timed in column:
                 yield device, timed
 
     @property
     def schedule(self) -> Schedule:
-        """What ran, without its times."""
+        """The schedule that ran."""
         ops = [timed.op for _, timed in self.ops()]
         return Schedule(
             num_stages=max((op.stage for op in ops), default=-1) + 1,
             num_micro_batches=max((op.micro_batch for op in ops), default=-1) + 1,
             columns=tuple(tuple(t.op for t in column) for column in self.columns),
-            block_ends=self.block_ends,
+            block_boundaries=self.block_boundaries,
         )
 
     @functools.cached_property
     def step_seconds(self) -> float:
-        """How long the step took."""
+        """The duration of the step, in seconds."""
         return max((timed.end for _, timed in self.ops()), default=0.0)
 
     def busy_seconds(self, device: int) -> float:
-        """How long a device computed."""
+        """Returns a device's seconds of computation."""
         return sum(timed.seconds for timed in self.columns[device])
 
     def idle_seconds(self, device: int) -> float:
-        """How long a device did not compute while the step lasted."""
+        """Returns a device's seconds without computation during the step."""
         return self.step_seconds - self.busy_seconds(device)
 
     @property
     def bubble_fraction(self) -> float:
-        """The part of the devices' time in which they did not compute."""
+        """The fraction of the devices' time without computation."""
         total = self.step_seconds * len(self.columns)
         idle = sum(map(self.idle_seconds, range(len(self.columns))))
         return idle / total if total else 0.0
+
+
+def steps_ahead(timeline: Timeline) -> dict[int, int]:
+    """Returns the maximum lead of each stage but the last over the next one, in steps.
+
+    Args:
+        timeline: timeline of several steps.
+
+    Returns:
+        For each stage, the number of earlier steps that the next stage had not finished
+        when the stage started a step; the maximum over the steps, which
+        MAX_STEPS_AHEAD limits.
+    """
+    schedule = timeline.schedule
+    starts: dict[int, dict[int, float]] = {
+        k: {} for k in range(schedule.num_stages - 1)
+    }
+    ends: dict[int, list[float]] = {k + 1: [] for k in starts}
+    for _, (op, _, start, end) in timeline.ops():
+        n = op.micro_batch // schedule.micro_batches_per_step
+        if op.kind is Kind.FORWARD and op.stage in starts:
+            starts[op.stage].setdefault(n, start)
+        elif op.kind is Kind.UPDATE and op.stage in ends:
+            ends[op.stage].append(end)
+    return {
+        k: max(
+            n - bisect.bisect_right(sorted(ends[k + 1]), start)
+            for n, start in of_stage.items()
+        )
+        for k, of_stage in starts.items()
+    }

@@ -1,1 +1,1 @@
-"""Which layers make up which stage, of what they cost."""
+"""Partition of layers into stages, balanced by their costs."""

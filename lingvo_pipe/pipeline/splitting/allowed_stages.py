@@ -1,45 +1,45 @@
-r"""The best cuts of L layers into K stages of which not all are allowed. Pure.
+r"""The best partition of L layers into K stages where not all stages are allowed. Pure.
 
-Where memory is limited, what a stage needs depends on more than its length. One of the
-first may keep more micro-batches than one of the last; and one that starts a layer
-later may need more, if what comes in there is larger. This alone is certain: of two
-stages with the same number and start, the longer needs no less. So what is allowed is
-said by how far each stage may reach from each start.
+Where memory is limited, the bytes of a stage depend on more than its length. An early
+stage may stash more micro-batches than a late one; and a stage that starts one layer
+later may need more, if its input is larger. But for the same stage and start, a longer
+stage never needs less. So the feasible ends, the last allowed end of each stage for
+each start, describe all allowed stages.
 
     stage 1   start   0  1  2  3  4
               end     2  2  5  5  5       layers 0 and 1 at most, layer 1, layers 2 to 4
 
-Cuts are found from the last stage to the first, by looking at all ends that a stage can
-have: K · L · (L + 1) / 2 at most, and far fewer where stages are short.
+Partitions are found from the last stage to the first by trying all ends of each stage:
+at most K · L · (L + 1) / 2, and far fewer where stages are short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-# For each stage, for each start, the last end that is allowed; the start if none is.
-Farthest = Sequence[Sequence[int]]
-# Of a stage, by its number, start and end.
+# For each stage, for each start, the last allowed end; the start itself if none is.
+FeasibleEnd = Sequence[Sequence[int]]
+# `(stage, start, end) -> size` of a stage.
 Size = Callable[[int, int, int], int]
 
 
-def farthest_ends(
-    size: Size, limit: float, num_layers: int, alike: Sequence[Hashable]
+def feasible_ends(
+    size: Size, limit: float, num_layers: int, stage_keys: Sequence[Hashable]
 ) -> list[list[int]]:
-    """How far stages reach that are no larger than the limit.
+    """Returns the feasible ends of stages whose size is at most `limit`.
 
     Args:
-        size: of a stage; does not fall where the end grows.
-        limit: of each stage's size.
+        size: size of a stage; must not decrease as the end grows.
+        limit: largest allowed size of each stage.
         num_layers: L.
-        alike: for each stage something that is the same for those of the same size.
+        stage_keys: one key per stage, equal for stages of equal sizes.
     """
 
     def fits(stage: int, start: int, end: int) -> bool:
         return size(stage, start, end) <= limit
 
     def reached(stage: int) -> list[int]:
-        """Looks first as far as from the start before: mostly not far from the end."""
+        """Searches from the previous start's end, which is usually close."""
         found, end = [], 0
         for start in range(num_layers):
             end = max(start, end)
@@ -51,40 +51,33 @@ def farthest_ends(
         return found
 
     known: dict[Hashable, list[int]] = {}
-    for stage, key in enumerate(alike):
+    for stage, key in enumerate(stage_keys):
         if key not in known:
             known[key] = reached(stage)
-    return [known[key] for key in alike]
+    return [known[key] for key in stage_keys]
 
 
-def any_stages(num_layers: int, num_stages: int) -> Farthest:
-    """What is allowed where everything is.
-
-    Args:
-        num_layers: L.
-        num_stages: K.
-    """
+def any_stages(num_layers: int, num_stages: int) -> FeasibleEnd:
+    """Returns the feasible ends if every stage is allowed."""
     return [[num_layers] * num_layers] * num_stages
 
 
-def allows_a_cut(farthest: Farthest) -> bool:
-    """Whether there is one."""
-    return least_largest_ends(lambda *_: 0, farthest) is not None
+def is_feasible(feasible_end: FeasibleEnd) -> bool:
+    """Returns whether any partition is allowed."""
+    return minimax_boundaries(lambda *_: 0, feasible_end) is not None
 
 
-def least_largest_ends(size: Size, farthest: Farthest) -> list[int] | None:
-    """Ends of which the largest stage is as small as can be; None if no cut is allowed.
+def minimax_boundaries(size: Size, feasible_end: FeasibleEnd) -> list[int] | None:
+    """Returns the minimax boundaries, by stage size; None if no partition is allowed.
 
-    Args:
-        size: of a stage; does not fall where the end grows.
-        farthest: what is allowed.
+    The size must not decrease as the end grows.
     """
 
     def best_end(
         stage: int, start: int, rest: Mapping[int, int]
     ) -> tuple[int, int] | None:
         best = None
-        for end in range(start + 1, farthest[stage][start] + 1):
+        for end in range(start + 1, feasible_end[stage][start] + 1):
             own = size(stage, start, end)
             if best is not None and own >= best[0]:
                 break  # Longer stages are no smaller.
@@ -92,67 +85,74 @@ def least_largest_ends(size: Size, farthest: Farthest) -> list[int] | None:
                 best = max(own, rest[end]), end
         return best
 
-    return _ends(farthest, best_end)
+    return _boundaries(feasible_end, best_end)
 
 
-def cheapest_ends(price: Size, farthest: Farthest) -> list[int] | None:
-    """Ends whose stages' prices have the least sum; None if no cut is allowed.
+def cheapest_boundaries(price: Size, feasible_end: FeasibleEnd) -> list[int] | None:
+    """Returns the boundaries with the smallest sum of prices; None if there are none.
 
-    Of equals, those with the most layers in the first stage, then in the second, and
+    Among equal sums, prefers more layers in the first stage, then in the second, and
     so on.
-
-    Args:
-        price: of a stage.
-        farthest: what is allowed.
     """
 
     def best_end(
         stage: int, start: int, rest: Mapping[int, int]
     ) -> tuple[int, int] | None:
-        ends = range(farthest[stage][start], start, -1)
-        totals = [(price(stage, start, e) + rest[e], e) for e in ends if e in rest]
-        return min(totals, key=lambda total: total[0], default=None)
+        ends = range(feasible_end[stage][start], start, -1)
+        sums = [(price(stage, start, e) + rest[e], e) for e in ends if e in rest]
+        return min(sums, key=lambda pair: pair[0], default=None)
 
-    return _ends(farthest, best_end)
+    return _boundaries(feasible_end, best_end)
 
 
-def _ends(
-    farthest: Farthest,
-    best_end: Callable[[int, int, Mapping[int, int]], tuple[int, int] | None],
+def best_boundaries(
+    num_layers: int,
+    num_stages: int,
+    best_ends: Callable[[int, Mapping[int, int]], Mapping[int, tuple[int, int]]],
 ) -> list[int] | None:
-    """Puts together what is best for each stage.
+    """Combines the best ends of each stage, from the last stage to the first.
 
-    Args:
-        farthest: what is allowed.
-        best_end: of a stage's number and start, and of how good the stages behind are
-            by each start that they can have: how good it is with the best end, and
-            that end; None if it has none.
+    `best_ends` is `(stage, rest) -> (value, end) by start`, where `rest` is the value
+    of the later stages by their first start.
     """
-    num_stages, latest = len(farthest), _latest_starts(farthest)
-    rest = {len(farthest[0]): 0}
+    rest: Mapping[int, int] = {num_layers: 0}
     choices: list[dict[int, int]] = []
     for stage in reversed(range(num_stages)):
-        best, earliest_end = {}, min(rest, default=0)
-        for start in range(stage, latest[stage] + 1):
-            if farthest[stage][start] < earliest_end:
-                continue  # The stages behind can't reach so far to the front.
-            found = best_end(stage, start, rest)
-            if found is not None:
-                best[start] = found
+        best = best_ends(stage, rest)
         rest = {start: value for start, (value, _) in best.items()}
         choices.append({start: end for start, (_, end) in best.items()})
     if 0 not in rest:
         return None
-    ends = [0]
-    for ends_of_stage in reversed(choices):
-        ends.append(ends_of_stage[ends[-1]])
-    return ends[1:]
+    boundaries = [0]
+    for end_by_start in reversed(choices):
+        boundaries.append(end_by_start[boundaries[-1]])
+    return boundaries[1:]
 
 
-def _latest_starts(farthest: Farthest) -> list[int]:
-    """For each stage the last start that stages before it can leave to it."""
+def _boundaries(
+    feasible_end: FeasibleEnd,
+    best_end: Callable[[int, int, Mapping[int, int]], tuple[int, int] | None],
+) -> list[int] | None:
+    """Returns `best_boundaries` where `best_end` returns (value, end) of one start."""
+    latest = _latest_starts(feasible_end)
+
+    def best_ends(stage: int, rest: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        best, earliest_end = {}, min(rest, default=0)
+        for start in range(stage, latest[stage] + 1):
+            if feasible_end[stage][start] < earliest_end:
+                continue  # No later stage can start so early.
+            found = best_end(stage, start, rest)
+            if found is not None:
+                best[start] = found
+        return best
+
+    return best_boundaries(len(feasible_end[0]), len(feasible_end), best_ends)
+
+
+def _latest_starts(feasible_end: FeasibleEnd) -> list[int]:
+    """Returns for each stage the last start that the earlier stages can reach."""
     found = [0]
-    for of_stage in farthest[:-1]:
-        reach = max(of_stage[: found[-1] + 1])
-        found.append(min(reach, len(of_stage) - 1))
+    for end_by_start in feasible_end[:-1]:
+        reach = max(end_by_start[: found[-1] + 1])
+        found.append(min(reach, len(end_by_start) - 1))
     return found

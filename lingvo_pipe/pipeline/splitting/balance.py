@@ -1,114 +1,130 @@
-r"""The best cut of L layers into K stages. Pure.
+r"""The best partition of L layers into K stages. Pure.
 
-Of all cuts into contiguous stages, none empty, it is the one with
+Among all partitions into contiguous, non-empty stages it is the one with
 
-1. the least cost of the most expensive stage; among those with
-2. the least traffic over the boundaries; among those with
-3. the least variance of the stages' costs; among those with
+1. the smallest cost of the most expensive stage (minimax); among those with
+2. the least traffic over the stage boundaries; among those with
+3. the smallest variance of the stages' costs; among those with
 4. the most layers in the first stage, then in the second, and so on.
 
-All sums are exact, so no rounding decides.
+All sums are exact, so rounding decides nothing: a number is read as the decimal that it
+prints as, and three times 0.1 is 0.3.
 
-Where every stage may be of any length, the largest cost is found by bisection: with a
-limit on a stage's cost given, stages that each take what they can are fewest. What is
-left to choose is a shortest path, stage by stage from the last. (2) and (3) make one
-price of a stage, such that of two stages that start at `a <= b` and can both end at
-`c <= d`
+Where stages may have any length, bisection finds the largest cost: for a given limit,
+greedy stages, which take as many layers as possible, are the fewest. The rest is a
+shortest path from the last stage to the first. (2) and (3) form one price per stage.
+For stages that start at `a <= b` and can both end at `c <= d`,
 
     price(a, c) + price(b, d)  <=  price(a, d) + price(b, c)
 
-So the later a stage starts the later it best ends, and few ends need be tried: in all
-O(K · L · log L). Where not all stages are allowed, see `allowed_stages`.
+So a later start has a later best end, and few ends need to be tried: O(K · L · log L)
+in all. Where not all stages are allowed, see `allowed_stages`.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
+import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
-    Farthest,
-    cheapest_ends,
-    least_largest_ends,
-)
-from lingvo_pipe.pipeline.splitting.exact_amounts import (
-    amount_faults,
-    as_integers,
+    FeasibleEnd,
+    best_boundaries,
+    cheapest_boundaries,
+    minimax_boundaries,
 )
 
-# Of the stage from a start to an end.
+# `(start, end) -> price` of a stage.
 Price = Callable[[int, int], int]
 
 
-def balanced_ends(
+def balanced_boundaries(
     costs: Sequence[float],
     num_stages: int,
     traffic: Sequence[float] | None = None,
-    farthest: Farthest | None = None,
+    feasible_end: FeasibleEnd | None = None,
 ) -> list[int]:
-    """Cuts layers into stages that are as even as can be.
+    """Partitions layers into stages of costs as equal as possible.
 
     Args:
-        costs: of each layer.
-        num_stages: at least 1, at most the number of layers.
-        traffic: what each layer hands on, such as bytes; None: counts for nothing. The
-            last layer's crosses no boundary.
-        farthest: for each stage, for each start, the last end that it may have, and the
-            start itself if it may have none; None: each may have any.
+        costs: cost of each layer.
+        num_stages: number of stages, from 1 to the number of layers.
+        traffic: size of each layer's outputs, such as bytes, or None to ignore it. The
+            last layer's outputs cross no boundary.
+        feasible_end: for each stage, for each start, the last allowed end, and the
+            start itself if none is; None if every stage is allowed.
 
     Returns:
-        The ends of the stages: the number of layers up to and including each.
+        The stage boundaries: the number of layers up to and including each stage.
 
     Raises:
         ValueError: if there are more stages than layers, or fewer than one; if a number
-            is missing, infinite or negative; if `farthest` allows no cut.
+            is missing, infinite or negative; if `feasible_end` allows no partition.
     """
     _check_arguments(costs, num_stages, traffic)
     num_layers = len(costs)
-    sums = _running_sums(as_integers(costs)[0])
-    handed_on = [0] * num_layers if traffic is None else as_integers(traffic)[0]
+    sums = list(itertools.accumulate(_as_integers(costs), initial=0))
+    sizes = [0] * num_layers if traffic is None else _as_integers(traffic)
     more_than_squares = sums[-1] ** 2 + 1
 
     def price(start: int, end: int) -> int:
         square = (sums[end] - sums[start]) ** 2
-        return handed_on[end - 1] * more_than_squares + square
+        return sizes[end - 1] * more_than_squares + square
 
-    if farthest is None:
-        reach = _farthest_ends(sums, _least_limit(sums, num_stages))
-        return _cheapest_ends(num_stages, reach, price)
-    ends = _allowed_ends(sums, farthest, price)
-    if ends is None:
-        raise ValueError(f"No cut into {num_stages} stages is allowed.")
-    return ends
+    if feasible_end is None:
+        reach = _feasible_ends(sums, _minimax_cost(sums, num_stages))
+        boundaries = best_boundaries(
+            num_layers, num_stages, lambda _, rest: _best_ends(rest, reach, price)
+        )
+    else:
+        boundaries = _allowed_boundaries(sums, feasible_end, price)
+    if boundaries is None:
+        raise UserValueError(f"No partition into {num_stages} stages is allowed.")
+    return boundaries
 
 
-def _allowed_ends(
-    sums: Sequence[int], farthest: Farthest, price: Price
+def is_finite_number(value: Any) -> bool:
+    """Returns whether a value is a finite number of at least 0."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf
+
+
+def _as_integers(values: Sequence[float]) -> list[int]:
+    """Returns integers in the same proportion as the values."""
+    exact = [Fraction(str(value)) for value in values]
+    scale = math.lcm(*(value.denominator for value in exact))
+    return [int(value * scale) for value in exact]
+
+
+def _allowed_boundaries(
+    sums: Sequence[int], feasible_end: FeasibleEnd, price: Price
 ) -> list[int] | None:
-    """The best ends of those that are allowed, if any; `sums` are those of costs."""
-    even = least_largest_ends(lambda _, start, end: sums[end] - sums[start], farthest)
+    """Returns the best boundaries that are allowed, if any; `sums` add up costs."""
+    even = minimax_boundaries(
+        lambda _, start, end: sums[end] - sums[start], feasible_end
+    )
     if even is None:
         return None
     limit = max(sums[b] - sums[a] for a, b in itertools.pairwise([0, *even]))
-    reach = _farthest_ends(sums, limit)
-    return cheapest_ends(
+    reach = _feasible_ends(sums, limit)
+    return cheapest_boundaries(
         lambda _, start, end: price(start, end),
-        [list(map(min, of_stage, reach)) for of_stage in farthest],
+        [list(map(min, end_by_start, reach)) for end_by_start in feasible_end],
     )
 
 
-def _running_sums(values: Sequence[int]) -> list[int]:
-    return list(itertools.accumulate(values, initial=0))
-
-
-def _farthest_ends(sums: Sequence[int], limit: int) -> list[int]:
-    """For each start the last end of a stage whose sum is within the limit."""
+def _feasible_ends(sums: Sequence[int], limit: int) -> list[int]:
+    """Returns for each start the last end of a stage whose cost is within the limit."""
     return [bisect.bisect_right(sums, start + limit) - 1 for start in sums[:-1]]
 
 
-def _least_limit(sums: Sequence[int], num_stages: int) -> int:
-    """The least limit that the sums of the stages can all keep within."""
+def _minimax_cost(sums: Sequence[int], num_stages: int) -> int:
+    """Returns the smallest possible cost of the most expensive stage."""
     low = max(b - a for a, b in itertools.pairwise(sums))
     high = sums[-1]
     while low < high:
@@ -123,69 +139,61 @@ def _least_limit(sums: Sequence[int], num_stages: int) -> int:
     return low
 
 
-def _cheapest_ends(num_stages: int, farthest: Sequence[int], price: Price) -> list[int]:
-    """The ends whose stages' prices have the least sum, the earlier stages larger.
-
-    Args:
-        num_stages: K.
-        farthest: for each start the last end that is allowed.
-        price: see the top of the file.
-    """
-    rest = {len(farthest): 0}
-    choices = []
-    for _ in range(num_stages):
-        best = _best_ends(rest, farthest, price)
-        rest = {start: price(start, end) + rest[end] for start, end in best.items()}
-        choices.append(best)
-    ends = [0]
-    for best in reversed(choices):
-        ends.append(best[ends[-1]])
-    return ends[1:]
-
-
 def _best_ends(
-    rest: Mapping[int, int], farthest: Sequence[int], price: Price
-) -> dict[int, int]:
-    """For each start of a stage the best end; of equals the last.
+    rest: Mapping[int, int], feasible_end: Sequence[int], price: Price
+) -> dict[int, tuple[int, int]]:
+    """Returns (smallest sum of prices, its last end) for each start.
 
-    Args:
-        rest: what the stages behind cost together, by each start they can have; these
-            are consecutive.
-        farthest: for each start the last end that is allowed.
-        price: see the top of the file.
+    `rest` is the sum of the later stages' prices by their first start; the starts are
+    consecutive. `feasible_end` is the last allowed end by start, for any stage.
     """
-    best: dict[int, int] = {}
+    best: dict[int, tuple[int, int]] = {}
 
-    def settle(starts: range, low: int, high: int) -> None:
+    def search(starts: range, low: int, high: int) -> None:
         """Finds best ends between `low` and `high`."""
         if not starts:
             return
         half = len(starts) // 2
         start = starts[half]
-        ends = range(max(low, start + 1), min(high, farthest[start]) + 1)
-        best[start] = min(reversed(ends), key=lambda end: price(start, end) + rest[end])
-        settle(starts[:half], low, best[start])
-        settle(starts[half + 1 :], best[start], high)
+        ends = range(max(low, start + 1), min(high, feasible_end[start]) + 1)
+        sums = ((price(start, end) + rest[end], end) for end in reversed(ends))
+        best[start] = min(sums, key=lambda pair: pair[0])
+        search(starts[:half], low, best[start][1])
+        search(starts[half + 1 :], best[start][1], high)
 
     low, high = min(rest), max(rest)
-    settle(range(bisect.bisect_left(farthest, low), high), low, high)
+    search(range(bisect.bisect_left(feasible_end, low), high), low, high)
     return best
 
 
 def _check_arguments(
     costs: Sequence[float], num_stages: int, traffic: Sequence[float] | None
 ) -> None:
-    """Raises ValueError as `balanced_ends`, but for what is not allowed."""
+    """Raises ValueError if a number is impossible."""
     num_layers = len(costs)
-    faults = []
+    problems = []
     if num_stages not in range(1, num_layers + 1):
-        faults.append(
-            "The number of stages must lie between 1 and the number of layers, "
-            f"{num_layers}; got {num_stages!r}. A stage can't be empty: use fewer "
-            "stages or devices."
+        problems.append(
+            f"expected 1 to {num_layers} stages (one per layer), got {num_stages!r}. "
+            "Use fewer stages or devices."
         )
     for name, values in (("costs", costs), ("traffic", traffic)):
-        if values is not None:
-            faults += amount_faults(name, values, num_layers)
-    if faults:
-        raise ValueError(" ".join(faults))
+        if values is None:
+            continue
+        if len(values) != num_layers:
+            problems.append(
+                f"{name}: expected a number for each of the {num_layers} layers, got "
+                f"{len(values)}."
+            )
+        wrong = [
+            f"{v!r} for layer {i}"
+            for i, v in enumerate(values)
+            if not is_finite_number(v)
+        ]
+        if wrong:
+            problems.append(
+                f"{name}: expected finite, non-negative numbers, got "
+                f"{', '.join(wrong)}."
+            )
+    if problems:
+        raise UserValueError(" ".join(problems))

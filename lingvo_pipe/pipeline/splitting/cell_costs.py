@@ -1,4 +1,7 @@
-"""What cells cost and hand on, from shapes alone: nothing is built or run."""
+"""Costs of cells from only their shapes: flops, and sizes of outputs. Pure.
+
+Nothing is built or run: `FPropMeta` of each layer returns its flops and output shapes.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +9,65 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.forward_cost import num_elements
+from lingvo_pipe.layers.core.forward_cost import num_elements
 from lingvo_pipe.nested_map import NestedMap
 
-# What an FPropMeta raises that was given what it can't take.
-_FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+# A backward pass has two products of matrices for each product of its forward pass.
+BACKWARD_PER_FORWARD = 2
+
+# Errors of an FPropMeta whose layer does not take these shapes.
+_SHAPE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+class CellSeconds(NamedTuple):
+    """Times of one cell for one micro-batch.
+
+    Attributes:
+        forward: seconds of a forward pass that stashes what the backward pass needs.
+        backward: seconds of the backward pass.
+    """
+
+    forward: float
+    backward: float
 
 
 class CellCosts(NamedTuple):
-    """For each cell, in order.
+    """Costs of cells, one entry per cell.
 
     Attributes:
-        flops: of a forward pass.
-        handed_on: the number of elements of all its outputs.
+        flops: flops of a forward pass.
+        passed_on: number of elements of all outputs.
     """
 
     flops: list[int]
-    handed_on: list[int]
+    passed_on: list[int]
 
 
 class PipelineCosts(NamedTuple):
-    """Of a pipeline.
+    """Costs of a pipeline.
 
     Attributes:
-        before: flops of a forward pass of all layers before the cells.
-        cells: of the cells.
+        prologue: flops of a forward pass of all layers of `before_tpl`.
+        cells: costs of the cells.
     """
 
-    before: int
+    prologue: int
     cells: CellCosts
 
 
 def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCosts:
-    """What cells that each take what the one before hands on cost.
+    """Returns the costs of cells, each of which takes the outputs of the previous one.
 
     Args:
         cell_tpl: params of the cells.
-        *shapes: of the first cell's inputs: tuples of integers, None for an input that
-            is None, NestedMaps of shapes for NestedMaps.
+        *shapes: shapes of the first cell's inputs: tuples of integers, None for an
+            input that is None, NestedMaps of shapes for NestedMaps.
 
     Raises:
-        ValueError: if a cell has no FPropMeta, or can't take what it is given; or a
-            shape is none.
+        ValueError: if a cell has no FPropMeta or does not take its inputs, or a shape
+            is invalid.
     """
     return pipeline_costs([], cell_tpl, *shapes).cells
 
@@ -58,61 +77,69 @@ def pipeline_costs(
     cell_tpl: Sequence[InstantiableParams],
     *shapes: Any,
 ) -> PipelineCosts:
-    """As `cell_costs`, of cells with layers before them.
-
-    Args:
-        before_tpl: params of the layers before.
-        cell_tpl: params of the cells.
-        *shapes: of the first layer's inputs; see `cell_costs`.
-
-    Raises:
-        ValueError: as `cell_costs`.
-    """
+    """Returns the costs of a prologue and cells; see `cell_costs`."""
     shapes = tuple(map(as_shape, shapes))
-    before, shapes = _costs_in_turn(before_tpl, "before_tpl's layer", shapes)
-    cells, _ = _costs_in_turn(cell_tpl, "cell", shapes)
-    return PipelineCosts(sum(before.flops), cells)
+    prologue, shapes = _sequence_costs(before_tpl, "before_tpl", shapes)
+    cells, _ = _sequence_costs(cell_tpl, "cell_tpl", shapes)
+    return PipelineCosts(sum(prologue.flops), cells)
 
 
-def _costs_in_turn(
-    layers: Sequence[InstantiableParams], what: str, shapes: tuple
+def as_shape(shape: Any) -> Any:
+    """Returns a shape, a NestedMap of shapes or None, with Python's integers."""
+    if shape is None:
+        return None
+    if isinstance(shape, Mapping):
+        return NestedMap({key: as_shape(value) for key, value in shape.items()})
+    try:
+        sizes = list(shape)
+    except (TypeError, ValueError):
+        sizes = [None]
+    if not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in sizes):
+        raise UserValueError(
+            f"A shape must be a tuple of positive integers; got {shape!r}. Write the "
+            "shape of a micro-batch as the first layer takes it, such as (8, 32)."
+        )
+    return tuple(map(int, sizes))
+
+
+def _sequence_costs(
+    layers: Sequence[InstantiableParams], name: str, shapes: tuple
 ) -> tuple[CellCosts, tuple]:
-    """The costs of layers, and the shapes that the last hands on."""
+    """Returns the costs of consecutive layers, and the last one's output shapes."""
     costs = CellCosts([], [])
-    known: dict[tuple[int, str], NestedMap] = {}  # Params that stand there twice.
+    known: dict[tuple[int, str], NestedMap] = {}  # Params may be listed twice.
     for i, p in enumerate(layers):
         key = id(p), repr(shapes)
         if key not in known:
-            where = f"{what} {i}, {p.cls.__name__} {p.name!r}"
-            known[key] = _forward_meta(p, shapes, where)
+            path = f"{name}[{i}], {p.cls.__name__} {p.name!r}"
+            known[key] = _forward_meta(p, shapes, path)
         meta = known[key]
         shapes = tuple(meta.out_shapes)
         costs.flops.append(meta.flops)
-        costs.handed_on.append(num_elements(shapes))
+        costs.passed_on.append(num_elements(shapes))
     return costs, shapes
 
 
-def _forward_meta(p: InstantiableParams, shapes: tuple, where: str) -> NestedMap:
+def _forward_meta(p: InstantiableParams, shapes: tuple, path: str) -> NestedMap:
     try:
         meta = p.cls.FPropMeta(p, *shapes)
     except NotImplementedError as error:
-        raise ValueError(
-            f"The costs of cells come from their layers' FPropMeta; in {where} there "
-            f"is no {error}. Write it: a classmethod (cls, p, *shapes) that returns "
-            "NestedMap(flops=..., out_shapes=(...)), multiply-adds counted as two, and "
-            "a shape for each output. For splits='auto', cell_costs may be numbers "
-            "instead."
+        raise UserValueError(
+            f"{path}: the costs of cells need FPropMeta, missing: {error}. Write a "
+            "classmethod (cls, p, *shapes) that returns NestedMap(flops=..., "
+            "out_shapes=(...)): multiply-adds counted as two, and a shape for each "
+            "output. For splits='auto', cell_costs may be numbers instead."
         ) from error
-    except _FAULTS as error:
-        raise ValueError(
-            f"FPropMeta of {where}, given {', '.join(map(str, shapes)) or 'nothing'}: "
-            f"{error}. Change the shapes, or the layer."
+    except _SHAPE_ERRORS as error:
+        raise UserValueError(
+            f"{path}: FPropMeta failed for {', '.join(map(str, shapes)) or 'no shape'}:"
+            f" {error}. Change the shapes, or the layer."
         ) from error
     if not _is_meta(meta):
-        raise ValueError(
-            "FPropMeta must return NestedMap(flops=..., out_shapes=(...)), a number "
-            "and a tuple with the shape of each output; that of "
-            f"{where} returned {meta!r}."
+        raise UserValueError(
+            f"{path}: expected FPropMeta to return NestedMap(flops=..., "
+            "out_shapes=(...)), a number and a tuple with the shape of each output; "
+            f"got {meta!r}."
         )
     return meta
 
@@ -123,21 +150,3 @@ def _is_meta(meta: Any) -> bool:
     shapes = meta.out_shapes
     is_one_shape = bool(shapes) and all(isinstance(dim, int) for dim in shapes)
     return isinstance(meta.flops, numbers.Real) and not is_one_shape
-
-
-def as_shape(shape: Any) -> Any:
-    """A shape, a NestedMap of shapes or None, dimensions being Python's integers."""
-    if shape is None:
-        return None
-    if isinstance(shape, Mapping):
-        return NestedMap({key: as_shape(value) for key, value in shape.items()})
-    try:
-        sizes = list(shape)
-    except (TypeError, ValueError):
-        sizes = [None]
-    if not all(isinstance(size, numbers.Integral) and int(size) > 0 for size in sizes):
-        raise ValueError(
-            "A shape must be a tuple of positive integers, of micro-batches as they "
-            f"come into the first layer; got {shape!r}. Write (8, 32), for instance."
-        )
-    return tuple(map(int, sizes))

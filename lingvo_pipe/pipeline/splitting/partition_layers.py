@@ -1,4 +1,4 @@
-"""A sequence of layers as several, of equal cost."""
+"""PartitionSequentialLayers: a sequence of layers as partitions of equal cost."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.feature_extraction import (
+from lingvo_pipe.layers.core.construction import hand_down
+from lingvo_pipe.layers.sequential import (
     FeatureExtractionLayer,
+    SequentialLayer,
     check_activations,
     sub_names,
 )
-from lingvo_pipe.layers.inherited_params import hand_down
-from lingvo_pipe.layers.sequential import SequentialLayer
-from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 
 
@@ -23,35 +24,37 @@ def PartitionSequentialLayers(
     num_partitions: int,
     *shapes: Any,
 ) -> list[InstantiableParams]:
-    """Cuts a sequence of layers into partitions that cost as equal as can be.
+    """Cuts a sequence of layers into partitions of costs as equal as possible.
 
-    The partitions in turn compute what the sequence does. Their layers have names of
-    their own, `cell_000` and so on, so their weights have other paths and first values.
-    To have paths that do not depend on the partitions, give a PipeliningLayer the
-    layers themselves and let `splits` group them.
+    The partitions compute what the sequence does. Their layers have new names,
+    `cell_000` and so on, so their weights have other paths and initial values. For
+    paths that do not depend on the partitions, give a PipeliningLayer the layers
+    themselves and let `splits` group them.
 
     Args:
-        params: of a SequentialLayer or FeatureExtractionLayer, whose layers and theirs
-            in turn are dealt out, though not those of a FeatureExtractionLayer within
-            that has activations; or a list of layers, which stay whole.
-        num_partitions: at least 1, at most the number of layers.
-        *shapes: of the inputs, activations last; see `cell_costs`.
+        params: params of a SequentialLayer or FeatureExtractionLayer, which is
+            flattened recursively, except for an inner FeatureExtractionLayer with
+            activations; or a list of layers, which stay whole.
+        num_partitions: number of partitions, from 1 to the number of layers.
+        *shapes: shapes of the inputs, activations last; see `cell_costs`.
 
     Returns:
-        Params of FeatureExtractionLayers named `d0`, `d1` and so on. A cut goes where
-        the least is handed on, if the costs leave a choice.
+        Params of FeatureExtractionLayers named `d0`, `d1` and so on. Among cuts of
+        equal cost, chooses the one that passes on the smallest outputs.
 
     Raises:
         ValueError: if there are fewer layers than partitions, a layer has no FPropMeta,
-            or activations that are not fetched in the order of their layers.
+            or activations are not fetched in the order of their layers.
     """
     chain = _chain(params)
     costs = cell_costs(_cut(chain, range(1, len(chain.layers) + 1)), *shapes)
-    return _cut(chain, balanced_ends(costs.flops, num_partitions, costs.handed_on))
+    return _cut(
+        chain, balanced_boundaries(costs.flops, num_partitions, costs.passed_on)
+    )
 
 
 class _Chain(NamedTuple):
-    """Layers in turn, and which of them activations are fetched from, ascending."""
+    """Consecutive layers, and the ascending indices of those with fetched outputs."""
 
     layers: list[InstantiableParams]
     num_act_inputs: int = 0
@@ -61,53 +64,54 @@ class _Chain(NamedTuple):
 def _chain(params: Any) -> _Chain:
     given = params if isinstance(params, (list, tuple)) else [params]
     if not all(isinstance(p, InstantiableParams) for p in given):
-        raise ValueError(
-            "What is partitioned must be the Params of a layer, or a list of such; got "
-            f"{params!r}."
+        raise UserValueError(
+            path="params", expected="a layer's Params, or a list of them", got=params
         )
     if given is params:
         return _Chain([p.Copy() for p in params])
     if params.cls is not FeatureExtractionLayer:
-        return _Chain(_dissolved(params))
+        return _Chain(_flattened(params))
     check_activations(params, params.name or params.cls.__name__)
     layers: list[InstantiableParams] = []
     last = {}
     for name, sub in zip(sub_names(params), params.sub, strict=True):
-        layers += _dissolved(hand_down(sub, params))
+        layers += _flattened(hand_down(sub, params))
         last[name] = len(layers) - 1
     fetched = [last[name] for name in params.act_fetch_layers]
     if fetched != sorted(fetched):
-        raise ValueError(
-            "Partitions hand on activations in the order of their layers; "
-            f"act_fetch_layers, {list(params.act_fetch_layers)}, must have it too. The "
-            f"layers are {sub_names(params)}."
+        raise UserValueError(
+            path="act_fetch_layers",
+            expected=f"the order of the layers, {sub_names(params)}",
+            got=list(params.act_fetch_layers),
+            hint="Partitions pass on activations in the order of their layers.",
         )
     return _Chain(layers, params.num_act_inputs, fetched)
 
 
-def _dissolved(p: InstantiableParams) -> list[InstantiableParams]:
-    """The layers in a sequence, in those in it, and so on; another layer as it is."""
+def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
+    """Returns the layers of a sequence, recursively, or a copy of any other layer."""
     is_plain = p.cls is FeatureExtractionLayer and not (
         p.num_act_inputs or p.act_fetch_layers
     )
     if p.cls is not SequentialLayer and not is_plain:
         return [p.Copy()]
-    once = [layer for sub in p.sub for layer in _dissolved(hand_down(sub, p))]
+    once = [layer for sub in p.sub for layer in _flattened(hand_down(sub, p))]
     repeat = p.repeat if p.cls is SequentialLayer else 1
     return [layer.Copy() for _ in range(repeat) for layer in once] or [p.Copy()]
 
 
-def _cut(chain: _Chain, ends: Sequence[int]) -> list[InstantiableParams]:
-    """A FeatureExtractionLayer up to each of `ends`."""
+def _cut(chain: _Chain, boundaries: Sequence[int]) -> list[InstantiableParams]:
+    """Returns a FeatureExtractionLayer up to each boundary."""
+    names = [f"cell_{i:03d}" for i in range(len(chain.layers))]
     partitions = []
     num_activations = chain.num_act_inputs
-    for i, (start, end) in enumerate(itertools.pairwise([0, *ends])):
-        fetched = [_name(j) for j in chain.fetched if start <= j < end]
+    for i, (start, end) in enumerate(itertools.pairwise([0, *boundaries])):
+        fetched = [names[j] for j in chain.fetched if start <= j < end]
         partitions.append(
             FeatureExtractionLayer.Params().Set(
                 name=f"d{i}",
                 sub=[
-                    chain.layers[j].Copy().Set(name=_name(j)) for j in range(start, end)
+                    chain.layers[j].Copy().Set(name=names[j]) for j in range(start, end)
                 ],
                 num_act_inputs=num_activations,
                 num_act_outputs=num_activations + len(fetched),
@@ -116,7 +120,3 @@ def _cut(chain: _Chain, ends: Sequence[int]) -> list[InstantiableParams]:
         )
         num_activations += len(fetched)
     return partitions
-
-
-def _name(index: int) -> str:
-    return f"cell_{index:03d}"

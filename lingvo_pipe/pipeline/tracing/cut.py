@@ -1,13 +1,13 @@
 r"""Cuts one traced graph into functions that run one after another.
 
-    graph:   x --> a --> b --> y        forward:   x -> y, a     (a is kept)
+    graph:   x --> a --> b --> y        forward:   x -> y, a     (a is stashed)
                    |           |
             dx <-- c <-------- dy       backward:  a, dy -> dx
 
-A forward pass and its gradients are traced once, together. Which operations make up a
-phase follows from what it must yield; what one phase computes and a later one uses is
-kept between them. The phases run the very operations of the uncut graph, so however a
-graph is cut the results are the same to the bit.
+A forward pass and its gradients are traced once, together. Each phase consists of the
+operations that its targets need; a value that one phase computes and a later one uses
+is stashed between them. The phases run the operations of the uncut graph, so the
+results are the same, bit for bit, however the graph is cut.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 
 class CutGraph:
-    """A traced graph, and the phases that it is cut into."""
+    """A traced graph, cut into phases."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class CutGraph:
 
         Args:
             graph: the graph, traced in full.
-            given: placeholders whose values every phase is given.
-            weights: those of them that are the same for all runs; what follows from
-                these alone is computed anew in each phase rather than kept.
-            targets: for each phase the tensors and operations that it must yield.
+            given: placeholders that are inputs of every phase.
+            weights: values of `given` that are the same for all runs. A value that
+                follows only from them is recomputed in each phase, not stashed.
+            targets: for each phase, the tensors and operations that it computes.
         """
         self._graph_def = graph.as_graph_def()
         self._nodes = {node.name: node for node in self._graph_def.node}
@@ -45,44 +45,49 @@ class CutGraph:
         self._phases: list[set[tf.Operation]] = []
         done: set[tf.Operation] = {x.op for x in given} | self._free
         for phase_targets in targets:
-            phase = _ancestors((_operation(x) for x in phase_targets), done)
+            operations = [
+                x if isinstance(x, tf.Operation) else x.op for x in phase_targets
+            ]
+            phase = _ancestors(operations, done)
             self._phases.append({op for op in phase if op.type != "Placeholder"})
             done |= phase
 
     def needed(self, phase: int) -> list[tf.Tensor]:
-        """What a phase uses that is neither given nor made by itself."""
+        """Returns the tensors that a phase uses and that earlier phases compute."""
         operations = sorted(self._phases[phase], key=lambda op: op.name)
         used = [x for op in operations for x in op.inputs]
-        # What it must yield may be there already.
+        # An earlier phase may have computed a target already.
         used += [x for x in self._targets[phase] if isinstance(x, tf.Tensor)]
         found = {
             x.ref(): x
             for x in used
-            if x.op not in self._phases[phase] and self._must_come(x)
+            if x.op not in self._phases[phase]
+            and x.op not in self._free
+            and x.ref() not in self._given
         }
         return list(found.values())
 
     def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
-        """Whether a phase computes a tensor."""
+        """Returns whether a phase computes a tensor."""
         return tensor.op in self._phases[phase]
 
     def function(
         self, phase: int, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
     ) -> Callable[..., list[tf.Tensor]]:
-        """A phase as Python function that adds it to the graph being built.
+        """Returns a Python function that adds a phase to the graph being built.
 
         Args:
-            phase: which one.
-            inputs: what it will be given, in order: tensors of the traced graph, among
-                them all that it needs.
-            outputs: what it returns, in order; may be inputs too.
+            phase: number of the phase.
+            inputs: the function's arguments, in order: tensors of the traced graph,
+                including everything that the phase needs.
+            outputs: the function's results, in order; may also be inputs.
         """
         names = [x.name for x in inputs]
         sources = [x.op for op in self._phases[phase] for x in op.inputs]
         sources += [x.op for x in outputs]
         given = {x.op for x in self._given.values()}
         free = _ancestors((op for op in sources if op in self._free), given)
-        # Without what a constant merely waits for.
+        # Without the operations that a constant merely waits for.
         operations = self._phases[phase] | (free & self._free)
         graph_def = self._sub_graph(operations)
         used = {
@@ -103,11 +108,8 @@ class CutGraph:
 
         return run
 
-    def _must_come(self, x: tf.Tensor) -> bool:
-        return x.op not in self._free and x.ref() not in self._given
-
     def _sub_graph(self, operations: Iterable[tf.Operation]) -> Any:
-        """The operations as a graph_def, without ties to any others."""
+        """Returns the operations as a graph_def, without edges to any others."""
         names = {op.name for op in operations}
         graph_def = tf.compat.v1.GraphDef(
             library=self._graph_def.library, versions=self._graph_def.versions
@@ -116,20 +118,16 @@ class CutGraph:
             node = graph_def.node.add()
             node.CopyFrom(self._nodes[name])
             node.attr.pop("_class", None)
-            kept = [x for x in node.input if x[0] != "^" or x[1:] in names]
+            inputs = [x for x in node.input if x[0] != "^" or x[1:] in names]
             del node.input[:]
-            node.input.extend(kept)
+            node.input.extend(inputs)
         return graph_def
-
-
-def _operation(target: Any) -> tf.Operation:
-    return target if isinstance(target, tf.Operation) else target.op
 
 
 def _ancestors(
     operations: Iterable[tf.Operation], stop: set[tf.Operation]
 ) -> set[tf.Operation]:
-    """The operations and all that they follow from, short of `stop`."""
+    """Returns the operations and their ancestors, without those behind `stop`."""
     found: set[tf.Operation] = set()
     pending = list(operations)
     while pending:
@@ -143,7 +141,7 @@ def _ancestors(
 
 
 def _consequences(graph: tf.Graph, weights: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """The operations that follow from weights and constants alone."""
+    """Returns the operations that depend only on weights and constants."""
     found = {x.op for x in weights}
     for op in graph.get_operations():
         if op.type == "Placeholder" or graph.op_def_for_type(op.type).is_stateful:

@@ -1,42 +1,40 @@
-"""A layer's forward pass as a function that alike layers share.
+"""Traces a model's layers and its loss; identical layers share a trace.
 
-It is kept out of line and takes theta as an argument, never by capture; so a hundred
-equal layers are traced once, and the operations within are the same however the layers
-are grouped into stages: the ground on which results do not depend on the number of
-stages.
+A layer's function stays out of line and takes theta as an argument, never by capture.
+So a hundred equal layers are traced once. The operations are the same however the
+layers are grouped into stages: results do not depend on the number of stages.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.layers.accumulators import accumulator_paths
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.layers.forward_context import ForwardContext, row_dim
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext, row_dim
+from lingvo_pipe.layers.core.layer_tree import accumulator_paths
+from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, present
-from lingvo_pipe.pipeline.tracing.filler_rows import check_fillers_left_out
-from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity
-from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction, loss_sums
+from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity, same_traces
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, loss_sums
 from lingvo_pipe.pipeline.tracing.named_errors import named_errors, specs_text
-from lingvo_pipe.pipeline.tracing.place_reads import PlaceReads
-from lingvo_pipe.pipeline.tracing.purity import check_pure
-from lingvo_pipe.pipeline.tracing.same_trace import same_traces
-from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
-from lingvo_pipe.pipeline.tracing.traced_functions import close_functions
+from lingvo_pipe.pipeline.tracing.padding_rows import check_padding_rows_left_out
+from lingvo_pipe.pipeline.tracing.purity import OF_LOSSES, check_pure
+from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
 
 
 class LayerFunctions:
-    """The traces of a model's layers, in training or in evaluation.
+    """The traces of a model's layers and loss, in training or in evaluation.
 
     Attributes:
-        row_change: a sentence about the first layer that returned other rows than it
-            was given, for the errors that this may lead to; or nothing.
+        row_change: a sentence about the first layer whose outputs have another number
+            of rows than its inputs, for the errors that this may cause; or "".
     """
 
     def __init__(
@@ -56,13 +54,13 @@ class LayerFunctions:
             do_eval: whether layers run in evaluation.
             trains: whether they are differentiated.
             batch_dim: see `ForwardContext`.
-            state_dtype: of the floating tensors that layers hand on to others; None:
-                as they return them.
-            num_rows: of the inputs; None: whatever they have.
-            stages: by the paths of layers, for errors.
-            has_last: whether the last layer is the model's too, whose outputs are for
-                no other layer.
-            loss_fn: of the model, for blocks with losses of their own.
+            state_dtype: dtype of the floating-point tensors between layers; if None,
+                the dtype that the layers return.
+            num_rows: rows of the inputs; None for any number.
+            stages: stages by the paths of layers, for errors.
+            has_last: whether the last layer is also the model's last layer, whose
+                outputs go to no other layer.
+            loss_fn: the model's loss function, for blocks with losses of their own.
         """
         self.do_eval = do_eval
         self.trains = trains
@@ -75,89 +73,109 @@ class LayerFunctions:
         self._loss_fn = loss_fn
         self._known: list[tuple[LayerIdentity, Trace]] = []
 
-    def context(
-        self, surroundings: Surroundings, root_path: str = ""
-    ) -> ForwardContext:
-        """The context of a forward pass in these surroundings."""
+    def context(self, call_context: CallContext, root_path: str = "") -> ForwardContext:
+        """Returns the context of a forward pass."""
         return ForwardContext(
             do_eval=self.do_eval,
-            step=surroundings.step,
-            first_example=surroundings.first_example,
-            num_examples=surroundings.num_examples,
+            step=call_context.step,
+            first_example=call_context.first_example,
+            num_examples=call_context.num_examples,
             batch_dim=self.batch_dim,
             num_rows=self.num_rows,
             root_path=root_path,
-            root_hash=surroundings.path_hash,
+            root_hash=call_context.path_hash,
         )
+
+    def trace_loss(
+        self,
+        loss_fn: LossFunction,
+        last_layer: BaseLayer,
+        call_context: CallContext,
+        outputs: Any,
+        targets: Any,
+    ) -> Trace:
+        """Traces the loss as sums over micro-batches.
+
+        Args:
+            loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`.
+            last_layer: the layer whose outputs it takes.
+            call_context: specs.
+            outputs: specs of the last layer's outputs for a micro-batch.
+            targets: specs of a micro-batch's targets.
+
+        Returns:
+            The trace. Its sums are NestedMap(metrics=NestedMap(name=(sum, weight))), in
+            float32 or wider, regardless of the metrics' dtypes.
+
+        Raises:
+            ValueError: if the loss breaks a rule, or does not depend on the outputs.
+        """
+        body = functools.partial(_loss, loss_fn, last_layer, self)
+        args = outputs, targets
+        with named_errors(self.loss_label(last_layer), args, self.row_change):
+            trace = Trace(body, [], [], call_context, args, self.trains)
+        num_outputs = len(present(outputs))
+        if self.trains and not any(
+            gradient is not None for gradient in trace.input_gradients[:num_outputs]
+        ):
+            raise UserValueError(
+                "The loss: expected a gradient for the last layer's outputs; there is "
+                f"none for {last_layer.path}. Look for a tf.stop_gradient, a "
+                "comparison or an integer cast in ComputeLoss."
+            )
+        return trace
 
     def takes_targets(self, layer: BaseLayer) -> bool:
-        """Whether a layer is given the loss's targets, as the last of its inputs."""
+        """Returns whether a layer's last input is the loss's targets."""
         trains_by_loss = self._loss_fn is not None and not self.do_eval
         return trains_by_loss and isinstance(layer, LocalLossLayer)
-
-    def give_loss(self, context: ForwardContext, targets: Any) -> None:
-        """Gives the context of a layer that takes targets what computes the loss."""
-        loss_fn = self._loss_fn
-        assert loss_fn is not None
-        context.compute_loss = lambda outputs: loss_sums(
-            loss_fn, context, (outputs, targets)
-        )
 
     def trace(
         self,
         layer: BaseLayer,
         theta: Any,
-        surroundings: Surroundings,
+        call_context: CallContext,
         args: Any,
         is_last: bool,
     ) -> Trace:
-        """The trace of a layer, for these specs of weights and inputs."""
+        """Returns the trace of a layer, for these specs of weights and inputs."""
         dtype = None if is_last and self._has_last else self.state_dtype
-        identity = LayerIdentity(layer, (theta, surroundings, args, dtype))
-        alike = [pair for pair in self._known if pair[0].is_alike(identity)]
-        trace = next((t for known, t in alike if known.reads_the_same(identity)), None)
+        identity = LayerIdentity(layer, (theta, call_context, args, dtype))
+        same = [pair for pair in self._known if pair[0].matches(identity)]
+        trace = next((t for known, t in same if known.has_same_reads(identity)), None)
         if trace is None:
-            traced = self._traced(layer, theta, surroundings, args, dtype, identity)
-            # What was read of its place may have made no difference.
-            trace = next((t for _, t in alike if same_traces(t, traced)), traced)
+            trained = [variable.trainable for variable in tf.nest.flatten(layer.vars)]
+            loss_fn = self._loss_fn if self.takes_targets(layer) else None
+            body = functools.partial(
+                _forward, layer, self, dtype, identity.reads, loss_fn
+            )
+            with named_errors(self.location(layer), args, self.row_change):
+                traced = Trace(body, theta, trained, call_context, args, self.trains)
+            # The position may have been read without any effect.
+            trace = next((t for _, t in same if same_traces(t, traced)), traced)
             self._known.append((identity, trace))
-        close_functions(layer)
+        _close_functions(layer)
         self._note_row_change(layer, present(trace.result.outputs))
         return trace
 
-    def _traced(
-        self,
-        layer: BaseLayer,
-        theta: Any,
-        surroundings: Surroundings,
-        args: Any,
-        dtype: tf.DType | None,
-        identity: LayerIdentity,
-    ) -> Trace:
-        """A trace of its own; what it reads of places is noted in its identity."""
-        trained = [variable.trainable for variable in tf.nest.flatten(layer.vars)]
-        body = functools.partial(_forward, layer, self, dtype, identity.reads)
-        with named_errors(self.where(layer), args, self.row_change):
-            return Trace(body, theta, trained, surroundings, args, self.trains)
-
-    def place(self, layer: BaseLayer) -> str:
-        """A layer's path and stage, for errors."""
+    def label(self, layer: BaseLayer) -> str:
+        """Returns a layer's path and stage, for errors."""
         return layer.path + self._stage(layer)
 
-    def place_of_loss(self, last_layer: BaseLayer) -> str:
-        """Likewise of the loss."""
+    def loss_label(self, last_layer: BaseLayer) -> str:
+        """Returns the loss's name and stage, for errors."""
         return f"the loss{self._stage(last_layer)}"
 
-    def where(self, layer: BaseLayer) -> str:
-        """What an error says of a layer's forward pass."""
-        return f"FProp of the {type(layer).__name__} at {self.place(layer)}"
+    def location(self, layer: BaseLayer) -> str:
+        """Returns the name of a layer's forward pass, for errors."""
+        return f"FProp of the {type(layer).__name__} at {self.label(layer)}"
 
     def _stage(self, layer: BaseLayer) -> str:
         stage = self._stages.get(layer.path)
         return "" if stage is None else f" (stage {stage})"
 
     def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
-        """Says of the first layer none of whose outputs has the inputs' rows."""
+        """Records the first layer without any output that has the inputs' rows."""
         if self.row_change or self.num_rows is None:
             return
         rows = {
@@ -167,7 +185,7 @@ class LayerFunctions:
         }
         if self.num_rows not in rows:
             self.row_change = (
-                f"Of {self.num_rows} rows {self.place(layer)} made "
+                f"From {self.num_rows} rows {self.label(layer)} made "
                 f"{specs_text(outputs) or 'nothing'}."
             )
 
@@ -177,29 +195,32 @@ def _forward(
     functions: LayerFunctions,
     state_dtype: tf.DType | None,
     reads: PlaceReads,
+    loss_fn: LossFunction | None,
     theta: Any,
-    surroundings: Surroundings,
+    call_context: CallContext,
     args: Any,
 ) -> Result:
-    """What alike layers share; in its results paths are relative to the layer."""
-    context = functions.context(surroundings, root_path=layer.path)
+    """Runs FProp; in the result, names of sums are relative to the layer's path."""
+    context = functions.context(call_context, root_path=layer.path)
     theta = layer.CastTheta(theta)
     inputs = args
-    if functions.takes_targets(layer):
+    if loss_fn is not None:
         *inputs, targets = args
-        functions.give_loss(context, targets)
-    with context, reads.noting(layer):
+        context.compute_loss = lambda outputs: loss_sums(
+            loss_fn, context, (outputs, targets)
+        )
+    with context, reads.recording(layer):
         outputs = layer.FProp(theta, *inputs)
-    graph, where = tf.compat.v1.get_default_graph(), functions.where(layer)
-    check_pure(graph, where, root(layer).VariablePaths())
+    graph, location = tf.compat.v1.get_default_graph(), functions.location(layer)
+    check_pure(graph, location, _root(layer).VariablePaths())
     _check_outputs(outputs)
     if state_dtype is not None:
         outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
     if context.do_eval:
-        context.accumulated.clear()  # An evaluation has no totals.
+        context.accumulated.clear()  # An evaluation accumulates nothing.
     else:
         _check_all_accumulated(layer, context)
-    check_fillers_left_out(context, surroundings, args, where)
+    check_padding_rows_left_out(context, call_context, args, location)
     sums = NestedMap(
         accumulated=context.accumulated,
         losses=context.losses,
@@ -208,42 +229,87 @@ def _forward(
     return Result(outputs, sums, list(context.losses.values()), context.local_losses)
 
 
+def _loss(
+    loss_fn: LossFunction,
+    last_layer: BaseLayer,
+    functions: LayerFunctions,
+    theta: Any,
+    call_context: CallContext,
+    args: Any,
+) -> Result:
+    context = functions.context(call_context)
+    with context:
+        sums = loss_sums(loss_fn, context, args)
+    added = {**context.accumulated, **context.losses, **context.metric_pairs}
+    if added:
+        raise UserValueError(
+            "The loss: expected no calls of Accumulate, AddLoss or AddMetric, which "
+            f"are for layers; it added {sorted(added)}. Return them as metrics."
+        )
+    graph, location = tf.compat.v1.get_default_graph(), functions.loss_label(last_layer)
+    check_pure(graph, location, _root(last_layer).VariablePaths(), OF_LOSSES)
+    return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
+
+
+def _root(layer: BaseLayer) -> BaseLayer:
+    """Returns the layer at the top of the tree that `layer` is in."""
+    return layer if layer.parent is None else _root(layer.parent)
+
+
 def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
     x = tf.convert_to_tensor(x)
     return tf.cast(x, dtype) if x.dtype.is_floating else x
 
 
 def _check_outputs(outputs: Any) -> None:
-    """Raises ValueError unless the outputs could cross to another device."""
+    """Raises ValueError unless the outputs can cross to another device."""
     wrong = [
         f"{x.dtype.name} {x.shape}"
         if isinstance(x, tf.Tensor)
         else f"a {type(x).__name__}"
         for x in tf.nest.flatten(outputs)
-        if tf.is_tensor(x) and not _is_dense_and_static(x)
+        if tf.is_tensor(x)
+        and not (isinstance(x, tf.Tensor) and x.shape.is_fully_defined())
     ]
     if wrong:
-        raise ValueError(
-            "What a layer hands on must be dense tensors of static shape, for it may "
-            f"cross to another device; it returned {', '.join(wrong)}. Pad to a "
-            "static shape, or state it by tf.ensure_shape."
+        raise UserValueError(
+            "Expected dense outputs of static shape, because they may be sent to "
+            f"another device; got {', '.join(wrong)}. Pad to a static shape, or set "
+            "it with tf.ensure_shape."
         )
-
-
-def _is_dense_and_static(x: Any) -> bool:
-    return isinstance(x, tf.Tensor) and x.shape.is_fully_defined()
 
 
 def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
     registered = {context.relative_path(path) for path in accumulator_paths(layer)}
     missing = sorted(registered - set(context.accumulated))
     if missing:
-        raise ValueError(
-            "Every registered accumulator must be given its share in each training "
-            f"forward pass; {layer.path} was not given {missing}. Call Accumulate."
+        raise UserValueError(
+            f"{layer.path}: expected a share for every registered accumulator in each "
+            f"training forward pass; none for {missing}. Call Accumulate."
         )
 
 
-def root(layer: BaseLayer) -> BaseLayer:
-    """The layer at the top of the tree that `layer` is in."""
-    return layer if layer.parent is None else root(layer.parent)
+def _close_functions(layer: BaseLayer) -> None:
+    """Makes a traced layer, and the layers below it, reject new functions.
+
+    The pipeline and every graph that runs a trace keep it. It would never call a
+    function that is added later.
+    """
+    for below in layer.Descendants():
+        below._functions = _ClosedFunctions(below)
+
+
+class _ClosedFunctions(dict[str, Callable]):
+    """Functions by name, to which none can be added."""
+
+    def __init__(self, layer: BaseLayer):
+        super().__init__(layer.fns)
+        self._path = layer.path
+
+    def __setitem__(self, name: str, function: Callable) -> None:
+        raise UserValueError(
+            f"{self._path}: expected functions to be added before the first run, which "
+            f"traces the layer permanently; got {name!r} afterwards. Call AddFunction "
+            "earlier; to change a function later, create the layers again, or let "
+            "FProp choose by an input."
+        )

@@ -1,9 +1,9 @@
-"""Which layers are alike: what one computes, another would compute too.
+"""Decides which layers are identical: one trace then computes all of them.
 
-Alike are layers whose params are equal but for names, whose functions were added alike,
-and which keep equal attributes, each with all layers below it. What FProp makes of a
-layer's place is seen too, where it reads it; see `place_reads`. What it makes of the
-object itself, such as of its index in a list kept elsewhere, is not.
+Identical layers have equal params except for names, equal attributes and the same added
+functions; so do all layers below them. FProp may also read a layer's path or name,
+which `place_reads` records. It must not depend on the object itself, such as its index
+in a list outside the layer, because this is not detected.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from lingvo_pipe.layers.base_layer import BaseLayer
-from lingvo_pipe.pipeline.tracing.place_reads import PlaceReads
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.place_reads import PlaceReads
+from lingvo_pipe.pipeline.tracing.trace import Trace
 
 
 class LayerIdentity:
-    """What decides on a forward pass, beside the values of theta and inputs.
+    """Everything that a forward pass depends on, except values of theta and inputs.
 
     Attributes:
-        reads: what FProp reads of places; nothing until it has been traced.
+        reads: FProp's reads of paths and names; empty until it has been traced.
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
         """Initialises the identity.
 
         Args:
-            layer: whose it is.
-            specs: of theta, inputs and whatever else it is traced for.
+            layer: the layer.
+            specs: specs of theta, of the inputs and of other arguments of the trace.
         """
         self.reads = PlaceReads()
         self._layer = layer
@@ -39,8 +42,8 @@ class LayerIdentity:
         self._functions = [below.fns for below in layer.Descendants()]
         self._attributes = list(map(_attributes, layer.Descendants()))
 
-    def is_alike(self, other: LayerIdentity) -> bool:
-        """Whether the layers compute the same, wherever they are."""
+    def matches(self, other: LayerIdentity) -> bool:
+        """Returns whether the layers are identical, apart from paths and names."""
         return (
             self._specs == other._specs
             and self._params == other._params
@@ -48,13 +51,20 @@ class LayerIdentity:
             and all(map(_same, self._attributes, other._attributes))
         )
 
-    def reads_the_same(self, other: LayerIdentity) -> bool:
-        """Whether what this layer was traced by of its place is so of an alike one."""
-        return self.reads.same(self._layer, other._layer)
+    def has_same_reads(self, other: LayerIdentity) -> bool:
+        """Returns whether FProp would read the same paths and names."""
+        paths, names = self.reads.paths, self.reads.names
+        if not paths and not names:
+            return True
+        layers = self._layer.Descendants(), other._layer.Descendants()
+        pairs = list(zip(*layers, strict=True))
+        return all(pairs[i][0].path == pairs[i][1].path for i in paths) and all(
+            pairs[i][0].params.name == pairs[i][1].params.name for i in names
+        )
 
 
 def _attributes(layer: BaseLayer) -> dict[str, Any]:
-    """What a layer keeps beyond what every layer has."""
+    """Returns a layer's attributes beyond the common ones."""
     return {k: v for k, v in vars(layer).items() if k not in _common_attributes()}
 
 
@@ -64,13 +74,13 @@ def _common_attributes() -> frozenset[str]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether attributes are equal; what can't be compared is not."""
+    """Returns whether attributes are equal; False if they cannot be compared."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
     if isinstance(a, BaseLayer):
-        # Those below are compared by themselves.
+        # `Descendants` compares the layers below.
         return a.params.Copy().Set(name="") == b.params.Copy().Set(name="")
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -82,3 +92,57 @@ def _same(a: Any, b: Any) -> bool:
         return bool(a == b)
     except Exception:
         return False
+
+
+# Attributes of operations that hold only names: of gradients, which the trace has too,
+# and of colocated operations.
+_NAMING = ("_gradient_op_type", "_class")
+
+# Fields of a trace without tensors.
+_FLAGS = ("uses", "wants")
+
+
+def same_traces(one: Trace, other: Trace) -> bool:
+    """Returns whether two traces have the same operations in the same order.
+
+    Names do not count. Operations that call functions of their own, such as branches,
+    count as different.
+    """
+    return _without_names(one) == _without_names(other)
+
+
+def _without_names(trace: Trace) -> tuple[list[Any], list[Any]]:
+    """Returns the operations, and the positions in them of the trace's tensors."""
+    operations = trace.graph.get_operations()
+    numbers = {op: number for number, op in enumerate(operations)}
+
+    def position(x: Any) -> tuple[int, int]:
+        if isinstance(x, tf.Operation):
+            return numbers[x], -1
+        return numbers[x.op], x.value_index
+
+    return (
+        [
+            (
+                op.type,
+                op.device,
+                _graph_attributes(op),
+                [position(x) for x in op.inputs],
+                [numbers[before] for before in op.control_inputs],
+            )
+            for op in operations
+        ],
+        [
+            (name, value if name in _FLAGS else map_present(position, value))
+            for name, value in vars(trace).items()
+            if name != "graph"
+        ],
+    )
+
+
+def _graph_attributes(op: tf.Operation) -> dict[str, bytes]:
+    return {
+        name: value.SerializeToString(deterministic=True)
+        for name, value in op.node_def.attr.items()
+        if name not in _NAMING
+    }

@@ -1,108 +1,99 @@
-"""The loss as a function that the last stage calls, and the rules that it must keep."""
+"""The loss: rules for the user's function, and its sums over micro-batches."""
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.layers.core.forward_context import ForwardContext, row_dim
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import present
-from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions, root
-from lingvo_pipe.pipeline.tracing.loss_sums import LossFunction, loss_sums
-from lingvo_pipe.pipeline.tracing.named_errors import named_errors
-from lingvo_pipe.pipeline.tracing.purity import OF_LOSSES, check_pure
-from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
+from lingvo_pipe.pipeline.tracing.named_errors import specs_text
+
+LossFunction = Callable[[Any, Any], NestedMap]
 
 
-def check_loss_function(loss_fn: Any, where: str) -> None:
-    """Raises ValueError unless a pipeline can be built with it.
+def check_loss_function(loss_fn: Any, path: str) -> None:
+    """Raises ValueError unless a pipeline can call `loss_fn`.
 
     Args:
-        loss_fn: what the user gave.
-        where: the pipeline's path, for errors.
+        loss_fn: the user's function.
+        path: the pipeline's path.
     """
     if not callable(loss_fn):
-        raise ValueError(
-            "loss_fn must be a function (outputs, targets) -> "
-            f"NestedMap(name=(mean, weight)); {where} was given {loss_fn!r}. For the "
-            "outputs without a loss call FProp."
+        raise UserValueError(
+            path=f"loss_fn of {path}",
+            expected="a function (outputs, targets) -> NestedMap(name=(mean, weight))",
+            got=loss_fn,
+            hint="For the outputs without a loss call FProp.",
         )
     try:
         hash(loss_fn)
     except TypeError as error:
-        raise ValueError(
-            "loss_fn must be hashable, for a pipeline is built once for each; "
-            f"{where} was given a {type(loss_fn).__name__}: {error}. Pass a function "
-            "or a method."
+        raise UserValueError(
+            f"loss_fn of {path}: expected a hashable function, because the pipeline "
+            f"caches a graph for each; got a {type(loss_fn).__name__}: {error}. Pass "
+            "a function or a method."
         ) from error
 
 
-def trace_loss(
-    loss_fn: LossFunction,
-    last_layer: BaseLayer,
-    functions: LayerFunctions,
-    surroundings: Surroundings,
-    outputs: Any,
-    targets: Any,
-) -> Trace:
-    """Traces the loss as what adds up over micro-batches.
+def loss_sums(loss_fn: LossFunction, context: ForwardContext, args: Any) -> NestedMap:
+    """Returns the metrics of a micro-batch's examples as NestedMap(name=(sum, weight)).
+
+    They are in float32 or wider, regardless of the metrics' dtypes.
 
     Args:
         loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`.
-        last_layer: whose outputs it is given.
-        functions: whether it runs in evaluation, and is differentiated.
-        surroundings: specs.
-        outputs: specs of the last layer's outputs for a micro-batch.
-        targets: specs of a micro-batch's targets.
-
-    Returns:
-        The trace. Its sums are NestedMap(metrics=NestedMap(name=(sum, weight))), in
-        float32 or wider, whatever the metrics' dtypes.
+        context: context of the forward pass.
+        args: outputs and targets, which may have padding rows.
 
     Raises:
-        ValueError: if the loss breaks a rule, or does not depend on the outputs.
+        ValueError: if padding rows cannot be distinguished, or the result of `loss_fn`
+            is wrong.
     """
-    where = functions.place_of_loss(last_layer)
-    body = functools.partial(_sums, loss_fn, last_layer, functions)
-    args = outputs, targets
-    with named_errors(where, args, functions.row_change):
-        trace = Trace(body, [], [], surroundings, args, functions.trains)
-    num_outputs = len(present(outputs))
-    if functions.trains and not any(
-        gradient is not None for gradient in trace.input_gradients[:num_outputs]
+    if context.may_have_padding_rows:
+        _check_rows(args, context)
+    metrics = loss_fn(*map_present(context.example_rows, args))
+    if not isinstance(metrics, Mapping) or "loss" not in metrics:
+        raise UserValueError(
+            path="ComputeLoss",
+            expected="metrics as a map name -> (mean, weight) with a name 'loss'",
+            got=sorted(metrics) if isinstance(metrics, Mapping) else metrics,
+            hint="Return NestedMap(loss=(mean, weight)).",
+        )
+    return NestedMap({k: _summed(k, metric) for k, metric in metrics.items()})
+
+
+def _check_rows(args: Any, context: ForwardContext) -> None:
+    """Raises ValueError unless examples can be distinguished from padding rows."""
+    found, batch_dim = present(args), context.batch_dim
+    if any(
+        not x.shape.rank
+        or x.shape[row_dim(x.shape.rank, batch_dim)] != context.num_rows
+        for x in found
     ):
-        raise ValueError(
-            "The loss must depend on the last layer's outputs; that of "
-            f"{last_layer.path} does not, as gradients go. Look for a "
-            "tf.stop_gradient, a comparison or an integer cast in ComputeLoss."
+        raise UserValueError(
+            "ComputeLoss: where M does not divide the mini-batch, expected outputs and "
+            f"targets with a row for each example in dimension {batch_dim}; got "
+            f"{specs_text(found)} for {context.num_rows} rows. Choose a mini-batch "
+            "that is a multiple of num_micro_batches."
         )
-    return trace
 
 
-def _sums(
-    loss_fn: LossFunction,
-    last_layer: BaseLayer,
-    functions: LayerFunctions,
-    theta: Any,
-    surroundings: Surroundings,
-    args: Any,
-) -> Result:
-    context = functions.context(surroundings)
-    with context:
-        sums = loss_sums(loss_fn, context, args)
-    handed_over = {**context.accumulated, **context.losses, **context.metric_pairs}
-    if handed_over:
-        raise ValueError(
-            "Only layers can accumulate or add losses and metrics; the loss handed "
-            f"over {sorted(handed_over)}. Return them as metrics."
+def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (mean · weight, weight), without a gradient of the weight."""
+    is_pair = isinstance(metric, (tuple, list)) and len(metric) == 2
+    pair = [tf.convert_to_tensor(x) for x in metric] if is_pair else []
+    if not is_pair or any(x.shape.rank != 0 for x in pair):
+        raise UserValueError(
+            f"ComputeLoss: expected a pair (mean, weight) of scalars for {name!r}, got "
+            f"{metric}. Reduce it over the examples, and give their number or total "
+            "weight."
         )
-    check_pure(
-        tf.compat.v1.get_default_graph(),
-        functions.place_of_loss(last_layer),
-        root(last_layer).VariablePaths(),
-        OF_LOSSES,
-    )
-    return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
+    dtype = tf.float64 if tf.float64 in [x.dtype for x in pair] else tf.float32
+    mean, weight = (tf.cast(x, dtype) for x in pair)
+    weight = tf.stop_gradient(weight)
+    return mean * weight, weight

@@ -1,4 +1,8 @@
-"""Says in an error in which function of a pipeline it came up."""
+"""Adds to an error the function of a pipeline that raised it, and a hint.
+
+TensorFlow's own errors about tracing mention functions and AutoGraph, which users of
+layers do not need to know.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +12,43 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe import tree
-from lingvo_pipe.pipeline.tracing.remedies import taught
+from lingvo_pipe.core import trees
+from lingvo_pipe.core.errors import UserError
+from lingvo_pipe.pipeline.tracing.purity import CAPTURED_VARIABLE, OUTSIDE_MODEL
+
+_NO_VALUES = (
+    "While it is traced a tensor has a shape and a dtype, but no value. Use tf.cond or "
+    "tf.where in place of `if`, tf.map_fn or tf.while_loop in place of a loop over a "
+    "tensor, and functions of TensorFlow in place of NumPy's."
+)
+_VARIABLES = (
+    "Create variables in __init__, by CreateVariable; FProp gets them as "
+    "theta.<name>. Keras layers with weights cannot be used."
+)
+# Parts of errors that need these hints.
+_ABOUT_VALUES = ("symbolic tf.Tensor", "SymbolicTensor")
+_ABOUT_VARIABLES = (OUTSIDE_MODEL, CAPTURED_VARIABLE, "tf.Variable")
 
 
 @contextlib.contextmanager
-def named_errors(where: str, given: Any, hint: str = "") -> Iterator[None]:
-    """Adds to an error where it came up and what came in, unless it says where.
+def named_errors(location: str, given: Any, hint: str = "") -> Iterator[None]:
+    """Adds location, inputs and hints to an error that does not name its location.
 
-    And what to do about it, if it comes of tracing. It stays an error of its kind, and
-    its traceback ends where it was raised.
+    The error has the same class, and its traceback ends where it was raised.
 
     Args:
-        where: what runs, as in "FProp of the FCLayer at model/dense (stage 0)".
-        given: specs of what it is given.
-        hint: a sentence that may help, or nothing.
+        location: the function, as in "FProp of the FCLayer at model/dense (stage 0)".
+        given: specs of its inputs.
+        hint: a sentence that may help, or "".
     """
     try:
         yield
     except Exception as error:
-        text = taught(error)
-        if where not in text:
+        text = _with_tracing_hint(error)
+        if location not in text:
             given_text = specs_text(given) or "nothing"
             end = f"{'' if text.endswith(('.', '?')) else '.'} {hint}" if hint else ""
-            text = f"{where}, given {given_text}: {text}{end}"
+            text = f"{location}, given {given_text}: {text}{end}"
         elif text == str(error):
             raise
         named = _alike(error, text).with_traceback(error.__traceback__)
@@ -39,22 +56,38 @@ def named_errors(where: str, given: Any, hint: str = "") -> Iterator[None]:
 
 
 def specs_text(tensors: Any) -> str:
-    """The dtypes and shapes of a structure's tensors, and their places in it."""
+    """Returns the paths, dtypes and shapes of a structure's tensors."""
     is_row = isinstance(tensors, (list, tuple)) and not hasattr(tensors, "_fields")
-    parts = tensors if is_row else [tensors]
     return ", ".join(
         f"{path} {x.dtype.name} {x.shape}".strip()
-        for part in parts
-        for path, x in tree.leaves(part)
+        for item in (tensors if is_row else [tensors])
+        for path, x in trees.leaves(item)
         if x is not None
     )
 
 
+def _with_tracing_hint(error: Exception) -> str:
+    """Returns an error's text, with a hint if tracing is the cause."""
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
+        return f"{text.partition('. ')[0]}. {_NO_VALUES}"
+    is_about_values = isinstance(
+        error, (AttributeError, NotImplementedError, TypeError)
+    )
+    if is_about_values and any(part in text for part in _ABOUT_VALUES):
+        return f"{text} {_NO_VALUES}"
+    if isinstance(error, ValueError) and any(part in text for part in _ABOUT_VARIABLES):
+        return f"{text} {_VARIABLES}"
+    return text
+
+
 def _alike(error: Exception, message: str) -> Exception:
-    """An error of the same kind, or of the next that is made of a message alone."""
+    """Returns an error of the same kind, or of a base that takes only a message."""
+    if isinstance(error, UserError):
+        return type(error)(message)
     if isinstance(error, ValueError):
         return ValueError(message)
-    # Some take more, such as ExceptionGroup.
+    # Some need other arguments, such as ExceptionGroup.
     with contextlib.suppress(TypeError):
         if isinstance(error, tf.errors.OpError):
             return type(error)(error.node_def, error.op, message)

@@ -1,14 +1,14 @@
-r"""The phases that a traced forward pass is cut into.
+r"""The phases of a traced forward pass.
 
     forward          : inputs                 ->  outputs, sums, residuals
     backward         : residuals, doutputs    ->  dinputs, dweights
 
-or, where a schedule puts off the gradients of weights,
+or, in a schedule that delays the weight gradients,
 
     input_backward   : residuals, doutputs    ->  dinputs, weight residuals
     weight_backward  : weight residuals       ->  dweights
 
-All are given weights and surroundings first. All lists are flat.
+The first arguments of all are the weights and the call context. All lists are flat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.optional_nest import present, spec_of
+from lingvo_pipe.core.nests import present, spec_of
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.tracing.cut import CutGraph
 from lingvo_pipe.pipeline.tracing.trace import Trace
@@ -27,11 +27,11 @@ Function = Callable[..., list[tf.Tensor]]
 
 
 class Compilation(NamedTuple):
-    """How phases are compiled.
+    """Compiler and device of phases.
 
     Attributes:
         by_xla: whether XLA compiles them.
-        device: full name of where they run, if that is not where they are called.
+        device: full name of the device that runs them; None for the caller's device.
     """
 
     by_xla: bool
@@ -39,30 +39,30 @@ class Compilation(NamedTuple):
 
 
 def compilation(by_xla: bool, device: str) -> Compilation:
-    """That of a stage on `device`, such that stages share functions if they can."""
+    """Returns the compilation of a stage; it is equal if functions can be shared."""
     return Compilation(by_xla, None if loop_device(device) == device else device)
 
 
 class Phases:
-    """A trace, cut for the input gradients that are wanted.
+    """A trace, cut for the input gradients that are needed.
 
     Attributes:
-        used: places of the inputs that the forward pass is given.
-        gives: places of the inputs whose gradients the backward pass returns.
-        has_gradient: for each weight whether the backward pass has a gradient of it.
+        used: positions of the inputs that the forward pass takes.
+        gives: positions of the inputs whose gradients the backward pass returns.
+        has_gradient: for each weight, whether the backward pass returns its gradient.
         weights, made, sums, residuals, weight_residuals: specs.
-        surroundings: specs of those that are known.
-        output_gradients: specs of those that the backward pass is given.
-        input_gradients: specs of those that it returns.
+        call_context: specs of the known fields.
+        output_gradients: specs of the output gradients that the backward pass takes.
+        input_gradients: specs of the input gradients that it returns.
     """
 
-    def __init__(self, trace: Trace, wanted: Sequence[bool], compilation: Compilation):
+    def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
         """Cuts the trace.
 
         Args:
-            trace: what is cut.
-            wanted: for each of the flat inputs whether its gradient is.
-            compilation: of each function.
+            trace: the trace.
+            needed: for each of the flat inputs, whether its gradient is needed.
+            compilation: the compilation of each function.
         """
         self._trace = trace
         self._compilation = compilation
@@ -70,7 +70,7 @@ class Phases:
         self.gives = [
             i
             for i, (gradient, yes) in enumerate(
-                zip(trace.input_gradients, wanted, strict=True)
+                zip(trace.input_gradients, needed, strict=True)
             )
             if yes and gradient is not None
         ]
@@ -78,7 +78,7 @@ class Phases:
         self._dweights = present(trace.weight_gradients)
         self._doutputs = present(trace.output_gradients)
         forward = [*trace.made, *self._sums, *trace.must_run]
-        given = [*trace.weights, *trace.surroundings]
+        given = [*trace.weights, *trace.call_context]
         whole = [forward, self._dinputs + self._dweights]
         split = [forward, self._dinputs, self._dweights]
         self._whole = CutGraph(trace.graph, given, trace.weights, whole)
@@ -90,7 +90,7 @@ class Phases:
         self.used = [i for i, yes in enumerate(trace.uses) if yes]
         self.has_gradient = [g is not None for g in trace.weight_gradients]
         self.weights = list(map(spec_of, trace.weights))
-        self.surroundings = list(map(spec_of, trace.surroundings))
+        self.call_context = list(map(spec_of, trace.call_context))
         self.args = [spec_of(trace.args[i]) for i in self.used]
         self.made = list(map(spec_of, trace.made))
         self.sums = list(map(spec_of, self._sums))
@@ -99,44 +99,48 @@ class Phases:
         self.output_gradients = list(map(spec_of, self._doutputs))
         self.input_gradients = list(map(spec_of, self._dinputs))
 
-    def forward(self, keeps: bool) -> Function:
-        """`(weights, surroundings, used args) -> made outputs, sums, residuals`."""
+    def forward(self, stashes: bool) -> Function:
+        """Returns `(weights, context, used args) -> made, sums, residuals`.
+
+        Args:
+            stashes: whether to return the residuals.
+        """
         args = [self._trace.args[i] for i in self.used]
-        kept = self._residuals if keeps else []
+        residuals = self._residuals if stashes else []
         return self._function(
-            self._whole, 0, args, [*self._trace.made, *self._sums, *kept]
+            self._whole, 0, args, [*self._trace.made, *self._sums, *residuals]
         )
 
     def backward(self) -> Function:
-        """`(weights, surroundings, residuals, doutputs) -> dinputs, dweights`.
+        """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
 
-        XLA rounds what it compiles as one otherwise than the same in two. So that all
-        schedules end in the same bytes, it compiles the two alone.
+        XLA rounds a function compiled as a whole differently from its two halves. So it
+        compiles only the halves, and results are the same in all schedules.
         """
-        if self._compilation.by_xla and self._dweights:
-            return self._backward_in_two()
-        given = [*self._residuals, *self._doutputs]
-        return self._function(self._whole, 1, given, self._dinputs + self._dweights)
-
-    def _backward_in_two(self) -> Function:
-        inputs_first, weights_then = self.input_backward(), self.weight_backward()
-        num_told = len(self.weights) + len(self.surroundings)
+        if not (self._compilation.by_xla and self._dweights):
+            given = [*self._residuals, *self._doutputs]
+            return self._function(self._whole, 1, given, self._dinputs + self._dweights)
+        input_backward, weight_backward = self.input_backward(), self.weight_backward()
+        num_given = len(self.weights) + len(self.call_context)
 
         def run(*flat: tf.Tensor) -> list[tf.Tensor]:
-            made = inputs_first(*flat)
-            dinputs, kept = made[: len(self.gives)], made[len(self.gives) :]
-            return [*dinputs, *weights_then(*flat[:num_told], *kept)]
+            made = input_backward(*flat)
+            dinputs, residuals = made[: len(self.gives)], made[len(self.gives) :]
+            return [*dinputs, *weight_backward(*flat[:num_given], *residuals)]
 
         return run
 
     def input_backward(self) -> Function:
-        """`(weights, surroundings, residuals, doutputs) -> dinputs, residuals`."""
+        """Returns the first half of `backward`.
+
+        `(weights, context, residuals, doutputs) -> dinputs, weight residuals`.
+        """
         given = [*self._residuals, *self._doutputs]
-        kept = self._weight_residuals
-        return self._function(self._split, 1, given, self._dinputs + kept)
+        results = self._dinputs + self._weight_residuals
+        return self._function(self._split, 1, given, results)
 
     def weight_backward(self) -> Function:
-        """`(weights, surroundings, weight residuals) -> dweights`."""
+        """Returns `(weights, context, weight residuals) -> dweights`."""
         return self._function(self._split, 2, self._weight_residuals, self._dweights)
 
     def _function(
@@ -147,7 +151,7 @@ class Phases:
         outputs: Sequence[Any],
     ) -> Function:
         trace = self._trace
-        given = [*trace.weights, *trace.surroundings, *inputs]
+        given = [*trace.weights, *trace.call_context, *inputs]
         run = cut.function(phase, given, outputs)
         by_xla, device = self._compilation
         if not by_xla:

@@ -1,7 +1,7 @@
-"""Refuses functions that would not do the same when they are run again.
+"""Rejects functions that might not give the same results in a rerun.
 
-The backward pass recomputes the forward pass, on whichever device and for as many
-micro-batches as there are. So what is recomputed must depend on its arguments alone.
+The backward pass may recompute the forward pass, on any device and for any number of
+micro-batches. So the forward pass must depend only on its arguments.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-# Operations that TensorFlow calls stateful and that may be used all the same: they only
-# call functions, or report. Running them once more in the recomputation is fine.
+from lingvo_pipe.core.errors import UserValueError
+
+# Stateful operations that are allowed: they only call functions, or report, and may run
+# once more in the recomputation.
 _HARMLESS = {
     "Assert",
     "Case",
@@ -25,18 +27,22 @@ _HARMLESS = {
     "While",
 }
 
-# What begins so changes a variable, but for what only gathers from it.
+# Operations with these prefixes change a variable, except those that gather from it.
 _WRITING = ("Assign", "Resource")
 _READING = {"ResourceGather", "ResourceGatherNd"}
 
+# Parts of errors about variables.
+CAPTURED_VARIABLE = "a variable or table"
+OUTSIDE_MODEL = "from outside the model"
+
 
 class Remedies(NamedTuple):
-    """What to do instead: sentences.
+    """Hints for errors, as sentences.
 
     Attributes:
-        of_reading: instead of reading a variable.
-        of_writing: instead of writing one.
-        of_state: instead of using stateful operations.
+        of_reading: what to do instead of reading a variable.
+        of_writing: what to do instead of writing one.
+        of_state: what to do instead of using stateful operations.
     """
 
     of_reading: str
@@ -46,14 +52,14 @@ class Remedies(NamedTuple):
 
 OF_LAYERS = Remedies(
     "Use theta.<name> in FProp instead of self.vars or self.theta.",
-    "In FProp hand each micro-batch's share to Accumulate, and write the variable in "
+    "In FProp pass each micro-batch's share to Accumulate, and write the variable in "
     "PostTrainingStepUpdate.",
     "For random numbers use the forward context's uniform (or DropoutLayer), for "
     "statistics Accumulate.",
 )
 OF_LOSSES = Remedies(
-    "Weights belong into layers: compute what needs them in the last cell.",
-    "Return statistics as metrics, or make them in the last cell.",
+    "Weights belong in layers: compute terms with weights in the last cell.",
+    "Return statistics as metrics, or compute them in the last cell.",
     "Draw random numbers by the forward context's uniform, or in the last cell; return "
     "statistics as metrics.",
 )
@@ -61,17 +67,17 @@ OF_LOSSES = Remedies(
 
 def check_pure(
     graph: Any,
-    where: str,
+    location: str,
     variables: Mapping[str, tf.Variable],
     remedies: Remedies = OF_LAYERS,
 ) -> None:
     """Checks a function just traced.
 
     Args:
-        graph: its graph.
-        where: what the function is, as in "FProp of the FCLayer at model/dense".
-        variables: the model's, by path.
-        remedies: what to do instead.
+        graph: the function's graph.
+        location: the function, as in "FProp of the FCLayer at model/dense".
+        variables: the model's variables, by path.
+        remedies: hints for the errors.
 
     Raises:
         ValueError: if it uses tensors or variables other than its arguments, or
@@ -83,64 +89,50 @@ def check_pure(
         if any(variable.handle is x for x in graph.external_captures)
     ]
     types = _operation_types(graph)
-    _check_no_writing(types, paths, where, remedies)
-    if paths:
-        raise ValueError(
-            "A pipeline's functions must be given weights as arguments; "
-            f"{where} reads the variables {paths} directly. {remedies.of_reading}"
-        )
-    _check_captures(graph.external_captures, where)
-    _check_stateless(graph, types, where, remedies)
-
-
-def _operation_types(graph: Any) -> set[str]:
-    """The types of all operations, those in functions too."""
-    library = graph.as_graph_def().library.function
-    types = {op.type for op in graph.get_operations()}
-    types.update(node.op for function in library for node in function.node_def)
-    return types - {function.signature.name for function in library}
-
-
-def _check_no_writing(
-    types: set[str], paths: list[str], where: str, remedies: Remedies
-) -> None:
     writing = [x for x in sorted(types - _READING) if x.startswith(_WRITING)]
     if writing:
-        of_whom = paths or "that are none of the model's"
-        raise ValueError(
-            "A pipeline's functions must not write variables, for they run for each "
-            f"micro-batch, and once more in the backward pass; {where} has the "
-            f"operations {writing} on variables {of_whom}. {remedies.of_writing}"
+        raise UserValueError(
+            f"{location}: expected no operation that writes a variable, because it "
+            "would run for each micro-batch, and again in the backward pass; got "
+            f"{writing} on variables {paths or OUTSIDE_MODEL}. "
+            f"{remedies.of_writing}"
         )
-
-
-def _check_captures(captured: list[tf.Tensor], where: str) -> None:
-    if captured:
-        found = [
-            "a variable or table"
-            if x.dtype == tf.resource
-            else f"{x.dtype.name} {x.shape}"
-            for x in captured
-        ]
-        raise ValueError(
-            f"A pipeline's functions must use nothing but their arguments; {where} "
-            f"uses what was made elsewhere: {', '.join(found)}. Keep constants as "
-            "numpy arrays, make state by CreateVariable, and hand over what changes "
-            "among the inputs or targets."
+    if paths:
+        raise UserValueError(
+            f"{location}: expected weights as arguments; it reads the variables "
+            f"{paths} directly. {remedies.of_reading}"
         )
-
-
-def _check_stateless(
-    graph: Any, types: set[str], where: str, remedies: Remedies
-) -> None:
+    _check_captures(graph.external_captures, location)
     stateful = [
         op_type
         for op_type in sorted(types - _HARMLESS)
         if graph.op_def_for_type(op_type).is_stateful
     ]
     if stateful:
-        raise ValueError(
-            "A pipeline's functions must be pure, for they run a second time in the "
-            f"backward pass; {where} has the stateful operations {stateful}. "
+        raise UserValueError(
+            f"{location}: expected a pure function, because it runs again in the "
+            f"backward pass; got the stateful operations {stateful}. "
             f"{remedies.of_state}"
+        )
+
+
+def _operation_types(graph: Any) -> set[str]:
+    """Returns the types of all operations, including those in functions."""
+    library = graph.as_graph_def().library.function
+    types = {op.type for op in graph.get_operations()}
+    types.update(node.op for function in library for node in function.node_def)
+    return types - {function.signature.name for function in library}
+
+
+def _check_captures(captured: list[tf.Tensor], location: str) -> None:
+    if captured:
+        found = [
+            CAPTURED_VARIABLE if x.dtype == tf.resource else f"{x.dtype.name} {x.shape}"
+            for x in captured
+        ]
+        raise UserValueError(
+            f"{location}: expected a function of only its arguments; it uses tensors "
+            f"made elsewhere: {', '.join(found)}. Keep constants as numpy arrays, "
+            "make state by CreateVariable, and pass changing values among the inputs "
+            "or targets."
         )

@@ -1,1 +1,1 @@
-"""The page about a run: what its files say, as HTML with curves in SVG."""
+"""The page about a run: the run directory as HTML with curves in SVG."""

@@ -1,4 +1,4 @@
-"""Axes of curves: which part of the numbers they show, and which are named. Pure."""
+"""Axes of curves: the range of numbers they show, and the labelled ticks. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import itertools
 import math
 import re
 
-# A step from tick to tick is one of these times a power of ten.
+# The distance between ticks is one of these times a power of ten.
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _NUM_STEPS = 4
-_MOST_LOG_TICKS = 6
-# From here on, and below its inverse, numbers are written with an exponent.
+_MAX_LOG_TICKS = 6
+# Numbers from here on, and below the next, are written with an exponent.
 _LARGE = 1e6
 _SMALL = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """What an axis shows.
+    """An axis.
 
     Attributes:
-        low: the number at its begin.
-        high: that at its end, which is larger.
-        ticks: those that are named, ascending.
+        low: number at the start.
+        high: number at the end, above `low`.
+        ticks: labelled numbers, ascending.
         is_log: whether equal distances are equal ratios.
     """
 
@@ -32,32 +32,32 @@ class Axis:
     ticks: tuple[float, ...]
     is_log: bool = False
 
-    def place(self, value: float) -> float:
-        """Where a number is: 0 at the begin, 1 at the end."""
+    def position(self, value: float) -> float:
+        """Returns a number's position: 0 at the start, 1 at the end."""
         low, high = self.low, self.high
         if self.is_log:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return (value - low) / (high - low)
 
     def labels(self) -> list[str]:
-        """The ticks as texts, with as many digits as tell them apart."""
+        """Returns the ticks as texts, with as many digits as distinguish them."""
         if self.is_log:
             return list(map(number_text, self.ticks))
         is_plain = _SMALL <= max(map(abs, self.ticks)) < _LARGE
         for digits in range(0 if is_plain else 1, 17):
             form = f",.{digits}f" if is_plain else f".{digits}g"
             texts = [format(tick, form) for tick in self.ticks]
-            if all(map(_is_written, texts, self.ticks)):
+            if all(map(_is_exact, texts, self.ticks)):
                 break
         return list(map(_short_exponent, texts))
 
 
 def linear_axis(low: float, high: float) -> Axis:
-    """An axis that begins and ends at ticks; at 0, where that is not far away.
+    """Returns an axis that starts and ends at ticks; at 0, if that is near.
 
     Args:
-        low: the least number to show.
-        high: the largest; it may be the same.
+        low: smallest number to show.
+        high: largest number to show; may equal `low`.
     """
     if low == high:
         around = abs(low) / 10 or 1.0
@@ -71,42 +71,42 @@ def linear_axis(low: float, high: float) -> Axis:
 
 
 def step_axis(last: int) -> Axis:
-    """The axis of steps from 0 to the last one of a run, whole numbers."""
+    """Returns the axis of steps from 0 to a run's last step, in whole numbers."""
     last = max(last, 1)
     step = max(int(_nice_step(last / _NUM_STEPS)), 1)
     return Axis(0, last, tuple(map(float, range(0, last + 1, step))))
 
 
 def log_axis(low: float, high: float) -> Axis:
-    """An axis of ratios.
+    """Returns a logarithmic axis.
 
     Args:
-        low: the least number to show, above 0.
-        high: the largest, larger than that.
+        low: smallest number to show, above 0.
+        high: largest number to show, above `low`.
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
         all_ticks = (f * 10.0**n for n, f in itertools.product(powers, factors))
         ticks = [tick for tick in all_ticks if low <= tick <= high]
-        if len(ticks) <= _MOST_LOG_TICKS:
+        if len(ticks) <= _MAX_LOG_TICKS:
             break
-    every = math.ceil(len(ticks) / _MOST_LOG_TICKS)
+    every = math.ceil(len(ticks) / _MAX_LOG_TICKS)
     return Axis(low, high, tuple(ticks[::every]), is_log=True)
 
 
 def number_text(value: float) -> str:
-    """A number to be read: `0.9944`, `1,234`, `3e-5`, `nan`."""
+    """Returns a number as a short text: `0.9944`, `1,234`, `3e-5`, `nan`."""
     if value.is_integer() and abs(value) < _LARGE:
         return f"{value:,.0f}"
     return _short_exponent(f"{value:.4g}")
 
 
-def _nice_step(least: float) -> float:
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(s * power for s in _STEPS if s * power >= least * (1 - 1e-9))
+def _nice_step(minimum: float) -> float:
+    power = 10.0 ** math.floor(math.log10(minimum))
+    return next(s * power for s in _STEPS if s * power >= minimum * (1 - 1e-9))
 
 
-def _is_written(text: str, number: float) -> bool:
+def _is_exact(text: str, number: float) -> bool:
     return math.isclose(float(text.replace(",", "")), number, rel_tol=1e-9)
 
 

@@ -1,4 +1,7 @@
-"""What the page of a run is made of, as it lies in the run's directory."""
+"""Contents of a run's directory for the page about the run.
+
+Functions raise ValueError if a file is damaged.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,46 @@ import importlib.metadata
 import json
 import platform
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lingvo_pipe.training.checkpoint_files import stem_of, steps_in
-from lingvo_pipe.training.checkpoint_stats import checkpoint_stats
-from lingvo_pipe.training.metrics_log import read_metrics
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.training.checkpoint.checkpoint_files import (
+    checkpoint_stats,
+    stem_of,
+    steps_in,
+)
 from lingvo_pipe.training.report.series import Series, series_by_metric
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.skipped_batches import SkippedBatches
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
+class Scores(NamedTuple):
+    """The scores of a decoding run: its JSON file, see `decoder_run`, and its image."""
+
+    split: str
+    document: dict[str, Any]
+    png: bytes | None
+
+
+class EventImage(NamedTuple):
+    """An image and the step after which it was drawn."""
+
+    step: int
+    png: bytes
+
+
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """All metrics by name: of the trainer, of evaluations beside it, of decoding.
+    """Returns all metrics by name: the trainer's, the evaler's and the decoder's.
 
-    Those that are measured on most splits come first. Of decoding there are the means
-    alone: pairs of languages have a table.
-
-    Raises:
-        ValueError: as of `read_metrics`.
+    Metrics measured on most splits come first. Scores of single language pairs are
+    left out: they have a table.
     """
     decoded = [
         {name: value for name, value in record.items() if "/" not in name}
@@ -45,57 +67,33 @@ def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
 
 
 def read_best(directory: RunDirectory) -> dict[str, Any]:
-    """The best evaluation: step and metric; empty if none is looked for.
-
-    Raises:
-        ValueError: if its file is damaged.
-    """
+    """Returns step and metric of the best evaluation; empty if there is none."""
     return _json(directory.best_path) if directory.best_path.exists() else {}
 
 
-def num_left_out(directory: RunDirectory) -> int:
-    """How many batches were left out.
-
-    Raises:
-        ValueError: as of `SkippedBatches`.
-    """
+def num_skipped_batches(directory: RunDirectory) -> int:
+    """Returns the number of skipped batches."""
     return SkippedBatches(directory.skipped_batches_path).total
 
 
-class Scores(NamedTuple):
-    """What a decoding run reached.
-
-    Attributes:
-        split: what was translated.
-        document: see `decoder_report`.
-        png: the same as a picture, if there is one.
-    """
-
-    split: str
-    document: dict[str, Any]
-    png: bytes | None
-
-
 def read_scores(directory: RunDirectory) -> list[Scores]:
-    """Of each split the scores of its latest checkpoint that was decoded.
-
-    Raises:
-        ValueError: if a file is damaged.
-    """
+    """Returns for each split the scores of the latest decoded checkpoint."""
     latest: dict[str, tuple[int, Path]] = {}
     for path in directory.decoder_path.glob("*.json"):
         match = re.fullmatch(r"(.+)-(\d{8,})\.json", path.name)
         if match:
             split, step = match[1], int(match[2])
             latest[split] = max(latest.get(split, (-1, path)), (step, path))
-    return [
-        Scores(split, _json(path), _bytes(path.with_suffix(".png")))
-        for split, (_, path) in sorted(latest.items())
-    ]
+    found = []
+    for split, (_, path) in sorted(latest.items()):
+        png = path.with_suffix(".png")
+        image = png.read_bytes() if png.exists() else None
+        found.append(Scores(split, _json(path), image))
+    return found
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
-    """Picture and text of each step that was profiled; see `StepProfile`."""
+    """Returns image and text of each profiled step; see `StepProfile`."""
     found = {}
     for path in directory.profile_path.glob("step-*.txt"):
         match, png = re.fullmatch(r"step-(\d+)", path.stem), path.with_suffix(".png")
@@ -106,14 +104,36 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Bytes of each checkpoint by its step, ascending, but those deleted meanwhile."""
+    """Returns the bytes of each checkpoint by step, ascending.
+
+    Leaves out checkpoints that the trainer has just deleted.
+    """
     path = directory.checkpoints_path
     found = {step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)}
     return {step: stats.num_bytes for step, stats in found.items() if stats}
 
 
+def last_images(directory: Path) -> dict[str, EventImage]:
+    """Returns the last image of each name in a directory of TensorBoard's events.
+
+    Reading a file ends at an incomplete event.
+
+    Args:
+        directory: directory, which may be missing; see `MetricsLog.write_images`.
+    """
+    found = {}
+    # File names begin with the time of creation.
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        for event in _events(path):
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "images":
+                    _, _, png = tf.make_ndarray(value.tensor)
+                    found[value.tag] = EventImage(event.step, png)
+    return found
+
+
 def software_versions() -> dict[str, str]:
-    """Of what runs here, by name."""
+    """Returns the versions of the running software by name."""
     versions = {"Python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
     try:
@@ -124,26 +144,31 @@ def software_versions() -> dict[str, str]:
 
 
 def param_value(params_text: str, path: str) -> Any:
-    """A number, text or None among params; None as well if it is not there."""
+    """Returns a number, text or None from the text of params; None if missing."""
     form = rf"{re.escape(path)}(?: \(\w+\))? : (.*)"
     match = re.search(f"^{form}$", params_text, re.MULTILINE)
     return ast.literal_eval(match[1]) if match else None
 
 
+def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    while True:
+        try:
+            yield tf.compat.v1.Event.FromString(next(records))
+        except (StopIteration, tf.errors.DataLossError):
+            return
+
+
 def _records(directory: Path) -> list[dict[str, Any]]:
-    there = (directory / "metrics.jsonl").exists()
-    return read_metrics(directory) if there else []
+    exists = (directory / "metrics.jsonl").exists()
+    return read_metrics(directory) if exists else []
 
 
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(
-            f"A file of a run must be JSON if it is called so; {path} is not: {error}. "
-            "Remove it; what wrote it does so again."
+        raise UserValueError(
+            f"{path}: expected JSON, got {error}. Remove the file; the program that "
+            "wrote it writes it again."
         ) from error
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None

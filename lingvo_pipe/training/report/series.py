@@ -1,4 +1,4 @@
-"""Metrics of a run as series of numbers by step. Pure."""
+"""A run's metrics as series of numbers by step. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _KEYS = ("step", "split")
-_MOST_POINTS = 200
+_MAX_POINTS = 200
 
-# Words in names of metrics, by what is better.
-_LESS = {"loss", "losses", "pplx", "perplexity", "error", "errors"}
-_MORE = {"accuracy", "bleu", "chrf", "precision", "recall", "f1"}
+# Words in names of metrics that should be low, or high.
+_LOW = {"loss", "losses", "pplx", "perplexity", "error", "errors"}
+_HIGH = {"accuracy", "bleu", "chrf", "precision", "recall", "f1"}
 
 
 class Report(NamedTuple):
-    """One number that was reported."""
+    """A reported number."""
 
     step: int
     value: float
 
 
 class Point(NamedTuple):
-    """What is drawn at one place: one report, or several in a row.
+    """A point of a curve: one report, or several successive ones.
 
     Attributes:
-        step: of the last of them.
-        value: their mean.
-        low: the least.
-        high: the largest.
+        step: step of the last report.
+        value: mean of the reports.
+        low: minimum of the reports.
+        high: maximum of the reports.
     """
 
     step: int
@@ -46,9 +46,9 @@ class Series:
     """One metric of one split.
 
     Attributes:
-        metric: its name.
-        split: what was measured, such as `train`.
-        reports: at least one, by step.
+        metric: name of the metric.
+        split: name of the data, such as `train`.
+        reports: at least one, by ascending step.
     """
 
     metric: str
@@ -57,20 +57,20 @@ class Series:
 
     @property
     def last(self) -> Report:
-        """The one of the latest step."""
+        """Report of the latest step."""
         return self.reports[-1]
 
     @property
     def finite(self) -> list[Report]:
-        """Those that are numbers."""
+        """Reports that are finite."""
         return [report for report in self.reports if math.isfinite(report.value)]
 
     def best(self, best_metric: str | None = None) -> Report | None:
-        """The best; None where that can't be told.
+        """Returns the best report; None if the metric has no known direction.
 
         Args:
-            best_metric: as of `task.eval.best_metric`, which says of one metric
-                whether more of it is better.
+            best_metric: value of `task.eval.best_metric`, which gives the direction of
+                one metric.
         """
         sign = _direction(self.metric, best_metric)
         if not sign or not self.finite:
@@ -79,11 +79,11 @@ class Series:
 
     @property
     def reports_per_point(self) -> int:
-        """How many reports become a point of the curve."""
-        return math.ceil(len(self.reports) / _MOST_POINTS)
+        """Number of reports per point of the curve."""
+        return math.ceil(len(self.reports) / _MAX_POINTS)
 
     def segments(self) -> list[list[Point]]:
-        """What to draw: points that are joined, and between them what is no number."""
+        """Returns the points in segments, separated where no report is finite."""
         n = self.reports_per_point
         groups = [self.reports[i : i + n] for i in range(0, len(self.reports), n)]
         segments: list[list[Point]] = [[]]
@@ -101,14 +101,14 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Sorts what was logged.
+    """Sorts logged records by metric and split.
 
     Args:
-        records: as of `read_metrics`; of several of one step the last one counts.
-        origin: who logged it, if not the trainer; a part of the splits' names.
+        records: records from `read_metrics`; the last record of a step counts.
+        origin: program that logged them, if not the trainer; added to splits' names.
 
     Returns:
-        For each metric, in order of appearance, a series for each split.
+        A series per split for each metric, in order of appearance.
     """
     found: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
@@ -127,8 +127,8 @@ def series_by_metric(
 
 
 def _direction(metric: str, best_metric: str | None) -> int:
-    """1 if more of a metric is better, -1 if less is, and 0 if nobody can tell."""
+    """Returns 1 if a metric should be high, -1 if low, and 0 if unknown."""
     if best_metric is not None and metric == best_metric.removeprefix("-"):
         return -1 if best_metric.startswith("-") else 1
     words = set(re.findall(r"[a-z0-9]+", metric.lower()))
-    return bool(words & _MORE) - bool(words & _LESS)
+    return bool(words & _HIGH) - bool(words & _LOW)

@@ -1,9 +1,9 @@
-"""Dates, as CLDR writes them."""
+"""Dates and times, as CLDR writes them."""
 
 import datetime
 
 import pytest
-from babel.dates import format_date, format_interval, format_skeleton
+from babel.dates import format_date, format_interval, format_skeleton, format_time
 
 from tests.input.cldr.value_samples import kind_named, kinds_named, samples, write
 
@@ -59,10 +59,67 @@ def test_parts_of_dates_are_those_of_babel(name, skeleton):
         assert kind.render(language, value) == expected
 
 
-def test_intervals_are_those_of_babel():
+def test_days_are_written_as_by_babel():
     kind = kind_named("days")
     for language, value in samples(kind, 12):
         start, end = datetime.date(*value[:3]), datetime.date(*value[3:])
         assert start < end
         expected = format_interval(start, end, "yMMMd", locale=language.locale)
         assert kind.render(language, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "texts"),
+    [
+        ("time", (15, 30), ["3:30 PM", "15:30"]),
+        ("time", (0, 5), ["12:05 AM", "00:05"]),
+        (
+            "moment",
+            (2031, 3, 4, 15, 30),
+            ["March 4, 2031, 3:30 PM", "4. März 2031, 15:30"],
+        ),
+        ("hours", (9, 5, 9, 50), ["9:05 – 9:50 AM", "09:05–09:50 Uhr"]),
+        ("hours", (9, 5, 11, 50), ["9:05 – 11:50 AM", "09:05–11:50 Uhr"]),
+        ("hours", (9, 5, 21, 5), ["9:05 AM – 9:05 PM", "09:05–21:05 Uhr"]),
+        ("relative time", (3, "day"), ["in 3 days", "in 3 Tagen"]),
+        ("relative time", (-1, "month"), ["1 month ago", "vor 1 Monat"]),
+        ("relative time", (12, "month"), ["in 12 months", "in 12 Monaten"]),
+        ("relative time", (-99, "second"), ["99 seconds ago", "vor 99 Sekunden"]),
+    ],
+)
+def test_times_are_written_as_cldr_says(kind, value, texts):
+    assert [write(kind_named(kind), lang, value) for lang in ("en", "de")] == texts
+
+
+def test_times_are_those_of_babel():
+    kind = kind_named("time")
+    for language, value in samples(kind, 5):
+        expected = format_time(datetime.time(*value), "short", locale=language.locale)
+        assert kind.render(language, value) == expected
+
+
+def test_hours_are_written_as_by_babel():
+    kind = kind_named("hours")
+    for language, value in samples(kind, 12):
+        start, end = datetime.time(*value[:2]), datetime.time(*value[2:])
+        assert start < end
+        has_halves = "h" in str(language.locale.time_formats["short"]).split("'")[0]
+        skeleton = "hm" if has_halves else "Hm"
+        expected = format_interval(start, end, skeleton, locale=language.locale)
+        assert kind.render(language, value) == expected
+
+
+def test_moments_hold_their_date_and_time():
+    date, time = kinds_named("date")[0], kind_named("time")
+    for language, value in samples(kind_named("moment"), 3):
+        code = str(language.locale)
+        text = write(kind_named("moment"), code, value)
+        assert write(date, code, value[:3]) in text
+        assert write(time, code, value[3:]) in text
+
+
+def test_an_h_in_the_words_of_a_pattern_is_no_hour():
+    # Upper Sorbian has a word for o'clock, and 24 hours.
+    assert write(kind_named("time"), "hsb", (14, 41)) == "14:41 hodź."
+    text = write(kind_named("hours"), "hsb", (14, 41, 22, 38))
+    assert text == "14:41 – 22:38 hodź."

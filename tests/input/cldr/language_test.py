@@ -2,9 +2,8 @@
 
 import pytest
 
-from lingvo_pipe.input.cldr.language import get_language
+from lingvo_pipe.input.cldr.language import UNITS, get_language
 from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
-from lingvo_pipe.input.cldr.units import UNITS
 
 
 def test_english_has_words_for_everything():

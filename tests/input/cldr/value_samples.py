@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lingvo_pipe.input.cldr.draws import Draws
-from lingvo_pipe.input.cldr.kind import Kind
 from lingvo_pipe.input.cldr.language import Language, get_language
 from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.phrase_kind import Draws, Kind
 from lingvo_pipe.input.cldr.sentences import KINDS
 
 

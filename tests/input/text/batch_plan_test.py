@@ -19,7 +19,7 @@ ORDER = MixtureOrder(
 
 
 def training(planner, start_step=0, place=FIRST):
-    """The batches without their places."""
+    """The batches without their positions."""
     return (plan for _, plan in planner.training(ORDER, start_step, place))
 
 
@@ -55,7 +55,7 @@ def test_rows_have_room_for_their_sentences(planner):
 
 
 @pytest.mark.parametrize("start_step", [0, 1, 3, 4, 17, 29])
-def test_training_goes_on_at_any_step(planner, start_step):
+def test_training_resumes_at_any_step(planner, start_step):
     whole = list(itertools.islice(training(planner), 30))
     rest = list(itertools.islice(training(planner, start_step), 30 - start_step))
     for one, other in zip(whole[start_step:], rest, strict=True):
@@ -64,7 +64,7 @@ def test_training_goes_on_at_any_step(planner, start_step):
 
 
 @pytest.mark.parametrize("later", [0, 1, 5])
-def test_training_goes_on_from_any_place(planner, later, monkeypatch):
+def test_training_resumes_from_any_position(planner, later, monkeypatch):
     whole = list(itertools.islice(planner.training(ORDER, 0, FIRST), 40))
     for place, _ in whole[:30]:
         packed: list[int] = []
@@ -76,10 +76,10 @@ def test_training_goes_on_from_any_place(planner, later, monkeypatch):
         monkeypatch.setattr(batch_plan, "pack", counted)
         start = place.step + later
         rest = itertools.islice(planner.training(ORDER, start, place), 3)
-        for (one_place, one), (other_place, other) in zip(
+        for (one_position, one), (other_position, other) in zip(
             whole[start : start + 3], rest, strict=True
         ):
-            assert one_place == other_place
+            assert one_position == other_position
             np.testing.assert_array_equal(one.sentences, other.sentences)
         # Windows of 40 sentences have two batches or so.
         assert len(packed) <= 3 + later

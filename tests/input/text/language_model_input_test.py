@@ -143,11 +143,11 @@ def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"vocab_size": 64_000}, r"vocab_size.*64,000.*/small\.vocab.*\b120\b"),
+        ({"vocab_size": 64_000}, r"vocab_size.*\b120\b.*/small\.vocab.*64,000"),
         ({"files": ["aa-bb.ab"]}, r"'aa-bb\.ab'.*'aa-bb\.aa'"),
     ],
 )
-def test_what_is_not_there_is_told(folder, values, message):
+def test_missing_data_are_named(folder, values, message):
     with pytest.raises(ValueError, match=message):
         language_model_input(folder, **values).EvalBatches()
 
@@ -161,7 +161,7 @@ def test_what_is_not_there_is_told(folder, values, message):
         ({"files": "aa"}, r"^files\b.*'aa'"),
     ],
 )
-def test_params_out_of_range_are_told(folder, values, message):
+def test_params_out_of_range_are_named(folder, values, message):
     with pytest.raises(ValueError, match=message):
         language_model_input(folder, **values)
 

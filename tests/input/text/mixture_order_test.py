@@ -1,12 +1,16 @@
-"""Rounds of sentences: each pair's epochs, in the shares that the temperature gives."""
+"""Orders of language pairs: sampled by temperature, a function of seed and position."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
-from lingvo_pipe.input.text.mixture_order import MixtureOrder
-from lingvo_pipe.input.text.temperature import quotas
+from lingvo_pipe.input.text.mixture_order import (
+    MixtureOrder,
+    quotas,
+    sampling_probabilities,
+)
 
 # Sentences of three pairs, in turns and out of order.
 MEMBERS = {
@@ -101,7 +105,7 @@ def test_the_order_never_changes():
     assert order(seed=3).sentences(2).tolist() == wanted
 
 
-def test_every_place_is_likely_to_be_of_every_pair():
+def test_every_position_is_likely_to_be_of_every_pair():
     counts = np.zeros((3, 12))
     for seed, (row, members) in itertools.product(
         range(600), enumerate(MEMBERS.values())
@@ -109,3 +113,46 @@ def test_every_place_is_likely_to_be_of_every_pair():
         counts[row] += np.isin(order(1, seed).sentences(0), members)
     # The standard deviation is at most 12.
     np.testing.assert_allclose(counts, [[400] * 12, [150] * 12, [50] * 12], atol=60)
+
+
+SIZES = [10_000, 1, 37, 1_000_000_000, 500]
+TEMPERATURES = [1, 1.5, 5, 100, math.inf]
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_probabilities_are_flattened_shares(temperature):
+    shares = np.array(SIZES) / sum(SIZES)
+    wanted = shares ** (1 / temperature)
+    np.testing.assert_allclose(
+        sampling_probabilities(SIZES, temperature), wanted / wanted.sum(), rtol=1e-12
+    )
+
+
+def test_between_every_sentence_alike_and_every_pair_alike():
+    np.testing.assert_allclose(sampling_probabilities([3, 1], 1), [0.75, 0.25])
+    np.testing.assert_allclose(sampling_probabilities([3, 1], math.inf), [0.5, 0.5])
+    # 100,000 times as many sentences are read ten times as often.
+    large, small = sampling_probabilities([10**9, 10**4], 5)
+    assert large / small == pytest.approx(10)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("sizes", [[1], [5, 5, 5], [1, 2, 300], [1] * 50 + [1000]])
+def test_every_pair_has_its_due_at_any_time(sizes, temperature):
+    probabilities = sampling_probabilities(sizes, temperature)
+    total = sum(sizes)
+    counts = [quotas(sizes, temperature, total, n) for n in range(40)]
+    for n, (before, after) in enumerate(itertools.pairwise(counts)):
+        assert sum(before) == n * total
+        assert np.all(np.abs(before - n * total * probabilities) < 1 + 1e-6)
+        assert all(a >= b for a, b in zip(after, before, strict=True))
+
+
+def test_at_temperature_one_a_block_is_an_epoch():
+    assert quotas(SIZES, 1, sum(SIZES), 7) == [7 * size for size in SIZES]
+
+
+@pytest.mark.parametrize("temperature", [0.99, 0, -5, math.nan])
+def test_temperatures_below_one_are_refused(temperature):
+    with pytest.raises(ValueError, match=rf"temperature.*\b1\b.* {temperature}\b"):
+        sampling_probabilities([1, 2], temperature)

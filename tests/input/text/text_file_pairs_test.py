@@ -40,7 +40,7 @@ def test_sentences_are_read_in_any_order(source, numbers):
     assert found == [*texts, ["de"] * len(numbers), ["en"] * len(numbers)]
 
 
-def test_a_sentences_place_is_told(source):
+def test_a_sentences_place_is_named(source):
     assert "line 2 of " in source.Where(1)
     assert "x.de and " in source.Where(1) or "x.tsv" in source.Where(1)
 
@@ -84,7 +84,7 @@ def test_a_line_without_two_sentences_is_named(tmp_path, line, found):
 
 
 @pytest.mark.parametrize("make", [two_files, one_file])
-def test_missing_files_are_told(tmp_path, make):
+def test_missing_files_are_named(tmp_path, make):
     with pytest.raises(ValueError, match=r"'(x\.(de|tsv))'.*/\1\b"):
         make().Open(str(tmp_path))
 

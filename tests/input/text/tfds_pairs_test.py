@@ -133,12 +133,12 @@ def test_languages_are_known_without_the_data(tmp_path):
         ("by_row", {"pairs": [("en", "fr")]}, r"pairs.*by_row.*\[\('en', 'fr'\)\]"),
     ],
 )
-def test_what_can_not_be_read_is_told(data_dir, dataset, values, message):
+def test_what_can_not_be_read_is_named(data_dir, dataset, values, message):
     with pytest.raises(ValueError, match=message):
         pairs_of(dataset, **values).Open(data_dir)
 
 
-def test_a_data_set_that_is_not_prepared_is_told(tmp_path):
+def test_a_data_set_that_is_not_prepared_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"by_row.*\.prepare --dataset=by_row "):
         pairs_of("by_row").Open(str(tmp_path))
 

@@ -10,7 +10,7 @@ SEEDS = [None, 0, 2**64 - 1]
 
 
 def tokens_of(spans):
-    """For each row its tokens as (document, place)."""
+    """For each row its tokens as (document, position)."""
     laid = [(d, place) for d in spans.documents.tolist() for place in range(LENGTHS[d])]
     return [
         laid[start : start + size]

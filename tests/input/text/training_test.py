@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.pipeline_inputs import tell_inputs
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.training_loop import train
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from tests.input.text.small_texts import (
     LANGUAGES,
     VOCAB_SIZE,
@@ -66,7 +66,7 @@ def run(folder, kind, logdir, steps, pipeline=None, **values):
     p.train.Set(learning_rate=0.05, optimizer=OptimizerParams("Adam"), max_steps=steps)
     p.train.save_interval_steps = 2
     given = make_input(folder, **values)
-    tell_inputs(p, given)
+    configure_inputs(p, given)
     task = p.Instantiate()
     directory = RunDirectory(folder / logdir, "small")
     model = Params()

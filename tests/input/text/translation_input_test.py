@@ -151,7 +151,7 @@ def test_training_resumes_exactly(folder, start_step, values):
 
 
 @pytest.mark.parametrize("values", [{}, {"packing": False}])
-def test_training_resumes_exactly_from_a_place(folder, values):
+def test_training_resumes_exactly_from_a_position(folder, values):
     first = translation_input(folder, **values)
     batches = iter(first.TrainBatches())
     assert first.Place(0) == ""
@@ -168,7 +168,7 @@ def test_training_resumes_exactly_from_a_place(folder, values):
         assert resumed.Place(step + 5) == places[step + 4]
 
 
-def test_a_place_that_is_of_no_use_is_not_used(folder):
+def test_a_position_of_another_plan_is_ignored(folder):
     other = translation_input(folder, random_seed=5)
     next(iter(other.TrainBatches()))
     ours = translation_input(folder)

@@ -87,7 +87,7 @@ def test_rare_characters_may_be_left_out():
         (["x" * 2_000_000], 50, r"1,048,576.*\b1\b.*2,000,000"),
     ],
 )
-def test_what_can_not_be_made_is_told(texts, size, message):
+def test_what_can_not_be_made_is_named(texts, size, message):
     with pytest.raises(ValueError, match=message):
         train_vocabulary(texts, size, LANGUAGES)
 
@@ -106,7 +106,7 @@ def test_the_limit_that_is_told_is_that_of_the_texts(model_type, size):
 
 
 @pytest.mark.parametrize("coverage", [0.5, 1.1])
-def test_a_coverage_that_none_has_is_told(coverage):
+def test_a_coverage_that_none_has_is_named(coverage):
     told = rf"character_coverage.*0\.98\D+1\.0\D+{coverage}"
     with pytest.raises(ValueError, match=told):
         train_vocabulary(TEXTS, 50, character_coverage=coverage)

@@ -1,19 +1,23 @@
-"""What is true of every transform: pure, seeded, and of the shape it announces."""
+"""Every transform is pure, seeded, and of the shape it announces."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.input.transforms.central_crop import CentralCrop
-from lingvo_pipe.input.transforms.chroma_shift import ChromaShift
-from lingvo_pipe.input.transforms.color_distortion import ColorDistortion
-from lingvo_pipe.input.transforms.cutout import Cutout
+from lingvo_pipe.input.transforms.colors import (
+    ChromaShift,
+    ColorDistortion,
+    Normalization,
+)
+from lingvo_pipe.input.transforms.geometry import (
+    CentralCrop,
+    Cutout,
+    PadAndCrop,
+    RandomAreaCrop,
+    RandomFlip,
+    Resize,
+)
 from lingvo_pipe.input.transforms.image_transform import ImageTransform
-from lingvo_pipe.input.transforms.normalization import Normalization
-from lingvo_pipe.input.transforms.pad_and_crop import PadAndCrop
-from lingvo_pipe.input.transforms.random_area_crop import RandomAreaCrop
-from lingvo_pipe.input.transforms.random_flip import RandomFlip
-from lingvo_pipe.input.transforms.resize import Resize
 from tests.input.transforms.many_seeds import random_image, seed
 
 RANDOM = [

@@ -1,11 +1,11 @@
-"""What a transform makes of one image with many seeds."""
+"""The outputs of a transform for one image and many seeds."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.input.transforms.crop_transform import CropTransform
+from lingvo_pipe.input.transforms.geometry import CropTransform
 from lingvo_pipe.input.transforms.image_transform import ImageTransform
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.transforms import recipes
-from lingvo_pipe.input.transforms.crop_transform import keep_window
+from lingvo_pipe.input.transforms.geometry import keep_window
 from lingvo_pipe.input.transforms.transform_chain import TransformChain
 from tests.input.transforms.many_seeds import random_image, seed
 
@@ -19,15 +19,15 @@ CASES = [
 
 def run(templates, image, number):
     chain = TransformChain(templates, (None, None, image.shape[2]))
-    choose = chain.FirstWindow(seed(number))
+    choose = chain.first_window(seed(number))
     image = tf.constant(image)
     if choose is not None:
         image = keep_window(image, choose(tf.shape(image)))
-    return chain.ApplyAfterWindow(image, seed(number)).numpy()
+    return chain.apply_after_window(image, seed(number)).numpy()
 
 
 @pytest.mark.parametrize(("recipe", "before", "after"), CASES)
-def test_sizes_and_values_are_as_wanted(recipe, before, after):
+def test_sizes_and_values_are_as_expected(recipe, before, after):
     image = random_image(*before)
     for templates in recipe.values():
         assert TransformChain(templates, before).output_shape == after

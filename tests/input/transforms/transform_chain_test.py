@@ -5,13 +5,15 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.central_crop import CentralCrop
-from lingvo_pipe.input.transforms.crop_transform import keep_window
-from lingvo_pipe.input.transforms.normalization import Normalization
-from lingvo_pipe.input.transforms.pad_and_crop import PadAndCrop
-from lingvo_pipe.input.transforms.random_area_crop import RandomAreaCrop
-from lingvo_pipe.input.transforms.random_flip import RandomFlip
-from lingvo_pipe.input.transforms.resize import Resize
+from lingvo_pipe.input.transforms.colors import Normalization
+from lingvo_pipe.input.transforms.geometry import (
+    CentralCrop,
+    PadAndCrop,
+    RandomAreaCrop,
+    RandomFlip,
+    Resize,
+    keep_window,
+)
 from lingvo_pipe.input.transforms.transform_chain import TransformChain
 from tests.input.transforms.many_seeds import random_image, seed
 
@@ -23,11 +25,11 @@ RESIZE = Resize.Params().Set(height=8, width=8)
 def run(templates, image=IMAGE, number=0):
     """The image after the whole chain."""
     chain = TransformChain(templates, image.shape)
-    choose = chain.FirstWindow(seed(number))
+    choose = chain.first_window(seed(number))
     image = tf.constant(image)
     if choose is not None:
         image = keep_window(image, choose(tf.shape(image)))
-    return chain.ApplyAfterWindow(image, seed(number)).numpy()
+    return chain.apply_after_window(image, seed(number)).numpy()
 
 
 def test_an_empty_chain_changes_nothing():
@@ -50,7 +52,7 @@ def test_it_is_one_after_the_other(templates):
     assert TransformChain(templates, IMAGE.shape).output_shape == expected.shape
 
 
-def test_a_first_crop_is_told_apart_and_no_other():
+def test_only_an_initial_crop_is_separate():
     crop, flip = RandomAreaCrop.Params(), RandomFlip.Params()
     chains = {
         True: [[crop], [crop, flip], [crop, crop]],
@@ -58,7 +60,7 @@ def test_a_first_crop_is_told_apart_and_no_other():
     }
     for is_first, templates in chains.items():
         for chain in templates:
-            choose = TransformChain(chain, (None, None, 3)).FirstWindow(seed(0))
+            choose = TransformChain(chain, (None, None, 3)).first_window(seed(0))
             assert (choose is not None) == is_first
 
 
@@ -97,7 +99,7 @@ def test_the_shape_is_known_where_it_can_be():
 @pytest.mark.parametrize(
     ("template", "shown"),
     [
-        (RandomFlip, r"random_flip\.RandomFlip\b"),
+        (RandomFlip, r"geometry\.RandomFlip\b"),
         (None, "None"),
         ("RandomFlip", "'RandomFlip'"),
         (InstantiableParams(dict), "'dict'"),

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.drop_path import DropPathLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
-from lingvo_pipe.models.amoebanet.factorized_reduction import FactorizedReductionLayer
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
+from lingvo_pipe.models.amoebanet.operations import FactorizedReductionLayer
 
 CELLS = [(g, kind) for g in GENOTYPES for kind in ("normal", "reduction")]
 every_cell = pytest.mark.parametrize(("genotype", "kind"), CELLS)
@@ -37,13 +37,13 @@ def test_genotypes_are_complete(genotype: str, kind: str) -> None:
 
 
 def test_outputs_are_as_wide_as_published() -> None:
-    """In filters: 4, 5; 4, 2; 5, 6; 4, 3."""
+    """The numbers of concatenated states are 4, 5; 4, 2; 5, 6; 4, 3."""
     widths = [len(_genotype(genotype, kind).concat) for genotype, kind in CELLS]
     assert widths == [4, 5, 4, 2, 5, 6, 4, 3]
 
 
 def test_genotypes_never_change() -> None:
-    """Compared with the public code; sizes would not tell one pool from another."""
+    """They come from the public code; sizes would not distinguish pools."""
     assert zlib.crc32(repr(GENOTYPES).encode()) == 0x2DB432FB
 
 
@@ -72,19 +72,16 @@ def _cell(genotype: str, kind: str, **params: Any) -> Any:
 def test_a_cell_is_the_sum_its_genotype_says(
     genotype: str, kind: str, before: str | None
 ) -> None:
-    """The sums, from the operations that the cell holds."""
+    """Returns the sums, from the cell's operations."""
     channels = {None: None, "alike": 8, "wider": 10, "larger": 10}[before]
     cell = _cell(
-        genotype,
-        kind,
-        num_in_before=channels,
-        before_is_larger=before == "larger",
+        genotype, kind, num_in_before=channels, before_is_larger=before == "larger"
     )
     last = _image(5, 6, 1)
     earlier = None
     if channels is not None:
         earlier = _image(10 if before == "larger" else 5, channels, 3)
-    output, handed_on, _, label = _run(cell, last, earlier, None, "label")
+    output, passed_on, _, label = _run(cell, last, earlier, None, "label")
 
     def op(name: str, x: tf.Tensor) -> tf.Tensor:
         return _run_child(cell, name, x)
@@ -101,7 +98,7 @@ def test_a_cell_is_the_sum_its_genotype_says(
     ]
     assert all(state.shape == states[6].shape for state in matched)
     np.testing.assert_array_equal(output, tf.concat(matched, -1))
-    assert handed_on is last
+    assert passed_on is last
     assert label == "label"
     size = 3 if kind == "reduction" else 5
     assert output.shape[1:] == [size, size, 8 * len(_genotype(genotype, kind).concat)]
@@ -113,7 +110,7 @@ def _run_child(cell: Any, name: str, x: tf.Tensor) -> tf.Tensor:
 
 
 def test_the_normal_cell_of_d_is_the_drawing() -> None:
-    """Written out, with what each operation is."""
+    """Returns the outputs written out, and each operation's kind."""
     cell = _cell("D", "normal", num_filters=4, num_in_before=4)
     last, s1 = _image(5, 6, 1), _image(5, 4, 3)
 
@@ -166,11 +163,7 @@ def test_only_what_comes_in_is_halved(genotype: str, kind: str) -> None:
 def _dropping(genotype: str, kind: str, num_cells: int = 4) -> Any:
     drop_path = DropPathLayer.Params().Set(keep_prob=0.5)
     return _cell(
-        genotype,
-        kind,
-        num_in_before=10,
-        drop_path_tpl=drop_path,
-        num_cells=num_cells,
+        genotype, kind, num_in_before=10, drop_path_tpl=drop_path, num_cells=num_cells
     )
 
 
@@ -196,7 +189,7 @@ def test_every_operation_but_none_has_a_drop_path_of_its_own(
 def test_each_operation_is_dropped_as_its_drop_path_drops(
     genotype: str, kind: str
 ) -> None:
-    """The sums, from what the cell holds; at the depth that its number gives."""
+    """Returns the sums from the cell's layers, at the depth of its number."""
     cell, last, before = _dropping(genotype, kind), _image(4, 6, 1), _image(4, 10, 3)
     training: dict[str, Any] = {"do_eval": False, "step": 5, "first_example": 0}
     num_before = tf.constant([2, 2], tf.int64)
@@ -225,7 +218,7 @@ def test_each_operation_is_dropped_as_its_drop_path_drops(
 
 
 def test_evaluation_drops_nothing_and_needs_no_number() -> None:
-    """Nor does a cell without drop-path, which hands on none."""
+    """Without drop-path a cell passes on no number."""
     cells = _dropping("D", "normal"), _cell("D", "normal", num_in_before=10)
     one, other = (_run(c, _image(4, 6, 1), _image(4, 10, 3), None) for c in cells)
     np.testing.assert_array_equal(one[0], other[0])
@@ -245,7 +238,7 @@ def test_dropping_costs_what_its_layers_do() -> None:
 
 
 def test_dropping_needs_numbers_of_cells() -> None:
-    with pytest.raises(ValueError, match=r"num_cells.*\bcell\b.*None"):
+    with pytest.raises(ValueError, match=r"\bcell\.num_cells\b.*None"):
         _cell("D", "normal", drop_path_tpl=DropPathLayer.Params())
     cell = _dropping("D", "normal")
     with pytest.raises(ValueError, match=r"\bcell\b.*counts_cells"):
@@ -277,17 +270,17 @@ def _reduction(num_filters: int, activation: str = "RELU") -> Any:
 def test_a_factorized_reduction_sees_every_other_pixel_twice(
     num_filters: int, halves: tuple[int, int], activation: str, size: int
 ) -> None:
-    """The even ones, and their lower right neighbours; 0 beyond the image."""
+    """It sees even pixels, and their lower right neighbors; 0 beyond the image."""
     layer = _reduction(num_filters, activation)
     x = _image(size, 3, 1).numpy()
     got = _run(layer, tf.constant(x))
     if activation == "RELU":
         x = np.maximum(x, 0.0)
-    places = -(-size // 2)
+    size_out = -(-size // 2)
     padded = np.pad(x, [(0, 0), (0, 2), (0, 2), (0, 0)])
     parts = []
     for start, name, width in zip((0, 1), ("even", "odd"), halves, strict=True):
-        pixels = padded[:, start::2, start::2][:, :places, :places]
+        pixels = padded[:, start::2, start::2][:, :size_out, :size_out]
         kernel = layer.theta[name].w[0, 0]
         assert kernel.shape == [3, width]
         parts.append(pixels @ kernel.numpy())
@@ -296,10 +289,10 @@ def test_a_factorized_reduction_sees_every_other_pixel_twice(
 
 
 def test_a_factorized_reduction_needs_two_filters() -> None:
-    with pytest.raises(ValueError, match=r"\bhalf\b.*num_filters=1\b"):
+    with pytest.raises(ValueError, match=r"\bhalf\.num_filters\b.*\b1\b"):
         _reduction(1)
 
 
 def test_unknown_genotypes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"genotype.*\['A', 'B', 'C', 'D'\].*'E'"):
+    with pytest.raises(ValueError, match="genotype.*'A', 'B', 'C', 'D'.*'E'"):
         _cell("E", "normal")

@@ -8,19 +8,19 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.drop_path import DropPathLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.layers.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.sequential import SequentialLayer, as_args
 from lingvo_pipe.models.amoebanet.cell import AmoebaCell
-from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
 from lingvo_pipe.models.amoebanet.network import amoebanet
-from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
+from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 
 
 def _auxiliary(**params: Any) -> InstantiableParams:
-    return SideClassifierLayer.Params().Set(
+    return AuxiliaryClassifierLayer.Params().Set(
         classifier=AuxiliaryHeadLayer.Params().Set(**params), loss_weight=0.4
     )
 
@@ -40,20 +40,20 @@ def test_the_auxiliary_head_follows_two_thirds_of_the_cells(num_cells: int) -> N
         "D", num_cells, 8, 10, auxiliary_tpl=_auxiliary(), image_shape=[96, 96]
     )
     names = [p.name for p in with_head]
-    place = names.index("auxiliary_head")
-    assert names[place - 1] == f"cell_{2 * num_cells // 3 - 1}"
-    assert names[place + 1] == f"reduction_{2 * num_cells // 3}"
-    del with_head[place]
+    index = names.index("auxiliary_head")
+    assert names[index - 1] == f"cell_{2 * num_cells // 3 - 1}"
+    assert names[index + 1] == f"reduction_{2 * num_cells // 3}"
+    del with_head[index]
     assert with_head == amoebanet("D", num_cells, 8, 10)
 
 
 @pytest.mark.parametrize(
-    ("image", "small_images", "place"),
+    ("image", "small_images", "index"),
     # After VALID 3x3/2 and three halvings, or after one; the pool is VALID 5x5/3.
     [(299, False, 5), (224, False, 4), (480, False, 9), (32, True, 4)],
 )
 def test_the_auxiliary_head_is_as_large_as_published(
-    image: int, small_images: bool, place: int
+    image: int, small_images: bool, index: int
 ) -> None:
     layers = amoebanet(
         "A",
@@ -67,11 +67,7 @@ def test_the_auxiliary_head_is_as_large_as_published(
     (head,) = [p for p in layers if p.name == "auxiliary_head"]
     channels = 2 * 448 * 4
     assert parameter_counts([head])[0] == sum(
-        [
-            channels * 51 + 2 * 51,
-            place * place * 51 * 307 + 2 * 307,
-            307 * 1001 + 1001,
-        ]
+        [channels * 51 + 2 * 51, index * index * 51 * 307 + 2 * 307, 307 * 1001 + 1001]
     )
 
 
@@ -79,7 +75,7 @@ def test_the_auxiliary_head_is_as_large_as_published(
 def test_drop_path_grows_with_depth(
     monkeypatch: pytest.MonkeyPatch, small_images: bool, num_others: int
 ) -> None:
-    """From cell to cell, in equal steps up to 1."""
+    """Depths grow from cell to cell, in equal steps up to 1."""
     found: dict[str, float] = {}
 
     def note(layer: Any, theta: Any, x: tf.Tensor, depth: tf.Tensor) -> tf.Tensor:
@@ -102,7 +98,7 @@ def test_drop_path_grows_with_depth(
 
 
 def test_cells_at_all_depths_are_alike() -> None:
-    """From the third cell after a reduction on, before which inputs differ."""
+    """From the third cell after a reduction on, inputs are alike."""
     params = amoebanet("A", 18, 8, 10, drop_path_tpl=DropPathLayer.Params())
     cells = [p.Copy().Set(name="") for p in params if p.name.startswith("cell_")]
     for group in (cells[:6], cells[6:12], cells[12:]):
@@ -115,7 +111,7 @@ def test_cells_at_all_depths_are_alike() -> None:
 def test_shapes_fit_from_image_to_logits(
     genotype: str, small_images: bool, size: int
 ) -> None:
-    """Odd sizes and odd numbers of filters too; both outputs cross every boundary."""
+    """This holds for odd sizes and filters too; both outputs cross every boundary."""
     params = amoebanet(
         genotype, 3, 14, 7, num_image_channels=2, small_images=small_images
     )
@@ -155,8 +151,8 @@ def test_labels_cross_up_to_the_auxiliary_head() -> None:
         shapes = meta.out_shapes
         num_outputs[p.name] = len(shapes)
         assert meta.flops > 0
-    place = list(num_outputs).index("auxiliary_head")
-    assert list(num_outputs.values()) == [5] * place + [3] * 3 + [1]
+    index = list(num_outputs).index("auxiliary_head")
+    assert list(num_outputs.values()) == [5] * index + [3] * 3 + [1]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +162,7 @@ def test_labels_cross_up_to_the_auxiliary_head() -> None:
         (("D", 0, 8, 10), r"num_cells.*\b3\b.*\b0\b"),
         (("D", 3, 7, 10), r"num_filters.*\b8\b.*small_images=False.*\b7\b"),
         (("D", 3, 1, 10, 3, True), r"num_filters.*\b2\b.*small_images=True.*\b1\b"),
-        (("E", 3, 8, 10), r"genotype.*\['A', 'B', 'C', 'D'\].*'E'"),
+        (("E", 3, 8, 10), "genotype.*'A', 'B', 'C', 'D'.*'E'"),
     ],
 )
 def test_impossible_networks_are_refused(arguments: tuple, tokens: str) -> None:

@@ -1,4 +1,4 @@
-"""Each operation against the same written by hand."""
+"""Each operation against an implementation by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES
 from lingvo_pipe.models.amoebanet.operations import Channels, operation
 
@@ -30,7 +30,7 @@ def _operation(name: str, num_in: int, num_filters: int, stride: int) -> Any:
 
 
 class Weights:
-    """Weights of an operation, random, taken in their order."""
+    """Random weights of an operation, taken in their order."""
 
     def __init__(self, layer: Any):
         flat = [
@@ -67,24 +67,20 @@ def _separable(x: Any, w: Weights, window: int, stride: int) -> Any:
         theta = w.next()
         assert tuple(theta.depthwise.w.shape[:2]) == (window, window)
         x = tf.nn.separable_conv2d(
-            _relu(x),
-            theta.depthwise.w,
-            theta.pointwise.w,
-            [1, each, each, 1],
-            "SAME",
+            _relu(x), theta.depthwise.w, theta.pointwise.w, [1, each, each, 1], "SAME"
         )
         x = _norm(x, w)
     return x
 
 
 def _pool(x: Any, w: Weights, window: int, stride: int, reduce: Any) -> Any:
-    """One window after another; what lies outside the image is left out."""
+    """Pools one window after another, without pixels outside the image."""
     size, num_filters = x.shape[1], w.theta.sub[1].w.shape[-1] if w.theta.sub[1:] else 0
-    places = -(-size // stride)
-    padding = max((places - 1) * stride + window - size, 0) // 2
-    pooled = np.zeros([x.shape[0], places, places, x.shape[3]], np.float32)
-    for i in range(places):
-        for j in range(places):
+    size_out = -(-size // stride)
+    padding = max((size_out - 1) * stride + window - size, 0) // 2
+    pooled = np.zeros([x.shape[0], size_out, size_out, x.shape[3]], np.float32)
+    for i in range(size_out):
+        for j in range(size_out):
             rows, columns = (
                 slice(max(k * stride - padding, 0), k * stride - padding + window)
                 for k in (i, j)

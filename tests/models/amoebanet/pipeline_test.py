@@ -11,17 +11,17 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.drop_path import DropPathLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.layers.sequential import as_args
-from lingvo_pipe.models.amoebanet.ends import AuxiliaryHeadLayer
 from lingvo_pipe.models.amoebanet.network import amoebanet
-from lingvo_pipe.models.image_classifier import ImageClassifier
-from lingvo_pipe.models.side_classifier import SideClassifierLayer
+from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
+from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.step.train_step import TrainStep
 from tests.support.cases import exhaustive
 
 AUXILIARY_WEIGHT = 0.4
@@ -29,7 +29,7 @@ NUM_CLASSES = 3
 
 
 def _cells(keep_path: float) -> list[InstantiableParams]:
-    """Stem, two normal cells and a reduction cell between, both heads."""
+    """Returns a stem, two normal cells, a reduction cell between, and both heads."""
     head = AuxiliaryHeadLayer.Params().Set(pool_window=3, pool_stride=2, scale=0.05)
     *cells, last = amoebanet(
         genotype="B",
@@ -40,7 +40,7 @@ def _cells(keep_path: float) -> list[InstantiableParams]:
         small_images=True,
         norm_tpl=BatchNormLayer.Params().Set(decay=0.5),
         drop_path_tpl=DropPathLayer.Params().Set(keep_prob=keep_path, num_steps=2),
-        auxiliary_tpl=SideClassifierLayer.Params().Set(
+        auxiliary_tpl=AuxiliaryClassifierLayer.Params().Set(
             classifier=head, loss_weight=AUXILIARY_WEIGHT, label_smoothing=0.1
         ),
         image_shape=[8, 8],
@@ -73,7 +73,7 @@ def _batch(batch_size: int, seed: int = 0) -> NestedMap:
 
 @functools.cache
 def _trained(splits: int, schedule: str) -> dict[str, bytes]:
-    """All that three steps of training leave, by path."""
+    """Returns all values after three training steps, by path."""
     step = TrainStep(
         _task(splits=splits, num_micro_batches=3, schedule=schedule).Instantiate()
     )
@@ -103,7 +103,7 @@ def _gradients(task: Any, batch: NestedMap) -> dict[str, np.ndarray]:
 def _plain_gradients(
     task: Any, batch: NestedMap, auxiliary_share: float
 ) -> dict[str, np.ndarray]:
-    """By a tape around the cells, of the loss and a share of the auxiliary one."""
+    """Returns a tape's gradients of the loss and a share of the auxiliary loss."""
     trained = task.TrainedVariables()
     step, first = tf.constant(1, tf.int64), tf.constant(0, tf.int64)
     with ForwardContext(step=step, first_example=first) as context:
@@ -124,7 +124,7 @@ def _plain_gradients(
 
 
 def _largest_error(got: dict[str, Any], want: dict[str, Any]) -> float:
-    """In relation to the largest gradient of each variable, or of all if tiny."""
+    """Compares relative to each variable's largest gradient, or to all if tiny."""
     assert got.keys() == want.keys()
     least = 1e-3 * max(np.abs(g).max() for g in want.values())
     errors = [
@@ -135,7 +135,7 @@ def _largest_error(got: dict[str, Any], want: dict[str, Any]) -> float:
 
 
 def test_gradients_are_of_both_losses() -> None:
-    """One micro-batch, for batch norm normalises by it."""
+    """One micro-batch, since batch norm normalizes by it."""
     task, batch = _task(splits=2, num_micro_batches=1).Instantiate(), _batch(8)
     got = _gradients(task, batch)
     assert _largest_error(got, _plain_gradients(task, batch, 1.0)) < 1e-4
@@ -146,7 +146,7 @@ def test_gradients_are_of_both_losses() -> None:
 
 
 def test_evaluation_runs_without_the_auxiliary_head() -> None:
-    """Nor does it need labels."""
+    """It needs no labels either."""
     task, batch = _task(splits=2, num_micro_batches=2).Instantiate(), _batch(8)
     with ForwardContext(do_eval=True):
         metrics = task.ComputeMetrics(task.Values(), batch)
@@ -157,7 +157,7 @@ def test_evaluation_runs_without_the_auxiliary_head() -> None:
 
 
 def test_drop_path_grows_from_the_first_step() -> None:
-    """Of which it drops nothing yet."""
+    """In the first step nothing is dropped yet."""
 
     def features(keep_path: float, step: int) -> np.ndarray:
         cells = _task(keep_path).Instantiate().pipeline.cells[:4]

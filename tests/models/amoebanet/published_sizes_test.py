@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from lingvo_pipe.layers.model_size import LayerSize, layer_sizes, parameter_counts
 from lingvo_pipe.models.amoebanet.network import amoebanet
-from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 
 CLASSES = 1001
@@ -70,7 +70,7 @@ def test_sizes_on_imagenet(
     ],
 )
 def test_sizes_on_cifar(genotype: str, filters: int, count: int) -> None:
-    """Published are 2.6M, 3.2M; 2.8M, 13.7M and 34.9M."""
+    """The published sizes are 2.6M, 3.2M; 2.8M, 13.7M and 34.9M."""
     layers = amoebanet(genotype, 18, filters, 10, small_images=True)
     assert sum(parameter_counts(layers)) == count
 
@@ -144,7 +144,7 @@ def test_multiply_adds(
 
 @pytest.fixture(scope="module")
 def sizes() -> list[LayerSize]:
-    """Of AmoebaNet-D (18, 256), which GPipe's table 2 measures."""
+    """Returns AmoebaNet-D (18, 256), which GPipe's table 2 measures."""
     return _sizes("D", 18, 256, 224)
 
 
@@ -164,22 +164,22 @@ def test_work_and_size_are_balanced_by_different_splits(
     bound: float,
 ) -> None:
     work = [size.multiply_adds for size in sizes]
-    ends = balanced_ends(work, num_stages)
-    assert _lengths(ends) == by_work
-    assert _speed_up(work, ends) == pytest.approx(bound, abs=0.005)
+    boundaries = balanced_boundaries(work, num_stages)
+    assert _lengths(boundaries) == by_work
+    assert _speed_up(work, boundaries) == pytest.approx(bound, abs=0.005)
     parameters = [size.num_parameters for size in sizes]
-    assert _lengths(balanced_ends(parameters, num_stages)) == by_size
+    assert _lengths(balanced_boundaries(parameters, num_stages)) == by_size
 
 
 @pytest.mark.parametrize(("num_stages", "bound"), [(2, 1.97), (4, 3.82), (8, 6.68)])
 def test_automatic_splits_reach_the_bounds(
     sizes: list[LayerSize], num_stages: int, bound: float
 ) -> None:
-    """They go by FPropMeta, which counts more than multiply-adds."""
+    """The stages follow FPropMeta, which counts more than multiply-adds."""
     costs = cell_costs(amoebanet("D", 18, 256, CLASSES), (1, 224, 224, 3))
-    ends = balanced_ends(costs.flops, num_stages, costs.handed_on)
+    boundaries = balanced_boundaries(costs.flops, num_stages, costs.passed_on)
     work = [size.multiply_adds for size in sizes]
-    assert _speed_up(work, ends) >= bound
+    assert _speed_up(work, boundaries) >= bound
     assert sum(costs.flops) == pytest.approx(2 * sum(work), rel=0.015)
 
 
@@ -189,12 +189,14 @@ def test_late_layers_hold_most_parameters_and_do_little(sizes: list[LayerSize]) 
     assert _share(late, sizes, "multiply_adds") == pytest.approx(0.28, abs=0.005)
 
 
-def _lengths(ends: Sequence[int]) -> list[int]:
-    return [end - start for start, end in itertools.pairwise([0, *ends])]
+def _lengths(boundaries: Sequence[int]) -> list[int]:
+    return [end - start for start, end in itertools.pairwise([0, *boundaries])]
 
 
-def _speed_up(work: Sequence[int], ends: Sequence[int]) -> float:
-    stages = [sum(work[start:end]) for start, end in itertools.pairwise([0, *ends])]
+def _speed_up(work: Sequence[int], boundaries: Sequence[int]) -> float:
+    stages = [
+        sum(work[start:end]) for start, end in itertools.pairwise([0, *boundaries])
+    ]
     return sum(work) / max(stages)
 
 

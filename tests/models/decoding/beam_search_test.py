@@ -1,4 +1,4 @@
-"""Beam search finds what a search by lists finds, and with enough room the best."""
+"""Beam search against exhaustive search and its definition."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.models.decoding.beam_search import beam_search
-from lingvo_pipe.models.decoding.hypotheses import Hypotheses
+from lingvo_pipe.models.decoding.beam_search import (
+    Hypotheses,
+    beam_search,
+    length_penalties,
+)
 from tests.models.decoding.score_tables import (
     EOS,
     beam_by_lists,
@@ -27,22 +30,24 @@ ALPHAS = [0.0, 0.6, 1.0, 2.5]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize(("width", "kept"), [(1, 1), (2, 2), (3, 1), (5, 4), (30, 30)])
+@pytest.mark.parametrize(
+    ("width", "num_found"), [(1, 1), (2, 2), (3, 1), (5, 4), (30, 30)]
+)
 def test_it_is_the_search_by_lists(
-    kind: str, alpha: float, width: int, kept: int
+    kind: str, alpha: float, width: int, num_found: int
 ) -> None:
-    """To the last bit and among equals too, wherever it ended early."""
+    """They agree to the last bit, also among equals and after an early end."""
     table = random_table(B, V, T, width, kind)
     found = search(
         table,
         MAX_LENGTHS,
         max_length=T,
         width=width,
-        num_hypotheses=kept,
+        num_hypotheses=num_found,
         length_penalty=alpha,
     )
     for b, max_length in enumerate(MAX_LENGTHS):
-        want = beam_by_lists(table[b], max_length, width, kept, alpha)
+        want = beam_by_lists(table[b], max_length, width, num_found, alpha)
         assert found_of(found, b) == want
 
 
@@ -52,7 +57,7 @@ def test_it_is_the_search_by_lists(
 def test_a_beam_with_room_for_all_finds_the_best(
     kind: str, alpha: float, dtype: Any
 ) -> None:
-    """Prefixes of 3 tokens have 8 · 3 extensions, which 24 hypotheses are."""
+    """Prefixes of 3 tokens have 8 · 3 extensions, as many as 24 hypotheses."""
     table, width = random_table(B, V, T, 5, kind, dtype), 24
     found = search(
         table,
@@ -76,7 +81,7 @@ def test_a_beam_with_room_for_all_finds_the_best(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_hypothesis_is_greedy(kind: str) -> None:
-    """Whatever the penalty, which only a choice between lengths would feel."""
+    """The penalty, which matters only between lengths, has no effect."""
     table = random_table(B, V, T, 8, kind)
     for alpha in ALPHAS:
         found = search(table, MAX_LENGTHS, max_length=T, width=1, length_penalty=alpha)
@@ -103,33 +108,29 @@ def test_a_batch_is_its_examples_one_by_one(kind: str) -> None:
         np.testing.assert_array_equal(values, np.concatenate(parts))
 
 
-def table_of(**log_probs: float) -> np.ndarray:
-    """Of one example: that of the end by the number of words before; of words -1."""
+def table_of(*end_log_probs: float) -> np.ndarray:
+    """Log probabilities of the end by number of words before; of words they are -1."""
     table = np.full([1, 364, 3], -1.0, np.float32)
     level = 0
-    for t in range(6):
-        table[:, level : level + 3**t, EOS] = log_probs[f"end_{t}"]
+    for t, log_prob in enumerate(end_log_probs):
+        table[:, level : level + 3**t, EOS] = log_prob
         level += 3**t
     return table
-
-
-def ends(*logs: float) -> dict[str, float]:
-    return {f"end_{t}": value for t, value in enumerate(logs)}
 
 
 @pytest.mark.parametrize(
     ("alpha", "num_steps"),
     [
-        # What ended has -0.5. All that goes on has -1 after one token, and falls.
+        # The ended one has -0.5. Open ones have -1 after one token, and fall.
         (0.0, 1),
         # With the penalty of six tokens -1 is -1/(11/6) = -0.545.
         (1.0, 1),
-        # -1/(11/6)² = -0.298, so they must go on. With -2 they have -0.595.
+        # -1/(11/6)² = -0.298, so they must continue. With -2 they have -0.595.
         (2.0, 2),
     ],
 )
 def test_it_ends_when_nothing_can_win(alpha: float, num_steps: int) -> None:
-    table = table_of(**ends(-0.5, -9, -9, -9, -9, -9))
+    table = table_of(-0.5, -9, -9, -9, -9, -9)
     counted = tf.Variable(0)
     found = search(table, [6], counted, max_length=6, width=2, length_penalty=alpha)
     assert found.lengths.tolist() == [[1]]
@@ -138,7 +139,7 @@ def test_it_ends_when_nothing_can_win(alpha: float, num_steps: int) -> None:
 
 def test_longer_ones_may_win_late() -> None:
     """-1 after one token, -1.25 after six, which is divided by 11/6."""
-    table = table_of(**ends(-1, -9, -9, -9, -9, 0))
+    table = table_of(-1, -9, -9, -9, -9, 0)
     table[table == -1.0] = -0.25
     table[0, 0, EOS] = -1.0
     for alpha, length in {0.0: 1, 1.0: 6}.items():
@@ -172,3 +173,24 @@ def test_numbers_out_of_range_are_refused(arguments: Any, message: str) -> None:
     numbers: dict[str, Any] = {"max_length": T, "eos_id": EOS, "width": 2}
     with pytest.raises(ValueError, match=message):
         beam_search(*[nothing] * 5, **(numbers | arguments))
+
+
+def test_it_is_gnmts() -> None:
+    got = length_penalties(0.6, 50)
+    assert got.shape == (51,)
+    for n in (0, 1, 7, 50):
+        want = (5 + n) ** 0.6 / (5 + 1) ** 0.6
+        np.testing.assert_allclose(got[n], want, rtol=1e-15)
+
+
+def test_one_token_has_none() -> None:
+    for alpha in (0.0, 0.6, 3.0):
+        assert length_penalties(alpha, 3)[1] == 1.0
+
+
+def test_without_alpha_there_is_none() -> None:
+    assert length_penalties(0.0, 9).tolist() == [1.0] * 10
+
+
+def test_it_grows_with_the_length() -> None:
+    assert np.all(np.diff(length_penalties(1e-3, 1000).astype(np.float32)) >= 0)

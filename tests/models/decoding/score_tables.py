@@ -1,4 +1,4 @@
-"""A model that is a table: log probabilities of the next token behind every prefix.
+"""A model that is a table: log probabilities of the next token after every prefix.
 
 Prefixes are the nodes of a tree; the child of node n by token v is n·V + 1 + v.
 
@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.models.decoding.beam_search import beam_search
-from lingvo_pipe.models.decoding.hypotheses import Hypotheses
-from lingvo_pipe.models.decoding.length_penalty import length_penalties
+from lingvo_pipe.models.decoding.beam_search import (
+    Hypotheses,
+    beam_search,
+    length_penalties,
+)
 
 EOS = 1
 
@@ -24,7 +26,7 @@ Table = np.ndarray  # [B, P, V]
 
 
 class Found(NamedTuple):
-    """A sequence that ended, the end token included."""
+    """An ended sequence, the end token included."""
 
     ids: list[int]
     log_prob: np.floating
@@ -39,7 +41,7 @@ def random_table(
     kind: str = "random",
     dtype: Any = np.float32,
 ) -> Table:
-    """`random`, `tied`: of few values, whose sums are exact, or `barred`: some -inf."""
+    """Returns a table: `random`; `tied`, of few values with exact sums; or `barred`."""
     draw = np.random.default_rng(seed)
     num_prefixes = sum(num_tokens**t for t in range(max_length))
     shape = [batch_size, num_prefixes, num_tokens]
@@ -58,7 +60,7 @@ def search(
     num_steps: tf.Variable | None = None,
     **arguments: Any,
 ) -> Hypotheses:
-    """Beam search; adds to `num_steps`."""
+    """Runs beam search; adds to `num_steps`."""
     batch_size, _, num_tokens = table.shape
     width = arguments["width"]
     counter = tf.Variable(0) if num_steps is None else num_steps
@@ -68,9 +70,9 @@ def search(
             ids = tf.identity(ids)
         nodes = tf.where(t == 0, tf.zeros_like(nodes), nodes * num_tokens + 1 + ids)
         examples = tf.repeat(tf.range(batch_size), width)
-        # A node outside of the tree is that of a hypothesis which does not go on.
-        places = tf.minimum(nodes, table.shape[1] - 1)
-        return tf.gather_nd(table, tf.stack([examples, places], -1)), nodes
+        # A node outside of the tree belongs to an ended hypothesis.
+        rows = tf.minimum(nodes, table.shape[1] - 1)
+        return tf.gather_nd(table, tf.stack([examples, rows], -1)), nodes
 
     @tf.function(autograph=False)
     def run(first_ids: Any, max_lengths: Any) -> Hypotheses:
@@ -91,7 +93,7 @@ def search(
 
 
 def found_of(found: Hypotheses, example: int) -> list[Found]:
-    """The sequences of one example."""
+    """Returns the sequences of one example."""
     all_found = []
     for ids, length, log_prob, score in zip(*(x[example] for x in found), strict=True):
         assert not np.any(ids[length:])
@@ -103,12 +105,12 @@ def found_of(found: Hypotheses, example: int) -> list[Found]:
 
 
 def penalty(table: Table, length: int, alpha: float) -> np.floating:
-    """GNMT's, in the table's dtype."""
+    """Returns GNMT's penalty in the table's dtype."""
     return table.dtype.type(length_penalties(alpha, length)[length])
 
 
 def every_sequence(table: Table, max_length: int, alpha: float) -> Iterator[Found]:
-    """All that there are of an example `[P, V]`, with their scores."""
+    """Returns all sequences of an example `[P, V]`, with their scores."""
     tokens = range(table.shape[1])
     words = [v for v in tokens if v != EOS]
     for length in range(1, max_length + 1):
@@ -123,9 +125,9 @@ def every_sequence(table: Table, max_length: int, alpha: float) -> Iterator[Foun
 
 
 def beam_by_lists(
-    table: Table, max_length: int, width: int, num_kept: int, alpha: float
+    table: Table, max_length: int, width: int, num_hypotheses: int, alpha: float
 ) -> list[Found]:
-    """Beam search of an example `[P, V]` to its greatest length, without early end."""
+    """Searches an example `[P, V]` to its maximal length, without early end."""
     num_tokens = table.shape[1]
     live: list[Any] = [([], 0, table.dtype.type(0))]
     ended: list[Found] = []
@@ -145,4 +147,4 @@ def beam_by_lists(
             for ids, _, log_prob in extended
             if ids[-1] == EOS
         ]
-    return sorted(ended, key=lambda found: -found.score)[:num_kept]
+    return sorted(ended, key=lambda found: -found.score)[:num_hypotheses]

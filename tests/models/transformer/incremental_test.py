@@ -1,4 +1,4 @@
-"""Token by token, logits are those of all tokens at once."""
+"""Logits token by token equal the logits of all tokens at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer.incremental import (
     choose_rows,
     extend_step,
     init_states,
+    placed_cells,
     run_source,
 )
-from lingvo_pipe.models.transformer.placed_cell import placed_cells
 from lingvo_pipe.models.transformer.streams import as_stream
 from lingvo_pipe.nested_map import NestedMap
 from tests.models.transformer.small_models import (
@@ -33,7 +33,7 @@ SOURCES, TARGETS = sentences([3, 5, 8]), sentences([NUM_STEPS] * 3, seed=2)
 
 
 def stepped(cells: Any, state: NestedMap, ids: tf.Tensor) -> tf.Tensor:
-    """Logits of all steps, the states checked on the way."""
+    """Returns the logits of all steps; checks the states in each."""
     step = tf.function(
         lambda ids, states, t: extend_step(cells, ids, states, t), autograph=False
     )
@@ -74,7 +74,7 @@ def test_a_text() -> None:
 
 
 def test_hypotheses_are_rows() -> None:
-    """Chosen rows go on as those that they were chosen from."""
+    """Chosen rows continue like the rows they were chosen from."""
     task = translation_task().Instantiate()
     cells = placed_cells(task.pipeline, task.vars.pipeline)
     batch = translation_batch(alone(SOURCES), alone(TARGETS), 8, NUM_STEPS)

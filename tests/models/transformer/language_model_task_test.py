@@ -1,4 +1,4 @@
-"""As of translation_task_test, for texts."""
+"""A batch's loss does not depend on the layout of its texts."""
 
 from __future__ import annotations
 

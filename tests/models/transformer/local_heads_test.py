@@ -1,4 +1,4 @@
-"""Heads of a Transformer's blocks: which parts they have, and of what size."""
+"""Parts and sizes of the heads of a Transformer's blocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.models.transformer.logits import LogitsLayer
-from lingvo_pipe.models.transformer.stream_embedding import StreamEmbeddingLayer
-from lingvo_pipe.models.transformer.stream_norm import StreamNormLayer
+from lingvo_pipe.models.transformer.streams import StreamEmbeddingLayer, StreamNormLayer
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.nested_map import NestedMap
 from tests.models.transformer.small_models import (
@@ -26,7 +25,7 @@ DECODER = [StreamNormLayer, TransformerLayer, LogitsLayer]
 
 
 def _state(**has_hidden: bool) -> NestedMap:
-    """Specs of streams, with hidden states or without."""
+    """Returns specs of streams, with hidden states or without."""
     ids, hidden = tf.TensorSpec([2, 5], tf.int32), tf.TensorSpec([2, 5, MODEL_DIM])
     return NestedMap(
         {

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.place_reads import PlaceReads
+from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.layers.model_size import parameter_counts
-from lingvo_pipe.layers.weight_init import WeightInit
 from lingvo_pipe.models.transformer.network import (
     language_model,
     plain_layer,
@@ -20,14 +22,17 @@ from lingvo_pipe.models.transformer.network import (
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from tests.models.transformer.small_models import (
+    alone,
+    sentences,
     small_layer,
     small_sizes,
+    translation_batch,
     translation_task,
 )
 
 
 def _num_parameters(layers: list[InstantiableParams]) -> int:
-    """Of a model with many layers alike, each kind counted once."""
+    """Counts a model with many layers alike, each kind once."""
     kinds: dict[str, InstantiableParams] = {}
     number: collections.Counter[str] = collections.Counter()
     for p in layers:
@@ -97,7 +102,7 @@ def test_biases_and_norms_are_the_rest() -> None:
 
 
 def test_costs_are_mostly_products_with_weights_and_of_queries_with_keys() -> None:
-    """Per token 2 flops a weight, and 4 a channel of attention for each key."""
+    """A token costs 2 flops per weight, and 4 per channel of attention and key."""
     stream = NestedMap(ids=(8, 32), segment_ids=(8, 32), segment_pos=(8, 32))
     layers = translation_model(2, 512, 4, 1000, model_dim=128)
     costs = cell_costs(layers, NestedMap(source=stream, target=stream)).flops
@@ -133,7 +138,7 @@ def test_the_feed_forward_parts_start_smaller_by_the_number_of_layers() -> None:
     assert sum(path.endswith("w") for path in one) == 6
 
 
-def test_an_initial_rule_of_ones_own_is_kept() -> None:
+def test_a_given_initial_rule_stays() -> None:
     layer = small_layer()
     layer.feed_forward_tpl.params_init = WeightInit.Gaussian(0.5)
     p = language_model(**small_sizes(layer_tpl=layer))[1]
@@ -158,3 +163,16 @@ def _has_final_norm(p: InstantiableParams) -> bool:
 def test_no_layers_are_refused(make: Any) -> None:
     with pytest.raises(ValueError, match=r"num_layers.*\b1\b.*\b0\b"):
         make(**small_sizes(num_layers=0))
+
+
+def test_cells_read_no_place() -> None:
+    """Alike cells can then share a trace."""
+    p, rows = translation_task(dropout_prob=0.1), alone(sentences([4, 3]))
+    task, reads = p.Instantiate(), PlaceReads()
+    (state,) = task.PipelineInputs(translation_batch(rows, rows))
+    for cell in task.pipeline.cells:
+        theta = cell.theta
+        with ForwardContext(step=3, first_example=0), reads.recording(cell):
+            state = cell.FProp(theta, state)
+    assert not reads.paths
+    assert not reads.names

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer.language_model_task import LanguageModelTask
 from lingvo_pipe.models.transformer.logits import LogitsLayer
 from lingvo_pipe.models.transformer.network import (
@@ -32,14 +32,14 @@ Sentence = list[int]
 
 
 def small_layer(**params: Any) -> InstantiableParams:
-    """Two heads of three channels, with biases and weights of norms."""
+    """Returns a layer of two heads of three channels, with biases and norm weights."""
     p = TransformerLayer.Params().Set(**params)
     p.attention_tpl.dim_per_head = 3
     return p
 
 
 def small_sizes(dropout_prob: float = 0.0, **params: Any) -> dict[str, Any]:
-    """Arguments of both kinds of models."""
+    """Returns arguments of both kinds of models."""
     return {
         "num_layers": 2,
         "hidden_dim": 8,
@@ -54,7 +54,7 @@ def small_sizes(dropout_prob: float = 0.0, **params: Any) -> dict[str, Any]:
 
 
 def translation_task(tied: bool = False, **sizes: Any) -> InstantiableParams:
-    """Encoder and decoder of two layers each."""
+    """Returns an encoder and a decoder of two layers each."""
     p = TranslationTask.Params().Set(name="task")
     p.pipeline.cell_tpl = translation_model(**small_sizes(**sizes))
     p.pipeline.tied = tied_embeddings(p.pipeline.cell_tpl) if tied else {}
@@ -62,20 +62,20 @@ def translation_task(tied: bool = False, **sizes: Any) -> InstantiableParams:
 
 
 def language_model_task(**sizes: Any) -> InstantiableParams:
-    """Two layers."""
+    """Returns a language model of two layers."""
     p = LanguageModelTask.Params().Set(name="task")
     p.pipeline.cell_tpl = language_model(**small_sizes(**sizes))
     return p
 
 
 def sentences(lengths: Sequence[int], seed: int = 0) -> list[Sentence]:
-    """Random ones of these lengths."""
+    """Returns random sentences of these lengths."""
     draw = np.random.default_rng(seed)
     return [list(map(int, draw.integers(_FIRST_WORD, NUM_TOKENS, n))) for n in lengths]
 
 
 def packed(rows: Sequence[Sequence[Sentence]], num_tokens: int) -> NestedMap:
-    """The stream in which each row holds its sentences, `[B, T]` each."""
+    """Returns the stream whose rows hold these sentences, `[B, T]` each."""
     shape = [len(rows), num_tokens]
     stream = NestedMap(
         ids=np.zeros(shape, np.int32),
@@ -94,7 +94,7 @@ def packed(rows: Sequence[Sequence[Sentence]], num_tokens: int) -> NestedMap:
 
 
 def predicted(rows: Sequence[Sequence[Sentence]], num_tokens: int) -> NestedMap:
-    """As `packed`, with what is to be predicted: sentences one token later."""
+    """Returns `packed` with labels: sentences one token later."""
     read = [[[_START, *sentence[:-1]] for sentence in row] for row in rows]
     stream, labels = packed(read, num_tokens), packed(rows, num_tokens)
     stream.labels = labels.ids
@@ -108,7 +108,7 @@ def translation_batch(
     num_source_tokens: int = 8,
     num_target_tokens: int = 9,
 ) -> NestedMap:
-    """A batch of pairs, some in a row."""
+    """Returns a batch of pairs, some packed into a row."""
     batch = NestedMap(
         source=packed(sources, num_source_tokens),
         target=predicted(targets, num_target_tokens),
@@ -117,14 +117,14 @@ def translation_batch(
 
 
 def alone(found: Sequence[Sentence]) -> list[list[Sentence]]:
-    """A row for each sentence."""
+    """Returns a batch with a row for each sentence."""
     return [[sentence] for sentence in found]
 
 
 def metrics_and_gradients(
     task: Any, batch: NestedMap
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Means by name, gradients by path: layer by layer, without the pipeline."""
+    """Returns means by name, gradients by path, layer by layer without the pipeline."""
     with tf.GradientTape() as tape, ForwardContext(step=3, first_example=0):
         (outputs,) = task.PipelineInputs(batch)
         for cell in task.pipeline.cells:
@@ -141,7 +141,7 @@ def metrics_and_gradients(
 def pipelined_metrics_and_gradients(
     task: Any, batch: NestedMap
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """The same from the pipeline."""
+    """Returns the same from the pipeline."""
     with ForwardContext(step=tf.constant(3, tf.int64), first_example=0):
         result = task.ComputeGradients(task.Values(), batch)
     metrics = {name: float(mean) for name, (mean, _) in result.metrics.items()}
@@ -157,7 +157,7 @@ def pipelined_metrics_and_gradients(
 
 
 def assert_alike(a: Any, b: Any, tolerance: float) -> None:
-    """Maps of numbers are equal but for a share of the largest in each."""
+    """Asserts that maps of numbers agree, relative to the largest in each."""
     assert a.keys() == b.keys()
     for name in a:
         largest = np.max(np.abs(a[name]), initial=1e-3)

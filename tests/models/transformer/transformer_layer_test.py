@@ -1,4 +1,4 @@
-"""Layers of encoder, decoder and language model, each by itself."""
+"""Single layers of encoder, decoder and language model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer.network import language_model, translation_model
 from lingvo_pipe.nested_map import NestedMap
 from tests.layers.graph_flops import graph_flops
@@ -31,7 +31,7 @@ def layer(name: str, dtype: tf.DType = tf.float64, **sizes: Any) -> Any:
 
 
 def state(dtype: tf.DType = tf.float64) -> NestedMap:
-    """Three rows: two packed sentences, one alone, and as many as there is room for."""
+    """Returns three rows: two packed sentences, one alone, and a full row."""
     streams = NestedMap()
     for i, (name, num_tokens) in enumerate({"source": 7, "target": 6}.items()):
         rows = [sentences([3, 2]), sentences([4]), sentences([num_tokens])]
@@ -46,14 +46,14 @@ def draw(shape: Any, seed: int, dtype: tf.DType = tf.float64) -> tf.Tensor:
 
 
 def run(changed: Any, inputs: NestedMap, **context: Any) -> tf.Tensor:
-    """The hidden states that the layer makes."""
+    """Returns the layer's hidden states."""
     with ForwardContext(**{"step": 3, "first_example": 0, **context}):
         outputs = changed.FProp(changed.theta, inputs)
     return outputs[changed.params.stream].hidden
 
 
 @every_layer
-def test_all_else_is_handed_on_as_it_is(name: str) -> None:
+def test_everything_else_passes_unchanged(name: str) -> None:
     inputs, changed = state(), layer(name)
     outputs = changed.FProp(changed.theta, inputs)
     assert outputs.Keys() == inputs.Keys()
@@ -104,12 +104,12 @@ def test_gradients_are_finite_differences(name: str, norm_first: bool) -> None:
     gradients = tape.gradient(total, values, unconnected_gradients="zero")
     for i, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
         direction = draw(value.shape, i)
-        ends = [
+        sides = [
             loss(*values[:i], value + step * direction, *values[i + 1 :])
             for step in (-1e-6, 1e-6)
         ]
         slope = float(tf.reduce_sum(gradient * direction))
-        difference = float((ends[1] - ends[0]) / 2e-6)
+        difference = float((sides[1] - sides[0]) / 2e-6)
         assert slope == pytest.approx(difference, rel=1e-4, abs=1e-6)
 
 
@@ -164,5 +164,5 @@ def test_no_number_in_one_example_is_not_spread(name: str, value: float) -> None
 
 
 def test_a_stream_must_be_known() -> None:
-    with pytest.raises(ValueError, match="'source'.*'target'.*layer.*'tgt'"):
+    with pytest.raises(ValueError, match="layer.*'source'.*'target'.*'tgt'"):
         small_layer(name="layer", stream="tgt").Instantiate()

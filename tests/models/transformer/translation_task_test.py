@@ -1,4 +1,4 @@
-"""A batch's loss and gradients are those of its sentences, however they are laid out.
+"""A batch's loss and gradients do not depend on the layout of its sentences.
 
 Computed in float64, so that what should be equal is so to 9 digits.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.forward_context import ForwardContext
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from tests.models.transformer.small_models import (
     NUM_TOKENS,
@@ -87,7 +87,7 @@ def test_what_stands_in_padding_changes_not_a_byte() -> None:
 def test_micro_batches_count_by_their_tokens(
     plain: Any, num_micro_batches: int, splits: int
 ) -> None:
-    """They have different numbers of tokens; four of them are filled up."""
+    """They have different numbers of tokens; four of them are padded."""
     found = pipelined_metrics_and_gradients(
         task(num_micro_batches, splits), one_a_row()
     )
@@ -95,14 +95,14 @@ def test_micro_batches_count_by_their_tokens(
 
 
 def test_the_loss_is_that_of_sentences_one_by_one(plain: Any) -> None:
-    model, totals = task(), NestedMap()
+    model, sums = task(), NestedMap()
     for source, target in zip(SOURCES, TARGETS, strict=True):
         one = translation_batch([[source]], [[target]], len(source), len(target))
         metrics, _ = metrics_and_gradients(model, one)
         for name, mean in metrics.items():
-            totals[name] = totals.get(name, 0.0) + mean * len(target)
+            sums[name] = sums.get(name, 0.0) + mean * len(target)
     num_tokens = sum(map(len, TARGETS))
-    found = {name: total / num_tokens for name, total in totals.items()}
+    found = {name: total / num_tokens for name, total in sums.items()}
     assert_alike(found, plain[0], 1e-9)
 
 

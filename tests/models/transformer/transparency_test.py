@@ -1,4 +1,4 @@
-"""However a translation model is cut and scheduled, training leaves the same bytes.
+"""Training a translation model gives the same bytes for every split and schedule.
 
 Encoder and decoder with dropout 0.1 everywhere, label smoothing and tied embeddings.
 Compared are all weights and slots after two steps, with those of one stage that
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.train_step import TrainStep
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.step.train_step import TrainStep
 from tests.models.transformer.small_models import (
     sentences,
     small_layer,
@@ -23,14 +23,14 @@ from tests.models.transformer.small_models import (
 )
 from tests.support.cases import exhaustive
 
-# By schedule and number of devices, what is recomputed.
+# From schedule and number of devices to the recomputed cells.
 WAYS: dict[str, dict[int, Any]] = {
     "gpipe": {2: "never", 3: "always", 4: "except_last"},
     "1f1b": {1: "always", 2: [1, 3], 3: "except_last", 4: "never"},
     "interleaved": {1: "except_last", 2: "always", 3: [0, 5]},
     "zero_bubble": {1: None, 2: None, 4: None},
 }
-# Of some schedules the number of devices that the suite for everybody runs.
+# Of some schedules the number of devices that the fast suite runs.
 ORDINARY = {"1f1b": 2, "interleaved": 3, "zero_bubble": 4}
 RUNS = [
     (schedule, num_devices, recompute)
@@ -42,7 +42,7 @@ RUNS = [
 
 
 def _batch(seed: int) -> NestedMap:
-    """Eight rows, the first of two packed pairs."""
+    """Returns eight rows, the first of two packed pairs."""
     sources = sentences([2, 3, 1, 5, 4, 2, 5, 3, 4], seed)
     targets = sentences([3, 2, 4, 1, 5, 3, 2, 5, 4], seed + 100)
 

@@ -1,6 +1,6 @@
 """Stages on the devices of other processes compute the same bytes.
 
-The workers are at addresses of their own, as on hosts of their own.
+Each worker has its own address, as on its own host.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 import pytest
 
 import lingvo_pipe
-from lingvo_pipe.pipeline.devices.own_port import unused_ports
-from lingvo_pipe.pipeline.devices.packet_filter import attach_filter, filter_program
+from lingvo_pipe.pipeline.devices.listener_restriction import (
+    attach_filter,
+    filter_program,
+)
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.cases import exhaustive
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
@@ -32,9 +35,9 @@ serve(Cluster({!r}), {})
 HERE = ["cpu:0", "cpu:1"]
 THERE = ["worker:0/cpu:0", "worker:1/cpu:0"]
 RUNS = [
-    (places, schedule, at_once)
+    (devices, schedule, at_once)
     for schedule, at_once in (("gpipe", False), ("1f1b", False), ("1f1b", True))
-    for places in (HERE, THERE, ["worker:1/cpu:0", "cpu:1"])
+    for devices in (HERE, THERE, ["worker:1/cpu:0", "cpu:1"])
 ]
 FEW_RUNS = [(HERE, "gpipe", False), (THERE, "1f1b", True)]
 
@@ -55,14 +58,14 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 def results(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Yields hashes of all variables after each run, and where the trainer answered."""
+    """Yields hashes of all variables after each run, and the trainer's addresses."""
     *ports, own_port = unused_ports(len(HOSTS) + 1)
     workers = tuple(f"{h}:{p}" for h, p in zip(HOSTS, ports, strict=True))
     processes = [_start("-c", SERVE.format(workers, task)) for task in range(2)]
     try:
         script = Path(__file__).with_name("train_on_workers.py")
-        told = [workers, request.param, f"{OWN_HOST}:{own_port}"]
-        trainer = _start(str(script), *map(json.dumps, told))
+        arguments = [workers, request.param, f"{OWN_HOST}:{own_port}"]
+        trainer = _start(str(script), *map(json.dumps, arguments))
         output, errors = trainer.communicate(timeout=120)
         assert trainer.returncode == 0, errors
         yield json.loads(output)
@@ -72,7 +75,7 @@ def results(
             process.communicate()
 
 
-def test_bytes_are_the_same_wherever_the_stages_are(
+def test_bytes_do_not_depend_on_the_stages_devices(
     results: tuple[list[str], list[str]],
 ) -> None:
     hashes, _ = results
@@ -83,7 +86,7 @@ def test_bytes_are_the_same_wherever_the_stages_are(
 def test_the_trainer_answers_at_its_own_address_alone(
     results: tuple[list[str], list[str]],
 ) -> None:
-    """Or at all of its interface, where it may not filter."""
+    """Without the right to filter, at all addresses of its interface."""
     _, hosts = results
     try:
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""A number of devices means the first of the cluster, spread as its kind wants."""
+"""A number of devices means the first of the cluster, one kind for all."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def test_cpu_devices_stand_in_for_those_of_several_machines() -> None:
 
 def _cluster(draw: random.Random) -> list[TaskDevices]:
     first = draw.choice([None, 0])
-    most = draw.choice([0, 3])
+    max_gpus = draw.choice([0, 3])
     return [
-        TaskDevices(i or first, draw.randint(0, most), draw.randint(1, 4))
+        TaskDevices(i or first, draw.randint(0, max_gpus), draw.randint(1, 4))
         for i in range(draw.randint(1, 5))
     ]
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_choices(seed: int) -> None:
-    """So many, none twice, of one kind, in the order of tasks and evenly or in turn."""
+    """They are different, of one kind, in the order of tasks, and full or in turn."""
     draw = random.Random(seed)
     tasks = _cluster(draw)
     num_gpus = sum(task.num_gpus for task in tasks)
-    most = num_gpus or sum(task.num_cpus for task in tasks)
-    number = draw.randint(1, most)
+    num_present = num_gpus or sum(task.num_cpus for task in tasks)
+    number = draw.randint(1, num_present)
     chosen = choose_devices(number, tasks)
     assert len(set(chosen)) == len(chosen) == number
     assert {name.kind for name in chosen} == {"GPU" if num_gpus else "CPU"}
-    places = [t.worker for t in tasks]
-    order = [(places.index(name.worker), name.index) for name in chosen]
+    workers = [t.worker for t in tasks]
+    order = [(workers.index(name.worker), name.index) for name in chosen]
     assert order == sorted(order)
     taken = [sum(n.worker == t.worker for n in chosen) for t in tasks]
     if num_gpus:
@@ -62,5 +62,7 @@ def test_choices(seed: int) -> None:
     else:
         for n, task in zip(taken, tasks, strict=True):
             assert n == task.num_cpus or n >= max(taken) - 1
-    with pytest.raises(ValueError, match=rf"\b{most + 1}\b.*\b{most} [CG]PUs\b"):
-        choose_devices(most + 1, tasks)
+    with pytest.raises(
+        ValueError, match=rf"\b{num_present + 1}\b.*\b{num_present} [CG]PUs\b"
+    ):
+        choose_devices(num_present + 1, tasks)

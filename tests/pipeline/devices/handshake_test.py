@@ -1,13 +1,16 @@
-"""A trainer takes its workers, and nothing else, and they answer where they should."""
+"""A trainer accepts only its workers, and they answer only where they should."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +18,19 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import cluster as trainer_side
 from lingvo_pipe.pipeline.devices import handshake
-from lingvo_pipe.pipeline.devices.cluster import meet
+from lingvo_pipe.pipeline.devices.cluster import find_workers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.dismissal import (
-    Dismissal,
-    dismiss,
-    workers_dismissed_after,
+from lingvo_pipe.pipeline.devices.handshake import (
+    WorkerDescription,
+    differences,
+    parse_description,
 )
-from lingvo_pipe.pipeline.devices.own_port import unused_ports
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+from lingvo_pipe.pipeline.devices.shutdown_notice import (
+    ShutdownNotice,
+    announce_shutdown,
+    announcing_shutdown,
+)
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.devices.worker import start_worker
 
@@ -36,22 +44,22 @@ def _cluster() -> Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
-    """Of two workers, which end with this process, as TensorFlow's servers do."""
+    """Returns a cluster of two workers that end with this process."""
     cluster = _cluster()
     workers = [start_worker(cluster, task) for task in range(2)]
     assert len(workers) == 2
     return cluster
 
 
-def test_workers_say_what_they_are(cluster: Cluster) -> None:
-    met = meet(cluster)
-    for task, worker in enumerate(met.workers):
+def test_workers_describe_themselves(cluster: Cluster) -> None:
+    ready = find_workers(cluster)
+    for task, worker in enumerate(ready.workers):
         assert (worker.task, worker.workers) == (task, cluster.workers)
         assert (worker.host, worker.pid) == (socket.gethostname(), os.getpid())
         assert worker.counts()["CPU"] == os.cpu_count()
     for task, address in enumerate(cluster.workers):
         who = rf"worker:{task} .*{address}.*{socket.gethostname()}\b.*\b{os.getpid()}\b"
-        assert re.search(who, met.note(cluster))
+        assert re.search(who, ready.note(cluster))
 
 
 def test_workers_answer_at_their_own_address_alone(cluster: Cluster) -> None:
@@ -69,26 +77,26 @@ def test_workers_answer_at_their_own_address_alone(cluster: Cluster) -> None:
 def test_workers_learn_that_their_trainer_has_ended() -> None:
     cluster = _cluster()
     workers = [start_worker(cluster, task) for task in range(2)]
-    dismissals = [Dismissal(worker.target) for worker in workers]
+    notices = [ShutdownNotice(worker.target) for worker in workers]
     gone = Cluster((f"127.0.0.2:{unused_ports(1)[0]}", *cluster.workers))
 
     def fail() -> None:
-        with workers_dismissed_after(gone):
-            assert not any(each.is_given() for each in dismissals)
+        with announcing_shutdown(gone):
+            assert not any(each.is_given() for each in notices)
             raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 - The trainer's own error.
         fail()
-    assert all(each.is_given() for each in dismissals)
+    assert all(each.is_given() for each in notices)
 
 
 @contextlib.contextmanager
 def _busy(target: str) -> Iterator[threading.Event]:
     """Keeps all threads of a server of this process at work until the event is set."""
-    begun, end = threading.Semaphore(0), threading.Event()
+    started, end = threading.Semaphore(0), threading.Event()
 
     def work() -> np.int32:
-        begun.release()
+        started.release()
         end.wait()
         return np.int32(0)
 
@@ -98,7 +106,7 @@ def _busy(target: str) -> Iterator[threading.Event]:
         session = tf.compat.v1.Session(target, graph)
     working = threading.Thread(target=session.run, args=[works])
     working.start()
-    begun.acquire()
+    started.acquire()
     try:
         yield end
     finally:
@@ -108,7 +116,7 @@ def _busy(target: str) -> Iterator[threading.Event]:
 
 
 def _open_worker() -> tuple[tf.distribute.Server, str]:
-    """A worker, and an address of it by which a session really sends messages."""
+    """Returns a worker, and its address for sessions that really send messages."""
     (port,) = unused_ports(1)
     cluster = Cluster((f"127.0.0.2:{port}",), None, True)
     return start_worker(cluster, 0), f"127.0.0.1:{port}"
@@ -118,42 +126,42 @@ def test_a_worker_that_is_busy_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker, address = _open_worker()
-    monkeypatch.setattr(handshake, "TO_ANSWER", 0.5)
+    monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
     with _busy(worker.target) as end:
         with pytest.raises(tf.errors.DeadlineExceededError):
             handshake.read_worker(address)
         threading.Timer(2.0, end.set).start()
-        assert trainer_side._described("worker:0", address).pid == os.getpid()
-    monkeypatch.setattr(trainer_side, "TO_FINISH", 1.0)
-    no_answer = rf"worker:0\b.*\b{trainer_side.TO_ANSWER:.0f}\b.*--job=worker"
+        assert trainer_side._description("worker:0", address).pid == os.getpid()
+    monkeypatch.setattr(trainer_side, "FINISH_SECONDS", 1.0)
+    no_answer = rf"worker:0\b.*\b{trainer_side.ANSWER_SECONDS:.0f}\b.*--job=worker"
     with _busy(worker.target), pytest.raises(ConnectionError, match=no_answer):
-        trainer_side._described("worker:0", address)
+        trainer_side._description("worker:0", address)
 
 
-def test_a_worker_that_is_busy_has_not_been_told_that_its_trainer_ends(
+def test_a_busy_worker_has_no_shutdown_notice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker, address = _open_worker()
-    monkeypatch.setattr(handshake, "TO_ANSWER", 0.5)
-    dismissal = Dismissal(worker.target)
+    monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
+    notice = ShutdownNotice(worker.target)
     with _busy(worker.target) as end:
         threading.Timer(2.0, end.set).start()
-        assert not dismissal.is_given()
-    assert not dismissal.is_given()
-    dismiss([address])
-    assert dismissal.is_given()
+        assert not notice.is_given()
+    assert not notice.is_given()
+    announce_shutdown([address])
+    assert notice.is_given()
 
 
 def test_workers_of_another_cluster_or_number_are_refused(cluster: Cluster) -> None:
     zero, one = cluster.workers
     with pytest.raises(ConnectionError) as raised:
-        meet(Cluster((one, zero)))
+        find_workers(Cluster((one, zero)))
     text = str(raised.value)
     for task, address in enumerate((one, zero)):
         tasks = rf"worker:{1 - task}\D*worker:{task}\D*{zero},{one}\D*{one},{zero}\b"
         assert re.search(rf"worker:{task}\D*{address}\b.*?{tasks}", text)
     with pytest.raises(ConnectionError, match=rf"{zero},{one}\D*{zero}\b(?!,)"):
-        meet(Cluster((zero,)))
+        find_workers(Cluster((zero,)))
 
 
 def test_workers_of_other_versions_are_refused(
@@ -167,7 +175,7 @@ def test_workers_of_other_versions_are_refused(
         rf"tensorflow {re.escape(here['tensorflow'])}\D*1\.0\b"
     )
     with pytest.raises(ConnectionError, match=found):
-        meet(cluster)
+        find_workers(cluster)
 
 
 def test_devices_that_a_worker_lacks_are_refused(cluster: Cluster) -> None:
@@ -175,8 +183,8 @@ def test_devices_that_a_worker_lacks_are_refused(cluster: Cluster) -> None:
     absent = rf"worker:0/gpu:0\b.*{process}.*worker:1/cpu:999\b.*{process}"
     with pytest.raises(ValueError, match=absent):
         initialize_devices(["worker:0/gpu:0", "worker:1/cpu:999"], cluster)
-    most = 2 * (os.cpu_count() or 1)
-    too_many = rf"\b999\b.*\b{most} CPUs\b.*worker:0 .*\b{most}\b"
+    num_cpus = 2 * (os.cpu_count() or 1)
+    too_many = rf"\b999\b.*\b{num_cpus} CPUs\b.*worker:0 .*\b{num_cpus}\b"
     with pytest.raises(ValueError, match=too_many):
         initialize_devices(999, cluster)
 
@@ -184,42 +192,42 @@ def test_devices_that_a_worker_lacks_are_refused(cluster: Cluster) -> None:
 def test_another_tensorflow_server_is_no_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trainer_side, "TO_ANSWER", 0.5)
+    monkeypatch.setattr(trainer_side, "ANSWER_SECONDS", 0.5)
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
     named = rf"worker:0\b.*{address}\b.*lingvo_pipe.*TensorFlow.*--job=worker"
     with pytest.raises(ConnectionError, match=named):
-        meet(Cluster((address,)))
+        find_workers(Cluster((address,)))
 
 
-def test_what_listens_and_is_no_server_is_no_worker(
+def test_another_listener_is_no_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handshake, "TO_ANSWER", 0.5)
+    monkeypatch.setattr(handshake, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("localhost", 0)) as other:
         address = f"localhost:{other.getsockname()[1]}"
-        within = rf"\b{trainer_side.TO_ANSWER:.0f}\b"
+        within = rf"\b{trainer_side.ANSWER_SECONDS:.0f}\b"
         named = rf"worker:0\b.*{address}\b.*{within}.*--job=worker"
         with pytest.raises(ConnectionError, match=named):
-            meet(Cluster((address,)))
+            find_workers(Cluster((address,)))
 
 
 def test_a_worker_may_describe_itself_after_it_is_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As one that is met between its two first acts."""
+    """A trainer may find it between its start and its description."""
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
     cluster = Cluster((address,))
     monkeypatch.setattr(handshake, "WORKER_JOB", "local")
     later = threading.Timer(1.0, handshake.describe_worker, (server.target, cluster, 0))
     later.start()
-    assert meet(cluster).workers[0].pid == os.getpid()
+    assert find_workers(cluster).workers[0].pid == os.getpid()
     later.join()
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_a_worker_that_listens_on_all_addresses_says_so_by_its_flag(
+def test_only_a_cluster_that_says_so_listens_on_all_addresses(
     is_open: bool,
 ) -> None:
     (port,) = unused_ports(1)
@@ -231,3 +239,49 @@ def test_a_worker_that_listens_on_all_addresses_says_so_by_its_flag(
     except OSError:
         answers = False
     assert answers == is_open
+
+
+WORKERS = ("a:1", "b:1")
+OURS = {"lingvo_pipe": "1", "tensorflow": "2"}
+WORKER = WorkerDescription("1", "2", 1, WORKERS, ("CPU", "CPU", "GPU"), "h", 7)
+
+
+def test_a_description_is_parsed_as_it_was_written() -> None:
+    assert parse_description(WORKER.to_json()) == WORKER
+    assert str(WORKER) == "host h, process 7, 2 CPU, 1 GPU"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "{", "null", '["task"]', json.dumps({"task": 1})]
+)
+def test_other_texts_are_no_descriptions(text: str) -> None:
+    assert parse_description(text) is None
+
+
+def test_descriptions_of_other_versions_are_not_parsed() -> None:
+    values = json.loads(WORKER.to_json())
+    assert parse_description(json.dumps({**values, "more": 1})) is None
+    assert parse_description(json.dumps({**values, "workers": 1})) is None
+    del values["pid"]
+    assert parse_description(json.dumps(values)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"lingvo_pipe": "0"}, ["lingvo_pipe 0 there, 1 here"]),
+        ({"tensorflow": "1"}, ["tensorflow 1 there, 2 here"]),
+        ({"task": 0}, ["worker:0 there, worker:1 here"]),
+        ({"workers": ("b:1", "a:1")}, ["workers b:1,a:1 there, a:1,b:1 here"]),
+        (
+            {"lingvo_pipe": "0", "task": 5},
+            ["lingvo_pipe 0 there, 1 here", "worker:5 there, worker:1 here"],
+        ),
+        ({"host": "other", "pid": 8, "kinds": ()}, []),
+    ],
+)
+def test_each_relevant_difference_is_named(
+    change: dict[str, Any], expected: list[str]
+) -> None:
+    assert differences(replace(WORKER, **change), 1, list(WORKERS), OURS) == expected

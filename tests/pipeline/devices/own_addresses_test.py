@@ -1,16 +1,22 @@
-"""A task answers at the addresses that others know it by."""
+"""A task answers at the addresses by which other tasks know it."""
 
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lingvo_pipe.pipeline.devices import own_addresses as module
-from lingvo_pipe.pipeline.devices.own_addresses import own_addresses
+from lingvo_pipe.pipeline.devices.own_addresses import (
+    InterfaceAddress,
+    common_interface,
+    interface_addresses,
+    own_addresses,
+)
 
-# What this machine's hosts file is made to say.
+# Entries of this machine's hosts file in these tests.
 HOSTS = {
     "debian": ["127.0.1.1"],
     "here": ["127.0.0.1", "192.0.2.77"],
@@ -40,7 +46,7 @@ def _hosts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("127.0.1.1:1", ["127.0.1.1"]),
     ],
 )
-def test_a_loopback_address_is_what_it_says(address: str, found: list[str]) -> None:
+def test_a_loopback_address_stands_for_itself(address: str, found: list[str]) -> None:
     assert own_addresses(address) == found
     assert own_addresses(address, ["other:1"]) == found
 
@@ -53,11 +59,11 @@ def test_addresses_of_others_are_left_out() -> None:
     assert own_addresses("here:1", ["here:2"]) == ["127.0.0.1"]
 
 
-def test_a_name_that_is_loopback_here_alone_has_the_address_that_others_see(
+def test_a_name_that_is_loopback_only_here_has_the_address_that_others_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ways = {"other:1": "192.0.2.5", "debian:2": "127.0.0.1", "lost:1": None}
-    monkeypatch.setattr(module, "_way_to", ways.get)
+    sources = {"other:1": "192.0.2.5", "debian:2": "127.0.0.1", "lost:1": None}
+    monkeypatch.setattr(module, "_route_source", sources.get)
     assert own_addresses("debian:1", ["debian:2"]) == ["127.0.1.1"]
     both = ["127.0.1.1", "192.0.2.5"]
     assert own_addresses("debian:1", ["debian:2", "other:1"]) == both
@@ -78,6 +84,58 @@ def test_other_machines_are_refused(address: str, pattern: str) -> None:
         own_addresses(address)
 
 
-def test_the_way_to_this_machine_is_within_it() -> None:
-    assert module._way_to("127.0.0.3:9") == "127.0.0.1"
-    assert module._way_to("nowhere:9") is None
+def test_the_route_to_this_machine_has_a_loopback_source() -> None:
+    assert module._route_source("127.0.0.3:9") == "127.0.0.1"
+    assert module._route_source("nowhere:9") is None
+
+
+KNOWN = [
+    InterfaceAddress("lo", "127.0.0.1"),
+    InterfaceAddress("lo", "192.0.2.9"),
+    InterfaceAddress("eth0", "192.0.2.1"),
+    InterfaceAddress("eth0", "fe80::1"),
+    InterfaceAddress("eth1", "192.0.2.2"),
+]
+
+
+def test_all_addresses_are_this_machine_s_own() -> None:
+    found = interface_addresses()
+    names = {name for _, name in socket.if_nameindex()}
+    assert InterfaceAddress("lo", "127.0.0.1") in found
+    assert {each.interface for each in found} <= names
+    for each in found:
+        if ":" not in each.ip:
+            with socket.socket() as probe:
+                probe.bind((each.ip, 0))
+
+
+def test_addresses_of_version_6_are_those_that_the_kernel_lists() -> None:
+    listed = Path("/proc/net/if_inet6")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    found = [
+        (each.interface, socket.inet_pton(socket.AF_INET6, each.ip).hex())
+        for each in interface_addresses()
+        if ":" in each.ip
+    ]
+    assert sorted(found) == sorted((x.split()[5], x.split()[0]) for x in lines)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "name"),
+    [
+        (["127.0.0.1"], "lo"),
+        (["127.0.0.2", "::1"], "lo"),
+        (["192.0.2.1", "fe80::1%eth0"], "eth0"),
+        (["192.0.2.2"], "eth1"),
+        (["127.0.1.1", "192.0.2.1"], None),
+        (["192.0.2.1", "192.0.2.2"], None),
+        (["192.0.2.3"], None),
+        # Packets of other machines do not arrive at the loopback interface.
+        (["192.0.2.9"], None),
+    ],
+)
+def test_all_addresses_are_on_the_common_interface(
+    addresses: list[str], name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "interface_addresses", lambda: KNOWN)
+    assert common_interface(addresses) == name

@@ -21,7 +21,7 @@ def test_absent_accelerators_are_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "workers", "pattern"),
+    ("devices", "workers", "pattern"),
     [
         (["worker:0/cpu:0"], [], r"\['worker:0/cpu:0'\]\D* 0\b.*--cluster="),
         (
@@ -38,19 +38,19 @@ def test_absent_accelerators_are_refused(kind: str) -> None:
     ],
 )
 def test_devices_and_workers_must_belong_together(
-    wanted: list[str], workers: list[str], pattern: str
+    devices: list[str], workers: list[str], pattern: str
 ) -> None:
     with pytest.raises(ValueError, match=pattern):
-        initialize_devices(wanted, Cluster(tuple(workers)) if workers else None)
+        initialize_devices(devices, Cluster(tuple(workers)) if workers else None)
 
 
 def test_only_tpus_must_compile_and_leave_loops_to_their_hosts() -> None:
-    place = "/job:localhost/replica:0/task:0/device:"
+    local = "/job:localhost/replica:0/task:0/device:"
     for kind in ("CPU", "GPU"):
-        assert not must_compile(f"{place}{kind}:3")
-        assert loop_device(f"{place}{kind}:3") == f"{place}{kind}:3"
-    assert must_compile(f"{place}TPU:3")
-    assert loop_device(f"{place}TPU:3") == f"{place}CPU:0"
+        assert not must_compile(f"{local}{kind}:3")
+        assert loop_device(f"{local}{kind}:3") == f"{local}{kind}:3"
+    assert must_compile(f"{local}TPU:3")
+    assert loop_device(f"{local}TPU:3") == f"{local}CPU:0"
 
 
 def test_devices_can_not_be_changed_once_tensorflow_runs() -> None:
@@ -89,7 +89,7 @@ def test_absent_devices_of_stages_are_refused(names: Any, pattern: str) -> None:
         stage_devices(names, 2)
 
 
-@pytest.mark.parametrize("wanted", [0, -1, [], ["cpu"], ["cpu:0", "cpu:0"]])
-def test_what_names_no_devices_is_refused_before_anything_is_set(wanted: Any) -> None:
+@pytest.mark.parametrize("devices", [0, -1, [], ["cpu"], ["cpu:0", "cpu:0"]])
+def test_wrong_devices_are_refused_before_anything_is_set(devices: Any) -> None:
     with pytest.raises(ValueError, match="cpu:0,cpu:1.*gpu:0,gpu:1"):
-        initialize_devices(wanted)
+        initialize_devices(devices)

@@ -1,8 +1,8 @@
-"""Trains a small pipeline on several lists of devices, those of workers among them.
+"""Trains a small pipeline on several lists of devices, also of workers.
 
-Takes JSON of the workers' addresses, of a list of (devices, schedule, whether all steps
-run in one graph), and of this process's own address; prints JSON of a hash of all
-variables for each, and of the loopback addresses at which this process answered.
+Arguments, as JSON: the workers' addresses, a list of (devices, schedule, True if all
+steps run in one graph), and this process's own address. Prints, as JSON, a hash of all
+variables for each run, and the loopback addresses at which this process answered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker that can't have its port says so."""
+"""A worker without its port raises an error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["before", "meanwhile"])
-def test_a_port_that_is_taken_is_told(
+def test_a_port_in_use_is_an_error(
     is_checked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or was free when it was looked at: two workers may start at the same moment."""
+    """Also if it was free when checked: two workers may start at the same moment."""
     if not is_checked:
-        monkeypatch.setattr(worker, "check_port", lambda who, address: None)
+        monkeypatch.setattr(worker, "check_port", lambda task, address: None)
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()

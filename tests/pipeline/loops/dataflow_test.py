@@ -1,4 +1,4 @@
-"""What travels between stages, against running the calls one after another."""
+"""The values and gradients between stages suffice to run the calls in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODELS = range(60)
 
 
 def _model(seed: int) -> tuple[list[Call], list[int]]:
-    """Random calls, of which some skip layers and some hand values on; and outputs."""
+    """Returns random calls, some of which pass values on, and outputs."""
     draw = random.Random(seed)
     calls: list[Call] = []
     known, number = list(range(NUM_INPUTS)), NUM_INPUTS
@@ -33,7 +33,7 @@ def _model(seed: int) -> tuple[list[Call], list[int]]:
         number += len(made)
         wants = frozenset(v for v in made if draw.random() < 0.8)
         calls.append(Call(args, uses, made, gives, wants))
-        # The mini-batch's inputs, what is made, and some of what is handed on.
+        # The mini-batch's inputs, new values, and some that are passed on.
         known += [*made, *(v for v in args if draw.random() < 0.3)]
     outputs = sorted(set(draw.choices(known[NUM_INPUTS:] or known, k=2)))
     return calls, outputs
@@ -43,9 +43,9 @@ def _splits(calls: Sequence[Call]) -> list[list[list[Call]]]:
     """All ways to cut the calls into stages."""
     inner = range(1, len(calls))
     return [
-        [list(calls[a:b]) for a, b in itertools.pairwise([0, *ends, len(calls)])]
+        [list(calls[a:b]) for a, b in itertools.pairwise([0, *boundaries, len(calls)])]
         for num in range(len(calls))
-        for ends in itertools.combinations(inner, num)
+        for boundaries in itertools.combinations(inner, num)
     ]
 
 
@@ -80,8 +80,8 @@ def test_nothing_travels_that_is_not_used_or_twice(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", MODELS)
-def test_parts_of_a_gradient_are_added_as_in_one_stage(seed: int) -> None:
-    """Last call first, after what is given for the output; and all reach its maker."""
+def test_terms_of_a_gradient_are_added_as_in_one_stage(seed: int) -> None:
+    """Last call first, after the output's own gradient; all reach the value's maker."""
     calls, outputs = _model(seed)
     for stages in _splits(calls):
         flow = Dataflow(stages, outputs, seeded=outputs)
@@ -92,7 +92,7 @@ def test_parts_of_a_gradient_are_added_as_in_one_stage(seed: int) -> None:
 def _added_up(
     stages: list[list[Call]], flow: Dataflow, seeded: Sequence[int]
 ) -> dict[int, list[object]]:
-    """The parts of each value's gradient, in order, where it is whole."""
+    """Returns the terms of each value's gradient, in order, where it is complete."""
     whole: dict[int, list[object]] = {}
     sent: dict[Hop, list[object]] = {}
     for k in reversed(range(len(stages))):
@@ -164,7 +164,7 @@ def test_from_what_is_saved_all_can_be_computed_again(seed: int) -> None:
 def _can_be_computed(
     calls: Sequence[tuple[Sequence[int], Sequence[int], bool]], there: set[int]
 ) -> bool:
-    """Whether those that are computed again have what they use."""
+    """Returns whether all recomputed calls have the values that they use."""
     for used, made, again in calls:
         if again and not there.issuperset(used):
             return False

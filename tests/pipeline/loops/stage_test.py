@@ -1,4 +1,4 @@
-"""What a stage keeps between a forward pass and its backward."""
+"""A stage stashes what its backward pass or its recomputation needs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import map_present, spec_of
-from lingvo_pipe.pipeline.assembly import Assembly
+from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import Compilation
-from lingvo_pipe.pipeline.tracing.trace import Surroundings
+from lingvo_pipe.pipeline.tracing.trace import CallContext
 from tests.pipeline.example_layers import pipeline
 from tests.pipeline.small_transformer import (
     transformer_batch,
@@ -32,7 +32,7 @@ def _assembly() -> Assembly:
     return Assembly(
         layer.cells,
         [map_present(spec_of, cell.vars) for cell in layer.cells],
-        Surroundings(
+        CallContext(
             path_hash=tf.TensorSpec([], tf.uint64),
             step=tf.TensorSpec([], tf.int64),
             first_example=tf.TensorSpec([], tf.int64),
@@ -46,62 +46,60 @@ def _assembly() -> Assembly:
     )
 
 
-class Keeping:
-    """A stage of some of the model's calls, and what it keeps where it recomputes."""
+class StashingStage(Stage):
+    """A stage of some of the model's calls, and the bytes that it stashes."""
 
     def __init__(self, first: int, end: int, recomputed: Sequence[int]):
         assembly = _assembly()
         calls = assembly.stage_calls([NOT_COMPILED] * (NUM_CELLS + 1))[first:end]
-        again = [i in recomputed for i in range(first, end)]
-        self.stage = Stage(calls, again)
+        super().__init__(calls, [i in recomputed for i in range(first, end)])
         made = {value for call in calls for value in call.call.made}
         self.incoming = {v for call in calls for v in call.used} - made
         residuals = [
             spec
-            for call, recomputes in zip(calls, again, strict=True)
-            if not recomputes
+            for call, again in zip(calls, self.recomputed, strict=True)
+            if not again
             for spec in call.functions.phases.residuals
         ]
-        saved = [assembly.specs[value] for value in self.stage.saved]
+        saved = [assembly.specs[value] for value in self.saved]
         self.num_bytes = sum(
             spec.shape.num_elements() * spec.dtype.size for spec in saved + residuals
         )
 
 
-STAGES = [(0, 4), (2, 6), (4, NUM_CELLS + 1), (0, NUM_CELLS + 1)]
+every_stage = pytest.mark.parametrize(
+    ("first", "end"), [(0, 4), (2, 6), (4, NUM_CELLS + 1), (0, NUM_CELLS + 1)]
+)
 
 
-@pytest.mark.parametrize(("first", "end"), STAGES)
-def test_where_all_is_recomputed_the_stages_inputs_alone_are_kept(
+@every_stage
+def test_full_recomputation_stashes_the_stages_inputs_alone(
     first: int, end: int
 ) -> None:
-    keeping = Keeping(first, end, range(first, end))
-    assert set(keeping.stage.saved) == keeping.incoming
-    assert keeping.stage.kept.handles == []
+    stage = StashingStage(first, end, range(first, end))
+    assert set(stage.saved) == stage.incoming
+    assert stage.for_recompute.handles == []
 
 
-@pytest.mark.parametrize(("first", "end"), STAGES)
-def test_where_nothing_is_recomputed_no_inputs_are_kept_for_it(
+@every_stage
+def test_without_recomputation_no_inputs_are_stashed_for_it(
     first: int, end: int
 ) -> None:
-    assert Keeping(first, end, []).stage.saved == []
+    assert StashingStage(first, end, []).saved == []
 
 
-@pytest.mark.parametrize(("first", "end"), STAGES)
-def test_each_cell_that_is_recomputed_shrinks_what_is_kept(
-    first: int, end: int
-) -> None:
-    """Of the cells in order; the first needs the stage's inputs anyway."""
+@every_stage
+def test_each_recomputed_cell_shrinks_the_stash(first: int, end: int) -> None:
+    """In order; the first needs the stage's inputs anyway."""
     sizes = [
-        Keeping(first, end, range(first, last)).num_bytes
+        StashingStage(first, end, range(first, last)).num_bytes
         for last in range(first, end + 1)
     ]
     assert all(more > less for more, less in itertools.pairwise(sizes[1:]))
     assert sizes[-1] < sizes[0] / 4
 
 
-def test_a_recomputation_starts_from_what_cells_before_made() -> None:
-    """Though they are not recomputed themselves."""
-    stage = Keeping(0, 4, [2]).stage
-    (call,) = stage.calls[2:3]
-    assert stage.saved == call.used
+def test_a_recomputation_starts_from_the_outputs_of_cells_before() -> None:
+    """Though the cells before are not recomputed themselves."""
+    stage = StashingStage(0, 4, [2])
+    assert stage.saved == stage.calls[2].used

@@ -10,6 +10,7 @@ from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import every_schedule
 
 F, R, B, W, _ = Kind
@@ -21,8 +22,8 @@ def test_a_misplaced_operation_is_named() -> None:
         check(schedule)
 
 
-def test_a_stage_belongs_where_most_of_it_is() -> None:
-    """Once it was where it came up first, and all the others were misplaced."""
+def test_a_stage_belongs_to_the_device_with_most_of_its_operations() -> None:
+    """Not to the device where it comes up first."""
     first, second = gpipe(2, 4).columns
     slipped = Op(F, 1, 1)
     rest = tuple(op for op in second if op != slipped)
@@ -42,23 +43,23 @@ def test_operations_out_of_range_are_named(op: Op, of_which: str) -> None:
 def test_every_missing_and_every_doubled_operation_is_named() -> None:
     column = (Op(F, 0, 0), Op(F, 0, 0), Op(B, 0, 0))
     numbers = ((Op(F, 0, 0), 2), (Op(F, 1, 0), 0), (Op(B, 1, 0), 0))
-    told = ".*".join(rf"{op}\D*\b{number}\b" for op, number in numbers)
-    with pytest.raises(ValueError, match=told):
+    named = ".*".join(rf"{op}\D*\b{number}\b" for op, number in numbers)
+    with pytest.raises(ValueError, match=named):
         check(Schedule(1, 2, (column,)))
 
 
-def test_many_faults_are_counted() -> None:
+def test_many_problems_are_counted() -> None:
     with pytest.raises(ValueError, match=r"\b13\b\D*$"):
         check(Schedule(2, 12, ((Op(F, 0, 0),), ())))
 
 
 @pytest.mark.parametrize("kind", [R, W], ids=str)
-def test_only_what_goes_backward_recomputes_or_has_weight_gradients(kind: Kind) -> None:
+def test_recomputations_and_weight_gradients_need_backward_passes(kind: Kind) -> None:
     with pytest.raises(ValueError, match=rf"{Op(B, 0, 0)}\D*\b0\b"):
         check(Schedule(1, 1, ((Op(F, 0, 0), Op(kind, 0, 0)),)))
 
 
-def test_weight_gradients_are_all_apart_or_none() -> None:
+def test_all_weight_gradients_are_separate_or_none() -> None:
     (column,) = zero_bubble(1, 3).columns
     with pytest.raises(ValueError, match=rf"{Op(W, 2, 0)}\D*\b0\b"):
         check(Schedule(1, 3, (column[:-1],)))
@@ -99,9 +100,11 @@ def test_a_deadlock_is_explained() -> None:
     )
     with pytest.raises(ValueError, match=rf"device 0\D*{Op(B, 0, 0)}\D*{Op(B, 0, 1)}"):
         check(Schedule(2, 2, columns))
+    with pytest.raises(ValueError, match=str(Op(B, 0, 0))):
+        makespan(Schedule(2, 2, columns), dict.fromkeys(Kind, 1))
 
 
-def test_whatever_passes_runs_and_whatever_fails_does_not() -> None:
+def test_schedules_pass_if_and_only_if_they_run() -> None:
     """Against brute force: neighbours in columns exchanged, then run with queues."""
     rng = random.Random(0)
     passed = refused = 0
@@ -122,11 +125,11 @@ def test_whatever_passes_runs_and_whatever_fails_does_not() -> None:
 
 
 def test_no_operation_can_be_left_out_doubled_or_moved_away() -> None:
-    """Except that recomputing is for the schedule to choose, operation by operation."""
+    """Only a RECOMPUTE may be left out."""
     rng = random.Random(0)
     for _, schedule in every_schedule():
         if schedule.num_micro_batches == 1:
-            continue  # What is left of so little may be a schedule of another sort.
+            continue  # The rest may be a valid schedule of another kind.
         for change in ("leave out", "double", "move"):
             columns = [list(column) for column in schedule.columns]
             device = rng.randrange(len(columns))
@@ -153,7 +156,7 @@ def _with_columns(schedule: Schedule, columns: list[list[Op]]) -> Schedule:
 
 
 def _passes_and_runs_alike(schedule: Schedule, columns: list[list[Op]]) -> bool:
-    """Whether it can be run; fails if `check` and brute force disagree."""
+    """Returns True if it runs; fails if `check` and brute force disagree."""
     changed = _with_columns(schedule, columns)
     if _runs(changed) and _ascends(changed):
         check(changed)
@@ -164,7 +167,7 @@ def _passes_and_runs_alike(schedule: Schedule, columns: list[list[Op]]) -> bool:
 
 
 def _ascends(schedule: Schedule) -> bool:
-    """Whether each stage takes micro-batches in order, as equal bytes need it."""
+    """Returns True if each stage takes micro-batches in order, for equal bytes."""
     return all(
         ops == sorted(ops)
         for kind, stage in itertools.product(Kind, range(schedule.num_stages))
@@ -175,7 +178,7 @@ def _ascends(schedule: Schedule) -> bool:
 
 
 def _runs(schedule: Schedule) -> bool:
-    """Runs the columns with queues as channels; messages must be the wanted ones."""
+    """Runs the columns with queues as channels; checks each message."""
     queues: dict[tuple[Kind, int], deque[int]] = {}
     done: set[Op] = set()
     left = [deque(column) for column in schedule.columns]

@@ -43,7 +43,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
     ],
     ids=["plain", "laid_out", "semicolons", "tabs"],
 )
-def test_what_spreadsheets_write_is_read(text: str, tmp_path: Path) -> None:
+def test_files_of_spreadsheets_are_read(text: str, tmp_path: Path) -> None:
     assert parse_csv(text) == TWO_DEVICES
     file = tmp_path / "marked.csv"
     file.write_text(text, encoding="utf-8-sig", newline="")
@@ -64,7 +64,7 @@ def test_every_cell_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "cell 3:" not in text
 
 
-def test_many_faults_are_counted() -> None:
+def test_many_problems_are_counted() -> None:
     with pytest.raises(ValueError, match=r"\bcell 10: .*\b15\b\D*$") as error:
         parse_csv(",".join(["?"] * 25))
     assert "cell 11" not in str(error.value)

@@ -1,4 +1,4 @@
-"""All that the generators make, for many sizes."""
+"""Schedules of all generators, for many sizes."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SIZES = list(itertools.product([1, 2, 3, 4, 7], [1, 2, 3, 4, 6, 9]))
 
 
 def plain_schedules() -> Iterator[tuple[str, Schedule]]:
-    """Schedules as the generators make them, with what tells them apart."""
+    """Yields the generators' schedules, with names."""
     for sizes in SIZES:
         yield f"evaluation{sizes}", gpipe(*sizes).forward_part()
         for generate in (gpipe, one_f_one_b, zero_bubble):
@@ -25,7 +25,7 @@ def plain_schedules() -> Iterator[tuple[str, Schedule]]:
 
 
 def every_schedule() -> Iterator[tuple[str, Schedule]]:
-    """Plain schedules, and those that train recomputed by each policy."""
+    """Yields plain schedules, and those that train recomputed by each policy."""
     for name, schedule in plain_schedules():
         yield name, schedule
         if schedule.has_backward:

@@ -19,7 +19,7 @@ def test_forwards_come_first(num_stages: int, num_micro_batches: int) -> None:
 def test_takes_as_long_as_the_paper_says(
     num_stages: int, num_micro_batches: int
 ) -> None:
-    """Each operation one unit of time: 2·(M + K - 1) in all, so the bubble is known."""
+    """With operations of equal length: 2·(M + K - 1), which gives the bubble."""
     time = num_micro_batches + num_stages - 1
     schedule = gpipe(num_stages, num_micro_batches)
     assert makespan(schedule, UNIT_COSTS) == 2 * time

@@ -1,4 +1,4 @@
-"""Blocks with losses of their own wait for nothing behind them."""
+"""Blocks with losses of their own do not wait for later blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.local import local
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.slots import kept_over_time
+from lingvo_pipe.pipeline.schedules.slots import stash_counts
 
 
 def test_without_blocks_it_is_1f1b() -> None:
@@ -23,10 +23,10 @@ def test_without_blocks_it_is_1f1b() -> None:
 def test_a_block_runs_1f1b_as_if_it_were_alone(seed: int) -> None:
     draw = random.Random(seed)
     num_stages, num_micro_batches = draw.randint(1, 9), draw.randint(1, 9)
-    block_ends = {k for k in range(num_stages - 1) if draw.random() < 0.5}
-    schedule = local(num_stages, num_micro_batches, block_ends)
+    block_boundaries = {k for k in range(num_stages - 1) if draw.random() < 0.5}
+    schedule = local(num_stages, num_micro_batches, block_boundaries)
     check(schedule)
-    bounds = [0, *(end + 1 for end in sorted(block_ends)), num_stages]
+    bounds = [0, *(end + 1 for end in sorted(block_boundaries)), num_stages]
     for begin, end in itertools.pairwise(bounds):
         alone = one_f_one_b(end - begin, num_micro_batches)
         for stage in range(begin, end):
@@ -37,15 +37,17 @@ def test_a_block_runs_1f1b_as_if_it_were_alone(seed: int) -> None:
             assert list(schedule.columns[stage]) == moved
 
 
-def test_blocks_of_a_stage_keep_one_micro_batch() -> None:
-    schedule = make_schedule("local", 4, 16, recompute="never", block_ends=[0, 1, 2])
+def test_blocks_of_a_stage_stash_one_micro_batch() -> None:
+    schedule = make_schedule(
+        "local", 4, 16, recompute="never", block_boundaries=[0, 1, 2]
+    )
     for device in range(4):
-        most = max(sum(held.values()) for held in kept_over_time(schedule, device))
-        assert most == 1
+        peak = max(sum(held.values()) for held in stash_counts(schedule, device))
+        assert peak == 1
 
 
 def test_a_backward_pass_waits_for_its_own_block_alone() -> None:
-    schedule = make_schedule("gpipe", 3, 2, recompute="never", block_ends=[0])
+    schedule = make_schedule("gpipe", 3, 2, recompute="never", block_boundaries=[0])
     for _, op in schedule.ops():
         stages = {need.stage for need in schedule.dependencies(op)}
         if op.kind is Kind.BACKWARD:

@@ -8,42 +8,45 @@ from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import plain_schedules
-from tests.pipeline.schedules.most_kept import NumKept, most_kept
+from tests.pipeline.schedules.stash_sizes import StashSizes, peak_stash_sizes
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_backward_recomputes_unless_what_it_needs_is_kept(policy: str) -> None:
     for name, schedule in plain_schedules():
-        kept = {"always": set(), "except_last": {schedule.num_micro_batches - 1}}.get(
-            policy, set(range(schedule.num_micro_batches))
-        )
+        stashed = {
+            "always": set(),
+            "except_last": {schedule.num_micro_batches - 1},
+        }.get(policy, set(range(schedule.num_micro_batches)))
         result = recomputed(schedule, policy)
         for column, plain in zip(result.columns, schedule.columns, strict=True):
             assert [op for op in column if op.kind is not Kind.RECOMPUTE] == list(plain)
             for before, (kind, m, stage) in itertools.pairwise(column):
                 if kind is Kind.BACKWARD:
                     directly_after = before == Op(Kind.FORWARD, m, stage)
-                    wanted = m not in kept and not directly_after
+                    expected = m not in stashed and not directly_after
                     recompute = Op(Kind.RECOMPUTE, m, stage)
-                    assert (before == recompute) == wanted, name
-                    assert (recompute in result) == wanted, name
+                    assert (before == recompute) == expected, name
+                    assert (recompute in result) == expected, name
 
 
-def test_recomputing_always_keeps_the_residuals_of_one_micro_batch() -> None:
+def test_recomputing_always_stashes_the_residuals_of_one_micro_batch() -> None:
     for name, schedule in plain_schedules():
         if schedule.kinds == {Kind.FORWARD, Kind.BACKWARD}:
-            before = most_kept(schedule)
-            after = most_kept(recomputed(schedule, "always"))
+            before = peak_stash_sizes(schedule)
+            after = peak_stash_sizes(recomputed(schedule, "always"))
             for was, now in zip(before, after, strict=True):
                 assert now.residuals == 1, name
                 assert was.residuals - 1 <= now.for_recompute <= was.residuals, name
 
 
-def test_what_each_policy_keeps_in_gpipe() -> None:
+def test_the_stash_sizes_of_each_policy_in_gpipe() -> None:
     schedule = gpipe(2, 4)
-    assert most_kept(recomputed(schedule, "always")) == [NumKept(4, 1)] * 2
-    assert most_kept(recomputed(schedule, "except_last")) == [NumKept(3, 2)] * 2
-    assert most_kept(recomputed(schedule, "never")) == [NumKept(0, 4)] * 2
+    assert peak_stash_sizes(recomputed(schedule, "always")) == [StashSizes(4, 1)] * 2
+    assert (
+        peak_stash_sizes(recomputed(schedule, "except_last")) == [StashSizes(3, 2)] * 2
+    )
+    assert peak_stash_sizes(recomputed(schedule, "never")) == [StashSizes(0, 4)] * 2
 
 
 def test_the_last_stage_of_1f1b_never_recomputes() -> None:
@@ -51,19 +54,19 @@ def test_the_last_stage_of_1f1b_never_recomputes() -> None:
     assert schedule.columns[-1] == one_f_one_b(3, 5).columns[-1]
 
 
-def test_weight_gradients_keep_what_they_need_until_they_have_run() -> None:
-    """So a device keeps residuals of those alone that wait for theirs, and of one."""
+def test_residuals_of_weight_gradients_stay_until_they_have_run() -> None:
+    """A device stashes those of waiting weight gradients and of one micro-batch."""
     for num_micro_batches in (1, 2, 4, 9):
         schedule = zero_bubble(4, num_micro_batches)
-        before = most_kept(schedule)
-        after = most_kept(recomputed(schedule, "always"))
+        before = peak_stash_sizes(schedule)
+        after = peak_stash_sizes(recomputed(schedule, "always"))
         for device, (was, now) in enumerate(zip(before, after, strict=True)):
-            assert was == NumKept(0, min(4, num_micro_batches))
+            assert was == StashSizes(0, min(4, num_micro_batches))
             assert now.residuals == min(device + 1, num_micro_batches)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_schedule_that_says_what_it_recomputes_is_refused(policy: str) -> None:
+def test_a_schedule_with_recomputations_is_refused(policy: str) -> None:
     named = rf"\brecompute='{policy}'.*\bRECOMPUTE\b"
     with pytest.raises(ValueError, match=named):
         recomputed(recomputed(gpipe(2, 2), "always"), policy)

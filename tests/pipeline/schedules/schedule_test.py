@@ -12,7 +12,7 @@ F, R, B, W, _ = Kind
 
 
 @pytest.mark.parametrize(
-    ("op", "wanted"),
+    ("op", "expected"),
     [
         (Op(F, 1, 0), []),
         (Op(F, 1, 2), [Op(F, 1, 1)]),
@@ -22,8 +22,8 @@ F, R, B, W, _ = Kind
     ],
     ids=str,
 )
-def test_dependencies_are_the_neighbours(op: Op, wanted: list[Op]) -> None:
-    assert zero_bubble(3, 2).dependencies(op) == wanted
+def test_dependencies_are_the_neighbours(op: Op, expected: list[Op]) -> None:
+    assert zero_bubble(3, 2).dependencies(op) == expected
 
 
 def test_a_backward_depends_on_its_recomputation() -> None:

@@ -1,4 +1,4 @@
-"""Steps after one another: each stage goes on when it can, and not too far."""
+"""Consecutive steps: each stage continues when it can, and not too far ahead."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from lingvo_pipe.pipeline.schedules.schedule import (
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from lingvo_pipe.pipeline.schedules.slots import assign_slots
 from lingvo_pipe.pipeline.schedules.table import make_tables
-from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
-from lingvo_pipe.pipeline.simulation.fitted_costs import fitted_costs
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts, fitted_costs
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tests.pipeline.schedules.every_schedule import every_schedule
 
@@ -42,7 +41,7 @@ def test_every_schedule_can_be_repeated(num_steps: int) -> None:
             ]
 
 
-def test_what_is_built_and_what_is_kept_depend_on_no_number_of_steps() -> None:
+def test_structure_and_stashes_do_not_depend_on_the_number_of_steps() -> None:
     for name, step in TRAINING.items():
         few, many = several_steps(step, 1), several_steps(step, 4)
         structures = [
@@ -59,7 +58,7 @@ def _blocks(num_stages: int, num_micro_batches: int, num_steps: int) -> Schedule
 
 @pytest.mark.parametrize("num_stages", [1, 2, 5])
 @pytest.mark.parametrize("num_micro_batches", [1, 4])
-def test_blocks_have_no_bubble_once_all_have_begun(
+def test_blocks_have_no_bubble_after_the_first_step(
     num_stages: int, num_micro_batches: int
 ) -> None:
     schedule = _blocks(num_stages, num_micro_batches, 20)
@@ -79,7 +78,7 @@ def test_gpipe_fills_and_drains_in_each_step() -> None:
 
 
 def _starts(schedule: Schedule, seconds: list[float]) -> dict[Op, tuple[float, float]]:
-    """When each operation starts and ends, by how long its stage takes for each."""
+    """Returns each operation's start and end; its stage gives its seconds."""
     costs = Costs(tuple(StageCosts(forward=s, backward=s, update=s) for s in seconds))
     timed = [each for _, each in simulate(schedule, costs).ops()]
     return {each.op: (each.start, each.end) for each in timed}
@@ -89,11 +88,11 @@ def test_a_fast_block_waits_for_a_slow_one_and_not_the_other_way() -> None:
     num_steps = 12
     times = _starts(_blocks(2, 1, num_steps), [1.0, 5.0])
     for n in range(MAX_STEPS_AHEAD + 1, num_steps):
-        leave = times[Op(Kind.UPDATE, n - MAX_STEPS_AHEAD - 1, 1)][1]
-        assert times[Op(Kind.FORWARD, n, 0)][0] >= leave
-    # It is as far ahead as it may be.
-    begun, made = Op(Kind.FORWARD, 9, 0), Op(Kind.UPDATE, 8 - MAX_STEPS_AHEAD, 1)
-    assert times[begun][0] == times[made][1]
+        credit = times[Op(Kind.UPDATE, n - MAX_STEPS_AHEAD - 1, 1)][1]
+        assert times[Op(Kind.FORWARD, n, 0)][0] >= credit
+    # It is as far ahead as allowed.
+    started, updated = Op(Kind.FORWARD, 9, 0), Op(Kind.UPDATE, 8 - MAX_STEPS_AHEAD, 1)
+    assert times[started][0] == times[updated][1]
     times = _starts(_blocks(2, 1, num_steps), [5.0, 1.0])
     for before, after in itertools.pairwise(range(num_steps)):
         end = times[Op(Kind.UPDATE, before, 0)][1]

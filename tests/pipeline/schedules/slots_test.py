@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 
 import pytest
@@ -10,24 +11,31 @@ from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import (
-    Kept,
     SlotPair,
+    StashKind,
     assign_slots,
+    peak_stash_bytes,
     stash_use,
 )
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
-from tests.pipeline.schedules.most_kept import NumKept, most_kept, num_kept
+from tests.pipeline.schedules.stash_sizes import (
+    StashSizes,
+    peak_stash_sizes,
+    stash_sizes,
+)
+from tests.pipeline.simulation.random_schedules import random_schedule
 
 F, R, B, W, _ = Kind
+STAGE = {StashKind.FOR_RECOMPUTE: 1, StashKind.RESIDUALS: 100}
 
 
 def test_every_read_finds_what_was_written_for_it() -> None:
-    """Against brute force: each stash an array, gone through in the columns' order."""
+    """Against brute force: each stash is an array, in the columns' order."""
     for name, schedule in every_schedule():
         slots = assign_slots(schedule)
-        stashes: dict[tuple[int, Kept, int], int] = {}
-        used: Counter[tuple[int, Kept]] = Counter()
+        stashes: dict[tuple[int, StashKind, int], int] = {}
+        used: Counter[tuple[int, StashKind]] = Counter()
         for column, pairs in zip(schedule.columns, slots.columns, strict=True):
             for op, pair in zip(column, pairs, strict=True):
                 use = stash_use(schedule, op)
@@ -37,35 +45,35 @@ def test_every_read_finds_what_was_written_for_it() -> None:
                     found = stashes.pop((op.stage, use.read, pair.read))
                     assert found == op.micro_batch, name
                 if use.write:
-                    place = (op.stage, use.write, pair.write)
-                    free = set(range(used[place[:2]] + 1)) - {
-                        slot for *stash, slot in stashes if (*stash,) == place[:2]
+                    key = (op.stage, use.write, pair.write)
+                    free = set(range(used[key[:2]] + 1)) - {
+                        slot for *stash, slot in stashes if (*stash,) == key[:2]
                     }
                     assert pair.write == min(free), f"{name}: the lowest free one"
-                    stashes[place] = op.micro_batch
-                    held = Counter(place[:2] for place in stashes)
+                    stashes[key] = op.micro_batch
+                    held = Counter(key[:2] for key in stashes)
                     used |= held
         assert not stashes, name
         assert slots.num_slots == tuple(
-            {kept: used[stage, kept] for kept in Kept}
+            {kind: used[stage, kind] for kind in StashKind}
             for stage in range(schedule.num_stages)
         ), f"{name}: no more slots than needed"
 
 
-def test_what_is_kept_is_what_lies_between_the_operations() -> None:
+def test_stash_sizes_follow_from_the_operations_done() -> None:
     for name, schedule in every_schedule():
         if schedule.num_stages * schedule.num_micro_batches > 30:
             continue  # Brute force takes its time.
         for device, column in enumerate(schedule.columns):
-            wanted = [
-                _num_kept(schedule, set(column[:end]))
+            expected = [
+                _expected_sizes(schedule, set(column[:end]))
                 for end in range(1, len(column) + 1)
             ]
-            assert num_kept(schedule, device) == wanted, name
+            assert stash_sizes(schedule, device) == expected, name
 
 
-def _num_kept(schedule: Schedule, done: set[Op]) -> NumKept:
-    """What must be kept, said in other words: by what is done and what is to do."""
+def _expected_sizes(schedule: Schedule, done: set[Op]) -> StashSizes:
+    """Returns the sizes that follow from the operations done and left."""
     pairs = itertools.product(
         range(schedule.num_micro_batches), range(schedule.num_stages)
     )
@@ -77,7 +85,7 @@ def _num_kept(schedule: Schedule, done: set[Op]) -> NumKept:
             to_recompute = recompute in schedule and recompute not in done
             for_recompute += to_recompute
             residuals += not to_recompute
-    return NumKept(for_recompute, residuals)
+    return StashSizes(for_recompute, residuals)
 
 
 def test_the_slots_of_a_recomputed_schedule() -> None:
@@ -91,24 +99,89 @@ def test_the_slots_of_a_recomputed_schedule() -> None:
         SlotPair(0, -1),  # B1
     )
     assert slots.num_slots == (
-        {Kept.FOR_RECOMPUTE: 2, Kept.RESIDUALS: 1, Kept.WEIGHT_RESIDUALS: 0},
-        {Kept.FOR_RECOMPUTE: 0, Kept.RESIDUALS: 1, Kept.WEIGHT_RESIDUALS: 0},
+        {
+            StashKind.FOR_RECOMPUTE: 2,
+            StashKind.RESIDUALS: 1,
+            StashKind.WEIGHT_RESIDUALS: 0,
+        },
+        {
+            StashKind.FOR_RECOMPUTE: 0,
+            StashKind.RESIDUALS: 1,
+            StashKind.WEIGHT_RESIDUALS: 0,
+        },
     )
 
 
-def test_freed_slots_are_taken_again() -> None:
+def test_freed_slots_are_reused() -> None:
     for num_micro_batches in (4, 400):
         slots = assign_slots(zero_bubble(3, num_micro_batches))
         assert [dict(of_stage) for of_stage in slots.num_slots] == [
-            {Kept.FOR_RECOMPUTE: 0, Kept.RESIDUALS: 3 - k, Kept.WEIGHT_RESIDUALS: k + 1}
+            {
+                StashKind.FOR_RECOMPUTE: 0,
+                StashKind.RESIDUALS: 3 - k,
+                StashKind.WEIGHT_RESIDUALS: k + 1,
+            }
             for k in range(3)
         ]
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 4)])
-def test_evaluation_keeps_nothing(sizes: tuple[int, int]) -> None:
+def test_evaluation_stashes_nothing(sizes: tuple[int, int]) -> None:
     schedule = gpipe(*sizes).forward_part()
-    assert most_kept(schedule) == [NumKept(0, 0)] * schedule.num_devices
+    assert peak_stash_sizes(schedule) == [StashSizes(0, 0)] * schedule.num_devices
     assert {pair for column in assign_slots(schedule).columns for pair in column} == {
         SlotPair(-1, -1)
     }
+
+
+def test_peak_bytes_of_gpipe_and_1f1b() -> None:
+    """So says the GPipe paper: the inputs of M micro-batches, the residuals of one."""
+    stages = [STAGE] * 3
+    assert peak_stash_bytes(gpipe(3, 8), stages) == [800, 800, 800]
+    assert peak_stash_bytes(recomputed(gpipe(3, 8), "always"), stages) == [107] * 3
+    assert peak_stash_bytes(one_f_one_b(3, 8), stages) == [300, 200, 100]
+    assert peak_stash_bytes(recomputed(one_f_one_b(3, 8), "always"), stages) == [
+        102,
+        101,
+        100,
+    ]
+    assert peak_stash_bytes(gpipe(3, 8).forward_part(), [{}] * 3) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_peak_bytes_follow_from_lifetimes(seed: int) -> None:
+    rng = random.Random(seed)
+    schedule = random_schedule(rng)
+    stages = [
+        {kind: rng.randint(0, 9) for kind in StashKind}
+        for _ in range(schedule.num_stages)
+    ]
+    assert peak_stash_bytes(schedule, stages) == [
+        max(
+            (_bytes_after(schedule, device, i, stages) for i in range(len(column))),
+            default=0,
+        )
+        for device, column in enumerate(schedule.columns)
+    ]
+
+
+def _bytes_after(
+    schedule: Schedule, device: int, index: int, stages: list[dict[StashKind, int]]
+) -> int:
+    """Returns the bytes written, but not read, when an operation is done."""
+    done = schedule.columns[device][: index + 1]
+    total = 0
+    for _, m, stage in {op for op in done if op.kind is Kind.FORWARD}:
+        f, r, b, w, _ = (Op(kind, m, stage) for kind in Kind)
+        if r in schedule and r not in done:
+            total += stages[stage][StashKind.FOR_RECOMPUTE]
+        elif b not in done:
+            total += stages[stage][StashKind.RESIDUALS]
+        elif w in schedule and w not in done:
+            total += stages[stage][StashKind.WEIGHT_RESIDUALS]
+    return total
+
+
+def test_bytes_of_other_stages_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\b3\D*\b2\b"):
+        peak_stash_bytes(gpipe(3, 2), [STAGE] * 2)

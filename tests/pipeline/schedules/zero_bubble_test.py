@@ -4,7 +4,7 @@ from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.event_simulation import bubble, makespan
-from tests.pipeline.schedules.most_kept import most_kept
+from tests.pipeline.schedules.stash_sizes import peak_stash_sizes
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)
 # 1F1B's backward does what both of the others do.
@@ -20,24 +20,23 @@ def test_the_bubble_is_a_third_of_1f1bs() -> None:
             assert bubble(one_f_one_b(*sizes), COSTS_1F1B) == 3 * (num_stages - 1)
 
 
-def test_few_micro_batches_take_no_longer_than_their_way() -> None:
-    """Nobody can be faster.
+def test_few_micro_batches_take_the_least_time_possible() -> None:
+    """The first device's backward passes and weight gradients wait for 2·K - 1 others.
 
-    The first micro-batch is back at the first device, but for its backward there, after
-    2·K - 1 operations; all that device's backwards and weight gradients come later.
+    These are the first micro-batch's way to the last device and back.
     """
     for sizes in SIZES:
         num_stages, num_micro_batches = sizes
         if num_micro_batches <= num_stages:
-            wanted = 2 * num_stages - 1 + 2 * num_micro_batches
-            assert makespan(zero_bubble(*sizes), UNIT_COSTS) == wanted, sizes
+            expected = 2 * num_stages - 1 + 2 * num_micro_batches
+            assert makespan(zero_bubble(*sizes), UNIT_COSTS) == expected, sizes
 
 
-def test_no_device_keeps_more_than_1f1bs_first() -> None:
+def test_no_device_stashes_more_than_1f1bs_first() -> None:
     for sizes in SIZES:
         num_stages, num_micro_batches = sizes
-        limit = most_kept(one_f_one_b(*sizes))[0].residuals
-        for device, peak in enumerate(most_kept(zero_bubble(*sizes))):
+        limit = peak_stash_sizes(one_f_one_b(*sizes))[0].residuals
+        for device, peak in enumerate(peak_stash_sizes(zero_bubble(*sizes))):
             assert peak.residuals <= limit, (sizes, device)
 
 

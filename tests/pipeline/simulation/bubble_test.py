@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
 from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
-from lingvo_pipe.pipeline.simulation.bubble import Idle, split_time
+from lingvo_pipe.pipeline.simulation.bubble import Idle, compare, split_time
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
@@ -22,6 +23,8 @@ from tests.pipeline.simulation.random_schedules import (
     random_schedule,
 )
 
+COMPARED = gpipe(2, 3)
+EVEN = simulate(COMPARED, Costs((StageCosts(0.010, 0.020),) * 2))
 SCHEDULES = {
     "gpipe": gpipe(3, 6),
     "1f1b": recomputed(one_f_one_b(3, 6), "always"),
@@ -103,3 +106,37 @@ def test_each_cause_shows_in_its_own_part(schedule: Schedule) -> None:
     for device, idle in enumerate(with_slow_stage):
         assert idle.communication == idle.overhead == pytest.approx(0.0)
         assert (idle.imbalance > 1.0) == (device != 0)
+
+
+def _rows(table: str, title: str) -> dict[str, list[str]]:
+    """Returns the rows of a block: from their names to the words after them."""
+    lines = table.split(f"{title}\n")[1].split("\n\n")[0].splitlines()
+    cells = (re.split(r"\s{2,}", line.strip()) for line in lines)
+    return {name: values for name, *values in cells}
+
+
+def test_the_table() -> None:
+    stages = (StageCosts(0.010, 0.020), StageCosts(0.015, 0.020, send_backward=0.001))
+    table = compare(EVEN, simulate(COMPARED, Costs(stages)))
+    assert [line.split() for line in table.splitlines()[:3]] == [
+        ["predicted", "measured", "difference"],
+        ["step", "120.000", "ms", "136.000", "ms", "+13.3%"],
+        ["bubble", "25.0%", "28.3%", "+13.2%"],
+    ]
+    assert _rows(table, "device 1") == {
+        "forward": ["30.000 ms", "45.000 ms", "+50.0%"],
+        "backward": ["60.000 ms", "60.000 ms", "+0.0%"],
+        "idle: filling, draining": ["30.000 ms", "30.000 ms", "+0.0%"],
+        "idle: imbalance": ["0.000 ms", "0.000 ms"],
+        "idle: communication": ["0.000 ms", "1.000 ms"],
+        "idle: overhead": ["0.000 ms", "0.000 ms"],
+    }
+    mean = _rows(table, "mean of the devices")
+    assert mean["forward"] == ["30.000 ms", "37.500 ms", "+25.0%"]
+    assert list(mean) == list(_rows(table, "device 0"))
+
+
+def test_other_schedules_are_refused() -> None:
+    other = simulate(one_f_one_b(2, 3), Costs((StageCosts(0.010, 0.020),) * 2))
+    with pytest.raises(ValueError, match=r"\bschedule\b"):
+        compare(EVEN, other)

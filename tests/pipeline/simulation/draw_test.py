@@ -32,35 +32,35 @@ RECOMPUTED = _timeline(recomputed(gpipe(2, 8), "always"))
 
 
 def _draw(path: Path, **timelines: Timeline) -> np.ndarray:
-    """The pixels of the picture, [height, width, 3] from 0 to 1."""
+    """Returns the pixels of the image, `[height, width, 3]` from 0 to 1."""
     draw_timelines(timelines, path)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
     return imread(path)[..., :3]
 
 
-def _part_of(picture: np.ndarray, color: tuple[float, float, float]) -> float:
-    return float(np.mean(np.all(np.abs(picture - color) < 1 / 256, axis=-1)))
+def _part_of(image: np.ndarray, color: tuple[float, float, float]) -> float:
+    return float(np.mean(np.all(np.abs(image - color) < 1 / 256, axis=-1)))
 
 
-def test_pictures_show_what_ran(tmp_path: Path) -> None:
+def test_images_show_the_kinds_of_operations(tmp_path: Path) -> None:
     timelines = {
         "gpipe": GPIPE,
         "recomputed": RECOMPUTED,
         "zero_bubble": _timeline(zero_bubble(2, 8)),
     }
-    pictures = {
+    images = {
         name: _draw(tmp_path / f"{name}.png", name=timeline)
         for name, timeline in timelines.items()
     }
-    for one, other in itertools.combinations(pictures.values(), 2):
+    for one, other in itertools.combinations(images.values(), 2):
         assert one.shape != other.shape or not np.array_equal(one, other)
-    for name, picture in pictures.items():
-        assert _part_of(picture, FORWARD) > 0.05
-        assert _part_of(picture, BACKWARD) > 0.05
-        assert (_part_of(picture, RECOMPUTE) > 0.05) == (name == "recomputed")
-        assert (_part_of(picture, WEIGHT_GRADIENT) > 0.05) == (name == "zero_bubble")
+    for name, image in images.items():
+        assert _part_of(image, FORWARD) > 0.05
+        assert _part_of(image, BACKWARD) > 0.05
+        assert (_part_of(image, RECOMPUTE) > 0.05) == (name == "recomputed")
+        assert (_part_of(image, WEIGHT_GRADIENT) > 0.05) == (name == "zero_bubble")
     # A backward pass takes twice as long as a forward pass.
-    ratio = _part_of(pictures["gpipe"], BACKWARD) / _part_of(pictures["gpipe"], FORWARD)
+    ratio = _part_of(images["gpipe"], BACKWARD) / _part_of(images["gpipe"], FORWARD)
     assert ratio == pytest.approx(2, rel=0.1)
 
 
@@ -75,10 +75,10 @@ def test_two_timelines_stand_one_above_the_other(tmp_path: Path) -> None:
 
 
 def test_later_stages_of_a_device_are_lighter(tmp_path: Path) -> None:
-    picture = _draw(tmp_path / "it.png", it=_timeline(interleaved(2, 4, 2)))
+    image = _draw(tmp_path / "it.png", it=_timeline(interleaved(2, 4, 2)))
     red, green, blue = (part + (1 - part) * 0.55 for part in FORWARD)
-    assert _part_of(picture, (red, green, blue)) == pytest.approx(
-        _part_of(picture, FORWARD), rel=0.15
+    assert _part_of(image, (red, green, blue)) == pytest.approx(
+        _part_of(image, FORWARD), rel=0.15
     )
 
 

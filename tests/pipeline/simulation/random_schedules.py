@@ -1,4 +1,4 @@
-"""Schedules and costs at random, for tests against brute force."""
+"""Random schedules and costs, for tests against brute force."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from lingvo_pipe.pipeline.simulation.timeline import Timeline
 
 
 def random_schedule(rng: random.Random) -> Schedule:
-    """One that passes `check`: stages anywhere, recomputations and weights at will."""
+    """Returns a valid schedule: any stage anywhere, some recomputations and W."""
     num_stages, num_micro_batches = rng.randint(1, 5), rng.randint(1, 4)
-    homes = [rng.randrange(rng.randint(1, num_stages)) for _ in range(num_stages)]
+    owners = [rng.randrange(rng.randint(1, num_stages)) for _ in range(num_stages)]
     pairs = [(m, k) for m in range(num_micro_batches) for k in range(num_stages)]
     ops = [Op(kind, *pair) for kind in (Kind.FORWARD, Kind.BACKWARD) for pair in pairs]
     ops += [Op(Kind.RECOMPUTE, *pair) for pair in pairs if rng.random() < 0.4]
     if rng.random() < 0.5:
         ops += [Op(Kind.WEIGHT_GRADIENT, *pair) for pair in pairs]
     everything = Schedule(num_stages, num_micro_batches, (tuple(ops),))
-    columns: list[list[Op]] = [[] for _ in range(max(homes) + 1)]
+    columns: list[list[Op]] = [[] for _ in range(max(owners) + 1)]
     left, done = set(ops), set[Op]()
     while left:
         op = rng.choice(
             [op for op in sorted(left, key=str) if _can_run(everything, op, done)]
         )
-        columns[homes[op.stage]].append(op)
+        columns[owners[op.stage]].append(op)
         left.remove(op)
         done.add(op)
     return Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
@@ -38,10 +38,10 @@ def _can_run(everything: Schedule, op: Op, done: set[Op]) -> bool:
 
 
 def random_costs(rng: random.Random, num_stages: int) -> Costs:
-    """Multiples of 1/64 s, so that sums of them are exact."""
+    """Returns costs that are multiples of 1/64 s, so that their sums are exact."""
 
-    def seconds(least: int = 0) -> float:
-        return rng.randint(least, 64) / 64
+    def seconds(minimum: int = 0) -> float:
+        return rng.randint(minimum, 64) / 64
 
     stages = (
         StageCosts(
@@ -59,7 +59,7 @@ def random_costs(rng: random.Random, num_stages: int) -> Costs:
 
 
 def disturbed(timeline: Timeline, rng: random.Random) -> Timeline:
-    """As if measured: every gap, wait and duration differs; order is kept."""
+    """Returns a timeline as if measured: all times vary, in the same order."""
     schedule = timeline.schedule
     free = [0.0] * schedule.num_devices
     ends: dict[Op, float] = {}

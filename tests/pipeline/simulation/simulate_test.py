@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.local import local
 from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -39,10 +40,10 @@ def test_each_operation_ends_with_the_longest_path_to_it(seed: int) -> None:
 
 
 def _longest_paths(schedule: Schedule, costs: Costs) -> dict[Op, float]:
-    """By relaxing every edge until nothing changes."""
-    homes = schedule.device_of_stage()
+    """Returns each operation's end, by relaxing every edge until nothing changes."""
+    owners = schedule.device_of_stage()
     edges = [
-        (need, op, costs.send_seconds(need) * (homes[need.stage] != homes[op.stage]))
+        (need, op, costs.send_seconds(need) * (owners[need.stage] != owners[op.stage]))
         for _, op in schedule.ops()
         for need in schedule.dependencies(op)
     ]
@@ -112,8 +113,8 @@ def test_a_recomputation_hides_in_the_bubble(
     seconds = simulate(
         schedule, Costs((StageCosts(1.0, 2.0),) * num_stages)
     ).step_seconds
-    spared = num_stages - 1
-    assert seconds == 4 * (num_micro_batches + num_stages - 1) - spared
+    hidden = num_stages - 1
+    assert seconds == 4 * (num_micro_batches + num_stages - 1) - hidden
 
 
 def test_weight_gradients_shorten_the_step() -> None:
@@ -138,7 +139,7 @@ def test_published_throughput_is_just_below_the_prediction(
 
 
 def _throughput(num_stages: int, num_micro_batches: int) -> float:
-    """Of one model and mini-batch cut into so many stages and micro-batches."""
+    """Returns the throughput of one model and mini-batch, cut into equal parts."""
     share = 1 / (num_stages * num_micro_batches)
     costs = Costs((StageCosts(1 * share, 2 * share),) * num_stages)
     return 1 / simulate(gpipe(num_stages, num_micro_batches), costs).step_seconds
@@ -170,3 +171,23 @@ def test_what_cannot_be_run_is_refused() -> None:
 def test_costs_of_other_stages_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\bcosts\b\D*\b3\D*\b2\b"):
         simulate(gpipe(3, 2), Costs((StageCosts(1.0, 2.0),) * 2))
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 5])
+@pytest.mark.parametrize("num_micro_batches", [1, 4, 16])
+def test_blocks_take_the_closed_form(num_stages: int, num_micro_batches: int) -> None:
+    schedule = local(num_stages, num_micro_batches, range(num_stages - 1))
+    costs = Costs((StageCosts(1.0, 2.0),) * num_stages)
+    timeline = simulate(schedule, costs)
+    assert timeline.schedule == schedule
+    # The bubble is the way of the first activations to the last stage.
+    assert timeline.step_seconds == (num_stages - 1) * 1.0 + num_micro_batches * 3.0
+
+
+def test_blocks_are_faster_than_1f1b_and_gpipe() -> None:
+    costs = Costs((StageCosts(1.0, 2.0),) * 4)
+    blocks, one_block, all_forward = (
+        simulate(schedule, costs).step_seconds
+        for schedule in (local(4, 8, [0, 1, 2]), one_f_one_b(4, 8), gpipe(4, 8))
+    )
+    assert blocks < one_block == all_forward

@@ -4,16 +4,19 @@ import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op
+from lingvo_pipe.pipeline.schedules.local import local
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Op
+from lingvo_pipe.pipeline.schedules.several_steps import several_steps
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
-from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
+from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline, steps_ahead
 from tests.pipeline.simulation.random_schedules import random_costs, random_schedule
 
 F0, F1 = Op(Kind.FORWARD, 0, 0), Op(Kind.FORWARD, 1, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_in_any_order_of_any_clock_give_the_timeline_again(seed: int) -> None:
+def test_rows_in_any_order_and_of_any_clock_give_the_timeline(seed: int) -> None:
     rng = random.Random(seed)
     schedule = random_schedule(rng)
     costs = random_costs(rng, schedule.num_stages)
@@ -54,7 +57,24 @@ def test_a_step_in_which_nothing_ran() -> None:
 )
 def test_contradictory_times_are_named(times: tuple[float, float, float]) -> None:
     rows = [(0, F0, 0.0, 1.0, 2.0), (0, F1, *times)]
-    with pytest.raises(ValueError, match=rf"wait_start.*device 0\b.*{F1}") as error:
+    with pytest.raises(ValueError, match=rf"device 0\b.*{F1}.*wait_start") as error:
         Timeline.from_rows(rows)
     assert str(error.value).count(str(F1)) == 1
     assert str(F0) not in str(error.value)
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 3])
+@pytest.mark.parametrize(
+    ("seconds", "ahead"),
+    [
+        ([1.0, 1.0, 1.0], {0: 1, 1: 1}),
+        ([1.0, 9.0, 1.0], {0: MAX_STEPS_AHEAD, 1: 0}),
+        ([1.0, 1.0, 9.0], {0: MAX_STEPS_AHEAD, 1: MAX_STEPS_AHEAD}),
+    ],
+)
+def test_a_block_is_ahead_of_a_slower_one(
+    num_micro_batches: int, seconds: list[float], ahead: dict[int, int]
+) -> None:
+    schedule = several_steps(local(3, num_micro_batches, [0, 1]), 12)
+    costs = Costs(tuple(StageCosts(forward=s, backward=s, update=s) for s in seconds))
+    assert steps_ahead(simulate(schedule, costs)) == ahead

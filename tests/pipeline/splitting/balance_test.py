@@ -1,4 +1,4 @@
-"""The best cut against all others."""
+"""The best partition against all others."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 
 
 def exact(values: Sequence[float]) -> list[Fraction]:
     return [Fraction(str(value)) for value in values]
 
 
-def stage_sums(values: Sequence[Any], ends: Sequence[int]) -> list[Any]:
-    return [sum(values[a:b]) for a, b in itertools.pairwise([0, *ends])]
+def stage_sums(values: Sequence[Any], boundaries: Sequence[int]) -> list[Any]:
+    return [sum(values[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
 
 
-def all_ends(num_layers: int, num_stages: int) -> Iterator[list[int]]:
+def all_boundaries(num_layers: int, num_stages: int) -> Iterator[list[int]]:
     for middle in itertools.combinations(range(1, num_layers), num_stages - 1):
         yield [*middle, num_layers]
 
@@ -32,25 +32,25 @@ def brute_force(
     costs: Sequence[float],
     num_stages: int,
     traffic: Sequence[float] | None = None,
-    farthest: Sequence[Sequence[int]] | None = None,
+    feasible_end: Sequence[Sequence[int]] | None = None,
 ) -> list[int] | None:
-    """The best of all cuts that are allowed; None if none is."""
+    """Returns the best of all allowed partitions; None if none is allowed."""
     exact_costs = exact(costs)
     exact_traffic = exact(traffic or [0] * len(costs))
 
-    def is_allowed(ends: list[int]) -> bool:
-        return farthest is None or all(
-            end <= farthest[stage][start]
-            for stage, (start, end) in enumerate(itertools.pairwise([0, *ends]))
+    def is_allowed(boundaries: list[int]) -> bool:
+        return feasible_end is None or all(
+            end <= feasible_end[stage][start]
+            for stage, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))
         )
 
-    def rank(ends: list[int]) -> Any:
-        sums = stage_sums(exact_costs, ends)
-        crossing = sum(exact_traffic[end - 1] for end in ends[:-1])
+    def rank(boundaries: list[int]) -> Any:
+        sums = stage_sums(exact_costs, boundaries)
+        crossing = sum(exact_traffic[end - 1] for end in boundaries[:-1])
         squares = sum(s * s for s in sums)
-        return max(sums), crossing, squares, [-end for end in ends]
+        return max(sums), crossing, squares, [-end for end in boundaries]
 
-    allowed = filter(is_allowed, all_ends(len(costs), num_stages))
+    allowed = filter(is_allowed, all_boundaries(len(costs), num_stages))
     return min(allowed, key=rank, default=None)
 
 
@@ -77,7 +77,7 @@ def problems(values: list[Any], seed: str) -> Iterator[dict[str, Any]]:
         if i % 2:
             problem["traffic"] = numbers()
         if i % 4 > 1:
-            problem["farthest"] = [
+            problem["feasible_end"] = [
                 [rng.randint(start, num_layers) for start in range(num_layers)]
                 for _ in range(num_stages)
             ]
@@ -85,7 +85,7 @@ def problems(values: list[Any], seed: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_it_is_the_best_of_all_cuts(kind: str) -> None:
+def test_it_is_the_best_of_all_partitions(kind: str) -> None:
     num_refused = 0
     for problem in problems(NUMBERS[kind], kind):
         best = brute_force(**problem)
@@ -94,20 +94,20 @@ def test_it_is_the_best_of_all_cuts(kind: str) -> None:
             with pytest.raises(
                 ValueError, match=rf"^\D*\b{problem['num_stages']}\b\D*$"
             ):
-                balanced_ends(**problem)
+                balanced_boundaries(**problem)
         else:
-            assert balanced_ends(**problem) == best, problem
+            assert balanced_boundaries(**problem) == best, problem
     assert 20 < num_refused < 230
 
 
 def test_equal_costs_are_equal_whatever_their_sums_round_to() -> None:
     """0.1 + 0.2 > 0.3 and 1e17 + 1 == 1e17 in floats."""
-    assert balanced_ends([0.1, 0.2, 0.3], 2) == [2, 3]
-    assert balanced_ends([0.3, 0.1, 0.2], 2) == [1, 3]
-    assert balanced_ends([1e17, 1, 1, 1e17], 2) == [2, 4]
-    assert balanced_ends([1e17, 1, 1, 1, 1e17], 2) == [3, 5]
+    assert balanced_boundaries([0.1, 0.2, 0.3], 2) == [2, 3]
+    assert balanced_boundaries([0.3, 0.1, 0.2], 2) == [1, 3]
+    assert balanced_boundaries([1e17, 1, 1, 1e17], 2) == [2, 4]
+    assert balanced_boundaries([1e17, 1, 1, 1, 1e17], 2) == [3, 5]
     for cost in (0.1, 1 / 3, 1e-5, 1e22, 123456.789):
-        assert balanced_ends([cost] * 30, 4) == [8, 16, 23, 30]
+        assert balanced_boundaries([cost] * 30, 4) == [8, 16, 23, 30]
 
 
 @pytest.mark.parametrize(
@@ -128,19 +128,23 @@ def test_no_stage_is_empty_or_uneven(
     costs: list[int], num_stages: int, sizes: list[int]
 ) -> None:
     """Lingvo's partitioners left stages empty or uneven for most of these."""
-    ends = balanced_ends(costs, num_stages)
+    boundaries = balanced_boundaries(costs, num_stages)
     if len(costs) == 6:
-        assert stage_sums(costs, ends) == [2, 1, 10, 2]
+        assert stage_sums(costs, boundaries) == [2, 1, 10, 2]
     else:
-        assert [b - a for a, b in itertools.pairwise([0, *ends])] == sizes
+        assert [b - a for a, b in itertools.pairwise([0, *boundaries])] == sizes
 
 
 def test_traffic_decides_among_equals_alone() -> None:
     costs = [4, 1, 1, 1, 1, 4]
-    assert balanced_ends(costs, 3) == [1, 5, 6]
-    assert balanced_ends([*costs, 5], 3, traffic=[9, 9, 2, 3, 9, 1, 0]) == [3, 6, 7]
-    assert balanced_ends([5, 1, 1], 2, traffic=[99, 0, 0]) == [1, 3]
-    assert balanced_ends([5, 0, 1], 2, traffic=[99, 0, 0]) == [2, 3]
+    assert balanced_boundaries(costs, 3) == [1, 5, 6]
+    assert balanced_boundaries([*costs, 5], 3, traffic=[9, 9, 2, 3, 9, 1, 0]) == [
+        3,
+        6,
+        7,
+    ]
+    assert balanced_boundaries([5, 1, 1], 2, traffic=[99, 0, 0]) == [1, 3]
+    assert balanced_boundaries([5, 0, 1], 2, traffic=[99, 0, 0]) == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -155,16 +159,16 @@ def test_traffic_decides_among_equals_alone() -> None:
         ({"traffic": [1, 2]}, r"\btraffic\D*\b3\D*\b2\b"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: dict, pattern: str) -> None:
+def test_impossible_arguments_are_refused(arguments: dict, pattern: str) -> None:
     arguments = {"costs": [1, 2, 3], "num_stages": 2, **arguments}
     with pytest.raises(ValueError, match=pattern):
-        balanced_ends(**arguments)
+        balanced_boundaries(**arguments)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     named = r"\b2\D*\b3\b.*\bcosts\D* -1\D*\b1\b.*\btraffic\D*\b2\D*\b1\b"
     with pytest.raises(ValueError, match=named):
-        balanced_ends([1, -1], 3, traffic=[1])
+        balanced_boundaries([1, -1], 3, traffic=[1])
 
 
 @pytest.mark.parametrize("kind", ["random", "one is huge", "equal", "magnitudes"])
@@ -178,15 +182,17 @@ def test_a_thousand_layers_take_no_time(kind: str) -> None:
     elif kind == "magnitudes":
         costs = [10.0 ** rng.randint(-300, 300) for _ in range(1024)]
     start = time.process_time()
-    ends = balanced_ends(costs, 16, traffic=[rng.random() for _ in costs])
+    boundaries = balanced_boundaries(costs, 16, traffic=[rng.random() for _ in costs])
     assert time.process_time() - start < 2.0
-    assert len(set(ends)) == 16
+    assert len(set(boundaries)) == 16
 
 
-def test_looking_at_all_that_is_allowed_finds_the_same() -> None:
+def test_the_search_among_allowed_stages_finds_the_same() -> None:
     rng = random.Random(0)
     costs, traffic = ([rng.random() for _ in range(1024)] for _ in range(2))
     start = time.process_time()
-    ends = balanced_ends(costs, 16, traffic, farthest=[[1024] * 1024] * 16)
+    boundaries = balanced_boundaries(
+        costs, 16, traffic, feasible_end=[[1024] * 1024] * 16
+    )
     assert time.process_time() - start < 20.0
-    assert ends == balanced_ends(costs, 16, traffic)
+    assert boundaries == balanced_boundaries(costs, 16, traffic)

@@ -1,4 +1,4 @@
-"""A sequence of layers as several: with = without."""
+"""Partitions of a sequence of layers compute what the sequence does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.feature_extraction import FeatureExtractionLayer, FetchLayer
-from lingvo_pipe.layers.seq_layer import SeqLayer
-from lingvo_pipe.layers.sequential import SequentialLayer, as_args
+from lingvo_pipe.layers.sequential import (
+    FeatureExtractionLayer,
+    FetchLayer,
+    SeqLayer,
+    SequentialLayer,
+    as_args,
+)
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.splitting.balance import balanced_ends
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
 from lingvo_pipe.pipeline.splitting.partition_layers import PartitionSequentialLayers
 
@@ -98,9 +102,9 @@ def chained(layers: list[BaseLayer], inputs: Any) -> Any:
     return outputs
 
 
-def share_weights(whole: BaseLayer, parts: list[BaseLayer]) -> None:
-    """Sets the parts' variables; both stand in the order of creation."""
-    variables = [v for part in parts for v in part.VariablePaths().values()]
+def share_weights(whole: BaseLayer, partitions: list[BaseLayer]) -> None:
+    """Sets the partitions' variables; both are in the order of creation."""
+    variables = [v for part in partitions for v in part.VariablePaths().values()]
     for mine, other in zip(whole.VariablePaths().values(), variables, strict=True):
         assert mine.dtype == other.dtype
         assert mine.shape == other.shape
@@ -108,9 +112,7 @@ def share_weights(whole: BaseLayer, parts: list[BaseLayer]) -> None:
 
 
 @pytest.mark.parametrize(("name", "num_partitions"), CASES)
-def test_partitions_in_turn_compute_what_the_whole_does(
-    name: str, num_partitions: int
-) -> None:
+def test_partitions_compute_what_the_whole_does(name: str, num_partitions: int) -> None:
     p, shapes, num_layers = WHOLES[name]
     before = p.Copy()
     whole = p.Instantiate()
@@ -129,9 +131,9 @@ def test_partitions_in_turn_compute_what_the_whole_does(
     costs = cell_costs(partitions, *shapes)
     assert sum(costs.flops) == p.cls.FPropMeta(p, *shapes).flops
     finest = cell_costs(PartitionSequentialLayers(p, num_layers, *shapes), *shapes)
-    ends = balanced_ends(finest.flops, num_partitions, finest.handed_on)
+    boundaries = balanced_boundaries(finest.flops, num_partitions, finest.passed_on)
     assert [len(part.sub) for part in partitions] == [
-        b - a for a, b in itertools.pairwise([0, *ends])
+        b - a for a, b in itertools.pairwise([0, *boundaries])
     ]
 
 
@@ -149,7 +151,7 @@ def test_equal_layers_make_equal_partitions(
     assert names == [f"cell_{i:03d}" for i in range(num_layers)]
 
 
-def test_of_equal_cuts_the_one_that_hands_on_least_is_taken() -> None:
+def test_of_equal_cuts_the_one_with_the_smallest_outputs_is_chosen() -> None:
     layers = [dense(8, 8), dense(8, 64), dense(64, 4), dense(4, 8), dense(8, 8)]
     partitions = PartitionSequentialLayers(layers, 2, (1, 8))
     assert [len(p.sub) for p in partitions] == [2, 3]
@@ -157,10 +159,10 @@ def test_of_equal_cuts_the_one_that_hands_on_least_is_taken() -> None:
     layers[3] = sequence(dense(8, 1), dense(1, 8))
     rng = random.Random(0)
     rng.shuffle(layers)
-    flops, handed_on = cell_costs(layers, (1, 8))
+    flops, passed_on = cell_costs(layers, (1, 8))
     partitions = PartitionSequentialLayers(layers, 3, (1, 8))
     sizes = [len(p.sub) for p in partitions]
-    assert list(itertools.accumulate(sizes)) == balanced_ends(flops, 3, handed_on)
+    assert list(itertools.accumulate(sizes)) == balanced_boundaries(flops, 3, passed_on)
 
 
 def test_the_layers_of_a_list_stay_whole() -> None:
@@ -199,12 +201,12 @@ def test_a_pipeline_of_partitions_computes_what_a_seq_layer_does() -> None:
 
 def test_activations_out_of_order_are_refused() -> None:
     p = WITH_FETCHES.Copy().Set(act_fetch_layers=["s_b", "s_a"])
-    named = r"\bact_fetch_layers\b.*\['s_b', 's_a'\].*\['s_a', 's_b', "
+    named = r"\bact_fetch_layers\b.*\['s_a', 's_b', .*\['s_b', 's_a'\]"
     with pytest.raises(ValueError, match=named):
         PartitionSequentialLayers(p, 2, SHAPE, (1,))
 
 
-def test_what_can_not_be_partitioned_is_refused() -> None:
+def test_layers_that_can_not_be_partitioned_are_refused() -> None:
     wrong: Any
     with pytest.raises(ValueError, match=r"\b1\D*\b6\D*\b7\b"):
         PartitionSequentialLayers(REPEATED, 7, SHAPE)
@@ -216,5 +218,5 @@ def test_what_can_not_be_partitioned_is_refused() -> None:
     for wrong, given in (("net", "'net'"), ([dense(), None], r", None\]")):
         with pytest.raises(ValueError, match=rf"(?s)\bParams\b.*{given}"):
             PartitionSequentialLayers(wrong, 1, SHAPE)
-    with pytest.raises(ValueError, match=r"\bcell 1\b.*\bBaseLayer\.FPropMeta\b"):
+    with pytest.raises(ValueError, match=r"\bcell_tpl\[1\].*\bBaseLayer\.FPropMeta\b"):
         PartitionSequentialLayers([dense(), BaseLayer.Params()], 2, SHAPE)

@@ -1,4 +1,4 @@
-"""However a graph is cut, its phases compute what it computes."""
+"""The phases of a cut graph compute the bytes of the whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRAPHS = range(12)
 
 
 class RandomGraph:
-    """Operations on random earlier results; targets may repeat, or be inputs."""
+    """A graph of operations on earlier results; targets may repeat, or be inputs."""
 
     def __init__(self, seed: int):
         draw = random.Random(seed)
@@ -52,7 +52,7 @@ class RandomGraph:
         """Runs one phase after another, each in a function of its own."""
         num_given = NUM_WEIGHTS + NUM_GIVEN
         given, inputs = self.placeholders[:num_given], self.placeholders[num_given:]
-        kept = dict(zip((x.ref() for x in inputs), values[num_given:], strict=True))
+        stashed = dict(zip((x.ref() for x in inputs), values[num_given:], strict=True))
         results = []
         for phase, targets in enumerate(self.targets):
             needed = self.cut.needed(phase)
@@ -60,8 +60,8 @@ class RandomGraph:
             run = tf.function(
                 self.cut.function(phase, [*given, *needed], outputs), autograph=False
             )
-            made = run(*values[:num_given], *(kept[x.ref()] for x in needed))
-            kept.update(zip((x.ref() for x in outputs), made, strict=True))
+            made = run(*values[:num_given], *(stashed[x.ref()] for x in needed))
+            stashed.update(zip((x.ref() for x in outputs), made, strict=True))
             results.append(made[: len(targets)])
         return results
 
@@ -83,7 +83,7 @@ def test_phases_compute_the_bytes_of_the_whole(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", GRAPHS)
-def test_nothing_is_kept_that_follows_from_weights_alone(seed: int) -> None:
+def test_nothing_is_stashed_that_follows_from_weights_alone(seed: int) -> None:
     graph = RandomGraph(seed)
     others = {x.op for x in graph.placeholders[NUM_WEIGHTS:]}
     changing = set(others)
@@ -96,7 +96,7 @@ def test_nothing_is_kept_that_follows_from_weights_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", GRAPHS)
 def test_no_operation_runs_in_two_phases(seed: int) -> None:
-    """But those on weights alone."""
+    """Except those on weights alone."""
     graph = RandomGraph(seed)
     for op in graph.function.graph.get_operations():
         phases = [
@@ -105,7 +105,7 @@ def test_no_operation_runs_in_two_phases(seed: int) -> None:
         assert len(phases) <= 1
 
 
-def test_what_waits_for_something_is_cut_loose_from_it() -> None:
+def test_control_dependencies_do_not_cross_phases() -> None:
     """An assertion stays in its own phase."""
 
     def record(x: tf.Tensor) -> list[Any]:

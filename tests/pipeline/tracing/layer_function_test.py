@@ -1,4 +1,4 @@
-"""An error of a layer that can't be traced says which it is and what came in.
+"""Errors of layers name the layer and its inputs; traced layers take no functions.
 
 Shapes: b = 2 rows in a micro-batch.
 """
@@ -12,10 +12,13 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.weight_params import WeightParams
+from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
 
 
@@ -68,7 +71,7 @@ def _function(function: Callable) -> InstantiableParams:
         (lambda x: x[0, 0], ValueError, "MatMul"),
     ],
 )
-def test_what_the_next_layer_does_not_take_is_named(
+def test_an_input_that_the_next_layer_refuses_is_named(
     function: Callable, error: Any, operation: str
 ) -> None:
     """By layer, stage and operation."""
@@ -103,8 +106,8 @@ def _product_loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
     return NestedMap(loss=(tf.reduce_mean(logits[:, 0] * targets.weight), 1.0))
 
 
-def test_who_changed_the_number_of_rows_is_named_where_it_matters() -> None:
-    """In the loss, or in a layer that puts rows beside others."""
+def test_the_layer_that_changed_the_rows_is_named_where_it_matters() -> None:
+    """In the loss, or in a layer that combines rows."""
     twice, one = _function(lambda x: tf.repeat(x, 2, 0)), _function(lambda x: x[:1])
     hint = r"\b2\b.*\bpipe/cells_1 .*stage 1\b.*float32 \(4, 6\)"
     with pytest.raises(ValueError, match=rf"(?s)\bloss .*stage 2\b.*{hint}"):
@@ -120,3 +123,67 @@ def test_other_errors_say_nothing_of_rows() -> None:
     with pytest.raises(ValueError, match="pipe/cells_2") as found:
         _run(_function(lambda x: (x, x[:1])), _function(lambda x, y: x[:, :5] + x))
     assert "pipe/cells_1" not in str(found.value)
+
+
+class ClosingLayer(BaseLayer):
+    """Calls a function that was added to it."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.AddFunction("change", lambda x: x)
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
+        return self.fns.change(x)
+
+
+def _mean(outputs: tf.Tensor, targets: Any) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_mean(outputs), tf.constant(2.0)))
+
+
+def _run_closing(layer: PipeliningLayer, do_eval: bool = False) -> float:
+    with ForwardContext(do_eval=do_eval):
+        metrics = layer.ComputeMetrics(layer.theta, [tf.ones([4, 2])], None, _mean)
+    return float(metrics.loss[0])
+
+
+def test_before_the_first_run_one_may_take_the_place_of_another() -> None:
+    layer = pipeline([ClosingLayer.Params()] * 2, 2, 2)
+    for cell in layer.cells:
+        cell.AddFunction("change", lambda x: 3.0 * x, replace=True)
+    assert _run_closing(layer) == 9.0
+
+
+@pytest.mark.parametrize("name", ["change", "another"])
+@pytest.mark.parametrize("do_eval", [False, True])
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"cell_tpl": [ClosingLayer.Params()] * 2}, "pipe/cells_1"),
+        ({"before_tpl": [ClosingLayer.Params()]}, "pipe/before_0"),
+        (
+            {"cell_tpl": [SequentialLayer.Params().Set(sub=[ClosingLayer.Params()])]},
+            "pipe/cells_0/sub_0",
+        ),
+    ],
+    ids=["one that shares a trace", "before", "within"],
+)
+def test_after_a_run_none_is_taken(
+    params: dict[str, Any], path: str, do_eval: bool, name: str
+) -> None:
+    cells = params.get("cell_tpl", [ClosingLayer.Params()])
+    layer = pipeline(cells, 1, 2, before_tpl=params.get("before_tpl", []))
+    assert _run_closing(layer, do_eval) == 1.0
+    (found,) = (below for below in layer.Descendants() if below.path == path)
+    with pytest.raises(ValueError, match=rf"\b{path}\b.*'{name}'.*\bAddFunction\b"):
+        found.AddFunction(name, lambda x: 3.0 * x, replace=True)
+    assert found.fns.keys() == {"change"}
+    assert _run_closing(layer, do_eval) == 1.0
+
+
+def test_a_layer_that_failed_may_be_mended() -> None:
+    layer = pipeline([ClosingLayer.Params()], 1, 2)
+    layer.cells[0].AddFunction("change", lambda x: x.no_such, replace=True)
+    with pytest.raises(AttributeError, match="no_such"):
+        _run_closing(layer)
+    layer.cells[0].AddFunction("change", lambda x: 3.0 * x, replace=True)
+    assert _run_closing(layer) == 3.0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from tests.pipeline.example_layers import (
     gradients,
@@ -46,7 +46,7 @@ class Unhashable:
 @pytest.mark.parametrize(
     ("loss", "pattern"),
     [
-        (None, r"\bloss_fn\b.*\(outputs, targets\).*\bpipe\b.*\bNone\b"),
+        (None, r"\bloss_fn\b.*\bpipe\b.*\(outputs, targets\).*\bNone\b"),
         ("mean", r"\bloss_fn\b.*\bpipe\b.*'mean'"),
         (NestedMap(), r"\bloss_fn\b.*\bpipe\b.*NestedMap\(\)"),
         (Unhashable(), r"\bloss_fn\b.*\bpipe\b.*\bUnhashable\b"),
@@ -111,7 +111,7 @@ def test_weights_may_be_of_any_number_type(dtype: tf.DType | None) -> None:
     assert float(metrics.half[0]) == 0.5
 
 
-def test_totals_are_wider_than_sixteen_bits() -> None:
+def test_sums_are_wider_than_sixteen_bits() -> None:
     """In bfloat16 8 · 129 would not be 1032."""
     layer, (inputs, targets) = pipeline(state_cells(), 2, 8), state_batch(8)
 

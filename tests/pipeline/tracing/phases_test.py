@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.optional_nest import present
 from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
-from lingvo_pipe.pipeline.tracing.trace import Result, Surroundings, Trace
+from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
 
 X = tf.TensorSpec([2, 3])
 W = tf.TensorSpec([3, 3])
@@ -41,10 +41,10 @@ def _scaled_backward(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
     """Its gradient needs an input, and weights, that the forward pass does not."""
 
     @tf.custom_gradient
-    def hand_on(y: tf.Tensor) -> Any:
+    def passed_on(y: tf.Tensor) -> Any:
         return tf.identity(y), lambda gradient: gradient * x[1] @ w[1]
 
-    return hand_on(x[0] @ w[0])
+    return passed_on(x[0] @ w[0])
 
 
 def _loop(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
@@ -54,7 +54,7 @@ def _loop(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
 
 
 def _loop_of_unknown_length(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
-    """Its gradient needs lists, of which variants are kept."""
+    """Its gradient needs lists, of which variants are stashed."""
     limit = tf.cast(tf.math.argmax(x[0][0]), tf.int32) + 1
     return tf.while_loop(
         lambda i, h: i < limit,
@@ -85,11 +85,11 @@ def _moments(w: list[tf.Tensor], x: list[tf.Tensor]) -> Any:
 BODIES: dict[str, Body] = {
     "dense": lambda w, x: tf.tanh(x[0] @ w[0]) @ w[1] + x[1],
     "several outputs": lambda w, x: (tf.tanh(x[0]), x[0] @ w[0], tf.argmax(x[1], 1)),
-    "inputs handed on": lambda w, x: (x[0], x[1] * x[0], x[0]),
+    "inputs passed on": lambda w, x: (x[0], x[1] * x[0], x[0]),
     "weights of weights": lambda w, x: tf.tanh(x[0] @ (w[0] @ tf.exp(w[1]))) * x[1],
     "weight alone": lambda w, x: (tf.exp(w[0]), x[0] * x[1]),
-    "gradient handed on": lambda w, x: (x[0] + x[1], tf.tanh(x[0]) @ (w[0] + w[1])),
-    "weights handed on": lambda w, x: (w[0] + w[1], x[0] + x[1]),
+    "gradient passed on": lambda w, x: (x[0] + x[1], tf.tanh(x[0]) @ (w[0] + w[1])),
+    "weights passed on": lambda w, x: (w[0] + w[1], x[0] + x[1]),
     "fused moments": _moments,
     "loop": _loop,
     "loop of unknown length": _loop_of_unknown_length,
@@ -104,10 +104,10 @@ BODIES: dict[str, Body] = {
 
 
 def _trace(body: Body, trained: Sequence[bool] = (True, True)) -> Trace:
-    def traced(theta: Any, told: Surroundings, args: Any) -> Result:
+    def traced(theta: Any, call_context: CallContext, args: Any) -> Result:
         return Result(body(theta, args), NestedMap())
 
-    return Trace(traced, [W, W], trained, Surroundings(step=STEP), [X, X], True)
+    return Trace(traced, [W, W], trained, CallContext(step=STEP), [X, X], True)
 
 
 def _values(specs: Sequence[tf.TensorSpec], seed: int) -> list[tf.Tensor]:
@@ -124,7 +124,7 @@ class Run:
         self.trace = _trace(body)
         self.phases = Phases(self.trace, wanted, NOT_COMPILED)
         self.weights, self.args = _values([W, W], 1), _values([X, X], 2)
-        self.told = [tf.constant(3, tf.int64)]
+        self.context = [tf.constant(3, tf.int64)]
         self.seeds = _values(self.phases.output_gradients, 3)
         args = [self.args[i] for i in self.phases.used]
         results = self._call(self.phases.forward(True), args)
@@ -139,14 +139,14 @@ class Run:
 
     def backward_in_two(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Gradients of inputs, and of weights later."""
-        inputs, kept = self._cut(
+        inputs, stashed = self._cut(
             self._call(self.phases.input_backward(), [*self.residuals, *self.seeds])
         )
-        return inputs, self._call(self.phases.weight_backward(), kept)
+        return inputs, self._call(self.phases.weight_backward(), stashed)
 
     def _call(self, run: Callable, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         function = tf.function(lambda *flat: run(*flat), autograph=False)
-        return function(*self.weights, *self.told, *given)
+        return function(*self.weights, *self.context, *given)
 
     def _cut(self, results: list[Any]) -> tuple[list[Any], list[Any]]:
         num_inputs = len(self.phases.gives)
@@ -203,8 +203,8 @@ def test_only_wanted_input_gradients_are_made(
     run, full = Run(BODIES[name], wanted), Run(BODIES[name]).phases.gives
     assert run.phases.gives == [i for i in full if wanted[i]]
     for inputs, weights in (run.backward(), run.backward_in_two()):
-        kept = [g for i, g in zip(full, all_inputs, strict=True) if wanted[i]]
-        _assert_same(inputs, kept)
+        stashed = [g for i, g in zip(full, all_inputs, strict=True) if wanted[i]]
+        _assert_same(inputs, stashed)
         _assert_same(weights, all_weights)
 
 
@@ -224,15 +224,17 @@ def test_frozen_weights_have_no_gradient() -> None:
     "name",
     ["dense", "weights of weights", "fused moments", "custom gradient", "assertion"],
 )
-def test_no_weights_are_kept_nor_what_follows_from_them_alone(name: str) -> None:
+def test_nothing_is_stashed_that_follows_from_weights_alone(
+    name: str,
+) -> None:
     """Nothing else there has their shape."""
     phases = Run(BODIES[name]).phases
-    kept = phases.residuals + phases.weight_residuals
-    assert kept
-    assert all(spec.shape != W.shape for spec in kept)
+    stashed = phases.residuals + phases.weight_residuals
+    assert stashed
+    assert all(spec.shape != W.shape for spec in stashed)
 
 
-def test_nothing_is_kept_where_nothing_is_needed() -> None:
+def test_nothing_is_stashed_where_nothing_is_needed() -> None:
     assert Run(lambda w, x: x[0] + x[1]).phases.residuals == []
 
 
@@ -243,7 +245,7 @@ def test_what_must_run_runs_in_the_forward_pass_alone() -> None:
 
     def has_assertion(run: Callable, given: Sequence[tf.TensorSpec]) -> bool:
         function = tf.function(lambda *flat: run(*flat), autograph=False)
-        specs = [*phases.weights, *phases.surroundings, *given]
+        specs = [*phases.weights, *phases.call_context, *given]
         graph = function.get_concrete_function(*specs).graph
         # Within which TensorFlow puts the message.
         return "If" in [op.type for op in graph.get_operations()]
@@ -264,6 +266,6 @@ def test_a_failing_assertion_fails_the_forward_pass() -> None:
         Run(failing)
 
 
-def test_lists_are_kept_for_loops_of_unknown_length() -> None:
-    kept = Run(_loop_of_unknown_length).phases.residuals
-    assert tf.variant in [spec.dtype for spec in kept]
+def test_lists_are_stashed_for_loops_of_unknown_length() -> None:
+    stashed = Run(_loop_of_unknown_length).phases.residuals
+    assert tf.variant in [spec.dtype for spec in stashed]

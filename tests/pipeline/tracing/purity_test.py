@@ -1,7 +1,8 @@
-"""What is computed twice, on whichever device, must be a function of its arguments."""
+"""A function that runs twice, on any device, must depend on its arguments alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,95 +10,96 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers import forward_context
-from lingvo_pipe.layers.base_layer import BaseLayer
+from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.weights import WeightParams
 from lingvo_pipe.layers.dense import FCLayer
-from lingvo_pipe.layers.weight_params import WeightParams
 from lingvo_pipe.nested_map import NestedMap
 from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
 
 
-class RandomLayer(BaseLayer):
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.dropout(x, 0.5)
-
-
-class HiddenRandomLayer(BaseLayer):
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return tf.cond(x[0, 0] > 0, lambda: tf.nn.dropout(x, 0.5), lambda: x)
-
-
-class CapturingLayer(BaseLayer):
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self.CreateVariable("w", WeightParams([3]))
-
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return x * self.vars.w
-
-
-class ConstantLayer(BaseLayer):
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self._shift = tf.constant([1.0, 2.0, 3.0])
-
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return x + self._shift
-
-
-class OwnVariableLayer(BaseLayer):
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self._shift = tf.Variable(1.0)
-
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return x + self._shift
-
-
-class WritingLayer(BaseLayer):
-    """Counts its calls in a variable; within a branch if `hidden`."""
+class UsersLayer(BaseLayer):
+    """A layer of two functions: `prepare` of the layer, `run` of layer and input."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define("hidden", False, "Whether in a branch.")
+        p.Define("prepare", lambda layer: None, "Called at the end of __init__.")
+        p.Define("run", None, "What FProp computes.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        self.CreateVariable("n", WeightParams([], None, tf.float32, False))
+        self.params.prepare(self)
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        def count() -> tf.Tensor:
-            self.vars.n.assign_add(1.0)
-            return x
-
-        return tf.cond(x[0, 0] > 0, count, lambda: x) if self.params.hidden else count()
+        return self.params.run(self, x)
 
 
-class ForgetfulLayer(BaseLayer):
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self.RegisterAccumulator("seen", [])
+def _layer(run: Callable, **params: Callable) -> InstantiableParams:
+    return UsersLayer.Params().Set(run=run, **params)
 
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return x
+
+def _shifting(shift: Callable) -> InstantiableParams:
+    def prepare(layer: Any) -> None:
+        layer.shift = shift()
+
+    return _layer(lambda layer, x: x + layer.shift, prepare=prepare)
+
+
+def _random(layer: Any, x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.dropout(x, 0.5)
+
+
+def _count(layer: Any, x: tf.Tensor) -> tf.Tensor:
+    layer.vars.n.assign_add(1.0)
+    return x
+
+
+def _with_counter(layer: Any) -> None:
+    layer.CreateVariable("n", WeightParams([], None, tf.float32, False))
+
+
+def _in_branch(run: Callable) -> Callable:
+    return lambda layer, x: tf.cond(x[0, 0] > 0, lambda: run(layer, x), lambda: x)
 
 
 @pytest.mark.parametrize(
     ("cell", "pattern"),
     [
-        (RandomLayer.Params(), r"\['RandomUniform'\].*\bAccumulate\b"),
-        (HiddenRandomLayer.Params(), r"\['RandomUniform'\]"),
-        (CapturingLayer.Params(), r"\['pipe/cells_1/w'\].*\btheta\b"),
-        (ConstantLayer.Params(), r"float32 \(3,\).*\bCreateVariable\b"),
-        (OwnVariableLayer.Params(), r"\b__init__\b.*\bCreateVariable\b"),
-        (ForgetfulLayer.Params(), r"\bpipe/cells_1\b.*\['seen'\]"),
+        (_layer(_random), r"\['RandomUniform'\].*\bAccumulate\b"),
+        (_layer(_in_branch(_random)), r"\['RandomUniform'\]"),
         (
-            WritingLayer.Params(),
+            _layer(
+                lambda layer, x: x * layer.vars.w,
+                prepare=lambda layer: layer.CreateVariable("w", WeightParams([3])),
+            ),
+            r"\['pipe/cells_1/w'\].*\btheta\b",
+        ),
+        (
+            _shifting(lambda: tf.constant([1.0, 2.0, 3.0])),
+            r"float32 \(3,\).*\bCreateVariable\b",
+        ),
+        (
+            _shifting(lambda: tf.Variable(1.0)),
+            r"\b__init__\b.*\bCreateVariable\b",
+        ),
+        (
+            _layer(
+                lambda layer, x: x,
+                prepare=lambda layer: layer.RegisterAccumulator("seen", []),
+            ),
+            r"\bpipe/cells_1\b.*\['seen'\]",
+        ),
+        (
+            _layer(_count, prepare=_with_counter),
             r"\['AssignAddVariableOp'\].*\['pipe/cells_1/n'\].*\bAccumulate\b",
         ),
-        (WritingLayer.Params().Set(hidden=True), "'AssignAddVariableOp'"),
+        (_layer(_in_branch(_count), prepare=_with_counter), "'AssignAddVariableOp'"),
+    ],
+    ids=[
+        *("random", "random in branch", "captured weight", "constant", "variable"),
+        *("no share", "writing", "writing in branch"),
     ],
 )
 def test_a_layer_that_is_no_pure_function_is_refused(
@@ -113,12 +115,12 @@ def test_a_layer_that_is_no_pure_function_is_refused(
         gradients(layer, batch)
 
 
-def _random(x: tf.Tensor, targets: Any) -> NestedMap:
+def _random_loss(x: tf.Tensor, targets: Any) -> NestedMap:
     return NestedMap(loss=(tf.reduce_mean(x) * tf.random.uniform([]), 1.0))
 
 
 def _accumulating(x: tf.Tensor, targets: Any) -> NestedMap:
-    forward_context.current().accumulate("seen", tf.reduce_sum(x))
+    forward_context.current_context().accumulate("seen", tf.reduce_sum(x))
     return loss_fn(x, targets)
 
 
@@ -150,7 +152,7 @@ def test_a_loss_takes_weights_from_no_layer() -> None:
 @pytest.mark.parametrize(
     ("loss", "pattern"),
     [
-        (_random, r"\bloss .*stage 0\b.*\['RandomUniform'\].*\bmetrics\b"),
+        (_random_loss, r"\bloss .*stage 0\b.*\['RandomUniform'\].*\bmetrics\b"),
         (_capturing, r"\bloss .*stage 0\b.*\b__init__\b.*\bCreateVariable\b"),
         (_writing, r"\bloss .*stage 0\b.*\['AssignAddVariableOp'\]"),
         (_accumulating, r"\bloss\b.*\['seen'\].*\bmetrics\b"),
@@ -167,7 +169,7 @@ def test_a_loss_may_use_random_numbers_of_the_context() -> None:
     """By example: the same for any number of micro-batches."""
 
     def noisy(x: tf.Tensor, targets: Any) -> NestedMap:
-        noise = forward_context.current().uniform("noise", 1, x.shape)
+        noise = forward_context.current_context().uniform("noise", 1, x.shape)
         return NestedMap(loss=(tf.reduce_mean(x * noise), x.shape[0]))
 
     losses = []
@@ -180,13 +182,9 @@ def test_a_loss_may_use_random_numbers_of_the_context() -> None:
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
-class CheckingLayer(BaseLayer):
-    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        return tf.debugging.check_numerics(x, "not finite")
-
-
 def test_operations_that_only_report_are_allowed() -> None:
     dense = FCLayer.Params().Set(input_dim=3, output_dim=3)
-    layer, batch = pipeline([dense, CheckingLayer.Params()], 2, 2), state_batch(4)
+    check = _layer(lambda layer, x: tf.debugging.check_numerics(x, "not finite"))
+    layer, batch = pipeline([dense, check], 2, 2), state_batch(4)
     batch[0][:] = [tf.ones([4, 3])]
     assert gradients(layer, batch).gradients.cells[0].w is not None

@@ -1,4 +1,4 @@
-"""Axes: they hold what they are to show, and their ticks can be told apart."""
+"""Axes cover their numbers, and their ticks have distinct labels."""
 
 import math
 
@@ -43,8 +43,8 @@ def check(axis, low, high):
 def test_linear_axes(low, high):
     axis = linear_axis(low, high)
     check(axis, low, high)
-    assert (axis.place(axis.low), axis.place(axis.high)) == (0, 1)
-    # Little of the picture is empty, but where it begins at 0.
+    assert (axis.position(axis.low), axis.position(axis.high)) == (0, 1)
+    # An axis that does not start at 0 has little empty space.
     if low < high and axis.low != 0:
         assert axis.high - axis.low < 2 * (high - low)
 
@@ -79,7 +79,7 @@ def test_log_axes(low, high, labels):
     axis = log_axis(low, high)
     check(axis, low, high)
     assert axis.labels() == labels
-    assert axis.place(math.sqrt(low * high)) == pytest.approx(0.5)
+    assert axis.position(math.sqrt(low * high)) == pytest.approx(0.5)
 
 
 def test_log_axes_of_many_powers():
@@ -95,7 +95,7 @@ def test_axes_of_steps_are_whole_numbers(last):
 
 
 def test_a_run_without_a_step_has_an_axis():
-    assert step_axis(0).place(0) == 0
+    assert step_axis(0).position(0) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page about a run: well-formed, escaped, and with all that the run has written."""
+"""The page about a run is well-formed, escaped and complete."""
 
 import json
 import math
@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.training.metrics_log import MetricsLog
 from lingvo_pipe.training.report.html_report import report_end, write_report
-from lingvo_pipe.training.run_directory import RunDirectory
-from lingvo_pipe.training.skipped_batches import SkippedBatches
+from lingvo_pipe.training.run.metrics_log import MetricsLog
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 from tests.training.toy_run import STEPS, Input, batch, make_task, run
 
 MODEL = "toy.Toy"
@@ -20,7 +20,7 @@ VOID = {"img", "meta", "!doctype"}
 
 
 class Page(HTMLParser):
-    """What a page holds; refuses what is not well-formed."""
+    """A parsed page; parsing fails unless it is well-formed."""
 
     def __init__(self, text):
         super().__init__()
@@ -48,7 +48,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def begun(tmp_path, params="task.train.max_steps : 50\n"):
+def started(tmp_path, params="task.train.max_steps : 50\n"):
     directory = RunDirectory(tmp_path, MODEL)
     directory.write_params(params)
     return directory
@@ -60,13 +60,13 @@ def report(directory):
     return Page(path.read_text(encoding="utf-8"))
 
 
-def told(page, pattern):
-    """Says whether one of a page's texts matches a pattern."""
+def has_text(page, pattern):
+    """Returns whether one of a page's texts matches a pattern."""
     return any(re.search(pattern, text) for text in page.texts)
 
 
 def curves(page):
-    """By metric, what is said of its picture."""
+    """Returns the descriptions of the drawings by metric."""
     labels = [a["aria-label"] for a in page.all("svg")]
     return {label.split(" by step")[0]: label for label in labels}
 
@@ -77,7 +77,7 @@ def png(height=2):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The report of a run, as it was when the run ended."""
+    """Returns the report written at the end of a run."""
     logdir = tmp_path_factory.mktemp("run") / "toy"
     run(make_task(report_interval_steps=1), Input(*map(batch, range(STEPS))), logdir)
     return Page((logdir / "report.html").read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def test_a_run_ends_with_its_report(trained):
 
 
 def test_each_metric_has_a_curve_for_each_split(tmp_path):
-    directory = begun(tmp_path)
+    directory = started(tmp_path)
     with MetricsLog(tmp_path) as log:
         for step in range(10, 60, 10):
             log.write(step, "train", {"loss": 5 / step, "a/b": step, "weird name": 1})
@@ -110,57 +110,57 @@ def test_each_metric_has_a_curve_for_each_split(tmp_path):
     assert "; test 0.5 at step 50; dev, evaler 0.25 at step 50." in curves(page)["loss"]
     assert len(page.all("polyline")) == 6
     assert "50 of 50 steps" in page.texts
-    # The best of a falling loss is the last; what is better of others nobody knows.
+    # The best of a falling loss is the last; other metrics have no known direction.
     rows = [text for text in page.texts if text in ("0.1", "50")]
     assert rows.count("0.1") >= 2
 
 
-def test_what_is_not_finite_is_told(tmp_path):
-    directory = begun(tmp_path)
+def test_values_that_are_not_finite_are_noted(tmp_path):
+    directory = started(tmp_path)
     with MetricsLog(tmp_path) as log:
         for step, loss in ((1, 2.0), (2, math.nan), (3, math.inf), (4, 1.0)):
             log.write(step, "train", {"loss": loss, "all_wrong": math.nan})
     page = report(directory)
-    assert told(page, r"^train: 2\b.*\bnan\b.*\b2\.$")
-    assert told(page, r"^train: 4\b.*\bnan\b.*\b1\.$")
+    assert has_text(page, r"^train: 2\b.*\bnan\b.*\b2\.$")
+    assert has_text(page, r"^train: 4\b.*\bnan\b.*\b1\.$")
     assert list(curves(page)) == ["loss"]
     assert not any("nan" in a["points"] for a in page.all("polyline"))
 
 
-def test_one_report_is_a_point(tmp_path):
-    directory = begun(tmp_path)
+def test_one_report_is_a_visible_point(tmp_path):
+    directory = started(tmp_path)
     with MetricsLog(tmp_path) as log:
         log.write(0, "test", {"loss": 0.0})
     page = report(directory)
     (circle,) = page.all("circle")
-    assert "class" not in circle  # It is seen.
+    assert "class" not in circle
 
 
-def test_many_reports_stay_few_points(tmp_path):
-    directory = begun(tmp_path)
+def test_many_reports_make_few_points(tmp_path):
+    directory = started(tmp_path)
     lines = [{"step": n, "split": "train", "loss": n % 7} for n in range(5000)]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
     page = report(directory)
     assert len(page.all("circle")) <= 200
-    assert told(page, r"\bmean\b.*\b25\b")
+    assert has_text(page, r"\bmean\b.*\b25\b")
 
 
 @pytest.mark.parametrize("params", ["", "name : 1\n", "task.train.max_steps : None\n"])
-def test_a_run_that_has_nothing_yet(tmp_path, params):
-    page = report(begun(tmp_path, params))
-    assert told(page, "^Nothing")
+def test_an_empty_run_has_a_page(tmp_path, params):
+    page = report(started(tmp_path, params))
+    assert has_text(page, "^Nothing")
     assert "0 steps" in page.texts
 
 
-def test_whatever_stands_in_files_is_text(tmp_path):
+def test_contents_of_files_are_escaped(tmp_path):
     directory = RunDirectory(tmp_path, EVIL)
     directory.write_params(f"task.name : {EVIL!r}\ntask.train.max_steps : 5\n")
     line = {"step": 1, "split": EVIL, EVIL: 1.0}
     (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(line)}\n")
     directory.best_path.write_text(json.dumps({"step": 1, EVIL: 1.0}))
     with MetricsLog(tmp_path) as log:
-        log.write_pictures(1, "test", {EVIL: png()})
+        log.write_images(1, "test", {EVIL: png()})
     directory.profile_path.mkdir()
     (directory.profile_path / "step-3.png").write_bytes(png())
     (directory.profile_path / "step-3.txt").write_text(
@@ -173,11 +173,11 @@ def test_whatever_stands_in_files_is_text(tmp_path):
     assert EVIL in page.all("img")[0]["alt"]
 
 
-def test_pictures_are_in_the_page_itself(tmp_path):
-    directory = begun(tmp_path)
+def test_images_are_embedded(tmp_path):
+    directory = started(tmp_path)
     with MetricsLog(tmp_path) as log:
-        log.write_pictures(10, "test", {"confusion": png(4)})
-        log.write_pictures(20, "test", {"confusion": png(5)})
+        log.write_images(10, "test", {"confusion": png(4)})
+        log.write_images(20, "test", {"confusion": png(5)})
     directory.profile_path.mkdir()
     table = "        predicted  measured  difference\nstep  1.0 ms  2.0 ms  +100%"
     for step in (7, 20):
@@ -193,13 +193,13 @@ def test_pictures_are_in_the_page_itself(tmp_path):
     assert len(images) == 3
     assert all(a["src"].startswith("data:image/png;base64,") for a in images)
     assert all(a["alt"] for a in images)
-    # Nothing is fetched from anywhere.
+    # The page needs no network.
     references = [a.get(k) for _, a in page.tags for k in ("src", "href", "data")]
     assert all(r is None or r.startswith("data:") for r in references)
 
 
 def test_the_last_translations_have_their_scores(tmp_path):
-    directory = begun(tmp_path)
+    directory = started(tmp_path)
     directory.decoder_path.mkdir()
     for step, bleu in ((5, 1.0), (12, 88.678)):
         scores = {"bleu": bleu, "chrf": 2.0}
@@ -214,13 +214,13 @@ def test_the_last_translations_have_their_scores(tmp_path):
         with MetricsLog(directory.decoder_path) as log:
             log.write(step, "test", {**scores, "bleu/de-en": bleu})
     page = report(directory)
-    assert told(page, r"^Translations\b.*\btest\b.*\b12$")
+    assert has_text(page, r"^Translations\b.*\btest\b.*\b12$")
     assert {"de-en", "2,500", "88.68", "mean"} <= set(page.texts)
     assert set(curves(page)) == {"bleu", "chrf"}
 
 
-def test_checkpoints_are_those_that_are_kept(tmp_path):
-    directory = begun(tmp_path)
+def test_checkpoints_are_listed(tmp_path):
+    directory = started(tmp_path)
     directory.checkpoints_path.mkdir()
     for step in (600, 1200):
         for ending in ("index", "data-00000-of-00001"):
@@ -233,37 +233,37 @@ def test_checkpoints_are_those_that_are_kept(tmp_path):
     assert "1,200 of 50 steps" in page.texts
 
 
-def test_batches_that_were_left_out_are_counted(tmp_path):
-    directory = begun(tmp_path)
+def test_skipped_batches_are_counted(tmp_path):
+    directory = started(tmp_path)
     skipped = SkippedBatches(directory.skipped_batches_path)
-    skipped.leave_out(4, 7)
-    skipped.leave_out(7, 9)
-    assert told(report(directory), r"^5 batches\b")
+    skipped.skip(4, 7)
+    skipped.skip(7, 9)
+    assert has_text(report(directory), r"^5 batches\b")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("metrics.jsonl", r"metrics\.jsonl:1\b"), ("best.json", r"JSON.*best\.json")],
+    [("metrics.jsonl", r"metrics\.jsonl:1\b"), ("best.json", r"best\.json\b.*JSON")],
 )
 def test_damaged_files_are_named(tmp_path, name, message):
-    directory = begun(tmp_path)
+    directory = started(tmp_path)
     (tmp_path / name).write_text("{\n")
     with pytest.raises(ValueError, match=message):
         write_report(directory)
     assert not directory.report_path.exists()
-    # A run that has ended is told so, and is complete all the same.
-    said: list[str] = []
-    report_end(directory, said.append)
-    (line,) = said
+    # A run that has ended is complete all the same.
+    lines: list[str] = []
+    report_end(directory, lines.append)
+    (line,) = lines
     assert re.search(message, line)
     assert f"--mode=report --logdir={tmp_path}" in line
 
 
-def test_pictures_of_a_file_that_is_cut_short_are_those_before(tmp_path):
-    directory = begun(tmp_path)
+def test_a_truncated_events_file_keeps_earlier_images(tmp_path):
+    directory = started(tmp_path)
     with MetricsLog(tmp_path) as log:
-        log.write_pictures(1, "test", {"first": png()})
-        log.write_pictures(2, "test", {"second": png()})
+        log.write_images(1, "test", {"first": png()})
+        log.write_images(2, "test", {"second": png()})
     (events,) = (tmp_path / "test").iterdir()
     events.write_bytes(events.read_bytes()[:-5])
     page = report(directory)

@@ -1,4 +1,4 @@
-"""What a run's directory holds is read while a trainer writes there."""
+"""A run's directory can be read while a trainer writes to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lingvo_pipe.training.report.run_record import checkpoint_sizes
-from lingvo_pipe.training.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
 def test_checkpoints_that_are_deleted_meanwhile_are_left_out(

@@ -67,7 +67,7 @@ def test_long_curves_have_fewer_points(num):
     (points,) = long.segments()
     n = long.reports_per_point
     assert len(points) == math.ceil(num / n) <= 200
-    for place, point in enumerate(points):
-        here = values[place * n : (place + 1) * n]
+    for i, point in enumerate(points):
+        here = values[i * n : (i + 1) * n]
         assert point[1:] == pytest.approx((here.mean(), here.min(), here.max()))
     assert points[-1].step == num

@@ -1,0 +1,14 @@
+from . import input, layers, models
+from .hyperparams import InstantiableParams, Params
+from .layers.core.base_layer import BaseLayer
+from .layers.core.forward_context import ForwardContext, current_context
+from .layers.core.weights import WeightInit, WeightParams
+from .nested_map import NestedMap
+from .pipeline.devices.stage_devices import initialize_devices
+from .pipeline.pipelining_layer import PipeliningLayer
+from .training.optim.keras_optimizer import OptimizerParams
+from .training.task.base_task import BaseTask
+from .training.task.single_task_model_params import (
+    SingleTaskModelParams,
+    register_model,
+)

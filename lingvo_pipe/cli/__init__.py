@@ -1,0 +1,1 @@
+"""The trainer on the command line: flags, jobs, and errors as lines."""

@@ -1,0 +1,144 @@
+"""Params of a pipeline that are `auto`: taken from a run, or left to the planner."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams.entries import Entry, entries_by_path
+from lingvo_pipe.hyperparams.literals import read_plain
+from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
+from lingvo_pipe.training.run.run_directory import RunDirectory
+
+_NUM_MICRO_BATCHES = "num_micro_batches"
+_PIPELINE = "task.pipeline"
+# Params that the planner may set as well.
+_STAGES = ("splits", "stages_per_device")
+# Types that these params have in a run's params.txt.
+_TYPES = {
+    _NUM_MICRO_BATCHES: (int,),
+    "schedule": (str,),
+    "recompute": (type(None), str, list, tuple),
+    "splits": (int, str, list, tuple),
+    "stages_per_device": (int,),
+    "devices": (type(None), list, tuple),
+}
+
+
+class AutoParams:
+    """Params that are `auto`, resolved once the devices are known.
+
+    A resumed run keeps its number of micro-batches, on which bytes depend. Schedule and
+    recomputation are chosen again, because it may resume on other devices.
+
+    Args:
+        pipeline: params of a PipeliningLayer; those that are `auto` are reset.
+        open_run: function that returns the run's directory; if None, there is no run.
+    """
+
+    def __init__(
+        self,
+        pipeline: InstantiableParams,
+        open_run: Callable[[], RunDirectory] | None = None,
+    ):
+        self._names = extract_auto(pipeline)
+        if open_run is None or _NUM_MICRO_BATCHES not in self._names:
+            return
+        directory = open_run()
+        text = directory.read_params()
+        if text is not None:
+            _set_from_text(pipeline, [_NUM_MICRO_BATCHES], text, directory)
+            self._names.remove(_NUM_MICRO_BATCHES)
+
+    def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
+        """Resolves the params by the planner; returns a line for the user, or "".
+
+        Args:
+            model: the model's params; its task's pipeline is changed.
+            data: the model's input.
+            devices: full names.
+
+        Raises:
+            ValueError: see `resolve_auto`.
+        """
+        if not self._names:
+            return ""
+        return resolve_auto(
+            model.task,
+            self._names,
+            data.element_spec,
+            model.input.batch_size,
+            devices,
+            functools.partial(print, file=sys.stderr, flush=True),
+        )
+
+
+def extract_from_run(
+    pipeline: InstantiableParams,
+    open_run: Callable[[], RunDirectory],
+    flag: int | Sequence[str] | None,
+) -> None:
+    """Sets params that are `auto` to their values in the run whose weights are used.
+
+    If the number of devices differs, the stages are chosen again for these devices, and
+    the schedule is one that fits any number.
+
+    Args:
+        pipeline: params of a PipeliningLayer.
+        open_run: function that returns the directory of the run, which has started.
+        flag: see `place_stages`.
+    """
+    names = extract_auto(pipeline)
+    if not names:
+        return
+    before, directory = pipeline.Copy(), open_run()
+    text = directory.read_params() or ""
+    _set_from_text(before, [*names, *_STAGES, "devices"], text, directory)
+    number = flag if flag is None or isinstance(flag, int) else len(flag)
+    if number in (None, len(before.devices or ())):
+        names |= set(_STAGES)
+    else:
+        names &= {_NUM_MICRO_BATCHES}
+    pipeline.Set(**{name: before.Get(name) for name in names})
+
+
+def _set_from_text(
+    pipeline: InstantiableParams,
+    names: Sequence[str],
+    text: str,
+    directory: RunDirectory,
+) -> None:
+    """Sets params to their values in a run's params.txt, which are plain values.
+
+    Raises:
+        ValueError: if one is missing there, or has a type that the param cannot have.
+    """
+    entries = entries_by_path(text)
+    problems = []
+    for name in names:
+        path = f"{_PIPELINE}.{name}"
+        try:
+            pipeline.Set(**{name: _read(entries, path, _TYPES[name])})
+        except ValueError as error:
+            problems.append(f"{path}: {error}")
+    if problems:
+        raise UserValueError(
+            f"{directory.params_path}: expected the text that the trainer wrote; "
+            f"{'; '.join(problems)}. Put back a copy, or use another --logdir."
+        )
+
+
+def _read(entries: Mapping[str, Entry], path: str, types: tuple[type, ...]) -> Any:
+    """Returns a param's value; the items of a list are numbers or strings."""
+    if path not in entries:
+        raise UserValueError("expected a value, got none")
+    value = read_plain(entries[path].text)
+    items = value if isinstance(value, (list, tuple)) else [0]
+    if type(value) not in types or not {*map(type, items)} <= {int, str}:
+        names = ", ".join(each.__name__ for each in types)
+        raise UserValueError(f"expected a value of type {names}, got {value!r}")
+    return value

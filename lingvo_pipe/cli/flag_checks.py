@@ -1,0 +1,119 @@
+"""Checks that the trainer's flags fit together, before TensorFlow is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
+
+_TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model")
+_USING_FLAGS = ("split", "checkpoint", "follow_seconds")
+_REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback"}
+_NEEDED_BY_WORKERS = ("cluster", "task")
+_WORKER_FLAGS = {
+    "job",
+    "cluster_spec",
+    "listen_on_all_addresses",
+    "traceback",
+    *_NEEDED_BY_WORKERS,
+}
+_NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
+
+
+def check_flags(argv: Sequence[str], member: Membership) -> None:
+    """Checks the flags of this process.
+
+    Args:
+        argv: the program's name, and arguments that are not flags.
+        member: this process's role in its cluster.
+
+    Raises:
+        ValueError: if a flag is missing, or belongs to another job or mode.
+    """
+    if argv[1:]:
+        raise UserValueError(
+            f"Expected flags, which begin with --, got {' '.join(argv[1:])}. --help "
+            "shows all flags."
+        )
+    if FLAGS.list_models:
+        return
+    if FLAGS.job == "worker":
+        if not member.source:  # A scheduler starts all tasks with the same flags.
+            _check_worker_flags()
+        return
+    if FLAGS.task is not None:
+        raise UserValueError("--task is the number of a worker; it needs --job=worker.")
+    _check_job()
+    _check_needed()
+    _check_mode()
+
+
+def _check_worker_flags() -> None:
+    missing = [f"--{name}" for name in _NEEDED_BY_WORKERS if FLAGS[name].value is None]
+    more = sorted(f"--{name}" for name in given_flags() - _WORKER_FLAGS)
+    if missing or more:
+        raise UserValueError(
+            "--job=worker needs --cluster and --task, and no flags of the trainer; "
+            f"missing: {missing}, too many: {more}. For example: --job=worker "
+            "--task=0 --cluster=worker=host1:2222,host2:2222."
+        )
+
+
+def _check_job() -> None:
+    """Checks that no flag belongs to another job."""
+    is_using = FLAGS.job in USING_JOBS
+    others = _TRAINING_FLAGS if is_using else _USING_FLAGS
+    given = [f"--{name}" for name in others if FLAGS[name].present]
+    if given:
+        reason = "trains nothing" if is_using else "only trains"
+        raise UserValueError(
+            f"--job={FLAGS.job} {reason}, so it takes no {' and no '.join(given)}. "
+            "Leave it out, or choose another --job."
+        )
+    if FLAGS.checkpoint is not None and FLAGS.follow_seconds is not None:
+        raise UserValueError(
+            "--follow_seconds uses each new checkpoint, so it takes no "
+            f"--checkpoint={FLAGS.checkpoint}. Leave one of them out."
+        )
+
+
+def _check_needed() -> None:
+    needed = _NEEDED_BY_MODE.get(FLAGS.mode, ["model"])
+    missing = [f"--{name}" for name in needed if not FLAGS[name].value]
+    if missing:
+        is_using = FLAGS.job in USING_JOBS
+        flag = f"--job={FLAGS.job}" if is_using else f"--mode={FLAGS.mode}"
+        raise UserValueError(
+            f"{flag} needs {' and '.join(missing)}. For example: "
+            "--model=image.digits.AmoebaNetDigits --logdir=/tmp/digits. --list_models "
+            "prints all models, --help shows all flags."
+        )
+
+
+def _check_mode() -> None:
+    """Checks that a mode has the flags it needs, and none of another mode."""
+    is_diff = FLAGS.mode == "diff_params"
+    is_allowed = {
+        "profile_step": FLAGS.mode == "train",
+        "allow_params_change": FLAGS.mode == "train",
+        "other_model": is_diff,
+    }
+    if FLAGS.mode == "report":
+        wrong = sorted(given_flags() - _REPORT_FLAGS)
+    else:
+        wrong = [
+            n for n, allowed in is_allowed.items() if not allowed and FLAGS[n].present
+        ]
+    if wrong:
+        raise UserValueError(
+            f"--mode={FLAGS.mode} takes no {' and no '.join(f'--{n}' for n in wrong)}. "
+            "Leave it out, or choose another --mode."
+        )
+    if is_diff and (FLAGS.other_model is None) == (FLAGS.logdir is None):
+        raise UserValueError(
+            "--mode=diff_params compares --model with --other_model, or with the run "
+            f"in --logdir; got {FLAGS.other_model} and {FLAGS.logdir}. Give one of "
+            "them."
+        )

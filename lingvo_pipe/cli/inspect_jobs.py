@@ -1,0 +1,83 @@
+"""Jobs that only print: models, params, differences, the path of a run's page."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import model_registry
+from lingvo_pipe.cli.auto_params import AutoParams
+from lingvo_pipe.cli.model_request import ModelRequest, joined, place_model
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.differences import diff_texts
+from lingvo_pipe.training.eval.run_weights import open_run
+from lingvo_pipe.training.profiling.inspect_model import describe
+from lingvo_pipe.training.report.html_report import write_report
+from lingvo_pipe.training.task.local_training import with_local_losses
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+
+
+def list_models(imports: Sequence[str]) -> list[str]:
+    """Returns the names of all registered models, with the packages `imports`."""
+    model_registry.ImportAll()
+    model_registry.ImportModels(imports)
+    return model_registry.ListModels()
+
+
+def inspect_model(request: ModelRequest) -> str:
+    """Describes layers, shapes, parameters and stages of a model."""
+    model = request.params("Train")
+    auto = AutoParams(model.task.pipeline)
+    note = place_model(model, request)
+    data = model.input.Instantiate()
+    note = joined(note, auto.resolve(model, data, model.task.pipeline.devices))
+    configure_inputs(model.task, data)
+    description = describe(with_local_losses(model.task, data), data)
+    return f"{note}\n\n{description}" if note else description
+
+
+def inspect_params(request: ModelRequest) -> str:
+    """Returns all params of a model, and of the input of each other data set."""
+    texts = [request.params("Train").ToText()]
+    for dataset in model_registry.GetDatasets(model_registry.GetClass(request.name)):
+        if dataset != "Train":
+            only_input = Params()
+            only_input.Define("input", request.params(dataset).input, "")
+            texts.append(f"# {dataset}\n{only_input.ToText()}")
+    return "\n".join(texts).rstrip("\n")
+
+
+def diff_params(request: ModelRequest, other: str | None, logdir: str | None) -> str:
+    """Returns the params that differ between a model, `>`, and another or a run, `<`.
+
+    The first line is a legend.
+
+    Args:
+        request: the model.
+        other: name of the other model, with the same changes by the user; if None,
+            compares with the run.
+        logdir: directory of a run of the model; if None, compares with `other`.
+    """
+    ours = request.params("Train")
+    if other is not None:
+        theirs = dataclasses.replace(request, name=other).params("Train")
+        found = ours.TextDiff(theirs)
+    else:
+        directory = open_run(os.path.expanduser(logdir or ""), request.name)
+        place_model(ours, request, lambda: directory)
+        configure_inputs(ours.task, ours.input.Instantiate())
+        found = diff_texts(ours.ToText(), directory.read_params() or "")
+    legend = f"# > {request.name}    < {other or directory.path}\n"
+    return (legend + found).rstrip("\n") if found else "Nothing differs."
+
+
+def report_run(logdir: str, model_name: str | None = None) -> str:
+    """Writes the page about a run, and returns a line with its path.
+
+    Args:
+        logdir: directory of the run.
+        model_name: name of its model; if None, any.
+    """
+    directory = open_run(os.path.expanduser(logdir), model_name)
+    return f"The report is {write_report(directory)}."

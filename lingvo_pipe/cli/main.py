@@ -1,0 +1,118 @@
+"""The trainer's main program: from flags to a job."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from lingvo_pipe.cli.cluster_flags import resolve_membership, worker_watch
+from lingvo_pipe.cli.error_output import errors_as_lines
+from lingvo_pipe.cli.flag_checks import check_flags
+from lingvo_pipe.cli.flags import FLAGS
+from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, quiet_startup
+from lingvo_pipe.fault_tolerance.free_memory import return_free_memory
+from lingvo_pipe.fault_tolerance.restarts import ProcessStart
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, checked_task
+from lingvo_pipe.pipeline.devices.device_names import parse_devices
+from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
+
+if TYPE_CHECKING:
+    from lingvo_pipe.cli.model_request import ModelRequest
+
+# Noted before anything is changed.
+_START = ProcessStart.now()
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the job of the flags; shows an error as a line.
+
+    TensorFlow takes seconds to import, so flags are checked before.
+
+    Args:
+        argv: the program's name, and arguments that are not flags.
+    """
+    logging.set_verbosity(logging.WARNING)
+    with errors_as_lines():
+        member = resolve_membership()
+        check_flags(argv, member)
+        if member.source:
+            print(member.note())
+        if FLAGS.job == "worker" and member.cluster is not None:
+            _serve(member, member.cluster)
+        else:
+            _run_job(member)
+
+
+def _serve(member: Membership, cluster: Cluster) -> None:
+    """Lends this process's devices to the cluster's trainer."""
+    task = checked_task(FLAGS.task, cluster.workers)
+    with quiet_startup():
+        from lingvo_pipe.pipeline.devices.worker import serve
+    return_free_memory()
+    serve(cluster, task, member.ends_with_trainer, FLAGS.wait_for_workers_seconds)
+
+
+def _run_job(member: Membership) -> None:
+    if FLAGS.profile_step is not None:
+        count_cpu_memory()
+    devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
+    with quiet_startup():
+        from lingvo_pipe.cli import inspect_jobs
+        from lingvo_pipe.cli.model_request import ModelRequest
+        from lingvo_pipe.pipeline.devices.shutdown_notice import announcing_shutdown
+    if FLAGS.list_models:
+        print("\n".join(inspect_jobs.list_models(FLAGS.model_imports)))
+        return
+    if FLAGS.mode == "report":
+        print(inspect_jobs.report_run(FLAGS.logdir, FLAGS.model))
+        return
+    watch = worker_watch(member, _START)
+    request = ModelRequest(
+        name=FLAGS.model,
+        imports=FLAGS.model_imports,
+        override=FLAGS.model_params_override,
+        data_dir=FLAGS.data_dir,
+        max_steps=FLAGS.max_steps,
+        devices=devices,
+        cluster=member.cluster,
+        await_workers=watch.begin if watch else None,
+    )
+    with contextlib.ExitStack() as stack:
+        if member.ends_with_trainer and member.cluster is not None:
+            stack.enter_context(announcing_shutdown(member.cluster))
+        if watch is not None:
+            stack.enter_context(watch.surviving())
+        _dispatch(request)
+
+
+def _dispatch(request: ModelRequest) -> None:
+    """Runs the job of --job and --mode with a model."""
+    from lingvo_pipe.cli import inspect_jobs, train_job, use_jobs
+
+    using = {
+        "evaler": use_jobs.evaluate_data_set,
+        "decoder": use_jobs.decode_data_set,
+        "exporter": use_jobs.export_trained,
+    }
+    if FLAGS.job in using:
+        use = use_jobs.RunUse(
+            FLAGS.logdir,
+            FLAGS.split,
+            FLAGS.checkpoint,
+            FLAGS.follow_seconds,
+            FLAGS.allow_params_change,
+        )
+        using[FLAGS.job](request, use)
+    elif FLAGS.mode == "inspect_model":
+        print(inspect_jobs.inspect_model(request))
+    elif FLAGS.mode == "inspect_params":
+        print(inspect_jobs.inspect_params(request))
+    elif FLAGS.mode == "diff_params":
+        print(inspect_jobs.diff_params(request, FLAGS.other_model, FLAGS.logdir))
+    else:
+        train_job.train_model(
+            request, FLAGS.logdir, FLAGS.profile_step, FLAGS.allow_params_change
+        )

@@ -1,0 +1,114 @@
+"""A registered model with the user's changes, placed on devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+import tqdm
+
+import model_registry
+from lingvo_pipe.cli.auto_params import extract_from_run
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.pipeline.devices.cluster import workers_note
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.task.placement import place_stages
+
+# TensorFlow looks for GPUs now, while its messages about missing ones are hidden.
+tf.config.list_physical_devices("GPU")
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A registered model, and the user's changes of its params.
+
+    Attributes:
+        name: the model's name.
+        imports: packages to import first, which register models.
+        override: params to change, separated by `;`.
+        data_dir: folder of data sets; if None, the model's own.
+        max_steps: number of steps to train for; if None, the model's own.
+        devices: a number or names; if None, the model's own, see `place_stages`.
+        cluster: the workers whose devices are among them; None without workers.
+        await_workers: see `initialize_devices`.
+    """
+
+    name: str
+    imports: Sequence[str] = ()
+    override: str = ""
+    data_dir: str | None = None
+    max_steps: int | None = None
+    devices: int | Sequence[str] | None = None
+    cluster: Cluster | None = None
+    await_workers: Callable[[], None] | None = None
+
+    def params(self, dataset: str) -> Params:
+        """Returns the model's params with the changes, and with the input of `dataset`.
+
+        Raises:
+            ValueError: if a change cannot be made.
+        """
+        model_registry.ImportModels(self.imports)
+        model = model_registry.GetParams(self.name, dataset)
+        model.FromText(self.override, separator=";")
+        if self.data_dir is not None:
+            self._set_data_dir(model.input, self.data_dir)
+        if self.max_steps is not None:
+            model.task.train.max_steps = self.max_steps
+        return model
+
+    def _set_data_dir(self, params: Params, data_dir: str) -> None:
+        if "data_dir" not in params:
+            raise UserValueError(
+                "--data_dir is for inputs with a param data_dir; the input of "
+                f"{self.name}, {params.cls.__name__}, has none. Leave the flag out."
+            )
+        params.data_dir = os.path.expanduser(data_dir)
+
+
+def place_model(
+    model: Params,
+    request: ModelRequest,
+    open_run: Callable[[], RunDirectory] | None = None,
+) -> str:
+    """Prepares the devices for the stages; returns a note for the user.
+
+    Args:
+        model: the model's params, which are changed.
+        request: the user's request.
+        open_run: function that returns the directory of the run whose weights are used;
+            params that are `auto` take its values. If None, they stay `auto`.
+    """
+    pipeline = model.task.pipeline
+    if open_run is not None:
+        extract_from_run(pipeline, open_run, request.devices)
+    placement = place_stages(pipeline, request.devices)
+    pipeline.devices = initialize_devices(
+        placement.devices, request.cluster, request.await_workers
+    )
+    return joined(workers_note(), placement.note)
+
+
+def joined(*notes: str) -> str:
+    """Returns the notes that are not empty, a line each."""
+    return "\n".join(filter(None, notes))
+
+
+def log_after(note: str) -> Callable[[str], None]:
+    """Returns a function that writes lines for the user, the note before the first.
+
+    So a run that cannot start logs only the reason.
+    """
+    waiting = [note] if note else []
+
+    def log(line: str) -> None:
+        for each in (*waiting, line):
+            tqdm.tqdm.write(each)
+        waiting.clear()
+
+    return log

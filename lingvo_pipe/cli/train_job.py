@@ -1,0 +1,106 @@
+"""The job that trains a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.cli.auto_params import AutoParams
+from lingvo_pipe.cli.model_request import ModelRequest, joined, log_after, place_model
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.planner.measured.expected_step import expected_step
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
+from lingvo_pipe.training.profiling.step_profiler import check_profile_step
+from lingvo_pipe.training.run.changed_params import check_allowed
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_vocabulary import (
+    check_num_tokens,
+    check_one_vocabulary,
+)
+from lingvo_pipe.training.task.local_training import with_local_losses
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+
+
+def train_model(
+    request: ModelRequest,
+    logdir: str,
+    profile_step: int | None = None,
+    allowed_changes: Sequence[str] = (),
+) -> None:
+    """Trains a model to its last step, or resumes, and evaluates it.
+
+    Args:
+        request: the model.
+        logdir: directory of the run.
+        profile_step: see `train`.
+        allowed_changes: see `train`.
+
+    Raises:
+        ValueError: if the model cannot be trained; see `train`.
+    """
+    model, test_model = request.params("Train"), request.params("Test")
+    path = os.path.expanduser(logdir)
+    pipeline = model.task.pipeline
+    auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name))
+    note = place_model(model, request)
+    train_input = model.input.Instantiate()
+    test_input = test_model.input.Instantiate()
+    # Checked first, because planning and building may take minutes.
+    train_input.TrainBatches()
+    test_input.EvalBatches()
+    check_one_vocabulary(train_input, test_input)
+    check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
+    if profile_step is not None:
+        check_profile_step(profile_step, model.task.train.max_steps)
+    directory = RunDirectory(path, request.name)
+    if allowed_changes:  # A model of a thousand layers has a text of megabytes.
+        check_allowed(allowed_changes, model.ToText(), directory.read_params())
+    note = joined(note, auto.resolve(model, train_input, pipeline.devices))
+    configure_inputs(model.task, train_input)
+    task = with_local_losses(model.task, train_input).Instantiate()
+    log, planned = log_after(note), None
+    if profile_step is not None:
+        planned = planned_for_profile(model, task.pipeline, train_input, log)
+    train(
+        task,
+        train_input,
+        test_input,
+        directory,
+        model.ToText(),
+        log=log,
+        profile_step=profile_step,
+        allowed_changes=allowed_changes,
+        planned=planned,
+    )
+
+
+def planned_for_profile(
+    model: Params, pipeline: PipeliningLayer, data: Any, log: Callable[[str], None]
+) -> PlannedStep | None:
+    """Returns the planner's prediction of a step, or logs why there is none.
+
+    Args:
+        model: the trained model's params.
+        pipeline: the model's pipeline.
+        data: the training input.
+        log: callback for a line of text for the user.
+    """
+    if model.task.train.steps_per_loop > 1:
+        log(
+            "The step is profiled without a plan: one of several steps in a call is "
+            "run by another schedule. Set task.train.steps_per_loop to 1 for a plan."
+        )
+        return None
+    batch_size, devices = model.input.batch_size, model.task.pipeline.devices
+    try:
+        return expected_step(
+            model.task, pipeline, data.element_spec, batch_size, devices
+        )
+    except (ValueError, tf.errors.OpError) as error:
+        log(f"The step is profiled without a plan: {error}")
+        return None

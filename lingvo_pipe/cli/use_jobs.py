@@ -1,0 +1,110 @@
+"""Jobs that use the weights of a run: evaluate, translate, export."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lingvo_pipe.cli.model_request import ModelRequest, log_after, place_model
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.serving.export import export_model
+from lingvo_pipe.training.decode.decoder_run import check_decode_input, decode
+from lingvo_pipe.training.eval.run_evaluations import evaluate_run
+from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.run.changed_params import check_allowed, check_use
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+from lingvo_pipe.training.task.task_params import plain_task
+
+
+@dataclass(frozen=True)
+class RunUse:
+    """The weights of a run, finished or not, and the data set to use them with.
+
+    Attributes:
+        logdir: directory of the run.
+        split: the data set, such as `Test`.
+        checkpoint: name of one of the run's checkpoints, or `best`; if None, the
+            newest.
+        follow_seconds: see `weights_in_turn`.
+        allowed_changes: see `check_use`.
+    """
+
+    logdir: str
+    split: str
+    checkpoint: str | None = None
+    follow_seconds: float | None = None
+    allowed_changes: Sequence[str] = ()
+
+    def directory(self, model_name: str) -> RunDirectory:
+        """Returns the run's directory; waits for it if `follow_seconds` is set.
+
+        Raises:
+            ValueError: if there is none, or it trains another model.
+        """
+        logdir = os.path.expanduser(self.logdir)
+        return open_run(logdir, model_name, self.follow_seconds)
+
+    def open(self, model_name: str, model: Params) -> RunDirectory:
+        """Returns the run's directory, if its weights fit the model.
+
+        Args:
+            model_name: name of the run's model.
+            model: params of the model that will use the weights.
+
+        Raises:
+            ValueError: if there is no such run, or it trains another model.
+        """
+        directory = self.directory(model_name)
+        trained, now = directory.read_params() or "", model.ToText()
+        if self.allowed_changes:
+            check_allowed(self.allowed_changes, trained, now)
+        check_use(trained, now, self.allowed_changes)
+        return directory
+
+
+def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
+    """Evaluates trained weights on a data set."""
+    model = request.params(use.split)
+    note = place_model(model, request, lambda: use.directory(request.name))
+    data = model.input.Instantiate()
+    data.EvalBatches()
+    directory = use.open(request.name, model)
+    configure_inputs(model.task, data)
+    task, log = plain_task(model.task).Instantiate(), log_after(note)
+    split = use.split.lower()
+    evaluate_run(task, data, directory, split, use.checkpoint, use.follow_seconds, log)
+
+
+def export_trained(request: ModelRequest, use: RunUse) -> None:
+    """Writes trained weights as a SavedModel."""
+    model = request.params(use.split)
+    note = place_model(model, request, lambda: use.directory(request.name))
+    data = model.input.Instantiate()
+    directory = use.open(request.name, model)
+    configure_inputs(model.task, data)
+    task = plain_task(model.task).Instantiate()
+    log = log_after(note)
+    check_vocabulary(directory.path, data)
+    for step in weights_in_turn(
+        task, directory, use.checkpoint, use.follow_seconds, log
+    ):
+        path = directory.export_path / str(step)
+        export_model(task, data.element_spec, path)
+        log(f"Exported the checkpoint of step {step} to {path}.")
+
+
+def decode_data_set(request: ModelRequest, use: RunUse) -> None:
+    """Translates a data set with trained weights."""
+    model = request.params(use.split)
+    note = place_model(model, request, lambda: use.directory(request.name))
+    data = model.input.Instantiate()
+    # Checked first, because building the model may take minutes.
+    sentences = check_decode_input(data)
+    directory = use.open(request.name, model)
+    configure_inputs(model.task, data)
+    task = plain_task(model.task).Instantiate()
+    log, split = log_after(note), use.split.lower()
+    decode(task, sentences, directory, split, use.checkpoint, use.follow_seconds, log)

@@ -1,0 +1,1 @@
+"""Shared by every package: errors, checks, paths and trees, near names, signals."""

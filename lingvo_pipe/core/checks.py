@@ -1,0 +1,46 @@
+"""Checks of numbers, for the params of several packages. Pure."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, TypeGuard
+
+from lingvo_pipe.core.errors import raise_problems
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Returns whether a value is an integer, of Python or NumPy, and not a bool."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_count(value: Any, minimum: int = 1) -> TypeGuard[int]:
+    """Returns whether a value is an integer of at least `minimum`."""
+    return is_integer(value) and value >= minimum
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Returns whether a value is an int or a float, and not a bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_counts(
+    counts: dict[str, Any] | None = None,
+    *,
+    minimum: int = 1,
+    hint: str = "",
+    **more: Any,
+) -> None:
+    """Raises one UserValueError that names every value that is not a count.
+
+    Args:
+        counts: values by path, such as {"task.train.max_steps": 100}.
+        minimum: the smallest value allowed.
+        hint: what to do, as sentences.
+        **more: further values, by name.
+    """
+    problems = [
+        f"{path}: expected an integer of at least {minimum}, got {value!r}"
+        for path, value in {**(counts or {}), **more}.items()
+        if not is_count(value, minimum)
+    ]
+    raise_problems(problems, hint)

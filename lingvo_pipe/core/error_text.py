@@ -1,0 +1,155 @@
+"""Text of an error as users see it, and below it the lines of their own code."""
+
+from __future__ import annotations
+
+import errno
+import linecache
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lingvo_pipe.core.errors import UserError
+
+# Folders of our own code.
+_OURS = (
+    Path(__file__).resolve().parents[1],
+    Path(__file__).resolve().parents[2] / "model_registry",
+)
+
+# Error numbers of disk problems -> remedy.
+_DISK_REMEDIES = {
+    (errno.ENOSPC, errno.EDQUOT): "Free space",
+    (errno.EFBIG,): "Raise the limit of file sizes (ulimit -f)",
+    (errno.EROFS,): "Mount the disk for writing",
+}
+
+# Innermost lines of their code that users see.
+_MAX_FRAMES = 4
+
+# Folders of code that is neither ours nor the user's.
+_INSTALLED = ("site-packages", "dist-packages")
+_PYTHON = Path(sysconfig.get_path("stdlib")).resolve()
+
+# Text that TensorFlow puts around the message of an operation that fails.
+_AROUND = re.compile(
+    r"Graph execution error:\s*"
+    r"|Detected at node .* defined at \(most recent call last\):\n"
+    r"(?:<stack traces unavailable>\n|[ \t].*\n|\n)*"
+    r"|\{\{function_node [^}]*\}\}\s*"
+    r"|Error in user-defined function passed to \S+ transformation with iterator: \S+: "
+    r"|\s*\[\[\{\{node [^}]*\}\}\]\]"
+    r"|\s*Hint: If you want to see a list of allocated tensors.*"
+    r"|\s*\[Op:\w+\](?: name: ?\S*)?"
+)
+
+# Text between the message and the traceback of an error in a Python function that
+# TensorFlow called, and a frame of that traceback.
+_CALLED = "\nTraceback (most recent call last):\n"
+_FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.M)
+
+
+def error_text(error: Exception) -> str:
+    """Returns the text of an error, and below it the user's own code that led to it.
+
+    A UserError's text is complete. Any other error's begins with its type. An error in
+    a Python function that TensorFlow called, such as an input's, has the text that it
+    would have without TensorFlow.
+    """
+    line = user_message(error)
+    if line is not None:
+        return line + frames_text(traceback.extract_tb(error.__traceback__))
+    message, has_called, called = plain_message(str(error)).partition(_CALLED)
+    if has_called:
+        return " ".join(message.split()) + frames_text(_frames_in(called))
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if isinstance(error, SyntaxError) and error.filename:  # No frame contains it.
+        message = error.msg
+        there = (error.filename, error.lineno, "its source")
+        frames.append(traceback.FrameSummary(*there))
+    return f"{type(error).__name__}: {message}{frames_text(frames)}"
+
+
+def user_message(error: Exception) -> str | None:
+    """Returns the message of a UserError or of a full disk's error.
+
+    Returns None for any other error, such as one in the code of a user's model.
+    """
+    return str(error) if isinstance(error, UserError) else disk_problem(error)
+
+
+def disk_problem(error: Exception) -> str | None:
+    """Returns a line about a file that could not be written, or None.
+
+    Args:
+        error: an OSError, or an error of TensorFlow with the system's text at its end.
+    """
+    for numbers, remedy in _DISK_REMEDIES.items():
+        for number in numbers:
+            path = _path_in(error, number)
+            if path is not None:
+                return (
+                    f"Cannot write {path or 'a file'}: '{os.strerror(number)}'. "
+                    f"{remedy} and rerun the same command; earlier checkpoints are "
+                    "intact."
+                )
+    return None
+
+
+def _path_in(error: Exception, number: int) -> str | None:
+    """Returns the file of an error of this number, "" if unknown; else None."""
+    if isinstance(error, OSError):
+        return str(error.filename or "") if error.errno == number else None
+    if not hasattr(error, "error_code"):  # Not an error of TensorFlow.
+        return None
+    before, found, _ = str(error).partition(f"; {os.strerror(number)}")
+    if not found:
+        return None
+    return (before.split() or [""])[-1]
+
+
+def plain_message(message: str) -> str:
+    """Returns an operation's error message without TensorFlow's text around it."""
+    return _AROUND.sub("", message).strip()
+
+
+def frames_text(frames: Iterable[Any]) -> str:
+    """Returns the user's own stack frames as lines to put below a message.
+
+    If our code called the user's, only such frames are included, not the callers.
+
+    Args:
+        frames: outermost first, of Python's traceback or TensorFlow's.
+    """
+    flat = list(frames)
+    first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)
+    within = [frame for frame in flat[first:] if _is_users(frame.filename)]
+    own = within or [frame for frame in flat if _is_users(frame.filename)]
+    text = ""
+    for frame in own[-_MAX_FRAMES:]:
+        text += f'\n  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
+        code = linecache.getline(frame.filename, frame.lineno).strip()
+        text += f"\n    {code}" if code else ""
+    return text
+
+
+def _frames_in(text: str) -> list[traceback.FrameSummary]:
+    """Returns the stack frames in the text of a traceback."""
+    return [
+        traceback.FrameSummary(match[1], int(match[2]), match[3])
+        for match in _FRAME.finditer(text)
+    ]
+
+
+def _is_users(filename: str) -> bool:
+    is_installed = set(_INSTALLED).intersection(Path(filename).resolve().parts)
+    is_frozen = filename.startswith("<")  # A part of Python itself.
+    return not (is_frozen or is_installed or _is_in(filename, (*_OURS, _PYTHON)))
+
+
+def _is_in(filename: str, folders: Iterable[Path]) -> bool:
+    path = Path(filename).resolve()
+    return any(path.is_relative_to(folder) for folder in folders)

@@ -1,0 +1,94 @@
+"""Errors that a user can fix, with the expected value, the given value and a hint.
+
+Each kind is also one of Python's, so that `except ValueError` catches it. Programs show
+such an error as a line, and any other error with its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class UserError(Exception):
+    """An error that a user can fix.
+
+    Give either the message, or the fields that make it up.
+
+    Args:
+        message: the whole text, or "".
+        path: what is wrong, such as the path of a param: "task.pipeline.splits".
+        expected: what is allowed there, such as "at most 8 stages (one per cell)".
+        got: what was given.
+        hint: what to do, as sentences.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str = "",
+        expected: str = "",
+        got: Any = None,
+        hint: str = "",
+    ) -> None:
+        self.path, self.expected, self.got, self.hint = path, expected, got, hint
+        if not message:
+            message = f"{path}: expected {expected}, got {got!r}."
+            message += f" {hint}" if hint else ""
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UserValueError(UserError, ValueError):
+    """A value that is not allowed."""
+
+
+class UserTypeError(UserError, TypeError):
+    """A value of a type that is not allowed."""
+
+
+class UserAttributeError(UserError, AttributeError):
+    """An attribute that does not exist or cannot be set."""
+
+
+class UserLookupError(UserError, LookupError):
+    """A name that is not known."""
+
+
+class UserKeyError(UserLookupError, KeyError):
+    """A key that does not exist."""
+
+
+class UserIndexError(UserLookupError, IndexError):
+    """An index beyond the end."""
+
+
+class UserRuntimeError(UserError, RuntimeError):
+    """A call at a time when it is not allowed."""
+
+
+class UserNumberError(UserError, FloatingPointError):
+    """A number that is not finite, or a loss that rises too far."""
+
+
+class UserImportError(UserError, ImportError):  # type: ignore[misc]  # Its `path`.
+    """A module that cannot be imported."""
+
+
+class UserConnectionError(UserError, ConnectionError):
+    """Another process that cannot be reached, or must not be."""
+
+
+def raise_problems(problems: Sequence[str], hint: str = "") -> None:
+    """Raises one UserValueError that lists all problems; does nothing without any.
+
+    Args:
+        problems: each such as "length: expected an integer of at least 1, got 0".
+        hint: what to do, as sentences.
+    """
+    if problems:
+        end = f" {hint}" if hint else ""
+        raise UserValueError(f"{'; '.join(problems)}.{end}")

@@ -1,0 +1,26 @@
+"""Known names that are similar to an unknown one, for errors."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Returns up to three of `known` that `name` may be a misspelling of."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    # Two swapped letters in a two-letter name still share one: a ratio of 0.5.
+    cutoff = 0.5 if len(name) <= 3 else 0.6
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)
+    return [by_lower[match] for match in matches]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns " Did you mean 'a' or 'b'?", or "" if no known name is similar."""
+    return suggest(near_names(name, known))
+
+
+def suggest(names: Iterable[str]) -> str:
+    """Returns " Did you mean 'a' or 'b'?", or "" if there are no names."""
+    listed = " or ".join(map(repr, names))
+    return f" Did you mean {listed}?" if listed else ""

@@ -1,0 +1,31 @@
+"""Nested structures of tensors with None for an absent tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+
+def present(structure: Any) -> list[Any]:
+    """Returns the leaves that are not None, flat."""
+    return [x for x in tf.nest.flatten(structure) if x is not None]
+
+
+def map_present(function: Callable, structure: Any) -> Any:
+    """Returns the structure with `function` applied to all leaves but None."""
+    return tf.nest.map_structure(
+        lambda x: None if x is None else function(x), structure
+    )
+
+
+def pack_present(structure: Any, flat: Iterable[Any]) -> Any:
+    """Returns the structure with other leaves, in order: the inverse of `present`."""
+    remaining = iter(flat)
+    return map_present(lambda x: next(remaining), structure)
+
+
+def spec_of(x: Any) -> tf.TensorSpec:
+    """Returns the shape and dtype of a tensor."""
+    return tf.TensorSpec(x.shape, x.dtype)

@@ -1,0 +1,75 @@
+"""Paths such as `task.cells[0].x` and `branches['left'].x`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lingvo_pipe.core.errors import UserValueError
+
+
+@dataclass(frozen=True)
+class Name:
+    """A step to a param, an attribute or a key that is a name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """A step to an item of a list, tuple or dict."""
+
+    key: int | str
+
+
+Step: TypeAlias = Name | Item
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_ITEM = re.compile(
+    r"""\[\s*(-?\d+|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")\s*\]""", re.DOTALL
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_path(text: str) -> tuple[Step, ...]:
+    """Splits a path into its steps.
+
+    Args:
+        text: names joined by dots, each followed by any number of [index] or ['key'].
+
+    Returns:
+        The steps; the first is always a Name.
+
+    Raises:
+        ValueError: if `text` is not a path.
+    """
+    steps: list[Step] = []
+    rest = text
+    while rest or not steps:
+        match = _ITEM.match(rest) if steps else None
+        if match:
+            steps.append(Item(ast.literal_eval(match[1])))
+        else:
+            dot = "." if steps else ""
+            match = _NAME.match(rest, len(dot)) if rest.startswith(dot) else None
+            if not match:
+                raise UserValueError(
+                    f"{text!r}: expected a path of names joined by dots, with [index] "
+                    "or ['key'] for items, such as task.cells[0].x."
+                )
+            steps.append(Name(match[0]))
+        rest = rest[match.end() :]
+    return tuple(steps)
+
+
+def format_path(steps: Sequence[Step]) -> str:
+    """Returns the text of `steps`, the inverse of parse_path."""
+    text = "".join(
+        f".{step.name}" if isinstance(step, Name) else f"[{step.key!r}]"
+        for step in steps
+    )
+    return text.removeprefix(".")

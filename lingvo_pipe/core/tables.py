@@ -1,0 +1,49 @@
+"""Tables as aligned text or as Markdown. Pure.
+
+A table is a sequence of rows with equally many cells each; the first row is the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+
+def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Returns lines with aligned columns that are two spaces apart.
+
+    Args:
+        rows: the cells, the header's first.
+        right: indices of the columns that are aligned to the right.
+    """
+    return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns lines of Markdown whose columns are also aligned as plain text."""
+    header, *others = _padded(rows)
+    rule = ["-" * len(cell) for cell in header]
+    return [markdown_row(*cells) for cells in (header, rule, *others)]
+
+
+def markdown_header(header: Sequence[str]) -> list[str]:
+    """Returns the lines above the rows, for a table that is printed row by row."""
+    return [markdown_row(*header), "|" + "---|" * len(header)]
+
+
+def markdown_row(*cells: object) -> str:
+    """Returns a line of Markdown with cells as wide as their texts."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _padded(
+    rows: Sequence[Sequence[str]], right: Container[int] = ()
+) -> list[list[str]]:
+    """Returns the rows with all cells of a column equally wide."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]

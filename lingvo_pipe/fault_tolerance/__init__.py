@@ -1,0 +1,1 @@
+"""Jobs that survive lost workers: watching, restarting, freeing memory."""

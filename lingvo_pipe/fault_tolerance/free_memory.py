@@ -1,0 +1,28 @@
+"""Return of a worker's free memory to the system. Pure.
+
+A trainer makes many small objects in a worker. When the worker forgets the trainer it
+frees them, but the C library keeps most of the memory in an arena per thread, and the
+next trainer's threads take new arenas: a worker would grow with each trainer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+
+def return_free_memory(every: float = 60.0) -> None:
+    """Starts a thread that returns free memory to the system at intervals in seconds.
+
+    Each call takes milliseconds. Without `malloc_trim`, this does nothing.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        threading.Thread(target=_repeat, args=[trim, every], daemon=True).start()
+
+
+def _repeat(trim: ctypes._NamedFuncPointer, every: float) -> None:
+    while True:
+        time.sleep(every)
+        trim(0)

@@ -1,0 +1,141 @@
+"""Restarts of a process in place, and their count without progress. Pure.
+
+TensorFlow can't drop a worker that hangs: a step that waits for the worker waits
+forever, and so does a second connection. Only a new program image in the same process
+can. It keeps the process id, and the system closes what the old image held, locks
+included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+MAX_IN_A_ROW = 5
+_RESTARTS_VARIABLE = "LINGVO_PIPE_RESTARTS"
+_CLIENT_VARIABLE = "LINGVO_PIPE_CLIENT_BEFORE"
+_NUM_STANDARD_FILES = 3  # Standard input, output and error.
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # From prctl(2), only on Linux.
+# For each job, the folder of LOGDIR and the files that a restart continues from.
+_PROGRESS_FILES = {
+    "trainer": ("checkpoints", "ckpt-*.index"),
+    "evaler": ("evaler", "**/*"),
+    "decoder": ("decoder", "**/*"),
+    "exporter": ("export", "**/*"),
+}
+
+
+@dataclass(frozen=True)
+class ProcessStart:
+    """The state of this process at its start, recorded before anything else.
+
+    Attributes:
+        command: the interpreter and its arguments.
+        folder: the working directory.
+        environment: the environment variables.
+        death_signal: the signal that it gets when its parent dies; 0 for none.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    death_signal: int = 0
+
+    @classmethod
+    def now(cls) -> ProcessStart:
+        """Returns this process's current state as its start."""
+        command = (sys.executable, *sys.orig_argv[1:])
+        return cls(command, os.getcwd(), dict(os.environ), _death_signal())
+
+    def again(self, **changes: str) -> NoReturn:
+        """Replaces the process, from any thread, with changed environment variables."""
+        # TensorFlow's files must not stay open: its port, and the connections to
+        # workers, which would still see this trainer.
+        for name in os.listdir("/dev/fd"):
+            if int(name) >= _NUM_STANDARD_FILES:
+                with contextlib.suppress(OSError):  # It was closed meanwhile.
+                    os.set_inheritable(int(name), False)
+        if self.death_signal:  # It is the main thread's, and another may call this.
+            set_death_signal(self.death_signal)
+        os.chdir(self.folder)
+        os.execve(self.command[0], self.command, {**self.environment, **changes})
+
+
+class Restarts:
+    """The number of a process's restarts in a row without progress.
+
+    Environment variables pass it from one restart to the next, and also the number by
+    which workers knew the earlier process.
+
+    Args:
+        start: start of this process.
+        progress: returns a text that changes whenever there is progress that a restart
+            will not repeat.
+    """
+
+    def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
+        self._start, self._progress = start, progress
+        text = start.environment.get(_RESTARTS_VARIABLE, "")
+        number, _, reached = text.partition(" ")
+        is_valid = number.isdecimal()
+        self._number, self._reached = (int(number), reached) if is_valid else (0, "")
+
+    @property
+    def in_a_row(self) -> int:
+        """The number of restarts since the last progress."""
+        return self._number if self._progress() == self._reached else 0
+
+    @property
+    def client_before(self) -> int | None:
+        """The number by which workers knew the earlier process, or None."""
+        number = self._start.environment.get(_CLIENT_VARIABLE, "")
+        return int(number) if number.isdecimal() else None
+
+    def again(self, client: int | None) -> NoReturn:
+        """Restarts this process; workers know it by the number `client`, if any."""
+        changes = {
+            _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {self._progress()}",
+            _CLIENT_VARIABLE: "" if client is None else str(client),
+        }
+        self._start.again(**changes)
+
+
+def progress_of(job: str, logdir: str) -> str:
+    """Returns a text that changes when a job has written more to a run's directory."""
+    if job not in _PROGRESS_FILES:
+        return ""
+    folder, pattern = _PROGRESS_FILES[job]
+    found = sorted(Path(logdir, folder).glob(pattern))
+    size = 0
+    for path in found:
+        with contextlib.suppress(OSError):  # It was deleted meanwhile.
+            size += path.stat().st_size
+    return f"{found[-1].name if found else 'nothing'} {len(found)} {size}"
+
+
+def set_death_signal(number: int) -> None:
+    """Sets the signal that the calling thread gets when its parent dies.
+
+    A program that replaces this one keeps it.
+
+    Raises:
+        OSError: if the system rejects it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+def _death_signal() -> int:
+    """Returns the calling thread's death signal; 0 for none."""
+    found = ctypes.c_int(0)
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0)
+    return found.value

@@ -1,0 +1,179 @@
+"""Status of workers, from their answers: up, gone, restarted or silent. Pure.
+
+Each worker is asked separately, through the status call of its TensorFlow server. (A
+session's list of devices would wait for all workers, and a stopped process accepts
+connections too.) The answer is the worker's devices with their incarnations, numbers
+that no other process has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+_STATUS = "/tensorflow.WorkerService/GetStatus"
+_KEEP_ALIVE = "/tensorflow.eager.EagerService/KeepAlive"
+_CLOSE_CONTEXT = "/tensorflow.eager.EagerService/CloseContext"
+_CONTEXT_ID = b"\x09"  # Before 8 bytes: the first field of both calls' messages.
+_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),
+    # A worker that comes up must be seen within a second.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+# Delay of an answer beyond its time limit, after which this process itself was stopped.
+_MAX_DELAY = 1.0
+# Seconds before a worker that is gone is asked again: its machine may have been busy.
+_RETRY_SECONDS = 1.0
+# Seconds in which a killed process may still accept connections.
+_HANG_UP_SECONDS = 2.0
+# Seconds in which a worker that is up answers.
+_ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A worker's answer.
+
+    Attributes:
+        identity: identity of the process that answered, constant as long as it lives;
+            None if none answered.
+        is_gone: True if there is no such process.
+    """
+
+    identity: bytes | None = None
+    is_gone: bool = False
+
+
+class WorkerQuestions:
+    """Questions to the TensorFlow servers of workers.
+
+    A client is a process that has connected to the workers. They know it by the number
+    that TensorFlow calls a context id. Each call waits at most `seconds` per worker.
+
+    Args:
+        addresses: addresses of worker 0, 1, ..., each `host:port`.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
+        self._calls = {
+            name: [channel.unary_unary(name, bytes, bytes) for channel in channels]
+            for name in (_STATUS, _KEEP_ALIVE, _CLOSE_CONTEXT)
+        }
+
+    def ask(self, seconds: float) -> Sequence[Answer]:
+        begin = time.monotonic()
+        answers = [_answer(each) for each in self._send(_STATUS, b"", seconds)]
+        if time.monotonic() - begin < seconds + _MAX_DELAY:
+            return answers
+        # This process or its machine was stopped, so workers were not asked in time.
+        return self.ask(seconds)
+
+    def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
+        """Returns True for workers that answer and no longer know a client."""
+        sent = self._send(_KEEP_ALIVE, _client_message(client), seconds)
+        return [each.code() == grpc.StatusCode.ABORTED for each in sent]
+
+    def forget(self, client: int, seconds: float) -> None:
+        """Frees a lost client's objects in all workers, later in a silent one."""
+        for each in self._send(_CLOSE_CONTEXT, _client_message(client), seconds):
+            each.code()  # Waits.
+
+    def _send(self, name: str, message: bytes, seconds: float) -> list[grpc.Future]:
+        return [call.future(message, timeout=seconds) for call in self._calls[name]]
+
+
+def _client_message(client: int) -> bytes:
+    return _CONTEXT_ID + client.to_bytes(8, "little")
+
+
+def _answer(sent: grpc.Future) -> Answer:
+    try:
+        return Answer(sent.result())
+    except grpc.RpcError as error:
+        return Answer(is_gone=error.code() == grpc.StatusCode.UNAVAILABLE)
+
+
+class LostWorkers:
+    """A search for workers that are gone, have restarted or do not answer.
+
+    Args:
+        addresses: addresses of worker 0, 1, ...
+        questions: questions to them, in this order.
+        timeout: seconds in which a running worker answers.
+        client: returns the number by which they know this process, or None.
+        sleep: waits for a number of seconds.
+
+    Attributes:
+        client: the argument.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        questions: WorkerQuestions,
+        timeout: float,
+        client: Callable[[], int | None],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._names = [f"worker:{i} at {a}" for i, a in enumerate(addresses)]
+        self._questions, self._timeout, self._sleep = questions, timeout, sleep
+        self.client = client
+        self._known: Sequence[bytes | None] = [None] * len(self._names)
+
+    def absent(self) -> list[str]:
+        """Returns names of workers that don't answer soon; remembers the others."""
+        answers = self._questions.ask(min(self._timeout, _ANSWER_SECONDS))
+        self._known = [answer.identity for answer in answers]
+        return [
+            name
+            for name, answer in zip(self._names, answers, strict=True)
+            if answer.identity is None
+        ]
+
+    def lost(self) -> list[str]:
+        """Returns a sentence for each worker that is lost."""
+        answers = self._questions.ask(self._timeout)
+        if any(answer.is_gone for answer in answers):
+            self._sleep(_RETRY_SECONDS)
+            answers = self._questions.ask(self._timeout)
+        changes = list(map(self._change, answers, self._known))
+        if not any(changes):
+            changes = self._forgetful()
+        return [
+            f"{name} {change}."
+            for name, change in zip(self._names, changes, strict=True)
+            if change
+        ]
+
+    def lost_after_failure(self) -> list[str]:
+        """Returns the same as `lost`, although a worker may just have been killed."""
+        if lost := self.lost():
+            return lost
+        self._sleep(_HANG_UP_SECONDS)
+        return self.lost()
+
+    def forget(self, client: int) -> None:
+        """Frees the objects of a client that is gone in all workers."""
+        self._questions.forget(client, _ANSWER_SECONDS)
+
+    def _change(self, answer: Answer, known: bytes | None) -> str:
+        if answer.is_gone:
+            return "is gone"
+        if answer.identity is None:
+            return f"has not answered for {self._timeout:g} seconds"
+        return "has restarted" if answer.identity != known else ""
+
+    def _forgetful(self) -> list[str]:
+        """Finds workers that forgot this process, since it was stopped itself."""
+        client = self.client()
+        if client is None:
+            return [""] * len(self._names)
+        forgotten = self._questions.forgotten(client, self._timeout)
+        return ["has forgotten this process" if each else "" for each in forgotten]

@@ -1,0 +1,251 @@
+"""Watch over a job's workers: if one is lost, the job waits for all, and resumes.
+
+    wait for all workers --> job, and a thread that asks all workers every few seconds
+           ^                                        |
+           +------- restart of the process <--------+ one is lost
+
+A worker that is killed fails the step at once. If a worker hangs, the step or even the
+connection waits for it forever. So the thread restarts the process, wherever its main
+thread is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import tensorflow as tf
+import tqdm
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context
+
+from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.signals import FirstSignal
+from lingvo_pipe.fault_tolerance.restarts import (
+    MAX_IN_A_ROW,
+    ProcessStart,
+    Restarts,
+    progress_of,
+)
+from lingvo_pipe.fault_tolerance.worker_status import LostWorkers, WorkerQuestions
+
+_MAX_PERIOD = 5.0  # Seconds between two questions, at most.
+_POLL_SECONDS = 0.5
+_LOG_SECONDS = 30.0
+# Seconds after which workers may forget a trainer; long enough for a slow one.
+_MIN_KEEP_ALIVE = 60
+# Private to TensorFlow: seconds for which workers keep the objects of a silent client.
+# A TensorFlow thread contacts them twice in that time, even during a long step.
+_KEEP_ALIVE = "_KEEP_ALIVE_SECS"
+
+# Failures of a connection; a worker's own failures have other codes.
+_CONNECTION_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class WorkerWatch:
+    """A watch over workers, which restarts this process if one is lost.
+
+    Args:
+        workers: finds the lost ones.
+        timeout: seconds in which a running worker answers.
+        patience: seconds in which all workers must come up.
+        restarts: restarts of this process.
+        resumes: True if the job resumes from a checkpoint, else it starts again.
+        log: takes a line for the user.
+        on_end: called before this process ends itself while its main thread may hang;
+            must not hang.
+    """
+
+    def __init__(
+        self,
+        workers: LostWorkers,
+        timeout: float,
+        patience: float,
+        restarts: Restarts,
+        resumes: bool,
+        log: Callable[[str], None],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._workers, self._restarts = workers, restarts
+        self._log, self._on_end = log, on_end
+        self._timeout, self._patience = timeout, patience
+        self._then = "resumes from the last checkpoint" if resumes else "starts again"
+        self._signal: FirstSignal | None = None
+        self._is_over = threading.Event()
+        self._ending = threading.RLock()  # One thread ends the job, or this process.
+
+    def begin(self) -> None:
+        """Waits for all workers, and watches them from now on.
+
+        Call it in the main thread, before anything connects to workers.
+
+        Raises:
+            ConnectionError: if they don't come up.
+        """
+        self._wait_for_all()
+        if self._restarts.client_before is not None:
+            # Otherwise they keep its objects besides those of this process.
+            self._workers.forget(self._restarts.client_before)
+        set_keep_alive(max(_MIN_KEEP_ALIVE, round(2 * self._timeout)))
+        self._signal = FirstSignal()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextlib.contextmanager
+    def surviving(self) -> Iterator[None]:
+        """Restarts this process if the block fails because of a lost worker."""
+        try:
+            yield
+        except Exception as error:
+            if self._signal is None:  # Nothing has connected to a worker.
+                raise
+            lost = self._workers.lost_after_failure()
+            if not lost and (reason := _failed_connection(error)):
+                lost = [f"The connection to a worker failed: {reason}"]
+            if lost:
+                self._restart(lost)
+            raise
+        finally:
+            with self._ending:
+                self._is_over.set()
+                if self._signal is not None:
+                    self._signal.close()
+
+    def _wait_for_all(self) -> None:
+        begin = time.monotonic()
+        next_line = begin + _POLL_SECONDS  # No log line if workers come up at once.
+        while absent := self._workers.absent():
+            now = time.monotonic()
+            if now - begin > self._patience:
+                raise UserConnectionError(
+                    f"Cannot reach {', '.join(absent)} within {self._patience:g} "
+                    "seconds. Start each with --job=worker --task=<its number> and the "
+                    "same --cluster, or raise --wait_for_workers_seconds."
+                )
+            left = round(begin + self._patience - now)
+            if now > next_line and left:
+                self._write(f"Waiting for {', '.join(absent)}, {left} s at most.")
+                next_line = now + _LOG_SECONDS
+            time.sleep(_POLL_SECONDS)
+
+    def _watch(self) -> None:
+        try:
+            while not self._is_over.wait(min(_MAX_PERIOD, self._timeout / 4)):
+                lost = self._workers.lost()
+                if lost:
+                    self._restart(lost)
+        except Exception as error:
+            with self._ending:
+                if not self._is_over.is_set():
+                    self._give_up("Cannot watch the workers any more", error)
+
+    def _restart(self, lost: Sequence[str]) -> None:
+        """Logs the lost workers, and restarts, or ends, this process.
+
+        Returns only if the job has ended meanwhile. The other thread may come here too,
+        and waits forever.
+        """
+        with self._ending:
+            if self._is_over.is_set():
+                return
+            try:
+                self._end_or_restart(lost)
+            except Exception as error:
+                self._give_up("Cannot restart this process", error)
+
+    def _end_or_restart(self, lost: Sequence[str]) -> NoReturn:
+        for line in lost:
+            self._write(line)
+        assert self._signal is not None
+        first = self._signal.get()
+        if first is not None:
+            self._write(f"Stopped by {first.name}. The same command {self._then}.")
+            self._exit(128 + first)
+        if self._restarts.in_a_row >= MAX_IN_A_ROW:
+            self._write(
+                f"error: Workers were lost {MAX_IN_A_ROW + 1} times in a row without "
+                "anything new on file. See what ends them, or save more often by "
+                f"task.train.save_interval_steps. The same command {self._then}."
+            )
+            self._exit(1)
+        self._write(f"This process waits for all workers, and {self._then}.")
+        self._restarts.again(self._workers.client())
+
+    def _give_up(self, problem: str, error: Exception) -> NoReturn:
+        reason = str(error) or type(error).__name__
+        self._write(f"error: {problem}: {reason}. The same command {self._then}.")
+        self._exit(1)
+
+    def _exit(self, code: int) -> NoReturn:
+        try:
+            self._on_end()
+        finally:
+            os._exit(code)
+
+    def _write(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # The output is closed.
+            self._log(line)
+
+
+def watch_workers(
+    workers: Sequence[str],
+    timeout: float,
+    patience: float,
+    start: ProcessStart,
+    job: str,
+    logdir: str,
+    on_end: Callable[[], None],
+) -> WorkerWatch:
+    """Returns this process's watch over the workers at these addresses.
+
+    See `WorkerWatch`; `job` is the value of --job, and `logdir` the run's directory.
+    """
+    return WorkerWatch(
+        LostWorkers(workers, WorkerQuestions(workers), timeout, own_client_number),
+        timeout,
+        patience,
+        Restarts(start, lambda: progress_of(job, logdir)),
+        resumes=job == "trainer",
+        log=tqdm.tqdm.write,
+        on_end=on_end,
+    )
+
+
+def _failed_connection(error: BaseException) -> str:
+    """Returns the reason if an error comes from a connection, else ""."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, _CONNECTION_ERRORS):
+            return seen.message.partition("\n")[0] or type(seen).__name__
+        seen = seen.__cause__ or seen.__context__
+    return ""
+
+
+def set_keep_alive(seconds: int) -> bool:
+    """Sets how long workers keep the objects of this process if it is silent.
+
+    It applies to the next connection. Without it, workers keep a killed trainer's
+    objects for 10 minutes, and a trainer that was stopped for longer hangs.
+
+    Returns:
+        False if this version of TensorFlow has no such setting.
+    """
+    if not hasattr(context, _KEEP_ALIVE):
+        return False
+    setattr(context, _KEEP_ALIVE, seconds)
+    return True
+
+
+def own_client_number() -> int | None:
+    """Returns the number by which workers know this process, if it is connected."""
+    handle = getattr(context.context(), "_context_handle", None)
+    read = getattr(pywrap_tfe, "TFE_GetContextId", None)
+    is_remote = context.context().get_server_def() is not None
+    return int(read(handle)) if handle and read and is_remote else None

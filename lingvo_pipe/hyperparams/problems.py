@@ -1,0 +1,134 @@
+"""Errors about params: several problems in one error, and descriptions of params."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lingvo_pipe.core.errors import UserAttributeError, UserTypeError, UserValueError
+from lingvo_pipe.core.near_names import near_names
+from lingvo_pipe.core.paths import parse_path
+from lingvo_pipe.hyperparams.fields import Fields, resolve
+from lingvo_pipe.hyperparams.value_text import kind_of, shown_value
+
+# Errors that a user's mistake raises; any other is a bug and passes through.
+_MISTAKES: dict[type[Exception], type[Exception]] = {
+    AttributeError: UserAttributeError,
+    TypeError: UserTypeError,
+    ValueError: UserValueError,
+}
+
+_MAX_NEAR = 3
+_MAX_SHOWN = 50  # Characters of a value.
+
+
+class Transaction:
+    """A group of changes: all are made, or none.
+
+    Each change goes into its own `with transaction.attempt():` block and registers a
+    function that undoes it. After `with Transaction() as transaction:` all changes are
+    made, or all are undone and one error lists every problem.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+        self._problems: list[Exception] = []
+
+    def on_undo(self, undo: Callable[[], None]) -> None:
+        """Registers the function that undoes the change just made."""
+        self._undo.append(undo)
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Collects the problem of one change, if it has one."""
+        try:
+            yield
+        except tuple(_MISTAKES) as problem:
+            self._problems.append(problem)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and not self._problems:
+            return
+        for undo in reversed(self._undo):
+            undo()
+        if kind is not None:
+            return
+        first = self._problems[0]
+        if len(self._problems) == 1:
+            raise first
+        # The first problem decides the type, so that `except AttributeError` works.
+        lines = [f"{len(self._problems)} problems; nothing was changed:"]
+        user_kind = next(user for k, user in _MISTAKES.items() if isinstance(first, k))
+        raise user_kind("\n  ".join([*lines, *map(str, self._problems)])) from first
+
+
+def about_path(params: Fields, path: str) -> str:
+    """Returns a sentence, after a blank, about the param at a path or similar ones.
+
+    Returns:
+        The param's type, its default, and its value if that differs. If nothing is at
+        the path, the same of up to three params with similar paths; "" if there are
+        none.
+    """
+    with contextlib.suppress(AttributeError, ValueError):
+        return f" {path!r} has {_about(params, path)}."
+    near = [f"{each!r} ({_about(params, each)})" for each in _near_paths(params, path)]
+    return f" Near it: {', '.join(near)}." if near else ""
+
+
+def _about(params: Fields, path: str) -> str:
+    steps = parse_path(path)
+    value, owner = resolve(params, steps), resolve(params, steps[:-1])
+    # A param that is None is read as the type that its text looks like.
+    kind = "any" if value is None else kind_of(value) or type(value).__name__
+    if not isinstance(owner, Fields):
+        return f"type {kind}, value {_short(value)}"
+    default = _short(owner._Lookup(steps).default)
+    differs = "" if _short(value) == default else f", value {_short(value)}"
+    return f"type {kind}, default {default}{differs}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Fields):
+        cls = getattr(value, "cls", None) if "cls" in value else None
+        return "Params" if cls is None else f"Params of {cls.__name__}"
+    text = shown_value(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+def _near_paths(params: Fields, path: str) -> list[str]:
+    """Returns paths that end in the same name, longest common end first, then others.
+
+    Includes only the first item of each list, and those that the path names.
+    """
+    every = list(_paths(params, "", path))
+    same = [each for each in every if _last_name(each) == _last_name(path)]
+    same.sort(key=lambda each: -len(os.path.commonprefix([each[::-1], path[::-1]])))
+    return list(dict.fromkeys([*same, *near_names(path, every)]))[:_MAX_NEAR]
+
+
+def _last_name(path: str) -> str:
+    return re.search(r"\w*$", path)[0]  # type: ignore[index]
+
+
+def _paths(value: Any, path: str, typed: str) -> Iterator[str]:
+    """Yields the paths of all params in `value`, which is at `path`."""
+    if isinstance(value, Fields):
+        for name, child in value.IterParams():
+            inner = f"{path}.{name}".removeprefix(".")
+            yield inner
+            yield from _paths(child, inner, typed)
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            if isinstance(key, (int, str)):
+                yield from _paths(child, f"{path}[{key!r}]", typed)
+    elif isinstance(value, (list, tuple)):
+        for i, child in enumerate(value):
+            if i == 0 or f"[{i}]" in typed:
+                yield from _paths(child, f"{path}[{i}]", typed)

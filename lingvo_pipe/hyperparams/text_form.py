@@ -1,0 +1,186 @@
+"""Params to text, and text to Params.
+
+The text rebuilds the values in fresh Params of the same class, for any settings: nested
+Params that fresh ones may lack are written as a template first, and a value that would
+be read as another type is written with its type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.paths import parse_path
+from lingvo_pipe.hyperparams.entries import (
+    Entry,
+    check_separator,
+    parse_entry,
+    split_entries,
+)
+from lingvo_pipe.hyperparams.fields import Fields, Steps, Undo, assign, resolve
+from lingvo_pipe.hyperparams.old_names import current_path
+from lingvo_pipe.hyperparams.problems import Transaction, about_path
+from lingvo_pipe.hyperparams.templates import (
+    build_template,
+    fresh_params,
+    template_text,
+)
+from lingvo_pipe.hyperparams.value_text import (
+    KINDS,
+    infer_value,
+    kind_of,
+    read_value,
+    write_value,
+)
+from lingvo_pipe.hyperparams.walk import sorted_params
+
+# The start of a malformed entry that may be meant as a path.
+_PATH = re.compile(r"[^\s:=(]*")
+
+
+# ---- To text.
+
+
+def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
+    """Yields (entry, name of its value's type), names sorted.
+
+    Raises:
+        ValueError: if a value has no text form.
+    """
+    knows_class = isinstance(params, Fields._instantiable)
+    return _params_entries(
+        "", params, fresh_params(params.cls) if knows_class else None
+    )
+
+
+def _params_entries(
+    prefix: str, params: Fields, fresh: Fields | None
+) -> Iterator[tuple[Entry, str]]:
+    """Yields the entries of `params`; `fresh` is the reader's Params there."""
+    for name, value in sorted_params(params):
+        if prefix and name == "cls" and isinstance(params, Fields._instantiable):
+            continue  # The template states it.
+        if fresh is not None and name in fresh:
+            expected = fresh._fields[name].value
+        else:
+            expected = params._fields[name].default
+        yield from _value_entries(f"{prefix}{name}", value, expected)
+
+
+def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry, str]]:
+    if _has_equal_names(value, expected):
+        yield from _params_entries(f"{path}.", value, expected)
+        return
+    try:
+        text, nested = write_value(value), list(_nested_params(path, value))
+    except ValueError as error:
+        raise UserValueError(f"{path!r} has no text form: {error}.") from error
+    yield Entry(path, text, _kind_to_name(value, expected)), kind_of(value)
+    for inner_path, inner in nested:
+        fresh = build_template(template_text(inner))
+        yield from _params_entries(f"{inner_path}.", inner, fresh)
+
+
+def _has_equal_names(value: Any, expected: Any) -> bool:
+    """Returns whether both are plain Params of the same names."""
+    if not type(value) is type(expected) is Fields._plain:
+        return False
+    return set(value.GetKeys()) == set(expected.GetKeys())
+
+
+def _kind_to_name(value: Any, expected: Any) -> str:
+    """Returns the type to name in the entry; "" if the reader needs none."""
+    kind, expected_kind = kind_of(value), kind_of(expected)
+    if value is None or expected is None or expected_kind in ("", kind):
+        return ""
+    if (kind, expected_kind) == ("int", "float") and abs(value) <= 2**53:
+        return ""
+    return kind
+
+
+def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
+    """Yields (path, Params) for the outermost Params in `value`."""
+    if isinstance(value, Fields):
+        yield path, value
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _nested_params(f"{path}[{i}]", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            for inner_path, inner in _nested_params(f"{path}[{key!r}]", item):
+                if type(key) not in (int, str):
+                    raise UserValueError(
+                        "Params in a dict must have an int or a string as key; "
+                        f"got {key!r}"
+                    )
+                yield inner_path, inner
+
+
+# ---- From text.
+
+
+def read_entries(
+    params: Fields, text: str, type_overrides: Mapping[str, str], separator: str
+) -> None:
+    """Sets params from text, all or none; see Params.FromText."""
+    check_separator(separator)
+    kinds = {current_path(path): kind for path, kind in type_overrides.items()}
+    found: set[Steps] = set()
+    with Transaction() as transaction:
+        for entry_text in split_entries(text, separator):
+            with transaction.attempt():
+                entry, steps = _find(params, entry_text)
+                if steps in found:
+                    raise UserValueError(
+                        f"{entry.path!r} is set twice. Remove one of the entries."
+                    )
+                found.add(steps)
+                kind = entry.kind or kinds.get(entry.path, "")
+                transaction.on_undo(_read_entry(params, entry, steps, kind))
+
+
+def _find(params: Fields, text: str) -> tuple[Entry, Steps]:
+    """Returns the entry with this text, and the steps to its param."""
+    try:
+        entry = parse_entry(text)
+        steps = parse_path(entry.path)
+        resolve(params, steps)
+    except (AttributeError, ValueError) as error:
+        meant = _PATH.match(text)[0]  # type: ignore[index]
+        raise type(error)(f"{error}{about_path(params, meant)}") from error
+    return entry, steps
+
+
+def _read_entry(params: Fields, entry: Entry, steps: Steps, kind: str) -> Undo:
+    if kind and kind not in KINDS:
+        raise UserValueError(
+            f"The type of {entry.path!r} must be one of {', '.join(KINDS)}; "
+            f"got {kind!r}.{did_you_mean(kind, KINDS)}"
+            f"{about_path(params, entry.path)}"
+        )
+    try:
+        value = read_value(entry.text, resolve(params, steps), kind)
+    except ValueError as error:
+        end = "" if str(error).endswith((".", "?")) else "."
+        hint = "" if kind else _other_kind(entry)
+        about = about_path(params, entry.path)
+        raise UserValueError(
+            f"Cannot read {entry.path!r}: {error}{end}{about}{hint}"
+        ) from error
+    return assign(params, steps, value)
+
+
+def _other_kind(entry: Entry) -> str:
+    """Returns a hint to write the entry with another type, or ""."""
+    is_word = entry.text.isidentifier()
+    if not is_word and not entry.text.startswith(("[", "(", "{")):
+        return ""
+    with contextlib.suppress(ValueError):
+        kind = kind_of(infer_value(entry.text))
+        return f" If it may be a {kind} too, write '{replace(entry, kind=kind)}'."
+    return ""

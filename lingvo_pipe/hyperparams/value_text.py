@@ -1,0 +1,266 @@
+"""Values to text and back: texts written here, and texts that people type."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import importlib
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams.fields import Fields
+from lingvo_pipe.hyperparams.frozen_values import FrozenDict, FrozenList, as_plain
+from lingvo_pipe.hyperparams.literals import QUOTED, Literal
+from lingvo_pipe.hyperparams.templates import (
+    build_template,
+    find_symbol,
+    symbol_text,
+    template_text,
+)
+
+# Names of dtypes that are not ordinary words: these are read as dtypes.
+_PLAIN_DTYPE = re.compile(r"(bfloat|float|u?int|complex)\d+")
+_PREFIX = re.compile(r"(?:type|func|enum|dtype)(?=/)|params(?=[/(])")
+
+_KINDS = {
+    type(None): "None",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    list: "list",
+    FrozenList: "list",
+    tuple: "tuple",
+    dict: "dict",
+    FrozenDict: "dict",
+}
+
+
+def kind_of(value: Any) -> str:
+    """Returns the name of a value's type in texts, or "" if it has no text form."""
+    value = as_plain(value)
+    if type(value) in _KINDS:
+        return _KINDS[type(value)]
+    if isinstance(value, Fields):
+        return "params"
+    if isinstance(value, enum.Enum):
+        return "enum"
+    if isinstance(value, type):
+        return "type"
+    if type(value).__name__ == "DType" and hasattr(type(value), "as_numpy_dtype"):
+        return "dtype"
+    return "func" if callable(value) and hasattr(value, "__qualname__") else ""
+
+
+# ---- To text.
+
+
+def write_value(value: Any) -> str:
+    """Returns the text of a value; the text of nested Params is their template.
+
+    Raises:
+        ValueError: if the value has no text form.
+    """
+    value = as_plain(value)
+    kind = kind_of(value)
+    if kind in ("None", "bool", "int", "float", "str"):
+        return repr(value)
+    if kind == "list":
+        return f"[{', '.join(map(write_value, value))}]"
+    if kind == "tuple":
+        comma = "," if len(value) == 1 else ""
+        return f"({', '.join(map(write_value, value))}{comma})"
+    if kind == "dict":
+        items = (f"{write_value(k)}: {write_value(v)}" for k, v in value.items())
+        return f"{{{', '.join(items)}}}"
+    if kind == "params":
+        return template_text(value)
+    if kind == "dtype":
+        name = value.name
+        return name if _PLAIN_DTYPE.fullmatch(name) else f"dtype/{name}"
+    if kind:
+        return f"{kind}/{symbol_text(value)}"
+    raise UserValueError(
+        "it must be None, a bool, a number, a string, an enum member, a dtype, a "
+        "class, a function, Params, or a list, tuple or dict of them; "
+        f"got {type(value).__name__} {value!r}"
+    )
+
+
+def shown_value(value: Any) -> str:
+    """Returns the text of a value, or its repr if it has no text form."""
+    try:
+        return write_value(value)
+    except ValueError:
+        return repr(value)
+
+
+# ---- From text.
+
+
+def read_value(text: str, like: Any = None, kind: str = "") -> Any:
+    """Reads a value.
+
+    Args:
+        text: its text.
+        like: the value to replace, which determines the type; None accepts any type.
+        kind: the name of the type, which overrules `like`.
+
+    Returns:
+        The value. The text `None` is always None.
+
+    Raises:
+        ValueError: if the text is not a value of that type.
+    """
+    text = text.strip()
+    kind = kind or kind_of(like)
+    if text == "None":
+        return None
+    if kind not in _READERS:
+        return infer_value(text)
+    if kind == "enum" and like is not None:
+        return _read_enum(text, type(like))
+    return _READERS[kind](text)
+
+
+def infer_value(text: str) -> Any:
+    """Reads a value as the type that it looks like; a bare word is a string."""
+    if text.startswith(("[", "(", "{")):
+        return Literal(text, infer_value).parse()
+    if text == "None":
+        return None
+    if text.lower() in ("true", "false"):
+        return _read_bool(text)
+    prefixed = _PREFIX.match(text)
+    if prefixed:
+        return _READERS[prefixed[0]](text)
+    if _PLAIN_DTYPE.fullmatch(text):
+        return _read_dtype(text)
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    if not text:
+        raise UserValueError("the value is missing; write '' for an empty string")
+    return _read_str(text)
+
+
+def _read_bool(text: str) -> bool:
+    words = {"true": True, "1": True, "false": False, "0": False}
+    if text.lower() not in words:
+        raise UserValueError(f"a bool must be true, false, 1 or 0; got {text!r}")
+    return words[text.lower()]
+
+
+def _read_int(text: str) -> int:
+    try:
+        return int(text, 10)
+    except ValueError:
+        pass
+    try:  # 1e3 is an int too, 1.5 is not; float(text) bounds the exponent.
+        if math.isfinite(float(text)) and Fraction(text).denominator == 1:
+            return int(Fraction(text))
+    except ValueError:
+        pass
+    raise UserValueError(
+        f"an int must be a whole number such as 1000 or 1e3; got {text!r}"
+    )
+
+
+def _read_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserValueError(
+            f"a float must be a number, inf or nan; got {text!r}"
+        ) from None
+
+
+def _read_str(text: str) -> str:
+    if QUOTED.fullmatch(text):
+        return ast.literal_eval(text)
+    if text.startswith(("'", '"')):
+        raise UserValueError(
+            f"a string must end with the quote it starts with; got {text}"
+        )
+    return text
+
+
+def _read_dtype(text: str) -> Any:
+    name = text.removeprefix("dtype/")
+    try:
+        return importlib.import_module("tensorflow").as_dtype(name)
+    except TypeError:
+        raise UserValueError(
+            f"a dtype must be the name of a TensorFlow dtype; got {text!r}"
+        ) from None
+
+
+def _read_symbol(text: str) -> Any:
+    prefix, _, symbol = text.partition("/")
+    if prefix not in ("type", "func"):
+        raise UserValueError(
+            "a class must be `type/module/Name`, a function `func/module/name`; "
+            f"got {text!r}"
+        )
+    return _checked_kind(find_symbol(symbol), prefix, text)
+
+
+def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:
+    if text.startswith("enum/"):
+        return _checked_kind(find_symbol(text.removeprefix("enum/")), "enum", text)
+    if cls is None:
+        raise UserValueError(
+            f"an enum must be `enum/module/Class.MEMBER`; got {text!r}"
+        )
+    if text not in cls.__members__:
+        raise UserValueError(
+            f"a {cls.__name__} must be one of {', '.join(cls.__members__)}; "
+            f"got {text!r}.{did_you_mean(text, cls.__members__)}"
+        )
+    return cls[text]
+
+
+def _checked_kind(value: Any, kind: str, text: str) -> Any:
+    if kind_of(value) != kind:
+        raise UserValueError(f"{text!r} must be of type {kind}; it is {value!r}")
+    return value
+
+
+def _read_list(text: str) -> list:
+    value = infer_value(text)
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    raise UserValueError(f"a list or tuple must be [a, b] or (a, b); got {text!r}")
+
+
+def _read_dict(text: str) -> dict:
+    value = infer_value(text)
+    if isinstance(value, dict):
+        return value
+    raise UserValueError(f"a dict must be {{'a': b}}; got {text!r}")
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "bool": _read_bool,
+    "int": _read_int,
+    "float": _read_float,
+    "str": _read_str,
+    "list": _read_list,
+    "tuple": lambda text: tuple(_read_list(text)),
+    "dict": _read_dict,
+    "dtype": _read_dtype,
+    "type": _read_symbol,
+    "func": _read_symbol,
+    "enum": _read_enum,
+    "params": build_template,
+}
+
+# The names that `path (type) : value` accepts; None means the type it looks like.
+KINDS = ("None", *_READERS)

@@ -1,0 +1,87 @@
+"""The base of all kinds of phrases, and the reproducible draws of their values."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from lingvo_pipe.input.cldr.language import Language
+
+# A phrase's meaning in no language: numbers, and codes of units or names.
+Value = tuple[int | str, ...]
+# The name of a value's kind, followed by the value.
+Content = tuple[int | str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of phrase: dates, prices, and so on.
+
+    Attributes:
+        name: kind of its values. Kinds with equal names write the same values in
+            different styles.
+        weight: phrases of this kind in a hundred.
+        draw: draws a value that the language and English have words for.
+        render: writes a value in a language.
+        is_name: True if a value is a single name, one of a few hundred.
+        parts: names and sizes of the other kinds' values in a value, if any.
+    """
+
+    name: str
+    weight: int
+    draw: Callable[[Draws, Language], Value]
+    render: Callable[[Language, Value], str]
+    is_name: bool = False
+    parts: tuple[tuple[str, int], ...] = ()
+
+    def contents(self, value: Value) -> list[Content]:
+        """Returns the contents of a value: itself, or the values in it."""
+        if not self.parts:
+            return [(self.name, *value)]
+        contents: list[Content] = []
+        for name, size in self.parts:
+            contents.append((name, *value[:size]))
+            value = value[size:]
+        return contents
+
+
+_T = TypeVar("_T")
+
+_DIGEST_BITS = 512
+# Remaining range of a digest below which another is taken: a draw below n prefers some
+# numbers by at most n / 2**64.
+_MIN_RANGE = 2**64
+
+
+class Draws:
+    """A reproducible sequence of random integers.
+
+    A key gives the same numbers on every machine and Python: they are digits of BLAKE2b
+    hashes of the key and a counter.
+
+    Args:
+        *key: numbers and texts.
+    """
+
+    def __init__(self, *key: int | str) -> None:
+        self._key = repr(key)
+        self._num_digests = 0
+        self._digits = 0
+        self._range = 1
+
+    def below(self, limit: int) -> int:
+        """Returns a number from 0 to `limit` - 1, each equally likely."""
+        if self._range < limit * _MIN_RANGE:
+            text = f"{self._key} {self._num_digests}".encode()
+            self._digits = int.from_bytes(hashlib.blake2b(text).digest(), "little")
+            self._range = 2**_DIGEST_BITS
+            self._num_digests += 1
+        self._digits, number = divmod(self._digits, limit)
+        self._range //= limit
+        return number
+
+    def one_of(self, options: Sequence[_T]) -> _T:
+        """Returns one of the options, each equally likely."""
+        return options[self.below(len(options))]

@@ -1,0 +1,1 @@
+"""Data sets included in the project."""

@@ -1,0 +1,155 @@
+"""Classified images in the user's folders.
+
+    ROOT/train/cat/1.jpg
+    ROOT/train/dog/2.jpg
+    ROOT/test/cat/3.png
+
+Each folder in ROOT is a split; each folder in a split is a class. Names that begin with
+a dot are ignored.
+
+Shapes: K examples of N in a split.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.input.example_order import permutation
+from lingvo_pipe.input.images.image_source import ImageFormat
+from lingvo_pipe.input.prepared_dataset import unknown_split
+
+_EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+_LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
+
+
+class ImageFolder:
+    """An `ImageDataset` of RGB images of any size, in folders.
+
+    The classes are the folders of all splits, sorted by name. The images of a split
+    are shuffled, so that `train[:90%]` has some of each class.
+
+    Args:
+        root: the folder of the splits.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.expanduser(root)
+
+    @property
+    def format(self) -> ImageFormat:
+        """The format of the images."""
+        return ImageFormat((None, None, 3), is_encoded=True, dtype=tf.uint8)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes' folders, which must exist."""
+        return sorted(
+            {
+                name
+                for split in self._splits()
+                for name in _list(os.path.join(self._root, split))
+            }
+        )
+
+    def Open(self, split: str) -> ImageFolderSplit:
+        """Opens a split; see `ImageDataset`."""
+        splits = self._splits()
+        labels = {name: label for label, name in enumerate(self.class_names)}
+        examples = {name: self._examples(name, labels) for name in splits}
+        chosen = _slice_of(examples, split)
+        if not chosen:
+            raise unknown_split(self._root, split, splits)
+        return ImageFolderSplit(chosen)
+
+    def _splits(self) -> list[str]:
+        splits = _list(self._root)
+        if not splits:
+            raise UserValueError(
+                f"dataset: expected a folder of {_LAYOUT}, got {self._root}, which is "
+                "empty. Put images there, or set another dataset or data_dir."
+            )
+        return splits
+
+    def _examples(self, split: str, labels: dict[str, int]) -> list[tuple[str, int]]:
+        """Returns path and label of each image of a split, shuffled."""
+        folder = os.path.join(self._root, split)
+        examples = [
+            (os.path.join(folder, name, file), labels[name])
+            for name in _list(folder)
+            for file in _list(os.path.join(folder, name))
+        ]
+        for path, _ in examples:
+            if not path.lower().endswith(_EXTENSIONS):
+                raise UserValueError(
+                    f"dataset: expected a folder of {_LAYOUT}, with images only "
+                    f"({', '.join(_EXTENSIONS)}), got {path}. Move it elsewhere."
+                )
+        return [examples[i] for i in permutation(0, 0, len(examples))]
+
+
+class ImageFolderSplit:
+    """An `ImageSource` of a split of an image folder.
+
+    Args:
+        examples: path and label of each image.
+    """
+
+    def __init__(self, examples: list[tuple[str, int]]) -> None:
+        paths, labels = zip(*examples, strict=True)
+        self._paths = tf.constant(paths)
+        self._labels = tf.constant(np.array(labels, np.int32))
+
+    @property
+    def num_examples(self) -> int:
+        return self._labels.shape[0]
+
+    def Fetch(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns paths, string [K], and labels, int32 [K]."""
+        return tf.gather(self._paths, indices), tf.gather(self._labels, indices)
+
+    def Read(self, record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        path, label = record
+        return tf.io.read_file(path), label
+
+    def Name(self, index: int) -> str:
+        """Returns the path."""
+        return self._paths[index].numpy().decode()
+
+
+def _list(folder: str) -> list[str]:
+    """Returns the sorted names in a folder, without names that begin with a dot."""
+    if not tf.io.gfile.exists(folder):
+        raise UserValueError(
+            f"dataset: expected a folder of {_LAYOUT}, got {folder}, which does not "
+            "exist. Put images there, or set another dataset or data_dir."
+        )
+    if not tf.io.gfile.isdir(folder):
+        raise UserValueError(
+            f"dataset: expected a folder of {_LAYOUT}, got the file {folder}. Move it "
+            "to the folder of its class, or elsewhere."
+        )
+    # Remote file systems add a slash to names of folders.
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _slice_of(examples: dict[str, list], split: str) -> list:
+    """Returns the examples of a split such as `train[:90%]`, or [] if there is none."""
+    infos = {
+        name: tfds.core.SplitInfo(name=name, shard_lengths=[len(whole)], num_bytes=0)
+        for name, whole in examples.items()
+    }
+    try:
+        parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
+    except ValueError:
+        return []
+    return [
+        example
+        for part in parts
+        for example in examples[part.splitname][part.from_ : part.to]
+    ]

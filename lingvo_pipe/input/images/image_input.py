@@ -1,0 +1,265 @@
+"""Batches of images and their classes, for training and for evaluation.
+
+Shapes: B examples in a batch, N in the data set, images of H x W pixels in C channels.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.example_order import check_start_step, stream_indices
+from lingvo_pipe.input.images.image_errors import (
+    NamedErrorsDataset,
+    brightest_pixel,
+    consecutive,
+)
+from lingvo_pipe.input.images.image_folder import ImageFolder
+from lingvo_pipe.input.images.image_input_checks import (
+    check_labels,
+    check_num_logits,
+    check_params,
+    common_shape,
+)
+from lingvo_pipe.input.images.image_pipeline import (
+    CHUNK_SIZE,
+    in_batches,
+    one_pass,
+    read_examples,
+    training_draws,
+)
+from lingvo_pipe.input.images.image_reader import ImageReader
+from lingvo_pipe.input.images.image_source import ImageDataset, ImageSource
+from lingvo_pipe.input.images.label_subset import LabelSubset
+from lingvo_pipe.input.images.tfds_images import TfdsImages
+from lingvo_pipe.input.transforms.transform_chain import TransformChain
+from lingvo_pipe.nested_map import NestedMap
+
+
+class ImageClassificationInput:
+    """Batches of one split of a data set of classified images.
+
+    A batch is a NestedMap of
+
+    - image: float32 [B, H, W, C], pixels from 0 to 1 before transforms.
+    - label: int32 [B].
+    - weight: float32 [B], 1 for an example and 0 for padding.
+
+    Training batches depend only on the params and the step, so a resumed run reads the
+    same batches as an uninterrupted one. Only a few batches are in memory.
+
+    The data set is opened when first read; `element_spec` needs no data. If an image
+    cannot be read, the error at its batch names it.
+
+    Args:
+        params: the params.
+
+    Raises:
+        ValueError: if a param is unset or out of range, the data set is unknown or has
+            no classified images, or transforms give images of different shapes.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params of the input."""
+        p = InstantiableParams(cls)
+        p.Define(
+            "dataset",
+            "optdigits",
+            "Name of a data set: of TensorFlow Datasets, such as cifar10; the embedded "
+            "optdigits; or image_folder:PATH for PATH/SPLIT/CLASS/IMAGE.jpg.",
+        )
+        p.Define("split", "train", "Split to read, such as test or train[:90%].")
+        p.Define(
+            "data_dir",
+            None,
+            "Folder of data sets, and of PATH. If None, the default of tfds.",
+        )
+        p.Define(
+            "labels",
+            None,
+            "Labels of the examples to read, renumbered 0, 1, ... in this order; the "
+            "split is read once to find them. If None, all examples.",
+        )
+        p.Define(
+            "num_logits",
+            None,
+            "Number of the model's classes. A data set with more is an error before "
+            "training. If None, any number is allowed.",
+        )
+        p.Define("batch_size", None, "Examples in a batch, over all micro-batches.")
+        p.Define("shuffle", True, "If True, training shuffles the examples each epoch.")
+        p.Define(
+            "random_seed",
+            0,
+            "Seed of the training order, and of the transforms' random numbers.",
+        )
+        p.Define("pixel_max", 255, "Pixel value that becomes 1.0.")
+        p.Define(
+            "train_transforms",
+            [],
+            "Transforms of training images, in order: params of ImageTransforms, from "
+            "lingvo_pipe/input/transforms or your own.",
+        )
+        p.Define("eval_transforms", [], "Transforms of evaluation images, in order.")
+        p.Define(
+            "num_parallel_calls",
+            None,
+            "Images to decode and transform in parallel. If None, tf.data tunes it.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        check_params(params)
+        self._params = params
+        self._dataset = find_dataset(params.dataset, params.data_dir)
+        shape = self._dataset.format.shape
+        self._train_chain = TransformChain(params.train_transforms, shape)
+        self._eval_chain = TransformChain(params.eval_transforms, shape)
+        self._image_shape = common_shape(
+            self._train_chain.output_shape, self._eval_chain.output_shape
+        )
+
+    @property
+    def params(self) -> InstantiableParams:
+        return self._params
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in the split, N."""
+        return self._source.num_examples
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches in one pass over the split."""
+        return -(-self.num_examples // self._params.batch_size)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The name of each class, in the order of the labels."""
+        names, labels = self._dataset.class_names, self._params.labels
+        check_labels(self._params, len(names))
+        return names if labels is None else [names[label] for label in labels]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of the images in batches."""
+        return self._image_shape
+
+    @property
+    def element_spec(self) -> NestedMap:
+        """The tf.TensorSpec of each tensor of a batch."""
+        batch_size = self._params.batch_size
+        return NestedMap(
+            image=tf.TensorSpec((batch_size, *self.image_shape), tf.float32),
+            label=tf.TensorSpec((batch_size,), tf.int32),
+            weight=tf.TensorSpec((batch_size,), tf.float32),
+        )
+
+    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
+        """Returns the endless batches of training from `start_step` on.
+
+        Args:
+            start_step: number of steps already trained.
+
+        Raises:
+            ValueError: if `start_step` is negative, a batch exceeds the split, or the
+                data cannot be read.
+        """
+        p, num_examples = self._params, self.num_examples
+        check_start_step(start_step)
+        if p.batch_size > num_examples:
+            raise UserValueError(
+                f"batch_size: expected at most {num_examples}, the examples of "
+                f"{p.dataset} split {p.split!r}, got {p.batch_size}. Set a smaller "
+                "batch_size or a larger split."
+            )
+        seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
+        draws = training_draws(seed, start, num_examples)
+
+        def examples(number: int) -> np.ndarray:
+            first = start + number * p.batch_size
+            last = first + p.batch_size + CHUNK_SIZE
+            return stream_indices(seed, first, last, num_examples)
+
+        return self._naming_errors(self._batches(draws, self._train_chain), examples)
+
+    def EvalBatches(self) -> tf.data.Dataset:
+        """Returns one pass over the split, in its order.
+
+        Copies of the last example, of weight 0, pad the last batch.
+
+        Raises:
+            ValueError: if the data cannot be read.
+        """
+        size, num_examples = self._params.batch_size, self.num_examples
+        draws = one_pass(num_examples, self.num_batches * size)
+        batches = self._batches(draws, self._eval_chain).apply(
+            tf.data.experimental.assert_cardinality(self.num_batches)
+        )
+        return self._naming_errors(
+            batches, lambda number: consecutive(number * size, size, num_examples)
+        )
+
+    @functools.cached_property
+    def _source(self) -> ImageSource:
+        """The split, opened."""
+        p = self._params
+        source = self._dataset.Open(p.split)
+        check_num_logits(p, self.class_names)
+        if p.pixel_max < self._dataset.format.dtype.max:
+            brightest = brightest_pixel(source, self._dataset.format)
+            if brightest > p.pixel_max:
+                raise UserValueError(
+                    f"pixel_max: expected at least {brightest}, the brightest pixel of "
+                    f"{p.dataset}, got {p.pixel_max}. Set pixel_max={brightest}."
+                )
+        if p.labels is None:
+            return source
+        return LabelSubset(source, self._dataset.format, p.labels)
+
+    def _batches(
+        self, draws: tf.data.Dataset, chain: TransformChain
+    ) -> tf.data.Dataset:
+        p, image_format = self._params, self._dataset.format
+        reader = ImageReader(
+            self._source, image_format, chain, p.pixel_max, p.random_seed
+        )
+        examples = read_examples(self._source, draws, reader, p.num_parallel_calls)
+        return in_batches(examples, p.batch_size)
+
+    def _naming_errors(
+        self, batches: tf.data.Dataset, examples: Callable[[int], np.ndarray]
+    ) -> tf.data.Dataset:
+        return NamedErrorsDataset(batches, self._source, self._dataset.format, examples)
+
+
+_FOLDER = "image_folder:"
+
+
+def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
+    """Returns the data set of a name, without opening it.
+
+    Args:
+        name: a name of TensorFlow Datasets, an embedded data set, or
+            `image_folder:PATH`, where PATH is absolute or within `data_dir`.
+        data_dir: folder of data sets; if None, the default of TensorFlow Datasets.
+
+    Raises:
+        ValueError: if no such data set is known, or it has no classified images.
+    """
+    if name.startswith(_FOLDER):
+        folder = data_dir or tfds.core.constants.DATA_DIR
+        return ImageFolder(os.path.join(folder, name.removeprefix(_FOLDER)))
+    return TfdsImages(name, data_dir)

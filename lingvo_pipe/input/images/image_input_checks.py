@@ -1,0 +1,97 @@
+"""Checks of an image input's params.
+
+Shapes: images of H x W pixels in C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError, raise_problems
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.transforms.image_transform import ImageShape
+
+
+def check_params(p: InstantiableParams) -> None:
+    """Raises a ValueError that names every param that is unset or out of range."""
+    problems = []
+    for name in ("dataset", "split"):
+        value = p.Get(name)
+        if not isinstance(value, str) or not value:
+            problems.append(f"{name}: expected a name, got {value!r}")
+    checks = {
+        "batch_size": (is_count(p.batch_size, 1), "a positive integer"),
+        "random_seed": (
+            is_count(p.random_seed, 0) and p.random_seed < 2**64,
+            "an integer from 0 to 2**64 - 1",
+        ),
+        "pixel_max": (
+            isinstance(p.pixel_max, int | float) and p.pixel_max > 0,
+            "a positive number",
+        ),
+        "num_parallel_calls": (
+            p.num_parallel_calls is None or is_count(p.num_parallel_calls, 1),
+            "a positive integer or None",
+        ),
+        "train_transforms": (isinstance(p.train_transforms, list | tuple), "a list"),
+        "eval_transforms": (isinstance(p.eval_transforms, list | tuple), "a list"),
+        "labels": (
+            p.labels is None or _are_labels(p.labels),
+            "a list of different integers of at least 0, or None",
+        ),
+        "num_logits": (
+            p.num_logits is None or is_count(p.num_logits, 1),
+            "a positive integer or None",
+        ),
+    }
+    problems += [
+        f"{name}: expected {expected}, got {p.Get(name)!r}"
+        for name, (is_valid, expected) in checks.items()
+        if not is_valid
+    ]
+    raise_problems(problems, "Set them in the params of ImageClassificationInput.")
+
+
+def check_labels(p: InstantiableParams, num_classes: int) -> None:
+    """Raises a ValueError if a label is not a class of the data set."""
+    if p.labels is not None and max(p.labels) >= num_classes:
+        raise UserValueError(
+            f"labels: expected labels below {num_classes}, the number of classes of "
+            f"{p.dataset}, got {list(p.labels)}. Leave out the others."
+        )
+
+
+def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
+    """Raises a ValueError if there are more classes than the model has."""
+    if p.num_logits is not None and len(class_names) > p.num_logits:
+        raise UserValueError(
+            f"num_logits: expected at least {len(class_names)}, the number of classes "
+            f"of {p.dataset} (the last one is {class_names[-1]!r}), got "
+            f"{p.num_logits}, the model's number. Use a model with more classes, or "
+            "choose classes by labels."
+        )
+
+
+def common_shape(train: ImageShape, evaluation: ImageShape) -> tuple[int, int, int]:
+    """Returns the shape (H, W, C) of all images, of training and of evaluation.
+
+    Raises:
+        ValueError: if the shapes differ or are not fixed.
+    """
+    height, width, channels = train
+    if height is None or width is None or train != evaluation:
+        raise UserValueError(
+            "train_transforms and eval_transforms: expected the same fixed (height, "
+            f"width, channels), got {train} and {evaluation}. End both with a Resize "
+            "to the same size."
+        )
+    return height, width, channels
+
+
+def _are_labels(value: Any) -> bool:
+    is_list = isinstance(value, list | tuple) and len(value) > 0
+    return (
+        is_list and len(set(value)) == len(value) and all(is_count(v, 0) for v in value)
+    )

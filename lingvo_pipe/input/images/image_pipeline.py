@@ -1,0 +1,125 @@
+"""The tf.data pipeline from example numbers to batches.
+
+    draws                     numbers of examples, in chunks
+      | fetch                 their records, in parallel
+      | example               decode and transform each, in parallel
+      | batch, prefetch
+    batches
+
+An example is a function of its draw and its record, so a batch has the same bytes at
+any parallelism. Memory holds only a few batches.
+
+Shapes: K examples are drawn at a time, N are in the data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.input.example_order import stream_indices
+from lingvo_pipe.input.images.image_source import ImageSource
+
+# Examples fetched by one call: enough to make calls cheap, few enough for memory.
+CHUNK_SIZE = 32
+_BATCHES_AHEAD = 2
+
+
+class Draw(NamedTuple):
+    """An example to read; tensors [K] for several, [] for one.
+
+    Attributes:
+        epoch: int64, the number of earlier passes over the data set.
+        index: int64, the example's number, from 0 to N - 1.
+        weight: float32, 1 for an example and 0 for padding.
+    """
+
+    epoch: tf.Tensor
+    index: tf.Tensor
+    weight: tf.Tensor
+
+
+def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
+    """Returns the endless draws of training.
+
+    Args:
+        seed: seed of the order; if None, every epoch has the data set's order.
+        start: number of examples drawn before.
+        num_examples: N.
+
+    Returns:
+        A dataset of Draws of K examples.
+    """
+
+    def indices(first: np.ndarray) -> np.ndarray:
+        return stream_indices(seed, int(first), int(first) + CHUNK_SIZE, num_examples)
+
+    def draw(first: tf.Tensor) -> Draw:
+        index = tf.numpy_function(indices, [first], tf.int64, stateful=False)
+        return Draw(
+            (first + tf.range(CHUNK_SIZE, dtype=tf.int64)) // num_examples,
+            tf.ensure_shape(index, [CHUNK_SIZE]),
+            tf.ones([CHUNK_SIZE]),
+        )
+
+    return _map(tf.data.Dataset.counter(start, CHUNK_SIZE), draw)
+
+
+def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
+    """Returns draws of every example once, in order.
+
+    Args:
+        num_examples: N.
+        num_draws: number of draws; draws after the N-th repeat the last example as
+            padding. If None, N.
+
+    Returns:
+        A dataset of Draws of up to K examples.
+    """
+    positions = tf.data.Dataset.range(num_draws or num_examples).batch(CHUNK_SIZE)
+    return _map(
+        positions,
+        lambda position: Draw(
+            tf.zeros_like(position),
+            tf.minimum(position, num_examples - 1),
+            tf.cast(position < num_examples, tf.float32),
+        ),
+    )
+
+
+def read_examples(
+    source: ImageSource,
+    draws: tf.data.Dataset,
+    make_example: Callable[[Draw, Any], Any],
+    num_parallel_calls: int | None = None,
+) -> tf.data.Dataset:
+    """Returns the drawn examples, in the order of the draws.
+
+    Args:
+        source: the source of the examples.
+        draws: a dataset of Draws of K examples.
+        make_example: function from an example's Draw and record to an element.
+        num_parallel_calls: examples made in parallel; if None, tf.data tunes it.
+    """
+    parallel = num_parallel_calls or tf.data.AUTOTUNE
+    records = _map(draws, lambda draw: (draw, source.Fetch(draw.index)), parallel)
+    options = tf.data.Options()
+    options.deterministic = True
+    # With more threads, sums in an operation would depend on the processors.
+    options.threading.max_intra_op_parallelism = 1
+    return _map(records.unbatch(), make_example, parallel).with_options(options)
+
+
+def in_batches(examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+    """Returns full batches of examples, with prefetching."""
+    return examples.batch(batch_size, drop_remainder=True).prefetch(_BATCHES_AHEAD)
+
+
+def _map(
+    dataset: tf.data.Dataset, function: Callable, parallel: int | None = None
+) -> tf.data.Dataset:
+    """Maps a dataset without AutoGraph."""
+    return dataset.map(tf.autograph.experimental.do_not_convert(function), parallel)

@@ -1,0 +1,201 @@
+r"""Text files: their paths, their lines and their documents. Pure.
+
+Files stay on disk; memory holds 16 bytes per line. Only \n and \r\n end a line, so two
+parallel files stay aligned even if sentences contain other separators.
+
+Shapes: K of N lines or documents.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+
+
+def data_path(
+    name: str, data_dir: str | None, purpose: str = "A file of text", hint: str = ""
+) -> str:
+    """Returns the path of a file; relative names are within `data_dir`.
+
+    Args:
+        name: the user's name of the file; `~` is the home directory.
+        data_dir: folder of relative names; if None, the working directory.
+        purpose: the file's purpose, for the error.
+        hint: a further hint for the error, as a sentence.
+
+    Raises:
+        ValueError: if there is no such file. The message gives near names.
+    """
+    path = os.path.join(
+        os.path.expanduser(data_dir or ""), os.path.expanduser(str(name))
+    )
+    if os.path.isfile(path):
+        return path
+    folder = os.path.dirname(path) or "."
+    near = ""
+    if os.path.isdir(folder):
+        files = [entry.name for entry in os.scandir(folder) if entry.is_file()]
+        near = did_you_mean(os.path.basename(path), files)
+    raise UserValueError(
+        f"{purpose}: expected an existing file, got {name!r}; there is no file {path}."
+        f"{near} Relative names begin at data_dir, which is {data_dir!r}; --data_dir "
+        f"sets it.{hint and ' '}{hint}"
+    )
+
+
+_NEWLINE, _SPACE = 10, 32
+_MARK = b"\xef\xbb\xbf"  # The byte order mark of UTF-8.
+_BLOCK_BYTES = 1 << 26
+_BLOCK_LINES = 1 << 16
+
+
+class LineFile:
+    """The lines of an open UTF-8 text file, with random access.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if the file is empty, or a line is not UTF-8.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            if file.read(len(_MARK) + 1) in (b"", _MARK):
+                raise UserValueError(
+                    f"{path}: expected a text file with at least one line, got an "
+                    "empty file. Name another file."
+                )
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._starts, self._ends = _line_bounds(self._bytes)
+        self._check_encoding()
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, line: int) -> bytes:
+        """Returns a line, counted from 0, without its newline."""
+        return self.between(line, line + 1)
+
+    def between(self, first: int, after: int) -> bytes:
+        """Returns the text of lines `first` to `after` (excluded), at least one."""
+        text = self._bytes[self._starts[first] : self._ends[after - 1]]
+        return text.removesuffix(b"\r")
+
+    def num_bytes(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Returns the byte sizes of texts of `between`: int64 [K]."""
+        return self._ends[after - 1] - self._starts[first]
+
+    def is_blank(self) -> np.ndarray:
+        """Returns for each line whether it has only ASCII spaces: bool [N]."""
+        every = np.frombuffer(self._bytes, np.uint8)
+        # A line includes its newline, so every line has a byte.
+        return np.maximum.reduceat(every, self._starts) <= _SPACE
+
+    def _check_encoding(self) -> None:
+        for first in range(0, len(self), _BLOCK_LINES):
+            after = min(first + _BLOCK_LINES, len(self))
+            start = self._starts[first]
+            try:
+                self._bytes[start : self._ends[after - 1]].decode("utf-8")
+            except UnicodeDecodeError as error:
+                line = np.searchsorted(self._ends, start + error.start)
+                raise UserValueError(
+                    f"{self.path}: expected UTF-8, got {error.reason} in line "
+                    f"{line + 1}. Convert the file, for example with iconv."
+                ) from error
+
+
+def _line_bounds(every: mmap.mmap) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the starts of lines, and their ends before the newline: int64 [N]."""
+    first = len(_MARK) if every[: len(_MARK)] == _MARK else 0
+    ends = np.concatenate(list(_newlines(every)))
+    if every[-1] != _NEWLINE:
+        ends = np.append(ends, len(every))
+    return np.concatenate([[first], ends[:-1] + 1]), ends
+
+
+def _newlines(every: mmap.mmap) -> Iterator[np.ndarray]:
+    for start in range(0, len(every), _BLOCK_BYTES):
+        block = np.frombuffer(every[start : start + _BLOCK_BYTES], np.uint8)
+        yield np.flatnonzero(block == _NEWLINE) + start
+
+
+LINES, BLANK_LINES = "lines", "blank_lines"
+
+# Each row that contains a part of a document tokenizes the whole document.
+_MAX_BYTES = 1 << 20
+
+
+class Documents:
+    """The documents of several files, in the order of the files.
+
+    Args:
+        files: the files.
+        separated_by: with `lines`, each line that is not blank is a document; with
+            `blank_lines`, blank lines separate documents.
+
+    Raises:
+        ValueError: if there are no documents, or one is longer than a megabyte.
+    """
+
+    def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:
+        self._files = list(files)
+        file_of, bounds = [], []
+        for index, file in enumerate(self._files):
+            found = _lines(file) if separated_by == LINES else _paragraphs(file)
+            _check_sizes(file, found)
+            file_of.append(np.full(len(found), index))
+            bounds.append(found)
+        self._file_of, self._bounds = np.concatenate(file_of), np.concatenate(bounds)
+        if not len(self._file_of):
+            raise UserValueError(
+                f"{', '.join(file.path for file in self._files)}: expected lines with "
+                "text, got blank lines only. Name other files."
+            )
+
+    def __len__(self) -> int:
+        return len(self._file_of)
+
+    def fetch(self, numbers: np.ndarray) -> list[bytes]:
+        """Returns the texts of documents: [K] of UTF-8 bytes.
+
+        Args:
+            numbers: int64 [K], each from 0 to N - 1.
+        """
+        return [
+            self._files[index].between(first, after)
+            for index, (first, after) in zip(
+                self._file_of[numbers], self._bounds[numbers], strict=True
+            )
+        ]
+
+
+def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:
+    sizes = file.num_bytes(*bounds.T)
+    if sizes.max(initial=0) > _MAX_BYTES:
+        longest = int(sizes.argmax())
+        first, after = bounds[longest]
+        raise UserValueError(
+            f"files: expected documents of at most {_MAX_BYTES:,} bytes, got lines "
+            f"{first + 1:,} to {after:,} of {file.path} with {sizes[longest]:,}. Break "
+            "the document into shorter lines, or separate it by blank lines."
+        )
+
+
+def _lines(file: LineFile) -> np.ndarray:
+    """Returns for each document its first line and the line after it, int [N, 2]."""
+    lines = np.flatnonzero(~file.is_blank())
+    return np.stack([lines, lines + 1], 1)
+
+
+def _paragraphs(file: LineFile) -> np.ndarray:
+    has_text = np.concatenate([[False], ~file.is_blank(), [False]])
+    return np.flatnonzero(has_text[1:] != has_text[:-1]).reshape(-1, 2)

@@ -1,0 +1,255 @@
+"""Transforms that choose, move, resize or paint over an image's pixels.
+
+Shapes: images of H x W pixels in C channels. A window is int32 [4]: the row of its
+first pixel, the column, its height, its width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.transforms.image_transform import (
+    ImageShape,
+    ImageTransform,
+    check_int,
+    check_number,
+)
+
+
+class CropTransform(ImageTransform):
+    """A crop to a window that depends on the image's size, not on its pixels.
+
+    If the first transform is a crop, only that window of a JPEG is decoded.
+    """
+
+    def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns the window to keep, int32 [4].
+
+        Args:
+            shape: int32 [3]: H, W, C.
+            seed: seed, as in Apply.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.Window")
+
+    def OutputShape(self, shape: ImageShape) -> ImageShape:
+        return None, None, shape[2]
+
+    def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return keep_window(image, self.Window(tf.shape(image), seed))
+
+
+def keep_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """Returns the pixels of `image` [H, W, C] within a window, [height, width, C]."""
+    row, column, height, width = tf.unstack(window)
+    return image[row : row + height, column : column + width]
+
+
+class CentralCrop(CropTransform):
+    """A crop to the middle, the same share of height and width."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params; the default is from Inception's evaluation."""
+        p = super().Params()
+        p.Define("fraction", 0.875, "Share of the height, and of the width, to keep.")
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        super().__init__(params)
+        fraction = params.fraction
+        if not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+            raise UserValueError(
+                f"fraction: expected a number above 0 and at most 1, got {fraction!r}. "
+                "Set it in the params of CentralCrop."
+            )
+
+    def OutputShape(self, shape: ImageShape) -> ImageShape:
+        height, width = (
+            None if side is None else side - 2 * self._margin(side)
+            for side in shape[:2]
+        )
+        return height, width, shape[2]
+
+    def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        sides = shape[:2]
+        wide = tf.cast(sides, tf.float64)
+        margins = tf.cast((wide - wide * self.params.fraction) / 2, tf.int32)
+        return tf.concat([margins, sides - 2 * margins], axis=0)
+
+    def _margin(self, side: int) -> int:
+        """Returns the pixels cut off at each end of a side."""
+        return int((side - side * self.params.fraction) / 2)
+
+
+class PadAndCrop(ImageTransform):
+    """A random shift: pads all sides and keeps a window of the old size.
+
+    Usual for CIFAR since C.-Y. Lee et al., "Deeply-Supervised Nets" (2014).
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params."""
+        p = super().Params()
+        p.Define("padding", 4, "Pixels added on each side.")
+        p.Define("fill", 0.5, "Value of the pixels added.")
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        super().__init__(params)
+        check_int(params, "padding", minimum=0)
+        check_number(params, "fill", minimum=0, maximum=1)
+
+    def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        p = self.params
+        margins = [[p.padding, p.padding], [p.padding, p.padding], [0, 0]]
+        padded = tf.pad(image, margins, constant_values=p.fill)
+        start = tf.random.stateless_uniform(
+            [2], seed, minval=0, maxval=2 * p.padding + 1, dtype=tf.int32
+        )
+        size = tf.shape(image)
+        moved = tf.slice(padded, tf.concat([start, [0]], axis=0), size)
+        return tf.ensure_shape(moved, image.shape)
+
+
+_MAX_ATTEMPTS = 100
+
+
+class RandomAreaCrop(CropTransform):
+    """A crop to a random window of random area and aspect ratio.
+
+    From C. Szegedy et al., "Going Deeper with Convolutions" (2014), section 6. If none
+    of a hundred windows fits, which happens with very narrow images, the whole image is
+    kept.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params.
+
+        Inception's preprocessing allows 5 % of the area, but also requires 10 % of the
+        image to be visible, so 10 % is its effective minimum.
+        """
+        p = super().Params()
+        p.Define(
+            "area_range", [0.1, 1.0], "Smallest and largest share of the image's area."
+        )
+        p.Define(
+            "aspect_ratio_range",
+            [3 / 4, 4 / 3],
+            "Smallest and largest width by height.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        super().__init__(params)
+        p = params
+        if not _is_range(p.area_range) or p.area_range[1] > 1:
+            raise UserValueError(
+                "area_range: expected two ascending shares of the image's area, above "
+                f"0 and at most 1, got {p.area_range!r}. Set it in the params of "
+                "RandomAreaCrop."
+            )
+        if not _is_range(p.aspect_ratio_range):
+            raise UserValueError(
+                "aspect_ratio_range: expected two ascending positive ratios of width "
+                f"to height, got {p.aspect_ratio_range!r}. Set it in the params of "
+                "RandomAreaCrop."
+            )
+
+    def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        p = self.params
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            shape,
+            bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+            seed=seed,
+            min_object_covered=0.0,
+            aspect_ratio_range=list(p.aspect_ratio_range),
+            area_range=list(p.area_range),
+            max_attempts=_MAX_ATTEMPTS,
+        )
+        return tf.concat([begin[:2], size[:2]], axis=0)
+
+
+def _is_range(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(bound, int | float) for bound in value)
+        and 0 < value[0] <= value[1]
+    )
+
+
+class Resize(ImageTransform):
+    """A resize to a fixed size, at any aspect ratio.
+
+    It is bilinear without smoothing, as in Inception's preprocessing.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params."""
+        p = super().Params()
+        p.Define("height", None, "Pixels from top to bottom.")
+        p.Define("width", None, "Pixels from left to right.")
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        super().__init__(params)
+        check_int(params, "height", minimum=1)
+        check_int(params, "width", minimum=1)
+
+    def OutputShape(self, shape: ImageShape) -> ImageShape:
+        return self.params.height, self.params.width, shape[2]
+
+    def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return tf.image.resize(image, [self.params.height, self.params.width])
+
+
+class RandomFlip(ImageTransform):
+    """A flip of left and right with probability 1/2."""
+
+    def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return tf.image.stateless_random_flip_left_right(image, seed)
+
+
+class Cutout(ImageTransform):
+    """A square painted over, with any pixel of the image as its centre.
+
+    From T. DeVries and G. W. Taylor, "Improved Regularization of Convolutional Neural
+    Networks with Cutout" (2017). Near the border, part of the square is outside the
+    image.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params; the paper's size is 16 for CIFAR-10, 8 for CIFAR-100."""
+        p = super().Params()
+        p.Define("size", 16, "Pixels of each side of the square.")
+        p.Define("fill", 0.5, "Value of the pixels in the square.")
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        super().__init__(params)
+        check_int(params, "size", minimum=0)
+        check_number(params, "fill", minimum=0, maximum=1)
+
+    def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        sides = tf.shape(image)[:2]
+        share = tf.random.stateless_uniform([2], seed)
+        centre = tf.cast(share * tf.cast(sides, tf.float32), tf.int32)
+        first = centre - self.params.size // 2
+        rows, columns = (
+            _is_within(tf.range(sides[axis]), first[axis], self.params.size)
+            for axis in (0, 1)
+        )
+        is_cut = rows[:, tf.newaxis, tf.newaxis] & columns[tf.newaxis, :, tf.newaxis]
+        return tf.where(is_cut, tf.cast(self.params.fill, image.dtype), image)
+
+
+def _is_within(positions: tf.Tensor, first: tf.Tensor, number: int) -> tf.Tensor:
+    return (positions >= first) & (positions < first + number)

@@ -1,0 +1,1 @@
+"""The base of all layers: BaseLayer, weights, random streams, contexts."""

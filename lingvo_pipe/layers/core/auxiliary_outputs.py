@@ -1,0 +1,109 @@
+"""Auxiliary outputs of a forward pass: accumulated sums, losses and metrics.
+
+Shapes: b rows in the inputs of a forward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.layers.core import forward_context
+
+
+class AuxiliaryOutputs:
+    """The methods by which a layer's FProp reports auxiliary outputs."""
+
+    _path: str
+    _accumulators: dict[str, tf.TensorSpec]
+
+    def Accumulate(self, name: str, value: tf.Tensor) -> None:
+        """Adds this forward pass's value to the accumulator `name`.
+
+        Padding rows, see `ForwardContext.row_weights`, must not contribute.
+
+        Raises:
+            ValueError: if the accumulator is not registered, or has another shape.
+        """
+        specs = self._accumulators
+        if name not in specs:
+            raise UserValueError(
+                f"{self._path}: expected the name of an accumulator, one of "
+                f"{sorted(specs)}, got {name!r}.{did_you_mean(name, specs)} Call "
+                "RegisterAccumulator in __init__."
+            )
+        spec, value = specs[name], tf.cast(value, specs[name].dtype)
+        if not spec.shape.is_compatible_with(value.shape):
+            raise UserValueError(
+                f"{self._path}/{name}: expected a value of the registered shape "
+                f"{spec.shape.as_list()}, got {value.shape.as_list()}."
+            )
+        value = tf.ensure_shape(value, spec.shape)
+        forward_context.current_context().accumulate(f"{self._path}/{name}", value)
+
+    def AddLoss(self, name: str, values: tf.Tensor) -> None:
+        """Adds an auxiliary loss: its mean over the mini-batch's examples is trained.
+
+        It is reported as a metric, apart from the task's own loss. Layers may share a
+        name; their losses add up. The weight of the task's own loss must then depend
+        only on the targets. `ComputeGradients` trains with the loss; a gradient tape
+        around FProp does not see it, and raises an error.
+
+        Args:
+            name: the metric's name.
+            values: `[b]`, one value per example.
+
+        Raises:
+            ValueError: if the values have another rank, or another number of rows than
+                the inputs.
+        """
+        self._check_identifier(name)
+        values = tf.convert_to_tensor(values)
+        if values.shape.rank != 1 or not values.dtype.is_floating:
+            raise UserValueError(
+                f"AddLoss {name!r} of {self._path}: expected a floating-point value "
+                f"per example, [b], got {values.dtype.name} {values.shape}. Reduce "
+                "other dimensions, or repeat the micro-batch's value for each row."
+            )
+        context = forward_context.current_context()
+        if context.num_rows not in (None, values.shape[0]):
+            raise UserValueError(
+                f"AddLoss {name!r} of {self._path}: expected a value for each of the "
+                f"micro-batch's {context.num_rows} rows, got {values.shape[0]}. Sum "
+                "the values of one example."
+            )
+        context.add_loss(name, values)
+
+    def AddMetric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
+        """Reports a metric that is not trained.
+
+        Padding rows must contribute to neither argument; see `Accumulate`.
+
+        Args:
+            name: the metric's name.
+            mean: [], the mean over this forward pass.
+            weight: [], the mean's weight, such as the number of examples: the sum of
+                `ForwardContext.row_weights`.
+
+        Raises:
+            ValueError: if the mean or the weight is not a scalar.
+        """
+        self._check_identifier(name)
+        mean, weight = tf.convert_to_tensor(mean), tf.convert_to_tensor(weight)
+        if mean.shape.rank != 0 or weight.shape.rank != 0:
+            raise UserValueError(
+                f"AddMetric {name!r} of {self._path}: expected a scalar mean and a "
+                f"scalar weight, got shapes {mean.shape} and {weight.shape}. Reduce "
+                "the mean over the examples."
+            )
+        forward_context.current_context().add_metric(name, mean, weight)
+
+    def _check_identifier(self, name: Any) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UserValueError(
+                f"{self._path}: expected a name of letters, digits and underscores for "
+                f"a loss or metric, got {name!r}."
+            )

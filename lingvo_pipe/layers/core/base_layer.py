@@ -1,0 +1,345 @@
+"""BaseLayer: a node of the tree of layers that Params declare.
+
+    Params  --Instantiate-->  layer
+                                |-- children   (CreateChild, CreateChildren)
+                                |-- vars       (CreateVariable)
+                                `-- FProp(theta, *inputs) -> outputs
+
+`FProp` is a function of only `theta` and its inputs. `theta` mirrors `vars`: a
+NestedMap of tensors, with each child's tensors below the child's name. A layer creates
+everything it owns in `__init__` and does not change afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe import hyperparams
+from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core import construction, forward_context, place_reads
+from lingvo_pipe.layers.core.auxiliary_outputs import AuxiliaryOutputs
+from lingvo_pipe.layers.core.checks import check_shape
+from lingvo_pipe.layers.core.construction import LayerType
+from lingvo_pipe.layers.core.layer_tree import (
+    find_descendant,
+    map_layers,
+    variables_by_path,
+)
+from lingvo_pipe.layers.core.tied_variables import is_tied
+from lingvo_pipe.layers.core.weights import create_variable
+from lingvo_pipe.nested_map import NestedMap
+
+
+class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
+    """Base of all layers. Subclasses define `Params`, `__init__` and `FProp`."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params that every layer has."""
+        p = InstantiableParams(cls)
+        p.Define(
+            "name",
+            "",
+            "Part of the path of the layer's variables, unique among its siblings. A "
+            "child without a name takes the name it is created under.",
+        )
+        p.Define("dtype", None, "Variables' dtype. If None, the parent's, or float32.")
+        p.Define(
+            "fprop_dtype",
+            None,
+            "Dtype of theta and of FProp. If None, the layer's own dtype if that is "
+            "set, else the parent's fprop_dtype.",
+        )
+        p.Define("random_seed", None, "If None, the parent's, or else 0.")
+        p.Define(
+            "params_init", None, "Rule of WeightInit. If None, the parent's, or Xavier."
+        )
+        return p
+
+    _parent: BaseLayer | None
+    _under_construction: bool
+
+    def __init__(self, params: InstantiableParams):
+        """Initializes the layer.
+
+        Raises:
+            ValueError: if `params.name` is empty or not a valid name, or a dtype is not
+                a floating-point dtype.
+        """
+        name = params.name
+        construction.check_layer_name(name, self, self._parent)
+        self._params = construction.resolve_params(params, self._parent)
+        note_name = functools.partial(place_reads.note_name, self)
+        self._params.ObserveReads("name", note_name)
+        self._path = f"{self._parent.path}/{name}" if self._parent else name
+        self._children: dict[str, Any] = {}
+        self._variables: dict[str, tf.Variable] = {}
+        self._tied: dict[str, bool] = {}
+        self._accumulators: dict[str, tf.TensorSpec] = {}
+        self._functions: dict[str, Callable] = {}
+
+    # Identity.
+
+    @property
+    def params(self) -> InstantiableParams:
+        """The layer's params, frozen, with inherited values filled in."""
+        return self._params
+
+    @property
+    def parent(self) -> BaseLayer | None:
+        """The layer that created this one."""
+        place_reads.note_path(self)
+        return self._parent
+
+    @property
+    def path(self) -> str:
+        """The names from the root to this layer, joined by `/`."""
+        place_reads.note_path(self)
+        return self._path
+
+    @property
+    def do_eval(self) -> bool:
+        """True while the forward pass is an evaluation."""
+        return forward_context.current_context().do_eval
+
+    @property
+    def fprop_dtype(self) -> tf.DType:
+        """The dtype of the computation in FProp."""
+        return self._params.fprop_dtype
+
+    # Construction.
+
+    def CreateChild(self, name: str, params: InstantiableParams) -> None:
+        """Creates a layer as `self.<name>`, named `name` if it has no name.
+
+        Raises:
+            ValueError: outside of `__init__`, or if the name is taken.
+        """
+        self._check_new(name)
+        self._children[name] = self._make(name, params)
+
+    def CreateChildren(
+        self,
+        name: str,
+        params: Sequence[InstantiableParams] | Mapping[str, InstantiableParams],
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        """Creates a list or dict of layers as `self.<name>`; see `CreateChild`.
+
+        Layers without a name are named `<name>_<index or key>`.
+
+        Args:
+            name: name of the list or dict.
+            params: params of the layers.
+            devices: for a list, each layer's device; if None, the current device.
+
+        Raises:
+            ValueError: see `CreateChild`; or if a list has another number of `devices`.
+        """
+        self._check_new(name)
+        construction.check_devices(devices, params, f"{self.path}/{name}")
+        if isinstance(params, Mapping):
+            self._children[name] = NestedMap()
+            for key in sorted(params):
+                self._children[name][key] = self._make(f"{name}_{key}", params[key])
+        else:
+            self._children[name] = []
+            for i, p in enumerate(params):
+                with tf.device(devices[i]) if devices else contextlib.nullcontext():
+                    self._children[name].append(self._make(f"{name}_{i}", p))
+
+    def CreateVariable(self, name: str, params: hyperparams.Params) -> None:
+        """Creates a variable as `self.vars.<name>` on the current device.
+
+        Args:
+            name: an identifier that no child of this layer has.
+            params: see `WeightParams`.
+        """
+        self._check_new(name)
+        path = f"{self.path}/{name}"
+        self._variables[name] = create_variable(params, self.params, path)
+        self._tied[name] = is_tied(path)
+
+    def RegisterAccumulator(
+        self, name: str, shape: Sequence[int], dtype: tf.DType = tf.float32
+    ) -> None:
+        """Declares a sum over the micro-batches of a step.
+
+        `FProp` passes each micro-batch's value to `Accumulate`;
+        `PostTrainingStepUpdate` receives the sums.
+        """
+        self._check_new(name)
+        check_shape(shape, f"{self.path}/{name}")
+        self._accumulators[name] = tf.TensorSpec(shape, dtype)
+
+    def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
+        """Makes `function` callable as `self.fns.<name>`.
+
+        Raises:
+            ValueError: if the name is taken and `replace` is False.
+        """
+        construction.check_key(name, self)
+        if name in self._functions and not replace:
+            raise UserValueError(
+                f"{self.path}: there is a function {name!r} already. "
+                "Pass replace=True to replace it."
+            )
+        self._functions[name] = function
+
+    # Contents.
+
+    @property
+    def children(self) -> NestedMap:
+        """The children by name: layers, lists of layers or NestedMaps of layers."""
+        return NestedMap(self._children)
+
+    @property
+    def fns(self) -> NestedMap:
+        """The functions added by `AddFunction`."""
+        return NestedMap(self._functions)
+
+    @property
+    def vars(self) -> NestedMap:
+        """The variables, with each child's variables below the child's name."""
+        place_reads.note_path(self)
+        return self._tree(lambda layer: layer._variables)
+
+    @property
+    def theta(self) -> NestedMap:
+        """The variables' values like `vars`; trained ones come in `fprop_dtype`."""
+        return self.CastTheta(self.vars)
+
+    @property
+    def own_variables(self) -> dict[str, tf.Variable]:
+        """The variables that this layer itself created."""
+        place_reads.note_path(self)
+        return self._variables
+
+    @property
+    def own_accumulators(self) -> dict[str, tf.TensorSpec]:
+        """Specs of the accumulators that this layer itself registered."""
+        return self._accumulators
+
+    @property
+    def accumulators(self) -> NestedMap:
+        """Specs of the registered accumulators, in the structure of `vars`."""
+        return self._tree(lambda layer: layer._accumulators)
+
+    def CastTheta(self, values: NestedMap) -> NestedMap:
+        """Returns theta: values in the structure of `vars`, in their layers' dtypes."""
+        cast = NestedMap({k: self._cast(k, values[k]) for k in self._variables})
+        for name, child in self._children.items():
+            cast[name] = map_layers(BaseLayer.CastTheta, child, values[name])
+        return cast
+
+    def GetDescendant(self, path: str) -> BaseLayer:
+        """Returns the layer at a path such as `encoder.layers[1].attention`."""
+        return find_descendant(self, path)
+
+    def Descendants(self) -> Iterator[BaseLayer]:
+        """Yields this layer and all layers below it, in order of creation."""
+        yield self
+        for child in tf.nest.flatten(list(self._children.values())):
+            yield from child.Descendants()
+
+    def VariablePaths(self) -> dict[str, tf.Variable]:
+        """Returns all variables of this layer by path, in order of creation.
+
+        A variable at several paths is listed once, at its own path or else the first.
+        """
+        return variables_by_path(
+            (f"{layer.path}/{name}", variable, layer._tied[name])
+            for layer in self.Descendants()
+            for name, variable in layer._variables.items()
+        )
+
+    # Computation.
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Computes the outputs from only theta and the inputs.
+
+        Layers with equal params share one trace in a pipeline, so the result must not
+        depend on the layer's name or path.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.FProp")
+
+    def FPropDefaultTheta(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs `FProp` with the variables' present values."""
+        return self.FProp(self.theta, *args, **kwargs)
+
+    __call__ = FPropDefaultTheta
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        """Returns the cost of a forward pass, without building the layer.
+
+        Args:
+            p: the layer's params.
+            *shapes: shapes of the inputs, tuples of integers.
+
+        Returns:
+            NestedMap(flops, out_shapes); a multiply-add counts as two flops.
+        """
+        raise NotImplementedError(f"{cls.__name__}.FPropMeta")
+
+    def AccumulatedTree(self, sums: Mapping[str, tf.Tensor]) -> NestedMap:
+        """Returns sums by accumulator path in the structure of `accumulators`."""
+        return self._tree(
+            lambda layer: {
+                name: sums[f"{layer.path}/{name}"] for name in layer._accumulators
+            }
+        )
+
+    def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
+        """Updates state after a training step; by default the children's.
+
+        The surrounding ForwardContext holds the step's number, if it is known.
+
+        Args:
+            accumulated: the step's sums, in the structure of `accumulators`.
+        """
+        for name, child in self._children.items():
+            map_layers(
+                lambda layer, sums: layer.PostTrainingStepUpdate(sums),
+                child,
+                accumulated[name],
+            )
+
+    # Private.
+
+    def __getattr__(self, name: str) -> Any:
+        construction.check_initialized(self, name)
+        children = self._children
+        if name in children:
+            return children[name]
+        raise UserAttributeError(
+            f"{type(self).__name__} has neither an attribute nor a child {name!r}; "
+            f"its children are {sorted(children)}."
+        )
+
+    def _cast(self, name: str, value: Any) -> tf.Tensor:
+        value = tf.convert_to_tensor(value)
+        trained = self._variables[name].trainable and value.dtype.is_floating
+        return tf.cast(value, self.fprop_dtype) if trained else value
+
+    def _tree(self, own: Callable[[BaseLayer], Mapping[str, Any]]) -> NestedMap:
+        """Returns the values that `own` gives for each layer, as a tree like `vars`."""
+        tree = NestedMap(own(self))
+        for name, child in self._children.items():
+            tree[name] = map_layers(lambda layer: layer._tree(own), child)
+        return tree
+
+    def _make(self, name: str, params: InstantiableParams) -> BaseLayer:
+        siblings = tf.nest.flatten(list(self._children.values()))
+        return construction.make_child(self, name, params, siblings)
+
+    def _check_new(self, name: str) -> None:
+        construction.check_under_construction(self, name)
+        taken = {*self._children, *self._variables, *self._accumulators}
+        construction.check_part_name(name, taken, self)

@@ -1,0 +1,86 @@
+"""Checks of a layer's params, of its weights' shapes and of its inputs' channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+
+
+def check_param(
+    layer: Any,
+    name: str,
+    predicate: Callable[[Any], bool],
+    expected: str,
+    hint: str = "",
+) -> None:
+    """Raises ValueError unless a layer's param satisfies a predicate.
+
+    Args:
+        layer: the layer; its own `__init__` may still be running.
+        name: the param's name.
+        predicate: True for a valid value.
+        expected: the valid values, in words.
+        hint: the remedy, as sentences.
+    """
+    value = layer.params.Get(name)
+    if not predicate(value):
+        path = f"{layer.path}.{name}"
+        raise UserValueError(path=path, expected=expected, got=value, hint=hint)
+
+
+def check_counts(layer: Any, *names: str) -> None:
+    """Raises ValueError unless these params are integers of at least 1."""
+    for name in names:
+        check_param(layer, name, is_count, "an integer of at least 1")
+
+
+def check_positive(layer: Any, name: str, hint: str = "") -> None:
+    """Raises ValueError unless this param is above 0."""
+    check_param(layer, name, lambda x: x > 0.0, "a number above 0", hint)
+
+
+def check_keep_prob(layer: Any) -> None:
+    """Raises ValueError unless `keep_prob` is a probability above 0."""
+    check_param(layer, "keep_prob", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
+
+
+def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
+    """Raises ValueError unless `value`, of the param at `path`, is in `choices`."""
+    if value not in choices:
+        raise UserValueError(
+            path=path,
+            expected=f"one of {', '.join(map(repr, choices))}",
+            got=value,
+            hint=did_you_mean(str(value), choices).strip(),
+        )
+
+
+def check_shape(shape: Sequence[Any], path: str) -> None:
+    """Raises ValueError unless every dimension is an integer of at least 1."""
+    if not all(map(is_count, shape)):
+        raise UserValueError(
+            path=f"The shape of {path}",
+            expected="dimensions that are integers of at least 1",
+            got=list(shape),
+            hint="Check the layer's params.",
+        )
+
+
+def check_channels(inputs: tf.Tensor, num_channels: int, path: str) -> None:
+    """Raises ValueError unless `inputs` of the layer at `path` are `[..., channels]`.
+
+    TensorFlow does not detect every such mistake.
+    """
+    shape = inputs.shape
+    if not shape.rank or shape[-1] != num_channels:
+        raise UserValueError(
+            f"{path}: expected inputs of {num_channels} channels, their last "
+            f"dimension, got inputs of shape {shape}. Check the params of the layer "
+            "and of the previous layer."
+        )

@@ -1,0 +1,247 @@
+"""Construction of a layer: parent, name, inherited params, and the final checks.
+
+`make_child` announces the parent. The metaclass assigns it to the child before the
+child's `__init__` runs and closes the layer afterwards, so that no subclass needs a
+call at the end of its own `__init__`.
+
+A layer's name is part of its variables' paths and of a TensorFlow name scope; a part's
+name is a key of `vars`, `theta` and `children`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.weights import WeightInit
+from lingvo_pipe.nested_map import NestedMap
+
+_LAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_DEFAULT_SEED = 0
+_announced = threading.local()
+
+
+class LayerType(type):
+    """Metaclass of layers: wraps their construction and their FProp."""
+
+    def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
+        """Creates a layer class; the operations of its FProp carry the layer's name."""
+        if "FProp" in namespace:
+            namespace["FProp"] = _in_name_scope(namespace["FProp"])
+        return super().__new__(mcs, name, bases, namespace, **kwargs)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Creates a layer: parent first, then `__init__`, then the checks."""
+        layer: Any = cls.__new__(cls)  # type: ignore[arg-type, call-arg]
+        layer._parent = getattr(_announced, "parent", None)
+        _announced.parent = None
+        layer._under_construction = True
+        layer.__init__(*args, **kwargs)
+        layer._under_construction = False
+        _check_finished(layer)
+        return layer
+
+
+def _in_name_scope(fprop: Callable) -> Callable:
+    @functools.wraps(fprop)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Not params.name, which would record a read of the name; see `place_reads`.
+        with tf.name_scope(self._path.rpartition("/")[2]):
+            return fprop(self, *args, **kwargs)
+
+    return wrapped
+
+
+def make_child(
+    parent: Any, name: str, params: InstantiableParams, siblings: Iterable[Any]
+) -> Any:
+    """Creates a layer below `parent`, called `name` if it has no name of its own.
+
+    Raises:
+        ValueError: if `params` are not a layer's Params, or a sibling has the name.
+    """
+    if not isinstance(params, InstantiableParams):
+        raise UserValueError(
+            f"{parent.path}/{name}: expected a layer's Params, got a "
+            f"{type(params).__name__}. Pass TheLayer.Params()."
+        )
+    params = params.Copy()
+    params.name = params.name or name
+    if any(params.name == sibling.params.name for sibling in siblings):
+        raise UserValueError(
+            f"{parent.path}: expected different names of siblings, which are in the "
+            f"variables' paths; two are called {params.name!r}. Set params.name."
+        )
+    _announced.parent = parent
+    try:
+        return params.Instantiate()
+    finally:
+        _announced.parent = None
+
+
+def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParams:
+    """Copies params, fills in inherited values and freezes the copy.
+
+    A layer that sets a dtype itself also computes in it, regardless of the parent's
+    fprop_dtype.
+
+    Raises:
+        ValueError: if a dtype is not a floating-point dtype.
+    """
+    p = params.Copy()
+    inherited = parent.params if parent is not None else None
+    dtype, fprop_dtype = _floating(p, "dtype"), _floating(p, "fprop_dtype")
+    if fprop_dtype is None:
+        if dtype is not None or inherited is None:
+            fprop_dtype = dtype or tf.float32
+        else:
+            fprop_dtype = inherited.fprop_dtype
+    if dtype is None:
+        dtype = inherited.dtype if inherited is not None else tf.float32
+    p.Set(dtype=dtype, fprop_dtype=fprop_dtype)
+    if p.random_seed is None:
+        p.random_seed = inherited.random_seed if inherited else _DEFAULT_SEED
+    if p.params_init is None:
+        p.params_init = inherited.params_init if inherited else WeightInit.Xavier()
+    p.Freeze()
+    return p
+
+
+def hand_down(
+    params: InstantiableParams, parent: InstantiableParams
+) -> InstantiableParams:
+    """Copies a layer's params and sets what the layer would inherit from `parent`.
+
+    The same layer can then be created without that parent. Neither argument is resolved
+    yet.
+    """
+    p = params.Copy()
+    inherited = ["random_seed", "params_init"]
+    if p.dtype is None:
+        # The layer would also compute in a dtype of its own; see `resolve_params`.
+        inherited += ["dtype", "fprop_dtype"]
+    for name in inherited:
+        if p.Get(name) is None:
+            p.Set(**{name: parent.Get(name)})
+    return p
+
+
+def _floating(p: InstantiableParams, name: str) -> Any:
+    """Returns a dtype param, which may be a dtype's name, as a tf.DType or None."""
+    if p.Get(name) is None:
+        return None
+    dtype = tf.as_dtype(p.Get(name))
+    if not dtype.is_floating:
+        raise UserValueError(
+            f"{p.name}.{name}: expected a floating-point dtype, got {dtype.name}. "
+            "WeightParams set a single variable's dtype."
+        )
+    return dtype
+
+
+def check_layer_name(name: Any, layer: Any, parent: Any) -> None:
+    """Raises ValueError unless `layer`, below `parent`, may be called `name`."""
+    if isinstance(name, str) and _LAYER_NAME.fullmatch(name):
+        return
+    below = f" below {parent.path!r}" if parent is not None else ""
+    raise UserValueError(
+        f"The name of a {type(layer).__name__}{below}: expected letters, digits, '_', "
+        f"'-' and '.', with a letter or digit first, got {name!r}. "
+        "Set it: params.Set(name='...')."
+    )
+
+
+def check_key(name: Any, layer: Any) -> None:
+    """Raises ValueError unless `name` can be a key of a NestedMap."""
+    try:
+        NestedMap.CheckKey(name)
+    except ValueError as error:
+        raise UserValueError(
+            f"{layer.path}: expected a key of a NestedMap as a part's name, got "
+            f"{name!r}. {error}"
+        ) from None
+
+
+def check_part_name(name: Any, taken: Iterable[str], layer: Any) -> None:
+    """Raises ValueError unless `name` is free for a child, variable or accumulator.
+
+    Args:
+        name: the part's name.
+        taken: names of the existing parts.
+        layer: the layer that the part will belong to.
+    """
+    check_key(name, layer)
+    if name in taken or hasattr(type(layer), name):
+        raise UserValueError(
+            f"{layer.path}: expected a part's name that no other part or method has; "
+            f"{name!r} is taken. Choose another name."
+        )
+
+
+def check_devices(devices: Any, params: Any, path: str) -> None:
+    """Raises ValueError unless `devices` is None or has one for each item of a list."""
+    if devices is None:
+        return
+    if isinstance(params, Mapping) or len(devices) != len(params):
+        raise UserValueError(
+            f"devices of {path}: expected one for each layer of a list; there are "
+            f"{len(params)} layers in a {type(params).__name__} and {len(devices)} "
+            "devices."
+        )
+
+
+def check_under_construction(layer: Any, name: str) -> None:
+    """Raises ValueError if the layer's `__init__` has ended."""
+    if not layer._under_construction:
+        raise UserValueError(
+            f"A layer creates its parts in __init__; {layer.path} tried to create "
+            f"{name!r} afterwards. Move the call into __init__."
+        )
+
+
+def check_initialized(layer: Any, name: str) -> None:
+    """Raises AttributeError if BaseLayer's `__init__` did not run."""
+    if "_children" not in vars(layer):
+        raise UserAttributeError(
+            "A layer's __init__ must call super().__init__(params) first; "
+            f"{type(layer).__name__} uses {name!r} before."
+        )
+
+
+def _check_finished(layer: Any) -> None:
+    """Raises ValueError if an attribute hides a child or holds a stray layer."""
+    known = set(map(id, tf.nest.flatten(list(layer._children.values()))))
+    for name, value in vars(layer).items():
+        if name in layer._children:
+            raise UserValueError(
+                f"An attribute must not hide a child; {layer.path} has both called "
+                f"{name!r}. Rename one."
+            )
+        if name in ("_parent", "_children"):
+            continue
+        for inner in _layers_in(value):
+            if id(inner) not in known:
+                raise UserValueError(
+                    "CreateChild or CreateChildren must create a layer's children; "
+                    f"{layer.path} holds {type(inner).__name__} {inner.path!r} in "
+                    f"{name!r}. Its variables would not be trained."
+                )
+
+
+def _layers_in(value: Any) -> Iterator[Any]:
+    """Yields the layers in an attribute's value."""
+    if isinstance(type(value), LayerType):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _layers_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _layers_in(item)

@@ -1,0 +1,262 @@
+"""ForwardContext: inputs of a forward pass besides theta and the layer's inputs.
+
+`FProp(theta, inputs)` is enough for a plain layer. Some layers need more: training or
+evaluation, the step and the examples (for random streams), and storage for auxiliary
+outputs: sums (batch norm's moments), auxiliary losses and metrics. The context has all
+of these. The caller of a forward pass opens a context around it:
+
+    with ForwardContext(step=step, first_example=0) as context:
+        y = layer.FProp(layer.theta, x)
+    context.accumulated  # {'path/of/bn/moments': tensor, ...}
+
+Without a context a layer runs in training mode, and layers that need the step and the
+examples raise an error.
+
+Shapes: b rows in the inputs: the examples, and after them the padding rows, if any,
+which contribute to nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core import random_streams
+
+Pair = tuple[tf.Tensor, tf.Tensor]
+
+_local = threading.local()
+
+
+@dataclass(eq=False, kw_only=True)
+class ForwardContext:
+    """The context of one forward pass over consecutive examples.
+
+    Attributes:
+        do_eval: True for evaluation: no dropout, and batch norm by its moving averages.
+        step: [] int64, the training step.
+        first_example: [] int64, position of the first example in the mini-batch.
+        num_examples: [] int32, number of rows that are examples; if None, all rows.
+        batch_dim: dimension of the rows in the inputs.
+        num_rows: b; if None, any number.
+        root_path: path of the layer that runs, if `root_hash` replaces it.
+        root_hash: [] uint64, hash of the layer's path in the model; a tensor, so that
+            identical layers can share a trace.
+        compute_loss: function of a `LocalLossLayer`'s outputs; returns the task's
+            metrics, pairs (sum, weight), one called `loss`. None if no loss is trained.
+        accumulated: values by the accumulators' paths.
+        losses: sums of auxiliary losses by name.
+        local_losses: sums of the losses of `LocalLossLayer`s.
+        local_metrics: metrics of these losses by name.
+        metric_pairs: reported pairs (mean, weight) by name.
+    """
+
+    do_eval: bool = False
+    step: Any = None
+    first_example: Any = None
+    num_examples: tf.Tensor | None = None
+    batch_dim: int = 0
+    num_rows: int | None = None
+    root_path: str = ""
+    root_hash: tf.Tensor | None = None
+    compute_loss: Callable[[Any], Mapping[str, Pair]] | None = None
+    accumulated: dict[str, tf.Tensor] = field(default_factory=dict, init=False)
+    losses: dict[str, tf.Tensor] = field(default_factory=dict, init=False)
+    local_losses: list[tf.Tensor] = field(default_factory=list, init=False)
+    local_metrics: dict[str, Pair] = field(default_factory=dict, init=False)
+    metric_pairs: dict[str, list[Pair]] = field(default_factory=dict, init=False)
+
+    def __enter__(self) -> ForwardContext:
+        _open_contexts().append(self)
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        _open_contexts().pop()
+
+    @property
+    def may_have_padding_rows(self) -> bool:
+        """True if some rows may be padding."""
+        return self.num_examples is not None
+
+    @property
+    def metrics(self) -> dict[str, Pair]:
+        """Pairs (sum, weight) by name, of the reported pairs (mean, weight)."""
+        found = dict(self.local_metrics)
+        for name, pairs in self.metric_pairs.items():
+            sums = [(mean * weight, weight) for mean, weight in pairs]
+            found[name] = functools.reduce(_add_pairs, sums)
+        return found
+
+    def relative_path(self, path: str) -> str:
+        """Returns `path` relative to the layer that this context runs.
+
+        Raises:
+            ValueError: if the path is outside of that layer.
+        """
+        root = self.root_path
+        if not root:
+            return path
+        if not f"{path}/".startswith(f"{root}/"):
+            raise UserValueError(
+                f"This context runs {root!r} and the layers below, not {path!r}. "
+                "Create the layer as a child of the layer that uses it."
+            )
+        return path[len(root) + 1 :]
+
+    def accumulate(self, path: str, value: tf.Tensor) -> None:
+        """Records this pass's value for the accumulator at `path`."""
+        key = self.relative_path(path)
+        if key in self.accumulated:
+            raise UserValueError(
+                f"Accumulator {path!r}: expected one value per forward pass, got two. "
+                "Call a layer with accumulators once, or create a layer per call."
+            )
+        self.accumulated[key] = tf.stop_gradient(value)
+
+    def row_weights(self, x: tf.Tensor) -> tf.Tensor | None:
+        """Returns 1 for examples and 0 for padding rows, to multiply with `x`.
+
+        Returns:
+            `[1, .. b .., 1]` in `x`'s dtype and rank; None if all rows are examples.
+
+        Raises:
+            ValueError: if `x` has another number of rows than the inputs.
+        """
+        if self.num_examples is None:
+            return None
+        dim = self._checked_row_dim(x)
+        weights = tf.sequence_mask(self.num_examples, x.shape[dim], x.dtype)
+        return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
+
+    def example_rows(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the rows of `x` that are examples.
+
+        Raises:
+            ValueError: if `x` has another number of rows than the inputs.
+        """
+        if self.num_examples is None:
+            return x
+        dim = self._checked_row_dim(x)
+        sizes = [self.num_examples if i == dim else -1 for i in range(x.shape.rank)]
+        return tf.slice(x, [0] * x.shape.rank, sizes)
+
+    def add_loss(self, name: str, values: tf.Tensor) -> None:
+        """Records a loss per example, `[b]`; losses of one name add up."""
+        # A sum of many examples in 16 bits would be far off.
+        values = tf.cast(values, values.dtype if values.dtype.size > 2 else tf.float32)
+        weights = self.row_weights(values)
+        total = tf.reduce_sum(values if weights is None else values * weights)
+        before = self.losses.get(name)
+        if before is not None:
+            wide = max(before.dtype, total.dtype, key=lambda dtype: dtype.size)
+            total = tf.cast(before, wide) + tf.cast(total, wide)
+        self.losses[name] = total
+
+    def add_metric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
+        """Records a metric; metrics of one name are averaged by their weights."""
+        mean, weight = (
+            tf.stop_gradient(tf.cast(x, tf.float32)) for x in (mean, weight)
+        )
+        self.metric_pairs.setdefault(name, []).append((mean, weight))
+
+    def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
+        """Records the loss that trains a block of layers by itself.
+
+        Args:
+            name: prefix of the metrics' names.
+            sums: the result of `compute_loss`.
+        """
+        self.local_losses.append(sums["loss"][0])
+        for key, (total, weight) in sums.items():
+            self.local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight
+
+    def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
+        """Draws uniform [0, 1) numbers for the layer at `path`.
+
+        Args:
+            path: the layer's path.
+            seed: the layer's seed.
+            shape: static shape, with the rows in dimension `batch_dim`; or, if that is
+                the first, with several consecutive rows per example, as in `[B·T, D]`.
+
+        Raises:
+            ValueError: if the context lacks the step or the first example, the shape is
+                not static, or its rows do not match the examples.
+        """
+        if self.step is None or self.first_example is None:
+            raise UserValueError(
+                f"Layer {path!r} draws random numbers, which depend on the step and "
+                "the example: expected both, got none. Run it within "
+                "ForwardContext(step=..., first_example=...), or with do_eval=True."
+            )
+        shape = tf.TensorShape(shape)
+        if not shape.is_fully_defined() or shape.rank == 0:
+            raise UserValueError(
+                f"Layer {path!r} draws random numbers: expected a static shape, got "
+                f"{shape}. Give the inputs a static shape."
+            )
+        relative = self.relative_path(path)
+        root = self.root_hash
+        if root is None:
+            root = tf.constant(random_streams.path_hash(self.root_path), tf.uint64)
+        key = random_streams.extend_hash(root, relative) + tf.constant(
+            random_streams.path_hash(str(seed)), tf.uint64
+        )
+        sizes = shape.as_list()
+        dim = row_dim(len(sizes), self.batch_dim)
+        num_rows = self.num_rows or sizes[dim]
+        if sizes[dim] % num_rows or (dim > 0 and sizes[dim] != num_rows):
+            raise UserValueError(
+                f"Layer {path!r} draws random numbers per example: expected the "
+                f"inputs' {num_rows} rows in dimension {self.batch_dim}, got shape "
+                f"{shape}. Draw before rows are merged or dropped."
+            )
+        rows_each = sizes.pop(dim) // num_rows
+        numbers = random_streams.uniform_rows(
+            key, self.step, self.first_example, [num_rows, rows_each, *sizes]
+        )
+        numbers = tf.reshape(numbers, [num_rows * rows_each, *sizes])
+        if dim == 0:
+            return numbers
+        order = [*range(1, dim + 1), 0, *range(dim + 1, len(sizes) + 1)]
+        return tf.transpose(numbers, order)
+
+    def _checked_row_dim(self, x: tf.Tensor) -> int:
+        dim = row_dim(x.shape.rank, self.batch_dim)
+        rows = x.shape[dim] if x.shape.rank else 0
+        if None not in (rows, self.num_rows) and rows != self.num_rows:
+            raise UserValueError(
+                f"Padding rows: expected the inputs' {self.num_rows} rows in dimension "
+                f"{self.batch_dim}, got {x.dtype.name} {x.shape}. Call this before "
+                "rows are merged or dropped, or choose a mini-batch size that is a "
+                "multiple of num_micro_batches."
+            )
+        return dim
+
+
+def _add_pairs(a: Pair, b: Pair) -> Pair:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def row_dim(rank: int, batch_dim: int) -> int:
+    """Returns the dimension of rows: `batch_dim`, at most the last dimension."""
+    return min(batch_dim, rank - 1)
+
+
+def current_context() -> ForwardContext:
+    """Returns the innermost open context, or else a training context without step."""
+    contexts = _open_contexts()
+    return contexts[-1] if contexts else ForwardContext()
+
+
+def _open_contexts() -> list[ForwardContext]:
+    """Returns this thread's contexts, outermost first."""
+    if not hasattr(_local, "contexts"):
+        _local.contexts = []
+    return _local.contexts

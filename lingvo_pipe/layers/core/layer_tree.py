@@ -1,0 +1,83 @@
+"""Walks over a tree of layers: its children, its accumulators and its variables.
+
+A child is a layer, a list of layers or a NestedMap of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserKeyError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.nested_map import NestedMap
+
+
+def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
+    """Maps a function over a child's layers, and over values in its structure."""
+    if isinstance(layers, list):
+        return [function(c, *(v[i] for v in values)) for i, c in enumerate(layers)]
+    if isinstance(layers, NestedMap):
+        return NestedMap(
+            {k: function(c, *(v[k] for v in values)) for k, c in layers.items()}
+        )
+    return function(layers, *values)
+
+
+def accumulator_paths(layer: Any) -> Iterator[str]:
+    """Yields the paths of all accumulators of a layer and of the layers below it."""
+    for descendant in layer.Descendants():
+        for name in descendant.own_accumulators:
+            yield f"{descendant.path}/{name}"
+
+
+def variables_by_path(
+    entries: Iterable[tuple[str, tf.Variable, bool]],
+) -> dict[str, tf.Variable]:
+    """Returns each variable once: at its own path, or else at its first path.
+
+    Args:
+        entries: path, variable, and True if the variable is tied: it belongs to another
+            path.
+    """
+    known = list(entries)
+    paths: dict[Any, str] = {}
+    for path, variable, _ in sorted(known, key=lambda entry: entry[2]):
+        paths.setdefault(variable.ref(), path)
+    return {
+        path: variable for path, variable, _ in known if paths[variable.ref()] == path
+    }
+
+
+def find_descendant(root: Any, path: str) -> Any:
+    """Returns the layer at a path such as `encoder.layers[1].attention`.
+
+    Raises:
+        KeyError: if there is none; names the choices where the path ends.
+    """
+    found = root
+    for step in path.replace("[", ".[").split(".") if path else []:
+        choices: Any = found if isinstance(found, (list, dict)) else found.children
+        try:
+            found = choices[int(step[1:-1]) if step.startswith("[") else step]
+        except (KeyError, IndexError, TypeError, ValueError):
+            near = did_you_mean(step, choices if isinstance(choices, dict) else ())
+            problem = f"there is no {step!r}.{near}"
+            raise _not_found(root, path, problem, choices) from None
+    if isinstance(found, (list, dict)):
+        kind = "list" if isinstance(found, list) else "map"
+        raise _not_found(root, path, f"it ends at a {kind} of layers.", found)
+    return found
+
+
+def _not_found(root: Any, path: str, problem: str, choices: Any) -> KeyError:
+    if isinstance(choices, list):
+        known = f"[0] to [{len(choices) - 1}]" if choices else "none"
+    else:
+        known = str(sorted(choices))
+    return UserKeyError(
+        f"GetDescendant: expected the path of a layer below {root.path!r}; in {path!r} "
+        f"{problem} Choose among {known}."
+    )

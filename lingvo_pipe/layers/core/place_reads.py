@@ -1,0 +1,72 @@
+"""Records the layers whose path or name a forward pass reads.
+
+Identical layers share one trace, unless the trace depends on a layer's path or name. So
+the properties of `BaseLayer` that reveal the path (`path`, `parent`, `vars`,
+`own_variables`), and the param `name`, record each read:
+
+    reads = PlaceReads()
+    with reads.recording(layer):
+        layer.FProp(theta, x)
+    reads.paths, reads.names      # numbers of the layers that were read
+
+The project's own layers need their path in FProp only for errors, for names of sums and
+for random streams, which take the hash of the path as an argument. They use
+`_path`, which records nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import Any
+
+
+class PlaceReads:
+    """The layers below one layer whose path or name was read.
+
+    Layers are numbered in the order of `Descendants`.
+
+    Attributes:
+        paths: numbers of the layers whose path, or a value that reveals it, was read.
+        names: numbers of the layers whose `params.name` was read.
+    """
+
+    def __init__(self) -> None:
+        self.paths: set[int] = set()
+        self.names: set[int] = set()
+        self._numbers: dict[int, int] = {}
+
+    @contextlib.contextmanager
+    def recording(self, layer: Any) -> Iterator[None]:
+        """Records the reads of this thread, of `layer` and the layers below it."""
+        self._numbers = {id(x): i for i, x in enumerate(layer.Descendants())}
+        token = _open.set(self)
+        try:
+            yield
+        finally:
+            _open.reset(token)
+
+    def note(self, layer: Any, numbers: set[int]) -> None:
+        """Adds the number of `layer`, if its reads are recorded."""
+        if id(layer) in self._numbers:
+            numbers.add(self._numbers[id(layer)])
+
+
+_open: contextvars.ContextVar[PlaceReads | None] = contextvars.ContextVar(
+    "place_reads", default=None
+)
+
+
+def note_path(layer: Any) -> None:
+    """Records a read of a layer's path, or of a value that reveals it."""
+    reads = _open.get()
+    if reads is not None:
+        reads.note(layer, reads.paths)
+
+
+def note_name(layer: Any) -> None:
+    """Records a read of a layer's `params.name`."""
+    reads = _open.get()
+    if reads is not None:
+        reads.note(layer, reads.names)

@@ -1,0 +1,111 @@
+r"""Random numbers that depend on the example, not on the machine.
+
+A layer's numbers are a pure function of (seed, layer path, step, example):
+
+    Philox( key     = hash(seed, layer path)
+            counter = step << 64 | example * blocks + block )
+                                   ^ 4 numbers per block, `blocks` per example
+
+so a micro-batch draws exactly its rows of the whole mini-batch's numbers: masks do not
+depend on the number of stages or micro-batches, nor on recomputation. All quantities
+are integers; none passes through a float.
+
+The path hash is a polynomial, hash(a/b/c) = ((h·P + a)·P + b)·P + c modulo 2^64, so
+that the hash of a prefix may be a tensor while the rest is known when tracing.
+Identical layers can then share a traced function although their paths differ.
+
+Shapes: B examples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+
+_PRIME = 0x9E3779B97F4A7C15  # odd, so that multiplication is a bijection
+_MASK = (1 << 64) - 1
+_PHILOX = 1
+_NUMBERS_PER_BLOCK = 4
+
+
+def _components(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def path_hash(path: str, prefix: int = 0) -> int:
+    """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`."""
+    value = prefix
+    for part in _components(path):
+        digest = hashlib.md5(part.encode(), usedforsecurity=False).digest()
+        value = (value * _PRIME + int.from_bytes(digest[:8], "little")) & _MASK
+    return value
+
+
+def _uint64(value: int) -> tf.Tensor:
+    return tf.constant(value & _MASK, tf.uint64)
+
+
+def extend_hash(prefix: tf.Tensor, path: str) -> tf.Tensor:
+    """Returns `path_hash(path, prefix)` for a prefix that is a uint64 tensor."""
+    power = pow(_PRIME, len(_components(path)), 1 << 64)
+    return prefix * _uint64(power) + _uint64(path_hash(path))
+
+
+def seed_pair(seed: int, path: str) -> tuple[int, int]:
+    """Returns two non-negative int63 numbers, to seed a stateless initial value."""
+    return seed & (_MASK >> 1), path_hash(path) & (_MASK >> 1)
+
+
+def uniform_rows(
+    key: tf.Tensor, step: tf.Tensor, first_example: tf.Tensor, shape: Sequence[int]
+) -> tf.Tensor:
+    """Draws uniform [0, 1) float32 numbers for consecutive examples.
+
+    Args:
+        key: [] uint64.
+        step: [] int64, the training step.
+        first_example: [] int64, position of row 0 in the mini-batch.
+        shape: static shape `[B, ...]`.
+
+    Returns:
+        A tensor of `shape`; row i depends on `first_example + i` and not on B.
+
+    Raises:
+        ValueError: if `step` or `first_example` is not an integer.
+    """
+    num_rows, row_shape = shape[0], list(shape[1:])
+    row_size = math.prod(row_shape)
+    blocks = -(-row_size // _NUMBERS_PER_BLOCK)
+    start = _counter(first_example) * _uint64(blocks)
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=tf.constant([num_rows, blocks * _NUMBERS_PER_BLOCK]),
+        key=tf.reshape(key, [1]),
+        counter=tf.stack([start, _counter(step)]),
+        alg=_PHILOX,
+        dtype=tf.uint32,
+    )
+    return tf.reshape(_fractions(bits)[:, :row_size], [num_rows, *row_shape])
+
+
+def _fractions(bits: tf.Tensor) -> tf.Tensor:
+    """Converts 32 random bits to numbers in [0, 1): multiples of 2^-24.
+
+    XLA converts bits to floats differently from TensorFlow's own operations.
+    """
+    high = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
+    return tf.cast(tf.cast(high, tf.int32), tf.float32) * 2.0**-24
+
+
+def _counter(value: tf.Tensor) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_integer:
+        raise UserValueError(
+            f"Step and example: expected integers, got {value.dtype.name}, which "
+            "cannot represent them all. Use int64."
+        )
+    return tf.cast(value, tf.uint64)

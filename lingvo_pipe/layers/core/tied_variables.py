@@ -1,0 +1,129 @@
+"""Tied variables: one weight at two paths of a model.
+
+with tying({"softmax/w": "emb/w"}, "model"):
+    ...                                     # creates emb and softmax
+model.softmax.vars.w is model.emb.vars.w    # and is called model/emb/w
+
+If softmax comes first, the variable is created on its device, under the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
+    """Ties variables that are created inside to variables of other paths.
+
+    Args:
+        ties: path of each tied variable -> its owner's path; both below `root`.
+        root: the path of the layer that contains both.
+
+    Raises:
+        ValueError: if a variable was not created, an owner is tied itself, or the two
+            differ in shape, dtype or trainability.
+    """
+    outer = getattr(_local, "ties", None)
+    _local.ties = _Ties(ties, root)
+    try:
+        yield
+        _local.ties.check_all_created()
+    finally:
+        _local.ties = outer
+
+
+def created_or_tied(path: str, create: Callable[[str], tf.Variable]) -> tf.Variable:
+    """Returns the variable at a path: a new one, or the one it is tied to.
+
+    Args:
+        path: the variable's path.
+        create: function of a path; creates a variable of its name and initial value.
+    """
+    ties: _Ties | None = getattr(_local, "ties", None)
+    return create(path) if ties is None else ties.variable(path, create)
+
+
+def is_tied(path: str) -> bool:
+    """Returns True if the variable at a path belongs to another path."""
+    ties: _Ties | None = getattr(_local, "ties", None)
+    return ties is not None and ties.owner(path) is not None
+
+
+class _Ties:
+    def __init__(self, ties: Mapping[str, str], root: str):
+        self._ties = dict(ties)
+        self._root = root
+        self._created: dict[str, tf.Variable] = {}
+        self._used: set[str] = set()
+        # Owners whose variable was created earlier, by the tied path.
+        self._ahead: dict[str, str] = {}
+
+    def owner(self, path: str) -> str | None:
+        """Returns the owner's path below the root, or None for a path without a tie."""
+        return self._ties.get(path.removeprefix(f"{self._root}/"))
+
+    def variable(
+        self, full_path: str, create: Callable[[str], tf.Variable]
+    ) -> tf.Variable:
+        path, owner = full_path.removeprefix(f"{self._root}/"), self.owner(full_path)
+        if owner is None:
+            if path in self._ahead:
+                self._check_same(path, self._created[path], self._ahead[path], create)
+                del self._ahead[path]
+            else:
+                self._created[path] = create(full_path)
+            return self._created[path]
+        self._used.add(path)
+        if owner in self._created:
+            self._check_same(path, self._created[owner], owner, create)
+        else:
+            self._created[owner] = create(f"{self._root}/{owner}")
+            self._ahead[owner] = path
+        return self._created[owner]
+
+    def check_all_created(self) -> None:
+        """Raises ValueError if either side of a tie has no variable."""
+        own = sorted(set(self._created) - set(self._ahead))
+        for owner, path in self._ahead.items():
+            raise UserValueError(
+                f"Tied weights of {self._root}: {path} is tied to {owner}; expected "
+                f"a weight that a layer creates and that is not tied, one of {own}."
+                f"{did_you_mean(owner, own)}"
+            )
+        unused = sorted(set(self._ties) - self._used)
+        if unused:
+            below = [path.removeprefix(f"{self._root}/") for path in unused]
+            hints = "".join(did_you_mean(path, own) for path in below)
+            raise UserValueError(
+                f"Tied weights must exist; {unused} do not, among the weights of "
+                f"{self._root}: {own}.{hints}"
+            )
+
+    def _check_same(
+        self,
+        path: str,
+        variable: tf.Variable,
+        created_at: str,
+        create: Callable[[str], tf.Variable],
+    ) -> None:
+        """Raises ValueError unless `create` makes a variable like the given one."""
+        with tf.Graph().as_default():
+            own = create(path)
+            described = [
+                (tuple(v.shape), v.dtype, v.trainable) for v in (own, variable)
+            ]
+        if described[0] != described[1]:
+            raise UserValueError(
+                "Tied weights must have the same shape, dtype and trainability; "
+                f"{path} has {described[0]}, {created_at} {described[1]}."
+            )

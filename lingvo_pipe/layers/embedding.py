@@ -1,0 +1,99 @@
+"""Embeddings of tokens and of positions.
+
+Shapes: B examples, V tokens in the vocabulary, D channels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
+from lingvo_pipe.nested_map import NestedMap
+
+_MAX_WAVELENGTH = 10_000.0  # in units of 2π
+
+
+class TokenEmbeddingLayer(BaseLayer):
+    """Rows of the table `w` `[V, D]`, of initial variance 1/D, times √D.
+
+    The table can then be tied to a softmax's weight, which needs the smaller numbers
+    (Vaswani et al., 1706.03762, section 3.4).
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("num_tokens", 0, "V.")
+        p.Define("dim", 0, "D.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        self.CreateVariable("w", table_weight(p.num_tokens, p.dim))
+
+    def FProp(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
+        """Maps integers `[...]` in [0, V) to `[..., D]`.
+
+        Raises:
+            ValueError: if the ids are not integers.
+        """
+        ids = tf.convert_to_tensor(ids)
+        if not ids.dtype.is_integer:
+            raise UserValueError(
+                f"{self._path}: expected integers as tokens, got {ids.dtype.name} "
+                f"{ids.shape}, which cannot represent them all. Use int32."
+            )
+        return tf.gather(theta.w, ids) * self.params.dim**0.5
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        """Counts no flops: rows are only copied."""
+        (shape,) = shapes
+        return NestedMap(flops=0, out_shapes=((*shape, p.dim),))
+
+
+def table_weight(num_tokens: int, dim: int) -> Params:
+    """Returns WeightParams of a table `[V, D]`, the same for all that may be tied."""
+    return WeightParams([num_tokens, dim], WeightInit.Gaussian(dim**-0.5))
+
+
+def sinusoidal_positions(
+    positions: tf.Tensor, dim: int, dtype: tf.DType = tf.float32
+) -> tf.Tensor:
+    """Embeds positions by waves (Vaswani et al., 1706.03762, section 3.5).
+
+    Channel 2i is sin(position / 10000^(2i/D)), channel 2i+1 its cosine.
+
+    Args:
+        positions: `[B, ...]`, positions in the sentence from 0; in a packed example
+            each sentence has its own.
+        dim: D.
+        dtype: dtype of the result; narrow dtypes are rounded at the end.
+
+    Returns:
+        `[B, ..., D]`.
+
+    Raises:
+        ValueError: if D is odd.
+    """
+    if dim % 2:
+        raise UserValueError(
+            path="Channels of positions", expected="an even number", got=dim
+        )
+    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    rates = _MAX_WAVELENGTH ** (-2.0 * np.arange(dim // 2) / dim)
+    angles = tf.cast(positions, wide)[..., tf.newaxis] * tf.constant(rates, wide)
+    waves = tf.stack([tf.sin(angles), tf.cos(angles)], -1)
+    return tf.cast(tf.reshape(waves, [-1, *positions.shape[1:], dim]), dtype)
+
+
+def sinusoidal_flops(shape: tuple, dim: int) -> int:
+    """Returns the cost of `sinusoidal_positions`: a sine or cosine per element."""
+    return math.prod(shape) * dim

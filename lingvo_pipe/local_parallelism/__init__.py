@@ -1,0 +1,1 @@
+"""Local parallelism: blocks of layers, each trained by its own loss."""

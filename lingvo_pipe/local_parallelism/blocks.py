@@ -1,0 +1,89 @@
+r"""Schemes of local parallelism: blocks of layers, each trained by its own loss. Pure.
+
+For four layers, `|` where no gradient goes back, `L` where a loss is computed:
+
+    backpropagation  1 - 2 - 3 - 4 L
+    chunked, 2       1 - 2 L | 3 - 4 L
+    greedy           1 L | 2 L | 3 L | 4 L
+    overlapping      1 - 2'L | 2 - 3'L | 3 - 4 L
+
+Laskin et al. 2020 (arXiv 2012.03837), figure 2. In the overlapping scheme a layer is in
+two blocks: 2' has the weights of 2, which both losses train. It repeats the computation
+of 2, so the weights' two gradients come from separate passes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.pipeline.splitting.partitioning import resolve_boundaries
+
+SCHEMES = ("backpropagation", "chunked", "greedy", "overlapping")
+
+
+class Block(NamedTuple):
+    """Consecutive layers, counted from 0, that one loss trains.
+
+    Attributes:
+        begin: the first layer.
+        end: one past the last layer whose outputs the next block receives.
+        ahead: number of further layers to run before the loss.
+    """
+
+    begin: int
+    end: int
+    ahead: int = 0
+
+
+def make_blocks(
+    scheme: str, num_layers: int, chunks: int | Sequence[int] | None = None
+) -> list[Block]:
+    """Returns the blocks of a model; the last block's loss is the model's own.
+
+    Args:
+        scheme: one of SCHEMES.
+        num_layers: number of the model's layers.
+        chunks: number of blocks, of nearly equal size; or the blocks' boundaries, the
+            number of layers up to and including each block. None for all schemes but
+            'chunked'.
+
+    Raises:
+        ValueError: if the blocks are not possible.
+    """
+    if scheme not in SCHEMES:
+        raise UserValueError(
+            path="scheme",
+            expected=f"one of {', '.join(map(repr, SCHEMES))}",
+            got=scheme,
+            hint=did_you_mean(str(scheme), SCHEMES).strip(),
+        )
+    if (chunks is None) == (scheme == "chunked"):
+        raise UserValueError(
+            path="chunks",
+            expected="a number of blocks with scheme='chunked', else None",
+            got=chunks,
+            hint=f"The scheme is {scheme!r}. Set task.local.chunks accordingly.",
+        )
+    if scheme == "overlapping":
+        firsts = [Block(k, k + 1, ahead=1) for k in range(num_layers - 2)]
+        return [*firsts, Block(max(num_layers - 2, 0), num_layers)]
+    if isinstance(chunks, str):
+        raise UserValueError(
+            path="chunks",
+            expected="a number of blocks, or a list of their boundaries",
+            got=chunks,
+            hint="Write numbers without quotes.",
+        )
+    splits = {"backpropagation": 1, "greedy": num_layers}.get(scheme, chunks)
+    assert splits is not None
+    try:
+        boundaries = resolve_boundaries(splits, num_layers)
+    except ValueError as error:
+        message = str(error).replace("splits", "chunks").replace("stage", "block")
+        message = message.replace("layer", "cell").replace(" or devices", "")
+        raise UserValueError(f"chunks: {message.removeprefix('chunks: ')}") from error
+    return list(itertools.starmap(Block, itertools.pairwise([0, *boundaries])))

@@ -1,0 +1,129 @@
+r"""Params of a pipeline whose blocks are each trained by their own loss.
+
+    cell_tpl   [ c0  c1 | c2  c3 ]        two blocks
+    becomes    [ c0  c1  local_0  c2  c3 ]        `|` no gradient goes back
+
+    overlapping, c1 in both blocks:
+               [ c0  local_0  c1  c2 ]
+                        `-> [ c1'  head ] -> loss     c1' has the weights of c1
+
+Cells keep their names, and so do variables and checkpoints: a model trained block by
+block is used as the plain model, without heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.model_size import trained_paths
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.local_parallelism.blocks import Block
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
+
+# Number of cells that have run -> params of the head after them.
+MakeHead = Callable[[int], InstantiableParams]
+
+
+def local_pipeline(
+    pipeline: InstantiableParams, blocks: Sequence[Block], make_head: MakeHead
+) -> InstantiableParams:
+    """Returns params of a pipeline with local losses after all blocks but the last.
+
+    The added LocalLossLayers are called local_0 and so on, like their losses' metrics,
+    and stay in the stage, and in the list of `recompute`, of the cell before. A number
+    of stages counts the model's own cells; `auto` balances the heads' cost too. The
+    prologue, `before_tpl`, is trained with the first block.
+
+    In overlapping blocks, a block runs copies of the cells ahead, and those cells run
+    again in the next block, on the outputs of the first block's own cells. A copy's
+    pass has its own random numbers. The copy shares the cell's trained weights, so
+    their gradient is the sum of both blocks' gradients; they are created at the copy,
+    under the cell's name. Untrained variables, such as batch norm's moving averages,
+    are not shared: nothing uses the copy's, and only the cell's own pass updates the
+    cell's. A cell's auxiliary loss is added in both blocks.
+
+    Args:
+        pipeline: params of a PipeliningLayer, which do not change.
+        blocks: blocks of its cells; see `make_blocks`.
+        make_head: function of the number of cells before the head; returns params of a
+            layer: the outputs of these cells -> the outputs of the last cell.
+
+    Raises:
+        ValueError: if the pipeline has local losses already, its splits are not
+            possible, or `cell_costs` lists numbers.
+    """
+    p = pipeline.Copy()
+    _check(p)
+    if len(blocks) == 1:
+        return p
+    cells = [
+        cell.Set(name=cell.name or f"cells_{i}") for i, cell in enumerate(p.cell_tpl)
+    ]
+    boundaries = [block.end for block in blocks[:-1]]
+    p.cell_tpl = []
+    for number, block in enumerate(blocks):
+        p.cell_tpl += cells[block.begin : block.end]
+        if block is not blocks[-1]:
+            ahead = cells[block.end : block.end + block.ahead]
+            name, head = f"local_{number}", make_head(block.end + block.ahead)
+            p.cell_tpl.append(_loss_cell(name, ahead, head))
+            p.tied = {**p.tied, **_ties(name, ahead, p.tied)}
+    if not is_auto(p.splits):
+        own = resolve_boundaries(p.splits, len(cells))
+        p.splits = [end + _num_up_to(end, boundaries) for end in own]
+    if isinstance(p.recompute, (list, tuple)):
+        p.recompute = _with_loss_cells(p.recompute, boundaries)
+    return p
+
+
+def _check(p: InstantiableParams) -> None:
+    if any(cell.cls is LocalLossLayer for cell in p.cell_tpl):
+        raise UserValueError(
+            "cell_tpl: expected the cells of a plain model, got LocalLossLayers. "
+            "Remove them, or use the scheme 'backpropagation', which adds none."
+        )
+    if isinstance(p.cell_costs, (list, tuple)):
+        raise UserValueError(
+            "cell_costs: expected None or 'measured' for blocks with losses of their "
+            f"own, got {len(p.cell_costs)} numbers, which leave out the heads. Set it "
+            "to None, or list the stages in splits."
+        )
+
+
+def _loss_cell(
+    name: str, ahead: Sequence[InstantiableParams], head: InstantiableParams
+) -> InstantiableParams:
+    if ahead:
+        copies = [cell.Copy().Set(name="") for cell in ahead]
+        head = SequentialLayer.Params().Set(sub=[*copies, head])
+    return LocalLossLayer.Params().Set(name=name, loss_name=name, head=head)
+
+
+def _ties(
+    name: str, ahead: Sequence[InstantiableParams], tied: dict[str, str]
+) -> dict[str, str]:
+    """Returns ties from the copies' weights to the cells' weights."""
+    ties = {}
+    for i, cell in enumerate(ahead):
+        for path in trained_paths(cell):
+            own = f"{cell.name}/{path}"
+            ties[f"{name}/head/sub_{i}/{path}"] = tied.get(own, own)
+    return ties
+
+
+def _num_up_to(end: int, boundaries: Sequence[int]) -> int:
+    """Returns the number of blocks, without the last, within the first `end` cells."""
+    return sum(other <= end for other in boundaries)
+
+
+def _with_loss_cells(indices: Sequence[int], boundaries: Sequence[int]) -> list[int]:
+    """Maps indices of the model's cells to indices of all cells; adds loss cells."""
+    found = []
+    for i in indices:
+        found.append(i + _num_up_to(i, boundaries))
+        if i + 1 in boundaries:
+            found.append(found[-1] + 1)
+    return found

@@ -1,0 +1,4 @@
+from .images.image_classifier import ImageClassifier
+from .transformer.language_model_task import LanguageModelTask
+from .transformer.network import language_model, tied_embeddings, translation_model
+from .transformer.translation_task import TranslationTask

@@ -1,0 +1,187 @@
+"""AmoebaNet's first and last layer, and its auxiliary head.
+
+Shapes: images are `[B, H, W, C]`; N classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.convolution import (
+    Conv2DLayer,
+    GlobalAveragePoolingLayer,
+    PoolingLayer,
+    out_size,
+)
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, elementwise_cost
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.sequential import SequentialLayer
+from lingvo_pipe.nested_map import NestedMap
+
+_AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
+
+
+class StemLayer(BaseLayer):
+    """3x3 convolution and batch norm, no ReLU: image -> (features, None, 0 or None).
+
+    None replaces the previous output, and 0 is the number of cells so far. Further
+    inputs pass unchanged.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("num_in", 3, "Channels of the image.")
+        p.Define("num_filters", 32, "Channels of the features.")
+        p.Define("stride", 2, "2 pads VALID, as for ImageNet; 1 pads SAME.")
+        p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norm.")
+        p.Define(
+            "counts_cells",
+            False,
+            "True to count the cells from here on, for drop-path.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        for name, part in _stem_parts(self.params).items():
+            self.CreateChild(name, part)
+
+    def FProp(self, theta: NestedMap, image: tf.Tensor, *passed_on: Any) -> tuple:
+        """Maps `[B, H, W, C]` to `[B, H', W', C']`, None, `[B]` zeros or None."""
+        features = self.conv.FProp(theta.conv, image)
+        num_cells = None
+        if self.params.counts_cells:
+            # A number per example, since a pipeline splits all inputs by examples.
+            num_cells = tf.zeros_like(image[:, 0, 0, 0], tf.int64)
+        return self.norm.FProp(theta.norm, features), None, num_cells, *passed_on
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        image, *passed_on = shapes
+        meta = cost_of_sequence(_stem_parts(p).values(), image)
+        num_cells = image[:1] if p.counts_cells else None
+        return NestedMap(
+            flops=meta.flops, out_shapes=(*meta.out_shapes, None, num_cells, *passed_on)
+        )
+
+
+class HeadLayer(BaseLayer):
+    """ReLU, mean over the image, dropout, fully connected: -> logits."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("num_in", 0, "Channels of the last cell's output.")
+        p.Define("num_classes", 0, "N.")
+        p.Define("keep_prob", 0.5, "Fraction that dropout keeps.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        for name, part in _head_parts(self.params).items():
+            self.CreateChild(name, part)
+
+    def FProp(self, theta: NestedMap, last: tf.Tensor, *unused: Any) -> tf.Tensor:
+        """Maps `[B, H, W, C]`, the first output of a cell, to `[B, N]`."""
+        features = self.pool.FProp(theta.pool, tf.nn.relu(last))
+        features = self.dropout.FProp(theta.dropout, features)
+        return self.dense.FProp(theta.dense, features)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        last = shapes[0]
+        meta = cost_of_sequence(_head_parts(p).values(), last)
+        meta.flops += elementwise_cost(last).flops
+        return meta
+
+
+class AuxiliaryHeadLayer(BaseLayer):
+    """A classifier of a cell's output, whose loss also trains the earlier cells.
+
+    ReLU, pool, 1x1 convolution, batch norm, ReLU, a convolution with the whole image as
+    its window, batch norm, ReLU, fully connected: -> logits.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("num_in", 0, "Channels of the cell's output.")
+        p.Define("image_shape", [0, 0], "H and W of the cell's output.")
+        p.Define("num_classes", 0, "N.")
+        p.Define("scale", 0.4, "s: the convolutions have int(128 s) and int(768 s).")
+        p.Define("pool_window", 5, "Rows and columns of the pool's window.")
+        p.Define("pool_stride", 3, "Rows and columns from window to window.")
+        p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norms.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        body, dense = _auxiliary_parts(self.params)
+        self.CreateChild("body", body)
+        self.CreateChild("dense", dense)
+
+    def FProp(self, theta: NestedMap, image: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, H, W, C]` to `[B, N]`."""
+        features = self.body.FProp(theta.body, image)
+        features = tf.reshape(features, [-1, features.shape[-1]])
+        return self.dense.FProp(theta.dense, features)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
+        body, dense = _auxiliary_parts(p)
+        meta = body.cls.FPropMeta(body, *shapes)
+        batch, _, _, channels = meta.out_shapes[0]
+        dense_meta = dense.cls.FPropMeta(dense, (batch, channels))
+        dense_meta.flops += meta.flops
+        return dense_meta
+
+
+def _stem_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
+    conv = Conv2DLayer.Params().Set(
+        filter_shape=[3, 3, p.num_in, p.num_filters],
+        filter_stride=[p.stride, p.stride],
+        padding="SAME" if p.stride == 1 else "VALID",
+    )
+    return {"conv": conv, "norm": p.norm_tpl.Copy().Set(dim=p.num_filters)}
+
+
+def _head_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
+    return {
+        "pool": GlobalAveragePoolingLayer.Params(),
+        "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+        "dense": FCLayer.Params().Set(input_dim=p.num_in, output_dim=p.num_classes),
+    }
+
+
+def _auxiliary_parts(
+    p: InstantiableParams,
+) -> tuple[InstantiableParams, InstantiableParams]:
+    """Returns params of the body, to `[B, 1, 1, C]`, and of the dense layer after."""
+    widths = [int(p.scale * _AUXILIARY_WIDTHS[0]), int(p.scale * _AUXILIARY_WIDTHS[1])]
+    image = [out_size(n, p.pool_window, p.pool_stride, "VALID") for n in p.image_shape]
+    relu = ActivationLayer.Params().Set(activation="RELU")
+    pool = PoolingLayer.Params().Set(
+        pooling_type="AVG",
+        window_shape=[p.pool_window, p.pool_window],
+        window_stride=[p.pool_stride, p.pool_stride],
+        padding="VALID",
+    )
+    layers = [relu, pool]
+    num_in = p.num_in
+    for window, num_filters in zip(([1, 1], image), widths, strict=True):
+        conv = Conv2DLayer.Params().Set(
+            filter_shape=[*window, num_in, num_filters], padding="VALID"
+        )
+        layers += [conv, p.norm_tpl.Copy().Set(dim=num_filters), relu.Copy()]
+        num_in = num_filters
+    return (
+        SequentialLayer.Params().Set(sub=layers),
+        FCLayer.Params().Set(input_dim=num_in, output_dim=p.num_classes),
+    )

@@ -1,0 +1,1 @@
+"""Image classification: the task, its auxiliary classifier and its images."""

@@ -1,0 +1,79 @@
+"""An auxiliary classifier within a network, trained along with the network's own loss.
+
+Shapes: B examples, N classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_positive
+from lingvo_pipe.layers.softmax_cross_entropy import (
+    check_label_smoothing,
+    cross_entropies,
+)
+from lingvo_pipe.nested_map import NestedMap
+
+
+class AuxiliaryClassifierLayer(BaseLayer):
+    """(outputs ..., label, weight) -> outputs, and in training a loss of the first.
+
+    The loss is the mean over the mini-batch's examples of their weighted cross
+    entropies. In evaluation the layer computes nothing, and needs no label or weight.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("classifier", None, "Params of a layer: first output -> logits.")
+        p.Define("num_outputs", 1, "Number of tensors, or None, before the label.")
+        p.Define("loss_name", "auxiliary_loss", "Name of the loss among the metrics.")
+        p.Define("loss_weight", 1.0, "Factor of the loss.")
+        p.Define(
+            "label_smoothing", 0.0, "Fraction of the target spread over all classes."
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        p = self.params
+        check_label_smoothing(p.label_smoothing)
+        check_positive(self, "loss_weight", "Remove the layer for no loss.")
+        self.CreateChild("classifier", p.classifier)
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Returns the outputs; in training label `[B]` and weight `[B]` follow them."""
+        p = self.params
+        outputs, targets = args[: p.num_outputs], args[p.num_outputs :]
+        if not self.do_eval:
+            if len(targets) != 2:
+                raise UserValueError(
+                    f"{self._path}: expected label and weight after {p.num_outputs} "
+                    f"outputs, got {len(targets)} inputs there. Set the task's "
+                    "feed_targets."
+                )
+            self._add_loss(theta, outputs[0], *targets)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _add_loss(
+        self, theta: NestedMap, output: tf.Tensor, label: tf.Tensor, weight: tf.Tensor
+    ) -> None:
+        p = self.params
+        logits = self.classifier.FProp(theta.classifier, output)
+        losses = cross_entropies(logits, label, p.label_smoothing)
+        weight = tf.cast(weight, losses.dtype)
+        self.AddLoss(p.loss_name, p.loss_weight * weight * losses)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        """Counts the classifier if there are a label and a weight."""
+        outputs, targets = shapes[: p.num_outputs], shapes[p.num_outputs :]
+        flops = 0
+        if targets:
+            flops = p.classifier.cls.FPropMeta(p.classifier, outputs[0]).flops
+        return NestedMap(flops=flops, out_shapes=outputs)

@@ -1,0 +1,237 @@
+"""Images of an evaluation: some examples, and a matrix of confused classes.
+
+Shapes: B examples in a batch, images of H x W pixels in C channels, K examples, N
+classes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+
+_NUM_IMAGES = 16
+# Beyond this number the counts would take more than 16 MiB.
+_MAX_CLASSES_COUNTED = 2048
+_MAX_CLASSES_SHOWN = 20  # with legible names and counts
+
+_RIGHT, _WRONG, _DARK, _LIGHT = "#2e7d4f", "#b3261e", "#262626", "#ffffff"
+_INCHES_PER_IMAGE = 1.5
+_INCHES_PER_CLASS, _INCHES_OF_NAMES = 0.36, 1.8
+_MAX_NAME_LENGTH = 18
+_DPI = 110
+
+
+class ClassificationImages:
+    """EvalImages of a classification: the first images, and a confusion matrix.
+
+    Examples of weight 0 are left out. Inputs other than images are not shown. If
+    there are too many classes for a matrix, the most confused are shown.
+    """
+
+    def __init__(self, class_names: Sequence[str] = ()):
+        """Initializes without examples.
+
+        Args:
+            class_names: names in the order of the labels; further labels are shown as
+                numbers.
+        """
+        self._names = class_names
+        self._images: list[ClassifiedImage] = []
+        self._confusion: Confusion | None = None
+
+    def Add(self, input_batch: NestedMap, predictions: tf.Tensor) -> None:
+        """Adds images `[B, H, W, C]`, label and weight `[B]`, and logits `[B, N]`."""
+        counts = np.asarray(input_batch.weight) > 0
+        labels = np.asarray(input_batch.label)[counts]
+        predicted = tf.argmax(predictions, -1).numpy()[counts]
+        num_classes = predictions.shape[-1]
+        if num_classes <= _MAX_CLASSES_COUNTED:
+            if self._confusion is None:
+                self._confusion = Confusion(num_classes)
+            self._confusion.add(labels, predicted)
+        num_missing = _NUM_IMAGES - len(self._images)
+        if num_missing and len(input_batch.image.shape) == 4:
+            rows = np.flatnonzero(counts)[:num_missing]
+            pixels = tf.gather(input_batch.image, rows).numpy()
+            triples = zip(pixels, labels.tolist(), predicted.tolist(), strict=False)
+            self._images += [ClassifiedImage(*each) for each in triples]
+
+    def Draw(self) -> dict[str, bytes]:
+        """Returns the PNGs `images` and `confusion`, each if there is data for it."""
+        drawn = {}
+        if self._images:
+            drawn["images"] = draw_images(self._images, self._name)
+        if self._confusion is not None:
+            classes = self._confusion.most_confused(_MAX_CLASSES_SHOWN)
+            if len(classes):
+                names = [self._name(c) for c in classes]
+                drawn["confusion"] = draw_confusion(self._confusion, classes, names)
+        return drawn
+
+    def _name(self, label: int) -> str:
+        return self._names[label] if label < len(self._names) else str(label)
+
+
+class ClassifiedImage(NamedTuple):
+    """One example.
+
+    Attributes:
+        pixels: `[H, W, C]`, of any range.
+        label: the true class.
+        predicted: the predicted class.
+    """
+
+    pixels: np.ndarray
+    label: int
+    predicted: int
+
+
+class Confusion:
+    """Counts of examples by true and by predicted class.
+
+    Attributes:
+        counts: int32 `[N, N]`; the first dimension is the true class.
+    """
+
+    def __init__(self, num_classes: int):
+        self.counts = np.zeros([num_classes, num_classes], np.int32)
+
+    def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
+        """Counts examples with true classes `[K]` and predicted classes `[K]`."""
+        np.add.at(self.counts, (labels, predicted), 1)
+
+    def most_confused(self, max_classes: int) -> np.ndarray:
+        """Returns the classes of the most confused pairs, or all if they are few.
+
+        Args:
+            max_classes: maximal number of classes.
+
+        Returns:
+            int `[.. max_classes]`, ascending. Equally confused pairs keep their
+            order. Pairs without confusion are left out.
+        """
+        num_classes = len(self.counts)
+        if num_classes <= max_classes:
+            return np.arange(num_classes)
+        both_ways = np.triu(self.counts + self.counts.T, 1)
+        pairs = np.argwhere(both_ways)
+        order = np.argsort(-both_ways[tuple(pairs.T)], kind="stable")
+        chosen: set[int] = set()
+        for pair in pairs[order]:
+            if len(chosen.union(pair.tolist())) > max_classes:
+                break
+            chosen.update(pair.tolist())
+        return np.array(sorted(chosen), int)
+
+    def shares(self, classes: np.ndarray) -> np.ndarray:
+        """Returns `[K, K]` shares in [0, 1] of all examples of each true class.
+
+        Args:
+            classes: int `[K]`, the classes of both dimensions. A class without examples
+                has shares of 0.
+        """
+        sizes = np.maximum(self.counts.sum(1), 1)[classes, np.newaxis]
+        return self.counts[np.ix_(classes, classes)] / sizes
+
+
+def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -> bytes:
+    """Draws images in a square with the predicted class, and the true one if wrong.
+
+    Args:
+        images: the images, at least one.
+        name: function of a label; returns the name of its class.
+
+    Returns:
+        A PNG.
+    """
+    num_columns = math.ceil(math.sqrt(len(images)))
+    num_rows = math.ceil(len(images) / num_columns)
+    figure = _figure(
+        num_columns * _INCHES_PER_IMAGE, num_rows * _INCHES_PER_IMAGE * 1.2
+    )
+    panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
+    for panel in panels:
+        panel.set_axis_off()
+    for panel, image in zip(panels, images, strict=False):
+        is_right = image.label == image.predicted
+        title = _short(name(image.predicted))
+        if not is_right:
+            title += f"\nnot {_short(name(image.label))}"
+        panel.imshow(displayed(image.pixels), cmap="gray", vmin=0.0, vmax=1.0)
+        color = _RIGHT if is_right else _WRONG
+        panel.set_title(title, fontsize=8, color=color, parse_math=False)
+    return _png(figure)
+
+
+def displayed(pixels: np.ndarray) -> np.ndarray:
+    """Scales `[H, W, C]` of any range to [0, 1], as `[H, W, 3]` or `[H, W]`.
+
+    The darkest value becomes 0 and the brightest 1, since transforms may have given the
+    pixels any range. If there are not three channels, their mean is shown.
+    """
+    if pixels.shape[-1] != 3:
+        pixels = pixels.mean(-1)
+    low, high = pixels.min(), pixels.max()
+    return (pixels - low) / (high - low if high > low else 1.0)
+
+
+def draw_confusion(
+    confusion: Confusion, classes: np.ndarray, names: Sequence[str]
+) -> bytes:
+    """Draws a matrix of counts; a larger share of the true class is darker.
+
+    Args:
+        confusion: the counts.
+        classes: int `[K]`, at least one: the classes to show.
+        names: names of these classes.
+
+    Returns:
+        A PNG.
+    """
+    size = len(classes) * _INCHES_PER_CLASS + _INCHES_OF_NAMES
+    figure = _figure(size, size)
+    panel = figure.subplots()
+    shares = confusion.shares(classes)
+    panel.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    counts = confusion.counts[np.ix_(classes, classes)]
+    centered: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            color = _LIGHT if shares[row, column] > 0.5 else _DARK
+            panel.text(column, row, str(count), color=color, **centered)
+    labels, ticks = [_short(name) for name in names], range(len(classes))
+    style: dict[str, Any] = {"fontsize": 7, "parse_math": False}
+    panel.set_xticks(ticks, labels, rotation=90, **style)
+    panel.set_yticks(ticks, labels, **style)
+    panel.set_xlabel("predicted", color=_DARK)
+    panel.set_ylabel("true", color=_DARK)
+    if len(classes) < len(confusion.counts):
+        title = f"the most confused of {len(confusion.counts)} classes"
+        panel.set_title(title, fontsize=9)
+    return _png(figure)
+
+
+def _short(name: str) -> str:
+    if len(name) <= _MAX_NAME_LENGTH:
+        return name
+    return f"{name[: _MAX_NAME_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _figure(width: float, height: float) -> Any:
+    # Imported here: it takes half a second, and not every evaluation draws.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()

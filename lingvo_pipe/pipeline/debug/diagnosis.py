@@ -1,0 +1,256 @@
+"""Finds the operation that made a pipeline fail, or the first value that is not finite.
+
+When an operation fails, TensorFlow cancels the operations that the other devices wait
+for, and often reports only a cancelled one. So the step is rerun layer by layer, where
+nothing waits: the error is then the operation's own, and the layer is known. The rerun
+also finds the first values that are not finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core import trees
+from lingvo_pipe.core.error_text import frames_text, plain_message
+from lingvo_pipe.core.errors import UserNumberError
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import (
+    PhaseInputs,
+    StageCall,
+    StashSlot,
+    Values,
+)
+from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
+
+_NODE = re.compile(r"\{\{node ([^}]*)\}\}")
+
+# Errors of the machine, not of a layer: no memory, or a lost worker. A rerun would not
+# show more, and might wait for a long time.
+_MACHINE_ERRORS = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+def may_be_diagnosed(error: tf.errors.OpError) -> bool:
+    """Returns whether another run of the failed step may find the layer."""
+    return not isinstance(error, _MACHINE_ERRORS)
+
+
+def diagnose(
+    stages: Sequence[Stage],
+    devices: Sequence[str],
+    assembly: Assembly,
+    arguments: NestedMap,
+    trains: bool,
+) -> None:
+    """Runs the layers one by one, eagerly, forward and backward.
+
+    Args:
+        stages: the stages, in order.
+        devices: full device names, one per stage.
+        assembly: the model that the stages were made from.
+        arguments: see `Emitter.emit`.
+        trains: whether there is a backward pass.
+
+    Raises:
+        tf.errors.OpError: the error of the operation that fails, with the layer's path.
+        FloatingPointError: if no operation fails but values are not finite, with the
+            path of the layer that made the first of them.
+    """
+    found = NotFinite()
+    given = {"input": arguments.inputs, "target": arguments.targets}
+    found.inspect("the mini-batch", _by_path("", given))
+    placed = [
+        (call, device, own)
+        for stage, device, weights in zip(
+            stages, devices, arguments.weights, strict=True
+        )
+        for call, own in zip(stage.calls, weights, strict=True)
+    ]
+    layers = [
+        _Layer(assembly, i, call, device, own, found)
+        for i, (call, device, own) in enumerate(placed)
+    ]
+    for m in range(len(arguments.first_examples)):
+        num = arguments.num_examples
+        call_context = CallContext(
+            step=arguments.step,
+            first_example=arguments.first_examples[m],
+            num_examples=None if num is None else num[m],
+            loss_scale=arguments.loss_scale,
+        )
+        values = {i: x[m] for i, x in enumerate(arguments.batch)}
+        stashes = [layer.forward(call_context, values, m) for layer in layers]
+        gradients: Values = {}
+        if trains:
+            for layer, stash in zip(reversed(layers), reversed(stashes), strict=True):
+                layer.backward(call_context, stash, gradients, m)
+    found.raise_found()
+
+
+class NotFinite:
+    """Collector of the first values that are not finite.
+
+    If the first are infinite, it also finds the first NaN: an infinite value may be
+    meant, as in a mask.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+        self._has_nan = False
+
+    def inspect(self, owner: str, values: Iterable[tuple[str, tf.Tensor]]) -> None:
+        """Inspects values.
+
+        Args:
+            owner: as in "model/dense, micro-batch 0,".
+            values: pairs of a name, as in "output hidden", and a tensor.
+        """
+        for name, x in values:
+            if self._has_nan or not is_differentiable(x):
+                continue
+            sizes = tf.abs(x)  # For complex numbers too.
+            num_nan = _count(tf.math.is_nan(sizes))
+            num_infinite = _count(tf.math.is_inf(sizes))
+            if num_nan or (num_infinite and not self._found):
+                numbers = {"nan": num_nan, "inf": num_infinite}
+                kinds = " or ".join(kind for kind, number in numbers.items() if number)
+                count = f"{num_nan + num_infinite} of {x.shape.num_elements()}"
+                self._found.append(f"the {name} of {owner} has {kinds} in {count}")
+            self._has_nan = num_nan > 0
+
+    def raise_found(self) -> None:
+        """Raises FloatingPointError about the values found, if there are any."""
+        if self._found:
+            raise UserNumberError(f"at first {', then '.join(self._found)}")
+
+
+def _count(flags: tf.Tensor) -> int:
+    return int(tf.math.count_nonzero(flags))
+
+
+class _Layer:
+    """One layer, or the loss, that runs by itself."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        index: int,
+        call: StageCall,
+        device: str,
+        weights: Sequence[tf.Tensor],
+        found: NotFinite,
+    ):
+        self._trace, self._label = assembly.traces[index], assembly.labels[index]
+        self._call, self._device, self._found = call, device, found
+        is_layer = index < len(assembly.layers)
+        own = assembly.layers[index].vars if is_layer else {}
+        self._weight_names = [f"weight {path}" for path, _ in trees.leaves(own)]
+        found.inspect(self._label, zip(self._weight_names, weights, strict=True))
+        with tf.device(device):
+            self._weights = call.functions.pack_weights(*weights)
+
+    def forward(
+        self, call_context: CallContext, values: Values, micro_batch: int
+    ) -> Handles:
+        functions = self._call.functions
+        with tf.device(self._device), self._naming("forward", micro_batch):
+            slot = StashSlot(functions.empty_residuals(tf.constant(1)), 0)
+            sums = functions.zero_sums()
+            given = PhaseInputs(self._weights, call_context)
+            sums, stash = self._call.forward(given, values, sums, slot)
+            flat = functions.unpack_sums(*sums)
+        made = {
+            x.ref(): values[value]
+            for x, value in zip(self._trace.made, self._call.call.made, strict=True)
+        }
+        outputs = map_present(lambda x: made.get(x.ref()), self._trace.result.outputs)
+        self._inspect(micro_batch, _by_path("output", outputs))
+        accumulators = tf.nest.pack_sequence_as(self._trace.result.sums, flat)
+        self._inspect(micro_batch, _by_path("sum", accumulators))
+        return stash
+
+    def backward(
+        self,
+        call_context: CallContext,
+        stash: Handles,
+        gradients: Values,
+        micro_batch: int,
+    ) -> None:
+        call, functions = self._call, self._call.functions
+        with tf.device(self._device), self._naming("backward", micro_batch):
+            accumulators = functions.zero_gradients()
+            slot = StashSlot(stash, 0)
+            given = PhaseInputs(self._weights, call_context)
+            _, accumulators = call.backward(given, slot, gradients, accumulators)
+            of_weights = functions.unpack_gradients(*accumulators)
+        has = zip(self._weight_names, functions.phases.has_gradient, strict=True)
+        names = [f"gradient of {name}" for name, yes in has if yes]
+        self._inspect(micro_batch, zip(names, of_weights, strict=True))
+        args = call.call.args
+        of_inputs = [
+            (f"gradient of input {i}", gradients[args[i]])
+            for i in functions.phases.gives
+        ]
+        self._inspect(micro_batch, of_inputs)
+
+    def _inspect(
+        self, micro_batch: int, values: Iterable[tuple[str, tf.Tensor]]
+    ) -> None:
+        self._found.inspect(f"{self._label}, micro-batch {micro_batch},", values)
+
+    def _naming(
+        self, direction: str, micro_batch: int
+    ) -> contextlib.AbstractContextManager:
+        location = f"the {direction} pass of {self._label}, micro-batch {micro_batch}"
+        return naming(location, self._trace.graph)
+
+
+def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
+    """Returns a structure's tensors, each with a name and its path."""
+    return [
+        (f"{name} {path}".strip(), x)
+        for path, x in trees.leaves(structure)
+        if x is not None
+    ]
+
+
+@contextlib.contextmanager
+def naming(location: str, graph: Any = None) -> Iterator[None]:
+    """Adds a location to the error of an operation that runs eagerly.
+
+    Args:
+        location: as in "the forward pass of model/dense".
+        graph: the graph that the operations were traced in. If given, the error ends
+            with the lines of the user's code that made the operation.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        node = _NODE.search(error.message)
+        name = f" (operation {node[1]})" if node else ""
+        lines = _lines(graph, node[1]) if graph is not None and node else ""
+        message = f"In {location}: {plain_message(error.message)}{name}{lines}"
+        raise type(error)(error.node_def, error.op, message) from error
+
+
+def _lines(graph: Any, node: str) -> str:
+    """Returns the user's lines that made a node, or an operation around it."""
+    operations = {operation.name: operation for operation in graph.get_operations()}
+    names = list(itertools.accumulate(node.split("/"), "{}/{}".format))
+    found = (operations[name] for name in reversed(names) if name in operations)
+    operation = next(found, None)
+    return "" if operation is None else frames_text(operation.traceback)

@@ -1,0 +1,81 @@
+"""Finds the weights that no loss reaches.
+
+Follows gradients backward from the loss, through the traces of the layers. A
+weight whose gradient does not depend on a gradient from the loss does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.tracing.trace import Trace
+
+_MAX_NAMED = 5
+
+
+def warn_of_unreached_weights(assembly: Assembly) -> None:
+    """Logs a line if no loss depends on some trained weights.
+
+    Args:
+        assembly: a model with its loss, differentiated.
+    """
+    paths = _unreached_weights(assembly)
+    if paths:
+        more = f" and {len(paths) - _MAX_NAMED} more" * (len(paths) > _MAX_NAMED)
+        tf.get_logger().warning(
+            "No loss depends on %s%s: training does not change them. Look for an "
+            "unused output, or a tf.stop_gradient; if it is intended, create them "
+            "with trainable=False.",
+            ", ".join(paths[:_MAX_NAMED]),
+            more,
+        )
+
+
+def _unreached_weights(assembly: Assembly) -> list[str]:
+    """Returns the paths of trained weights that no loss reaches, in order."""
+    *layer_calls, loss = zip(assembly.calls, assembly.traces, strict=True)
+    reached = set(loss[0].gives)
+    known: dict[tuple[int, tuple[int, ...]], tuple[set[int], set[int]]] = {}
+    trained: dict[int, bool] = {}
+    for layer, (call, trace) in zip(
+        reversed(assembly.layers), reversed(layer_calls), strict=True
+    ):
+        seeded = tuple(i for i, value in enumerate(call.made) if value in reached)
+        key = id(trace), seeded
+        if key not in known:
+            known[key] = _reach(trace, seeded)
+        weights, inputs = known[key]
+        reached.update(call.args[i] for i in inputs)
+        for i, variable in enumerate(tf.nest.flatten(layer.vars)):
+            if trace.weight_gradients[i] is not None:
+                was_trained = trained.get(id(variable), False)
+                trained[id(variable)] = was_trained or i in weights
+    return [
+        path
+        for layer in assembly.layers
+        for path, variable in layer.VariablePaths().items()
+        if not trained.get(id(variable), True)
+    ]
+
+
+def _reach(trace: Trace, seeded: Sequence[int]) -> tuple[set[int], set[int]]:
+    """Returns positions of the weights and inputs that gradients reach.
+
+    Args:
+        trace: a layer's trace.
+        seeded: positions of the outputs that have gradients.
+    """
+    seeds = [trace.output_gradients[i] for i in seeded]
+    seeds += trace.goal_seeds
+    found = {x.op for x in seeds if x is not None}
+    for op in trace.graph.get_operations():
+        if any(x.op in found for x in op.inputs):
+            found.add(op)
+    weights, inputs = (
+        {i for i, x in enumerate(gradients) if x is not None and x.op in found}
+        for gradients in (trace.weight_gradients, trace.input_gradients)
+    )
+    return weights, inputs

@@ -1,0 +1,261 @@
+"""Restriction of a listening port of this process to some of its addresses. Pure.
+
+TensorFlow's server always listens at every address of its machine, and executes any
+client's code. So a kernel filter (classic BPF) is attached to its sockets. It drops
+packets for other addresses: their senders get no answer.
+
+Recent kernels allow such a filter on TCP sockets only with the capability
+CAP_NET_ADMIN. Without it, the sockets are bound to the addresses' network interface,
+which every process may do since Linux 5.7: they answer at all addresses of that
+interface, and at no others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ipaddress
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.pipeline.devices.own_addresses import (
+    ALL_FLAG,
+    InterfaceAddress,
+    answers,
+    common_interface,
+    interface_addresses,
+)
+
+_PROBE_SECONDS = 0.3
+# Seconds between searches for a listener, and the number of searches.
+_SEARCH_SECONDS, _MAX_SEARCHES = 0.01, 6000
+_LOOPBACK = [InterfaceAddress("lo", ip) for ip in ("127.0.0.1", "127.0.0.2", "::1")]
+_DESCRIPTORS = Path("/proc/self/fd")
+
+_SO_BINDTODEVICE, _SO_ATTACH_FILTER = 25, 26
+_MAX_INTERFACE_NAME = 16
+# From linux/filter.h: instructions, and the offset of the IP header.
+_LOAD_WORD, _LOAD_BYTE, _AND, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x30, 0x54, 0x15, 0x06
+_IP_HEADER = -0x100000 & 0xFFFFFFFF
+_VERSION_BITS, _VERSION_4 = 0xF0, 0x40
+_DESTINATION = {4: 16, 6: 24}
+_KEEP, _DROP = 0xFFFFFFFF, 0
+
+Instruction = tuple[int, int, int, int]
+
+
+def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
+    """Restricts all listeners of this process at a port to IP addresses of its machine.
+
+    Without the capability CAP_NET_ADMIN, the sockets may answer at other addresses of
+    the same interface, too: for a loopback address, at all loopback addresses.
+
+    Raises:
+        ConnectionError: if the system rejects the restriction, or ignores it.
+    """
+    try:
+        interfaces = _restrict(port, addresses)
+        others = _forbidden_addresses(addresses, interfaces)
+    except OSError as error:
+        raise _restriction_error(port, addresses, str(error.strerror)) from error
+    if not interfaces:
+        raise _restriction_error(port, addresses, "no listening socket was found")
+    answering = [ip for ip in others if answers(ip, port, _PROBE_SECONDS)]
+    if answering:
+        reason = f"it still answers at {', '.join(answering)}"
+        raise _restriction_error(port, addresses, reason)
+
+
+@contextlib.contextmanager
+def restricting_listeners(port: int, addresses: Sequence[str]) -> Iterator[None]:
+    """Restricts a port as soon as it listens in the block, which may take long.
+
+    At the end of the block, it checks the restriction and closes connections that
+    earlier clients made.
+
+    Raises:
+        ConnectionError: at the end of the block, as `restrict_listeners` does.
+    """
+    ended = threading.Event()
+
+    def restrict_early() -> None:
+        # The restriction at the end of the block raises the same errors.
+        with contextlib.suppress(OSError):
+            for _ in range(_MAX_SEARCHES):
+                if _restrict(port, addresses):
+                    close_other_connections(port, addresses)
+                    return
+                if ended.wait(_SEARCH_SECONDS):
+                    return
+
+    early = threading.Thread(
+        target=restrict_early, name="listener restriction", daemon=True
+    )
+    early.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        early.join()
+    restrict_listeners(port, addresses)
+    close_other_connections(port, addresses)
+
+
+def close_other_connections(port: int, addresses: Sequence[str]) -> None:
+    """Shuts down connections to a port of this process at other addresses.
+
+    Clients made them just before the restriction.
+    """
+    for each in _sockets(port):
+        with each, contextlib.suppress(OSError):  # It was closed meanwhile.
+            own = each.getsockname()[0].removeprefix("::ffff:")
+            if not _listens(each) and own not in addresses:
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def filter_program(addresses: Sequence[str]) -> list[Instruction]:
+    """Returns a kernel filter program that keeps only packets for these addresses.
+
+    Returns:
+        (operation, jump if true, jump if false, operand) of each instruction.
+    """
+    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
+    version_4 = _instructions(4, [ip.packed for ip in ips if ip.version == 4])
+    version_6 = _instructions(6, [ip.packed for ip in ips if ip.version == 6])
+    return [
+        (_LOAD_BYTE, 0, 0, _IP_HEADER),
+        (_AND, 0, 0, _VERSION_BITS),
+        (_JUMP_IF_EQUAL, 0, len(version_4), _VERSION_4),
+        *version_4,
+        *version_6,
+    ]
+
+
+def _instructions(version: int, addresses: Sequence[bytes]) -> list[Instruction]:
+    """Returns instructions that keep packets of one IP version for these addresses."""
+    program: list[Instruction] = []
+    for address in addresses:
+        words = struct.unpack(f"!{len(address) // 4}I", address)
+        for i, word in enumerate(words):
+            offset = (_IP_HEADER + _DESTINATION[version] + 4 * i) & 0xFFFFFFFF
+            # Skips the rest of this address, and its _RETURN.
+            skip = 2 * (len(words) - i - 1) + 1
+            program += [(_LOAD_WORD, 0, 0, offset), (_JUMP_IF_EQUAL, 0, skip, word)]
+        program.append((_RETURN, 0, 0, _KEEP))
+    return [*program, (_RETURN, 0, 0, _DROP)]
+
+
+def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
+    """Attaches a filter program to a socket, replacing an earlier one.
+
+    Raises:
+        OSError: if the system does not allow it, or has no such filters.
+    """
+    packed = b"".join(struct.pack("HBBI", *each) for each in program)
+    buffer = ctypes.create_string_buffer(packed)
+    option = struct.pack("HL", len(program), ctypes.addressof(buffer))
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+
+
+def _restrict(port: int, addresses: Sequence[str]) -> list[str | None]:
+    """Restricts a port's listeners; returns each one's interface, None for a filter."""
+    interfaces = []
+    for each in _sockets(port):
+        with each:
+            if _listens(each):
+                interfaces.append(_restrict_listener(each, addresses))
+    return interfaces
+
+
+def _restrict_listener(listener: socket.socket, addresses: Sequence[str]) -> str | None:
+    try:
+        attach_filter(listener, filter_program(addresses))
+    except PermissionError as error:
+        interface = common_interface(addresses)
+        if interface is None:
+            raise PermissionError(
+                error.errno,
+                "a filter needs the capability CAP_NET_ADMIN, and without a filter all "
+                "these addresses must be on one network interface",
+            ) from error
+        _bind_to(listener, interface)
+        return interface
+    return None
+
+
+def _bind_to(listener: socket.socket, interface: str) -> None:
+    name = interface.encode()
+    options = (socket.SOL_SOCKET, _SO_BINDTODEVICE)
+    if listener.getsockopt(*options, _MAX_INTERFACE_NAME).rstrip(b"\0") == name:
+        return  # Binding twice is not permitted.
+    try:
+        listener.setsockopt(*options, name)
+    except PermissionError as error:
+        raise PermissionError(
+            error.errno, "a filter needs the capability CAP_NET_ADMIN"
+        ) from error
+
+
+def _forbidden_addresses(
+    addresses: Sequence[str], interfaces: Sequence[str | None]
+) -> dict[str, None]:
+    """Returns addresses of this machine at which the port must not answer."""
+    if any(interfaces):
+        known = [*_LOOPBACK, *interface_addresses()]
+        others = [each.ip for each in known if each.interface not in interfaces]
+    else:
+        others = [each.ip for each in _LOOPBACK if each.ip not in addresses]
+    # A link-local address means nothing without its interface.
+    return dict.fromkeys(
+        ip for ip in others if not ipaddress.ip_address(ip).is_link_local
+    )
+
+
+def _sockets(port: int) -> Iterator[socket.socket]:
+    """Yields copies of this process's sockets at a port: listeners and connections."""
+    for entry in os.listdir(_DESCRIPTORS):
+        with contextlib.ExitStack() as stack:
+            try:
+                if not os.readlink(_DESCRIPTORS / entry).startswith("socket:"):
+                    continue
+                copy = stack.enter_context(_copy(int(entry)))
+                if not _is_tcp_at(copy, port):
+                    continue
+            except OSError:  # Closed meanwhile.
+                continue
+            stack.pop_all()  # The caller closes it.
+            yield copy
+
+
+def _copy(descriptor: int) -> socket.socket:
+    copied = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copied)
+    except OSError:
+        os.close(copied)
+        raise
+
+
+def _is_tcp_at(each: socket.socket, port: int) -> bool:
+    is_ip = each.family in (socket.AF_INET, socket.AF_INET6)
+    is_tcp = is_ip and each.type == socket.SOCK_STREAM
+    return is_tcp and each.getsockname()[1] == port
+
+
+def _listens(each: socket.socket) -> bool:
+    return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _restriction_error(
+    port: int, addresses: Sequence[str], reason: str
+) -> ConnectionError:
+    return UserConnectionError(
+        f"Cannot restrict port {port} to {', '.join(addresses)}: {reason}. Anyone who "
+        f"reaches this port can execute code. Pass {ALL_FLAG} only on a trusted "
+        "network."
+    )

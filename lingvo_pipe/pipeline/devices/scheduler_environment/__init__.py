@@ -1,0 +1,1 @@
+"""Clusters as schedulers describe them: Slurm, Kubernetes, TF_CONFIG."""

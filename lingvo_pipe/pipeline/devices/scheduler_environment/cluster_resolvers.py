@@ -1,0 +1,208 @@
+"""Clusters of schedulers, read by TensorFlow's cluster resolvers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserConnectionError, UserValueError
+from lingvo_pipe.pipeline.devices.cluster_spec import (
+    TRAINER_JOB,
+    SchedulersCluster,
+    split_address,
+)
+from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
+from lingvo_pipe.pipeline.devices.scheduler_environment import tf_config
+
+_SLURM_HINT = "Run srun --ntasks=N, N > 1: task 0 trains, the others are workers."
+# Each job of a machine gets ports of its own, up to a number of jobs.
+_FIRST_PORT, _NUM_JOBS, _PORTS_PER_JOB = 10_000, 1000, 16
+
+LABELS = "app=lingvo-pipe-worker"
+_KUBERNETES_HINT = (
+    f"Label the workers' pods {LABELS}, or give their label: "
+    "--cluster=kubernetes:app=workers."
+)
+_KUBERNETES_PORT = 2222
+# Seconds in which all pods must come up, and in which Kubernetes answers.
+_PODS_SECONDS = 120.0
+_ANSWER_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_INSTEAD = (
+    "Or name the pods of a StatefulSet, which needs none of this: "
+    "--cluster=worker=worker-0.workers:2222,worker-1.workers:2222."
+)
+
+
+def from_tf_config() -> SchedulersCluster:
+    """Returns the cluster of TF_CONFIG, which `check_tf_config` has checked."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return SchedulersCluster(
+        tf_config.VARIABLE,
+        resolver.cluster_spec().as_dict(),
+        resolver.task_type,
+        resolver.task_id if resolver.task_id is not None else 0,
+        tf_config.HINT,
+    )
+
+
+def from_slurm() -> SchedulersCluster:
+    """Returns the tasks of this Slurm step: task 0 is the trainer, the others workers.
+
+    Raises:
+        ValueError: if this is no step of Slurm, or its tasks are not laid out block by
+            block, so that they can't know each other's addresses.
+    """
+    try:
+        num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
+        resolver = _SlurmInOrder(
+            {TRAINER_JOB: 1, WORKER_JOB: num_tasks - 1},
+            port_base=_FIRST_PORT
+            + int(os.environ["SLURM_JOB_ID"]) % _NUM_JOBS * _PORTS_PER_JOB,
+            # Slurm itself assigns GPUs to tasks. The resolver would renumber them, and
+            # allows no more tasks than there are GPUs.
+            gpus_per_node=num_tasks,
+            gpus_per_task=1,
+            auto_set_gpu=False,
+        )
+        jobs = resolver.cluster_spec().as_dict()
+    except (KeyError, RuntimeError, ValueError) as error:
+        is_absent = isinstance(error, KeyError)
+        reason = f"{error.args[0]} is not set" if is_absent else error
+        raise UserValueError(
+            f"--cluster=slurm is for the tasks of srun; {reason}. {_SLURM_HINT}"
+        ) from error
+    jobs = {
+        job: [address.partition("@")[2] for address in tasks]
+        for job, tasks in jobs.items()
+    }
+    task_type, task_index = resolver.get_task_info()
+    _check_node(jobs, task_type, task_index)
+    return SchedulersCluster("Slurm", jobs, task_type, task_index, _SLURM_HINT, True)
+
+
+class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
+    """A resolver with Slurm's nodes in Slurm's order.
+
+    TensorFlow sorts them by name, n10 before n2, which is not the order of ranks.
+    """
+
+    def _resolve_task_configuration(self) -> dict[str, int]:
+        found = super()._resolve_task_configuration()
+        return {f"{i:06}@{host}": n for i, (host, n) in enumerate(found.items())}
+
+
+def _check_node(jobs: dict[str, list[str]], task_type: str, task_index: int) -> None:
+    """Raises ValueError unless this task runs on the expected node."""
+    address = jobs[task_type][task_index]
+    node = os.environ.get("SLURMD_NODENAME")
+    if node not in (None, split_address(address)[0]):
+        raise UserValueError(
+            "Tasks of Slurm must be laid out block by block, since their addresses are "
+            f"counted so; {task_type} {task_index} should be at {address}, but runs on "
+            f"{node}. Run srun --distribution=block."
+        )
+
+
+def from_kubernetes(labels: str) -> SchedulersCluster:
+    """Returns the pods of this namespace with labels such as `app=workers` as workers.
+
+    Another pod is the trainer.
+
+    Raises:
+        ConnectionError: if Kubernetes does not answer.
+    """
+    workers = _running_pods(labels)
+    own_name = _sortable(os.environ.get("HOSTNAME", ""))
+    task = list(workers).index(own_name) if own_name in workers else None
+    return SchedulersCluster(
+        "Kubernetes",
+        {WORKER_JOB: list(workers.values())} if workers else {},
+        None if task is None else WORKER_JOB,
+        task,
+        _KUBERNETES_HINT,
+    )
+
+
+def _running_pods(labels: str) -> dict[str, str]:
+    """Waits for all pods with these labels; returns their addresses by sorted names."""
+    pods = _Pods()
+    resolver = tf.distribute.cluster_resolver.KubernetesClusterResolver(
+        {WORKER_JOB: [labels]}, tf_server_port=_KUBERNETES_PORT, override_client=pods
+    )
+    deadline = time.monotonic() + _PODS_SECONDS
+    while True:
+        try:
+            jobs = resolver.cluster_spec().as_dict()
+            return dict(zip(pods.names, jobs.get(WORKER_JOB, []), strict=True))
+        except RuntimeError as error:  # A pod does not run.
+            if time.monotonic() > deadline:
+                raise UserConnectionError(
+                    f"Not all pods labelled {labels} run after {_PODS_SECONDS:.0f} "
+                    f"seconds: {error}. See kubectl get pods -l {labels}."
+                ) from error
+        time.sleep(_POLL_SECONDS)
+
+
+def _sortable(name: str) -> str:
+    """Returns a pod's name with its numbers zero-padded, so that 2 comes before 10."""
+    return re.sub(r"\d+", lambda number: number[0].zfill(9), name)
+
+
+class _Pods:
+    """A client of Kubernetes for TensorFlow's resolver.
+
+    The resolver asks for the pods of all namespaces, which few may do, sorts them by
+    name, and takes the addresses of their nodes, where nothing listens. This client
+    asks for one namespace, and answers with sortable names and the pods' addresses.
+
+    Attributes:
+        names: names of the pods in the last answer, in order.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        try:
+            importlib.import_module("kubernetes.config").load_incluster_config()
+            client = importlib.import_module("kubernetes.client")
+            self._namespace = _NAMESPACE.read_text(encoding="utf-8").strip()
+        except ImportError as error:
+            raise UserConnectionError(
+                "--cluster=kubernetes needs the package kubernetes. Run pip install "
+                f"kubernetes. {_INSTEAD}"
+            ) from error
+        except Exception as error:  # ConfigException, whose module may be missing.
+            raise UserConnectionError(
+                "--cluster=kubernetes is for pods with a service account; "
+                f"{str(error).rstrip('.')}. {_INSTEAD}"
+            ) from error
+        self._api = client.CoreV1Api()
+
+    def list_pod_for_all_namespaces(self, label_selector: str) -> Any:
+        """Returns the pods of this namespace, ordered by number."""
+        try:
+            found = self._api.list_namespaced_pod(
+                self._namespace,
+                label_selector=label_selector,
+                _request_timeout=_ANSWER_SECONDS,
+            )
+        except Exception as error:  # ApiException, or urllib3's.
+            reason = str(getattr(error, "reason", None) or error).splitlines()[0]
+            raise UserConnectionError(
+                "--cluster=kubernetes cannot list the pods of the namespace "
+                f"{self._namespace}: {reason}. Bind a Role with get and list of pods "
+                f"to the service account. {_INSTEAD}"
+            ) from error
+        for pod in found.items:
+            pod.metadata.name = _sortable(pod.metadata.name)
+            address = pod.status.pod_ip or ""
+            pod.status.host_ip = f"[{address}]" if ":" in address else address
+        self.names = sorted(pod.metadata.name for pod in found.items)
+        return found

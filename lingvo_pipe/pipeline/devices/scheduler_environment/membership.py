@@ -1,0 +1,197 @@
+"""A process's job, task and cluster, from --cluster or its scheduler. Pure.
+
+TensorFlow is imported only to ask a scheduler, so that other errors come at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.pipeline.devices.cluster_spec import (
+    HELP,
+    TRAINER_JOB,
+    Cluster,
+    SchedulersCluster,
+    checked_cluster,
+    parse_cluster_spec,
+)
+from lingvo_pipe.pipeline.devices.device_names import WORKER_JOB
+from lingvo_pipe.pipeline.devices.scheduler_environment.tf_config import (
+    EVALUATOR_TYPE,
+    HINT,
+    TRAINER_TYPES,
+    VARIABLE,
+    check_tf_config,
+)
+
+SCHEDULERS = ("tf_config", "slurm", "kubernetes")
+_EVALER = "evaler"
+# Our jobs that may replace a scheduler's job.
+_SUBSTITUTES = {
+    WORKER_JOB: (),
+    TRAINER_JOB: (_EVALER, "decoder", "exporter"),
+    _EVALER: ("decoder", "exporter"),
+}
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A process's job, task and cluster.
+
+    Attributes:
+        job: a value of the flag --job.
+        task: number of the worker, as --task, or None.
+        cluster: the cluster, or None.
+        source: the scheduler that gave all this; empty if the user did.
+        ends_with_trainer: True if workers end when the trainer does.
+    """
+
+    job: str
+    task: int | None
+    cluster: Cluster | None
+    source: str = ""
+    ends_with_trainer: bool = False
+
+    def note(self) -> str:
+        """Returns a line for the user if a scheduler gave all this, else ""."""
+        if not self.source:
+            return ""
+        if self.cluster is None:
+            return f"{self.source}: {self.job} outside the cluster, on this machine."
+        who = f"worker:{self.task}" if self.job == WORKER_JOB else self.job
+        number = len(self.cluster.workers)
+        note = f"{self.source}: {who}, of {number} worker{'s' if number > 1 else ''}."
+        if self.job == WORKER_JOB and self.cluster.trainer is None:
+            note += " None of the tasks trains: start a trainer as well."
+        return note
+
+
+def find_membership(
+    flag: str | None, job: str | None = None, task: int | None = None
+) -> Membership:
+    """Returns this process's job, task and cluster.
+
+    Args:
+        flag: --cluster; if None, TF_CONFIG counts if it is set.
+        job: --job, if given.
+        task: --task, if given.
+
+    Raises:
+        ValueError: if a flag or the scheduler's cluster is not valid; see `membership`.
+        ConnectionError: if the scheduler does not answer.
+    """
+    if flag is None:
+        if not os.environ.get(VARIABLE):
+            return Membership(job or TRAINER_JOB, task, None)
+        flag = "tf_config"
+    scheduler, _, labels = flag.partition(":")
+    if scheduler in SCHEDULERS and (scheduler == "kubernetes" or not labels):
+        return membership(_ask(scheduler, labels), job, task)
+    if "=" not in scheduler:
+        near = did_you_mean(scheduler, SCHEDULERS)
+        raise UserValueError(
+            path="--cluster",
+            expected=f"the job 'worker', or one of {', '.join(SCHEDULERS)}",
+            got=flag,
+            hint=f"{near} {HELP}".strip(),
+        )
+    job = job or TRAINER_JOB
+    return Membership(job, task, as_client(parse_cluster_spec(flag), job))
+
+
+def _ask(scheduler: str, labels: str) -> SchedulersCluster:
+    if scheduler == "tf_config":
+        text = os.environ.get(VARIABLE)
+        if not text:
+            raise UserValueError(f"--cluster=tf_config: TF_CONFIG is not set. {HINT}")
+        check_tf_config(text)
+    with quiet_startup():
+        from lingvo_pipe.pipeline.devices.scheduler_environment import cluster_resolvers
+    if scheduler == "kubernetes":
+        return cluster_resolvers.from_kubernetes(labels or cluster_resolvers.LABELS)
+    if scheduler == "slurm":
+        return cluster_resolvers.from_slurm()
+    return cluster_resolvers.from_tf_config()
+
+
+def membership(
+    found: SchedulersCluster, job: str | None = None, task: int | None = None
+) -> Membership:
+    """Returns the membership that follows from a scheduler and the flags.
+
+    An evaluator is not part of the cluster, and uses its own machine, as elsewhere in
+    TensorFlow.
+
+    Args:
+        found: the scheduler's cluster.
+        job: the flag --job, if given.
+        task: the flag --task, if given.
+
+    Raises:
+        ValueError: if the cluster is not valid, or the flags contradict it.
+    """
+    cluster = checked_cluster(_our_jobs(found.jobs), found.source, found.hint)
+    its_job = _our_job(found.task_type)
+    its_task = found.task_index if its_job == WORKER_JOB else None
+    if its_job is not None:
+        _check_flags(found.source, its_job, its_task, job, task)
+    is_evaluator = its_job == _EVALER
+    its_job = job or its_job or TRAINER_JOB
+    return Membership(
+        its_job,
+        its_task if task is None else task,
+        None if is_evaluator else as_client(cluster, its_job),
+        found.source,
+        found.ends_together,
+    )
+
+
+def as_client(cluster: Cluster, job: str) -> Cluster:
+    """Returns the cluster of a job that uses workers in place of the trainer.
+
+    It has the trainer's host, but any port: an earlier trainer may still have its own.
+    """
+    if cluster.trainer is None or job in (TRAINER_JOB, WORKER_JOB):
+        return cluster
+    return replace(cluster, trainer=f"{cluster.trainer.rpartition(':')[0]}:0")
+
+
+def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Returns addresses by our names of jobs, without evaluators."""
+    ours: dict[str, list[str]] = {}
+    for job, addresses in jobs.items():
+        if job != EVALUATOR_TYPE:
+            name = TRAINER_JOB if job in TRAINER_TYPES else job
+            ours.setdefault(name, []).extend(addresses)
+    return ours
+
+
+def _our_job(task_type: str | None) -> str | None:
+    if task_type in TRAINER_TYPES:
+        return TRAINER_JOB
+    return _EVALER if task_type == EVALUATOR_TYPE else task_type
+
+
+def _check_flags(
+    source: str, its_job: str, its_task: int | None, job: str | None, task: int | None
+) -> None:
+    """Raises ValueError if the flags contradict the scheduler's job and task."""
+
+    def check(flag: str, got: object, expected: object, allowed: tuple) -> None:
+        if got not in allowed:
+            raise UserValueError(
+                path=flag,
+                expected=f"the value of {source}, {expected}",
+                got=got,
+                hint=f"Leave {flag} out, or give --cluster=worker=... to override "
+                f"{source}.",
+            )
+
+    check("--job", job, its_job, (None, its_job, *_SUBSTITUTES.get(its_job, ())))
+    expected = f"none for a {its_job}" if its_task is None else its_task
+    check("--task", task, expected, (None, its_task))

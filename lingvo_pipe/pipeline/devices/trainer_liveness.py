@@ -1,0 +1,80 @@
+"""Trainer liveness: a worker under a scheduler ends with its trainer. Pure.
+
+A scheduler's job ends when all its tasks have ended, and nothing else ends its workers.
+A trainer that ends gives a shutdown notice; one that was killed stops answering.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.core.signals import TerminationSignals
+from lingvo_pipe.pipeline.devices.cluster_spec import split_address
+from lingvo_pipe.pipeline.devices.own_addresses import answers
+
+# Seconds in which a trainer starts or restarts, besides its wait for workers.
+_START_SECONDS = 300.0
+# Seconds without an answer that end a trainer after a termination signal.
+_CLOSE_SECONDS = 2.0
+_POLL_SECONDS = 1.0
+
+
+def wait_for_trainers_end(
+    trainer: str, has_notice: Callable[[], bool], patience: float
+) -> str:
+    """Waits until the trainer at an address has started and ended; returns a message.
+
+    A scheduler that ends a job signals all its tasks at once. A worker with a trainer
+    then stays until the trainer has saved its step and ended. See `poll_trainer`.
+
+    Raises:
+        ConnectionError: if no trainer starts.
+    """
+    with TerminationSignals([signal.SIGTERM]) as signals:
+        seen = poll_trainer(
+            lambda: answers(*split_address(trainer), 1.0),
+            lambda: signals.asked_by is not None,
+            has_notice,
+            patience,
+        )
+    if seen:
+        return f"The trainer at {trainer} has ended."
+    if signals.asked_by is not None:
+        return f"Stopped by {signals.asked_by}."
+    raise UserConnectionError(
+        f"No trainer started at {trainer} within {patience + _START_SECONDS:.0f} s. "
+        "Workers need one: see the output of its task."
+    )
+
+
+def poll_trainer(
+    answers: Callable[[], bool],
+    is_signalled: Callable[[], bool],
+    has_notice: Callable[[], bool],
+    patience: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Waits for the end of a trainer; returns True if there was one.
+
+    Args:
+        answers: returns True if the trainer can be reached.
+        is_signalled: returns True if this process has got a termination signal.
+        has_notice: returns True if the trainer has announced its end.
+        patience: seconds for which the trainer waits for its workers.
+        clock: returns the time, in seconds.
+        sleep: waits for a number of seconds.
+    """
+    seen, last = False, clock()
+    while not has_notice():
+        if answers():
+            seen, last = True, clock()
+        signalled = is_signalled()
+        limit = _CLOSE_SECONDS if signalled else patience + _START_SECONDS
+        if clock() - last > limit or (signalled and not seen):
+            return seen
+        sleep(_POLL_SECONDS)
+    return True

@@ -1,0 +1,1 @@
+"""Runs of a pipeline: traced once, called with every mini-batch."""

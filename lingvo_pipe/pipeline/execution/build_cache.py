@@ -1,0 +1,96 @@
+"""Build cache: objects that take long to build, reused by later calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.execution.pipeline_function import (
+    PipelineFunction,
+    specs_for_any_number,
+)
+from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.schedules.table import Table
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+
+Built = TypeVar("Built")
+
+# Logs a warning at this number; a training and its evaluation need two.
+_WARN_AT = 8
+
+
+class BuildCache(Generic[Built]):
+    """Built objects, by everything that they depend on."""
+
+    def __init__(self, name: str, hint: str):
+        """Initialises an empty cache.
+
+        Args:
+            name: name of the objects, for the warning about many.
+            hint: a sentence on how to build fewer.
+        """
+        self._name = name
+        self._hint = hint
+        self._built: dict[Hashable, Built] = {}
+
+    @property
+    def built(self) -> list[Built]:
+        """All objects built so far, in order."""
+        return list(self._built.values())
+
+    def get(self, key: Hashable, build: Callable[[], Built]) -> Built:
+        """Returns the object for a key; builds it if there is none."""
+        if key not in self._built:
+            if len(self._built) == _WARN_AT:
+                tf.get_logger().warning(
+                    "%s was built for %d different calls; building takes long. %s",
+                    self._name,
+                    _WARN_AT,
+                    self._hint,
+                )
+            self._built[key] = build()
+        return self._built[key]
+
+
+class FunctionCache:
+    """Functions of one pipeline, built at their first use."""
+
+    def __init__(self, spec: PipelineSpec):
+        """Initialises the cache; functions share `spec`, except its tables and loss."""
+        self._spec = spec
+        self._functions: BuildCache[PipelineFunction] = BuildCache(
+            spec.name,
+            "Give batches of few shapes, and the same loss function instead of a new "
+            "lambda in each call.",
+        )
+
+    @property
+    def functions(self) -> list[PipelineFunction]:
+        """All functions built so far, in order."""
+        return self._functions.built
+
+    def get(
+        self,
+        tables: Sequence[Table],
+        arguments: NestedMap,
+        loss_fn: LossFunction | None,
+        do_eval: bool,
+        input_gradients: bool,
+    ) -> PipelineFunction:
+        """Returns the function for a run with these arguments; builds it if needed."""
+        specs = repr(specs_for_any_number(arguments))
+        structure = tuple(table.structure for table in tables)
+        key = structure, loss_fn, do_eval, input_gradients, specs
+        spec = dataclasses.replace(
+            self._spec,
+            tables=tables,
+            loss_fn=loss_fn,
+            do_eval=do_eval,
+            trains=any(table.trains for table in tables),
+            input_gradients=input_gradients,
+        )
+        return self._functions.get(key, lambda: PipelineFunction(spec, arguments))

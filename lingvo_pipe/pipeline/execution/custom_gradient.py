@@ -1,0 +1,114 @@
+r"""A custom gradient for a pipeline run that leaves every tensor on its device.
+
+    weights on device 0 --attach--> tie --.
+    weights on device 1 --attach--> tie ---+--> release --> outputs on the last device
+    inputs              --attach--> tie --'        ^
+                                              raw outputs
+
+tf.custom_gradient around the whole run would copy all weights to one device. Here the
+weights of each device have an empty tensor, a tie, on their device, and the outputs
+depend on the ties, so a tape sees the connection. When the tape asks `release` for
+gradients, the pipeline runs backward once and finds all of them; each `attach` then
+returns the gradients of its own tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.pipeline.devices.stage_devices import colocated_identity
+from lingvo_pipe.pipeline.tracing.trace import differentiable, is_differentiable
+
+
+def with_gradient(
+    outputs: Any,
+    device: str,
+    sources: Sequence[tuple[str, Sequence[tf.Tensor]]],
+    gradients: Callable[[list[tf.Tensor]], Sequence[Sequence[Any]]],
+) -> Any:
+    """Returns the outputs of a run with a gradient that tapes see.
+
+    Args:
+        outputs: structure of outputs, of a run that no tape watched.
+        device: device of the outputs.
+        sources: (device, tensors) pairs that the outputs depend on.
+        gradients: `gradients of the differentiable outputs, flat -> gradients of the
+            sources`, in the structure of the tensors in `sources`; None for no
+            gradient.
+
+    Returns:
+        The outputs; those that are differentiable have the gradient.
+    """
+    flat = differentiable(outputs)
+    found: list[Sequence[Any]] = []
+    ties = []
+    for i, (source_device, tensors) in enumerate(sources):
+        with tf.device(source_device):
+            ties.append(_attach(tensors, functools.partial(found.__getitem__, i)))
+
+    @tf.custom_gradient
+    def release(*args: tf.Tensor) -> Any:
+        def grad(*output_gradients: tf.Tensor) -> list[Any]:
+            seeds = list(map(_stopped, output_gradients))
+            found[:] = _final(gradients(seeds), [*ties, *output_gradients])
+            return [None] * len(flat) + [tf.zeros([0]) for _ in ties]
+
+        return [tf.identity(x) for x in args[: len(flat)]], grad
+
+    with tf.device(device):
+        released = iter(release(*flat, *ties))
+    return map_present(lambda x: next(released) if is_differentiable(x) else x, outputs)
+
+
+def _stopped(x: tf.Tensor) -> tf.Tensor:
+    with tf.device(x.device):
+        return tf.stop_gradient(x)
+
+
+def _final(
+    gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
+) -> list[list[Any]]:
+    """Returns the gradients; second derivatives of them raise an error.
+
+    Otherwise a tape would treat them as constants, because no tape watched their run.
+
+    Args:
+        gradients: see `with_gradient`.
+        sources: tensors that the gradients depend on, as a tape sees them.
+    """
+    flat = present(gradients)
+
+    @tf.custom_gradient
+    def final(*args: tf.Tensor) -> Any:
+        return [colocated_identity(x) for x in args[: len(flat)]], _refuse_second
+
+    remaining = iter(final(*flat, *sources))
+    return [
+        [None if x is None else next(remaining) for x in source_gradients]
+        for source_gradients in gradients
+    ]
+
+
+def _refuse_second(*unused: tf.Tensor) -> list[Any]:
+    raise UserValueError(
+        "A PipeliningLayer has no second derivatives, because its runs stash nothing "
+        "for them. For a penalty on gradients use the layers without a pipeline."
+    )
+
+
+def _attach(
+    tensors: Sequence[tf.Tensor], find: Callable[[], Sequence[Any]]
+) -> tf.Tensor:
+    """Returns an empty tensor whose gradient function calls `find`."""
+
+    @tf.custom_gradient
+    def attach(*args: tf.Tensor) -> Any:
+        return tf.zeros([0]), lambda gradient: list(find())
+
+    return attach(*tensors) if tensors else tf.zeros([0])

@@ -1,0 +1,216 @@
+"""Micro-batches: cuts a mini-batch, and merges outputs.
+
+    B = 10 examples, M = 4:   0 1 2 | 3 4 5 | 6 7 * | 8 9 *        b = 3
+
+Where M does not divide B, the last micro-batches get padding rows (*), copies of their
+last example. Padding rows do not count in the loss, gradients or statistics.
+
+Shapes: B examples in the mini-batch, M micro-batches, b = ceil(B / M) rows in each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core import trees
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.layers.core.forward_context import row_dim
+from lingvo_pipe.pipeline.tracing.named_errors import specs_text
+
+
+def as_tensors(batch: Any, path: str) -> Any:
+    """Converts everything in a batch, except None, to dense tensors."""
+
+    def as_tensor(x: Any) -> tf.Tensor | None:
+        if x is None:
+            return None
+        try:
+            return tf.convert_to_tensor(x)
+        except (TypeError, ValueError) as error:
+            raise UserValueError(
+                f"{path}: expected inputs and targets that are dense tensors, got a "
+                f"{type(x).__name__}. Pad it, or pass its dense components, with a row "
+                "for each example."
+            ) from error
+
+    return tf.nest.map_structure(as_tensor, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class MicroBatches:
+    """Cut of a mini-batch into micro-batches.
+
+    Attributes:
+        batch_size: B.
+        num_micro_batches: M.
+        batch_dim: the dimension of the examples; the last, in tensors with fewer.
+    """
+
+    batch_size: int
+    num_micro_batches: int
+    batch_dim: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a micro-batch, b."""
+        return -(-self.batch_size // self.num_micro_batches)
+
+    @property
+    def is_ragged(self) -> bool:
+        """True if some micro-batches have padding rows."""
+        return self.batch_size % self.num_micro_batches != 0
+
+    @property
+    def num_examples(self) -> np.ndarray:
+        """Number of each micro-batch's rows that are examples, `[M]` int32."""
+        size, num_larger = divmod(self.batch_size, self.num_micro_batches)
+        sizes = [size + (m < num_larger) for m in range(self.num_micro_batches)]
+        return np.array(sizes, np.int32)
+
+    @property
+    def first_examples(self) -> np.ndarray:
+        """Index of each micro-batch's first example, `[M]` int64."""
+        return np.cumsum([0, *self.num_examples[:-1]], dtype=np.int64)
+
+    def split(self, tensors: Any) -> Any:
+        """Cuts every tensor: `[.. B ..]` -> `[M, .. b ..]`; keeps None."""
+        return map_present(self._split, tensors)
+
+    def merge(self, tensors: Any, path: str) -> Any:
+        """Merges every output: `[M, .. b ..]` -> `[.. B ..]`; keeps None.
+
+        Raises:
+            ValueError: if a tensor does not have b rows.
+        """
+        wrong = [
+            f"{name} {x.shape[1:]}".strip()
+            for name, x in trees.leaves(tensors)
+            if x is not None and not self._has_rows(x.shape[1:])
+        ]
+        if wrong:
+            raise UserValueError(
+                f"{path}: expected outputs of the last cell with {self.num_rows} rows, "
+                f"one for each example, in dimension {self.batch_dim}, got "
+                f"{', '.join(wrong)}. Return tensors with such rows, or compute the "
+                "rest in the loss."
+            )
+        return self.merge_gradients(tensors)
+
+    def merge_gradients(self, gradients: Any) -> Any:
+        """Merges gradients: `[M, .. b ..]` -> `[.. B ..]`, without padding rows."""
+        return map_present(self._merge, gradients)
+
+    def _has_rows(self, shape: tf.TensorShape) -> bool:
+        rank = shape.rank
+        return rank > 0 and shape[row_dim(rank, self.batch_dim)] == self.num_rows
+
+    def _split(self, x: tf.Tensor) -> tf.Tensor:
+        dim = row_dim(x.shape.rank, self.batch_dim)
+        shape = x.shape.as_list()
+        if self.is_ragged:
+            x = tf.gather(x, self._row_examples(), axis=dim)
+        cut = [self.num_micro_batches, self.num_rows]
+        x = tf.reshape(x, [*shape[:dim], *cut, *shape[dim + 1 :]])
+        return _move(x, dim, 0)
+
+    def _merge(self, x: tf.Tensor) -> tf.Tensor:
+        x = tf.ensure_shape(x, [self.num_micro_batches, *x.shape[1:]])
+        dim = row_dim(x.shape.rank - 1, self.batch_dim)
+        shape = x.shape.as_list()[1:]
+        x = _move(x, 0, dim)
+        num_rows = self.num_micro_batches * self.num_rows
+        x = tf.reshape(x, [*shape[:dim], num_rows, *shape[dim + 1 :]])
+        if self.is_ragged:
+            x = tf.gather(x, self._example_rows(), axis=dim)
+        return x
+
+    def _row_examples(self) -> list[int]:
+        """Returns the example of each row of all micro-batches."""
+        return [
+            first + min(row, size - 1)
+            for first, size in zip(self.first_examples, self.num_examples, strict=True)
+            for row in range(self.num_rows)
+        ]
+
+    def _example_rows(self) -> list[int]:
+        """Returns the row of each example, among the rows of all micro-batches."""
+        return [
+            m * self.num_rows + row
+            for m, size in enumerate(self.num_examples)
+            for row in range(size)
+        ]
+
+
+def cut_batch(
+    tensors: Any,
+    num_micro_batches: int,
+    num_rows: int | None,
+    batch_dim: int,
+    path: str,
+) -> MicroBatches:
+    """Decides how to cut a mini-batch.
+
+    Args:
+        tensors: a structure of tensors and None.
+        num_micro_batches: M.
+        num_rows: b, if the user sets it, or None.
+        batch_dim: the dimension of the examples.
+        path: the layer's path, for errors.
+
+    Raises:
+        ValueError: if no tensor has a dimension `batch_dim`, B differs between tensors,
+            it or another size is unknown, there are fewer examples than micro-batches,
+            or `num_rows` is not b.
+    """
+    found = present(tensors)
+    ranks = [x.shape.rank for x in found]
+    if ranks and all(rank and rank <= batch_dim for rank in ranks):
+        raise UserValueError(
+            f"{path}.batch_dim: expected a dimension of some input or target, got "
+            f"{batch_dim} for {specs_text(tensors)}. Set it to the dimension of the "
+            "examples, counted from 0."
+        )
+    sizes = {
+        x.shape[row_dim(x.shape.rank, batch_dim)] if x.shape.rank else None
+        for x in found
+    }
+    batch_size = sizes.pop() if len(sizes) == 1 else None
+    if batch_size is None:
+        raise UserValueError(
+            f"{path}: expected inputs and targets with the same, known number of "
+            f"examples in dimension {batch_dim}, got {specs_text(tensors) or 'none'}. "
+            "Batch with drop_remainder=True, or set the static shape."
+        )
+    if not all(x.shape.is_fully_defined() for x in found):
+        raise UserValueError(
+            f"{path}: expected inputs and targets with static shapes in all dimensions,"
+            f" got {specs_text(tensors)}. Pad to a static shape, or set it with "
+            "tf.ensure_shape."
+        )
+    if batch_size < num_micro_batches:
+        raise UserValueError(
+            f"{path}.num_micro_batches: expected at most the {batch_size} examples of "
+            f"the mini-batch, got {num_micro_batches}. Change it, or the input's "
+            "batch_size."
+        )
+    cut = MicroBatches(batch_size, num_micro_batches, batch_dim)
+    if num_rows is not None and num_rows != cut.num_rows:
+        raise UserValueError(
+            f"{path}.micro_batch_size: expected {cut.num_rows}, which is {batch_size} "
+            f"examples over {num_micro_batches} micro-batches, rounded up; got "
+            f"{num_rows}. Leave it None, or change one of the three."
+        )
+    return cut
+
+
+def _move(x: tf.Tensor, source: int, target: int) -> tf.Tensor:
+    if source == target:
+        return x
+    order = [i for i in range(x.shape.rank) if i != source]
+    order.insert(target, source)
+    return tf.transpose(x, order)

@@ -1,0 +1,159 @@
+"""PipelineSpec: stages, their devices in each replica, and the owners of weights.
+
+devices       a b | c d       R = 2 replicas of K = 2 stages
+stage 0       a     c         weights of its cells: owned by a, c, a, ...
+stage 1       b     d         weights of its cells: owned by b, d, b, ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.pipeline.devices.device_names import device_name, device_names
+from lingvo_pipe.pipeline.execution.update_function import Update
+from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.schedules.table import Table
+from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.trace import CallContext
+
+# The device of the mini-batch that this process has read.
+OWN_CPU = device_name("cpu:0").full
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineSpec:
+    """Everything that a pipeline is built from.
+
+    Attributes:
+        layers: all layers, in order.
+        boundaries: stage boundaries.
+        replicas: for each replica the full names of its devices, one per stage.
+        recomputed: for each layer, whether it is recomputed wherever the schedule
+            recomputes.
+        jit_compile: for each stage, whether XLA compiles its layers.
+        name: prefix of its channels, and name of its mutex, which pipelines of the same
+            name share.
+        batch_dim: dimension of the examples in the inputs.
+        state_dtype: see `LayerFunctions`.
+        tables: table of each device; see `make_tables`.
+        loss_fn: see `trace_loss`; None if a run returns outputs instead of metrics.
+        do_eval: whether layers run in evaluation.
+        trains: whether the schedule has backward passes. Without a loss they start from
+            given gradients of the outputs.
+        input_gradients: whether runs return gradients of the inputs.
+        update: updates weights, in a schedule with UPDATEs.
+        num_batch_shards: number of shards of the mini-batch; see `replicas`.
+        inputs_device: device of the mini-batch.
+    """
+
+    layers: Sequence[BaseLayer]
+    boundaries: Sequence[int]
+    replicas: Sequence[Sequence[str]]
+    recomputed: Sequence[bool]
+    jit_compile: Sequence[bool]
+    name: str
+    batch_dim: int = 0
+    state_dtype: tf.DType | None = None
+    tables: Sequence[Table] = ()
+    loss_fn: LossFunction | None = None
+    do_eval: bool = False
+    trains: bool = False
+    input_gradients: bool = False
+    update: Update | None = None
+    num_batch_shards: int = 1
+    inputs_device: str = OWN_CPU
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """Device of each stage, in the first replica."""
+        return self.replicas[0]
+
+    @property
+    def shards_per_replica(self) -> int:
+        """Number of batch shards that each replica runs one after another."""
+        return self.num_batch_shards // len(self.replicas)
+
+    @functools.cached_property
+    def owners(self) -> list[str]:
+        """For each layer the device that owns its weights."""
+        return owners_round_robin(self.boundaries, self.replicas)
+
+    def assemble(
+        self,
+        thetas: Sequence[Any],
+        context: CallContext,
+        inputs: Any,
+        targets: Any = None,
+        **options: Any,
+    ) -> Assembly:
+        """Traces the layers; see `Assembly`, and `LayerFunctions` for options."""
+        functions = LayerFunctions(
+            self.do_eval,
+            self.trains,
+            self.batch_dim,
+            self.state_dtype,
+            loss_fn=self.loss_fn,
+            **options,
+        )
+        goal = self.loss_fn, functions, self.input_gradients
+        return Assembly(self.layers, thetas, context, inputs, targets, *goal)
+
+
+def by_stage(layer_items: Sequence[Any], boundaries: Sequence[int]) -> list[list[Any]]:
+    """Groups items, one per layer, into a list per stage."""
+    return [list(layer_items[a:b]) for a, b in itertools.pairwise([0, *boundaries])]
+
+
+def replica_devices(
+    devices: Sequence[str], num_replicas: int, device_of_stage: Sequence[int]
+) -> list[list[str]]:
+    """Assigns stages to devices; returns for each replica the device of each stage.
+
+    Args:
+        devices: full names, replica by replica.
+        num_replicas: R.
+        device_of_stage: for each stage the index of its device within a replica.
+
+    Raises:
+        ValueError: if a stage is on devices of different kinds, which may round
+            differently; or if there are several replicas on TPUs, because XLA compiles
+            for one of them.
+    """
+    size = len(devices) // num_replicas
+    replicas = [
+        [devices[r * size + k] for k in device_of_stage] for r in range(num_replicas)
+    ]
+    for stage, own in enumerate(zip(*replicas, strict=True)):
+        names = device_names(own)
+        if num_replicas > 1 and names[0].kind == "TPU":
+            raise UserValueError(
+                f"num_replicas: expected 1 on TPUs, got {num_replicas}, with stage "
+                f"{stage} on {[name.short for name in names]}. Use more stages instead."
+            )
+        if len({name.kind for name in names}) > 1:
+            raise UserValueError(
+                f"expected one kind of device for stage {stage} in all replicas, got "
+                f"{[name.short for name in names]}. Name the devices "
+                "replica by replica, in the same order."
+            )
+    return replicas
+
+
+def owners_round_robin(
+    boundaries: Sequence[int], replicas: Sequence[Sequence[str]]
+) -> list[str]:
+    """Assigns weights to owners; returns for each cell a device of its stage."""
+    return [
+        replicas[i % len(replicas)][k]
+        for k, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))
+        for i in range(end - start)
+    ]

@@ -1,0 +1,329 @@
+"""Prologue: the layers of `before_tpl`, on the first device, on the whole mini-batch.
+
+They run once, outside the loops. The rules of cells apply to them, because they are
+traced like cells, as one micro-batch of all examples. A training step stashes what
+their backward pass needs until the pipeline has computed the gradients of its inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, present, spec_of
+from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.pipeline.debug.diagnosis import naming
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
+from lingvo_pipe.pipeline.execution.build_cache import BuildCache
+from lingvo_pipe.pipeline.execution.custom_gradient import with_gradient
+from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.execution.results import layer_gradients, sums_of
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StashSlot, Values
+from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
+from lingvo_pipe.pipeline.tracing.phases import compilation
+from lingvo_pipe.pipeline.tracing.trace import (
+    CallContext,
+    Trace,
+    differentiable,
+    is_differentiable,
+)
+
+
+class PrologueRun(NamedTuple):
+    """One run of the prologue.
+
+    Attributes:
+        outputs: positional inputs of the first cell, with gradients for outer tapes.
+        accumulated: dict of sums by the accumulators' paths.
+        num_bytes: see `PrologueFunction`.
+        stashed: the function and its outputs; None if there are no layers.
+    """
+
+    outputs: tuple
+    accumulated: dict[str, tf.Tensor]
+    num_bytes: int = 0
+    stashed: tuple[PrologueFunction, PrologueOutputs] | None = None
+
+    def gradients(self, output_gradients: Any) -> list[Any]:
+        """Returns the gradients of each layer's weights; None for untrained weights."""
+        if self.stashed is None:
+            return []
+        function, forward = self.stashed
+        return function.backward(forward, output_gradients)[0]
+
+
+class Prologue:
+    """The prologue of one pipeline."""
+
+    def __init__(self, layers: Sequence[BaseLayer], cells: PipelineSpec):
+        """Initialises the prologue of a pipeline with the specification `cells`."""
+        self._spec = prologue_spec(layers, cells)
+        self._functions: BuildCache[PrologueFunction] = BuildCache(
+            f"The prologue of {cells.name}, its before_tpl,",
+            "Give batches of few shapes.",
+        )
+
+    def run(self, thetas: Sequence[Any], args: tuple, trains: bool) -> PrologueRun:
+        """Runs the layers forward.
+
+        An outer tape that asks for a gradient runs them once more.
+
+        Args:
+            thetas: weights of each layer.
+            args: positional inputs of the first layer; tensors and None.
+            trains: whether the caller will ask for the run's `gradients`.
+        """
+        if not self._spec.layers:
+            return PrologueRun(args, {})
+        context = forward_context.current_context()
+        spec = dataclasses.replace(self._spec, do_eval=context.do_eval, trains=trains)
+        # Outer tapes watch these tensors.
+        thetas = tf.nest.map_structure(tf.convert_to_tensor, list(thetas))
+        step, first = context.step, context.first_example
+        with tf.device(spec.devices[0]):
+            # Each path has tensors of its own, even if paths share a variable.
+            own, inputs = map_present(tf.stop_gradient, (thetas, args))
+            call_context = CallContext(
+                step=None if step is None else tf.convert_to_tensor(step),
+                first_example=tf.cast(0 if first is None else first, tf.int64),
+            )
+            given = PrologueInputs(own, call_context, inputs)
+        function = self._function(spec, given)
+        forward = function.forward(given)
+        outputs = self._with_gradient(spec, given, forward.outputs, (thetas, args))
+        return PrologueRun(
+            outputs, forward.accumulated, function.num_bytes, (function, forward)
+        )
+
+    def _function(self, spec: PipelineSpec, given: PrologueInputs) -> PrologueFunction:
+        """Returns the function for these inputs; builds it if needed."""
+        specs = map_present(spec_of, given)
+        key = spec.do_eval, spec.trains, spec.input_gradients, repr(specs)
+        return self._functions.get(key, lambda: PrologueFunction(spec, specs))
+
+    def _with_gradient(
+        self,
+        spec: PipelineSpec,
+        given: PrologueInputs,
+        outputs: tuple,
+        sources: tuple[Any, tuple],
+    ) -> tuple:
+        """Returns the outputs with gradients to the sources, weights and inputs."""
+        thetas, args = sources
+        spec = dataclasses.replace(spec, trains=True, input_gradients=True)
+
+        def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
+            remaining = iter(output_gradients)
+            seeds = map_present(
+                lambda x: next(remaining) if is_differentiable(x) else None, outputs
+            )
+            function = self._function(spec, given)
+            theta_gradients, arg_gradients = function.backward(
+                function.forward(given), seeds
+            )
+            pairs = zip(present(args), arg_gradients, strict=True)
+            real = [gradient for x, gradient in pairs if is_differentiable(x)]
+            return [tf.nest.flatten(theta_gradients), real]
+
+        device = spec.devices[0]
+        tied = [(device, present(thetas)), (device, differentiable(args))]
+        return with_gradient(outputs, device, tied, gradients)
+
+
+def prologue_spec(layers: Sequence[BaseLayer], cells: PipelineSpec) -> PipelineSpec:
+    """Returns the specification of a prologue, on the first device of the pipeline."""
+    return dataclasses.replace(
+        cells,
+        layers=layers,
+        boundaries=[len(layers)],
+        replicas=[cells.devices[:1]],
+        recomputed=[False] * len(layers),
+        jit_compile=cells.jit_compile[:1],
+    )
+
+
+class PrologueInputs(NamedTuple):
+    """Inputs of a forward pass.
+
+    Attributes:
+        thetas: weights of each layer.
+        context: step and first example.
+        args: positional inputs of the first layer.
+    """
+
+    thetas: Sequence[Any]
+    context: CallContext
+    args: tuple
+
+
+class PrologueOutputs(NamedTuple):
+    """Outputs of a forward pass, and what the backward pass needs.
+
+    Attributes:
+        outputs: outputs of the last layer, as positional inputs of the next.
+        accumulated: dict of sums by the accumulators' paths.
+        context: step and first example.
+        weights: weights of each layer, packed.
+        stashes: stash of each layer, packed; empty unless the layers are trained.
+    """
+
+    outputs: tuple
+    accumulated: dict[str, tf.Tensor]
+    context: CallContext
+    weights: list[Handles]
+    stashes: list[Handles]
+
+
+class PrologueFunction:
+    """The prologue's forward and backward pass for certain shapes.
+
+    No loop calls them: the forward pass returns its stash to the caller, who passes it
+    to the backward pass.
+
+    Attributes:
+        num_bytes: bytes of the weights, their gradients, and the stash.
+    """
+
+    def __init__(self, spec: PipelineSpec, specs: PrologueInputs):
+        """Traces the layers, for inputs of the given specs.
+
+        Raises:
+            ValueError: if a layer breaks a rule of cells, or adds losses or metrics.
+        """
+        _check_static(specs.args, spec.name)
+        self._spec = spec
+        self._device = loop_device(spec.devices[0])
+        context = specs.context._replace(path_hash=tf.TensorSpec([], tf.uint64))
+        self._assembly = spec.assemble(
+            specs.thetas, context, specs.args, has_last=False
+        )
+        for layer, trace in zip(spec.layers, self._assembly.traces, strict=True):
+            _check_adds_nothing(layer, trace)
+        self._outputs = as_args(self._assembly.outputs)
+        compiled = compilation(spec.jit_compile[0], spec.devices[0])
+        self._calls = self._assembly.stage_calls([compiled] * len(spec.layers))
+        functions = [call.functions for call in self._calls]
+        self.num_bytes = sum(
+            num_bytes([*f.phases.weights, *f.accumulators, *f.phases.residuals])
+            for f in functions
+        )
+
+    @property
+    def output_specs(self) -> tuple:
+        """Specs of the last layer's outputs, as positional inputs of the next."""
+        return map_present(lambda value: self._assembly.specs[value], self._outputs)
+
+    def forward(self, given: PrologueInputs) -> PrologueOutputs:
+        """Runs the layers forward."""
+        values: Values = dict(enumerate(present(given.args)))
+        all_sums, all_weights, stashes = [], [], []
+        for call, layer, theta in zip(
+            self._calls, self._spec.layers, given.thetas, strict=True
+        ):
+            functions = call.functions
+            with self._running("forward", layer):
+                slot = None
+                if self._spec.trains:
+                    slot = _only_slot(functions.empty_residuals(tf.constant(1)))
+                weights = functions.pack_weights(*tf.nest.flatten(theta))
+                sums = functions.zero_sums()
+                sums, stash = call.forward(
+                    PhaseInputs(weights, given.context), values, sums, slot
+                )
+                all_sums.append(functions.unpack_sums(*sums))
+            all_weights.append(weights)
+            stashes.append(stash)
+        accumulated = sums_of(
+            self._spec.layers, self._assembly.traces, all_sums
+        ).accumulated
+        outputs = map_present(lambda value: values[value], self._outputs)
+        return PrologueOutputs(
+            outputs, accumulated, given.context, all_weights, stashes
+        )
+
+    def backward(
+        self, forward: PrologueOutputs, output_gradients: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """Runs the layers backward.
+
+        Args:
+            forward: outputs of the forward pass, with `trains` in the specification.
+            output_gradients: gradients in the structure of its outputs, or None.
+
+        Returns:
+            For each layer its gradients in theta's structure, None for untrained
+            weights; and the gradients of the present inputs, or None.
+        """
+        gradients = self._seeds(output_gradients)
+        found = []
+        for call, layer, weights, stash in zip(
+            reversed(self._calls),
+            reversed(self._spec.layers),
+            reversed(forward.weights),
+            reversed(forward.stashes),
+            strict=True,
+        ):
+            functions = call.functions
+            with self._running("backward", layer):
+                _, accumulators = call.backward(
+                    PhaseInputs(weights, forward.context),
+                    _only_slot(stash),
+                    gradients,
+                    functions.zero_gradients(),
+                )
+                found.append(layer_gradients(call, layer.vars, accumulators, None))
+        inputs = [gradients.get(value) for value in self._assembly.inputs]
+        return found[::-1], inputs
+
+    def _seeds(self, output_gradients: Any) -> Values:
+        """Returns the gradients of output values; a value may be output twice."""
+        found: Values = {}
+        flat = tf.nest.flatten(self._outputs), tf.nest.flatten(output_gradients)
+        for value, gradient in zip(*flat, strict=True):
+            if gradient is None or not is_differentiable(self._assembly.specs[value]):
+                continue
+            found[value] = found[value] + gradient if value in found else gradient
+        return found
+
+    @contextlib.contextmanager
+    def _running(self, direction: str, layer: BaseLayer) -> Iterator[None]:
+        with tf.device(self._device), naming(f"the {direction} pass of {layer.path}"):
+            yield
+
+
+def _check_adds_nothing(layer: BaseLayer, trace: Trace) -> None:
+    """Raises ValueError if a layer adds losses or metrics."""
+    sums = trace.result.sums
+    added = sorted({**sums.losses, **sums.metrics})
+    if added:
+        raise UserValueError(
+            f"{layer.path}: expected no losses or metrics from a layer of before_tpl, "
+            f"because micro-batches have them; the {type(layer).__name__} adds {added}."
+            " Make it a cell."
+        )
+
+
+def _check_static(args: Any, path: str) -> None:
+    wrong = [
+        f"{x.dtype.name} {x.shape}"
+        for x in present(args)
+        if not x.shape.is_fully_defined()
+    ]
+    if wrong:
+        raise UserValueError(
+            f"{path}: expected inputs with static shapes, got {', '.join(wrong)}. Batch"
+            " with drop_remainder=True, pad to a static shape, or set it with "
+            "tf.ensure_shape."
+        )
+
+
+def _only_slot(stash: Handles) -> StashSlot:
+    return StashSlot(stash, tf.constant(0))

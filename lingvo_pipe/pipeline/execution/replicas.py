@@ -1,0 +1,185 @@
+"""Batch shards on replicas: runs them, and sums their gradients on the weights' owners.
+
+    micro-batches     0 1 2 3 | 4 5 6 7     M = 8, two batch shards, R = 2 replicas
+    devices           a b c   | d e f       K = 3 each
+    gradients         on a    + on d        for stage 0; summed on a or d, the owner
+
+Replicas run side by side. Each weight lives on one device, its owner, with its
+optimizer slots; the replicas own the cells of a stage in turn. A step starts with
+copies of the weights to the other replicas. It ends when the owners have received the
+gradient accumulators and summed them, in the order of the batch shards.
+
+So the results depend on the number of batch shards, and not on the number of replicas:
+a replica with several shards runs them one after another.
+
+Shapes: M micro-batches.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
+from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
+from lingvo_pipe.pipeline.loops.emit import Emitter
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
+
+# Bytes by names of the sending and the receiving device.
+Bytes = Mapping[tuple[str, str], int]
+
+# Arguments of the emitter that are stacked by micro-batch.
+_STACKED = ("batch", "first_examples", "num_examples", "output_gradients")
+
+
+def emit_batch_shards(
+    emitters: Sequence[Emitter], spec: PipelineSpec, arguments: NestedMap
+) -> list[NestedMap]:
+    """Emits a run of the pipeline for each batch shard.
+
+    Args:
+        emitters: emitter of each replica.
+        spec: specification of the pipeline.
+        arguments: arguments for all micro-batches; see `Emitter.emit`.
+
+    Returns:
+        For each shard the results of its emitter.
+    """
+    if spec.num_batch_shards == 1:
+        return [emitters[0].emit(arguments)]
+    shards: list[NestedMap] = []
+    for emitter in emitters:
+        after: Sequence[tf.Tensor] | None = None
+        for _ in range(spec.shards_per_replica):
+            with tf.device(spec.inputs_device):
+                own = _cut(arguments, len(shards), spec.num_batch_shards)
+            shards.append(emitter.emit(own, after))
+            after = shards[-1].times
+    return shards
+
+
+def join_batch_shards(shards: Sequence[NestedMap], spec: PipelineSpec) -> NestedMap:
+    """Joins the results of `emit_batch_shards`, except for the weights' gradients.
+
+    Returns:
+        See `Emitter.emit`; `times` are by device, replica by replica.
+    """
+    if len(shards) == 1:
+        return shards[0]
+    devices = list(map(loop_device, spec.devices))
+    sums = []
+    for k, device in enumerate(devices):
+        with tf.device(device):
+            sums.append(_sum([shard.sums[k] for shard in shards]))
+    with tf.device(devices[-1]):
+        outputs = _concat([shard.outputs for shard in shards])
+    with tf.device(devices[0]):
+        input_gradients = _concat([shard.input_gradients for shard in shards])
+    return NestedMap(
+        sums=sums,
+        outputs=outputs,
+        input_gradients=input_gradients,
+        times=_times(shards, spec.shards_per_replica),
+    )
+
+
+def summed_accumulators(
+    call: StageCall,
+    accumulators: Sequence[Handles],
+    devices: Sequence[str],
+    owner: str,
+) -> Handles:
+    """Sums the gradients of one layer over all batch shards, on the weights' owner.
+
+    Args:
+        call: call of the layer.
+        accumulators: packed gradient accumulators of each shard.
+        devices: device of each shard's accumulators.
+        owner: device that sums them, in the order of the shards.
+    """
+    if len(accumulators) == 1:
+        return accumulators[0]
+    functions = call.functions
+    flat = []
+    for packed, device in zip(accumulators, devices, strict=True):
+        with tf.device(device):
+            flat.append(functions.unpack_gradients(*packed))
+    with tf.device(owner):
+        total = functions.pack_gradients(*flat[0])
+        for more in flat[1:]:
+            total = functions.add_gradients(*total, *more)
+    return total
+
+
+def devices_of_shards(spec: PipelineSpec, stage: int) -> list[str]:
+    """Returns for each batch shard the device that runs the loop of a stage."""
+    return [
+        loop_device(devices[stage])
+        for devices in spec.replicas
+        for _ in range(spec.shards_per_replica)
+    ]
+
+
+def step_bytes(
+    spec: PipelineSpec,
+    hops: Sequence[Bytes],
+    calls: Sequence[CallBytes],
+    num_micro_batches: int,
+) -> Bytes:
+    """Returns the bytes that a training step sends between devices.
+
+    Args:
+        spec: specification of the pipeline.
+        hops: for each replica the bytes that a micro-batch sends between stages.
+        calls: bytes of the layers' weights and gradient accumulators.
+        num_micro_batches: M.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    for between in hops:
+        for pair, size in between.items():
+            found[pair] += size * num_micro_batches // len(spec.replicas)
+    owners = by_stage(spec.owners, spec.boundaries)
+    for stage, own_calls in enumerate(by_stage(calls, spec.boundaries)):
+        for devices in spec.replicas:
+            for call, owner in zip(own_calls, owners[stage], strict=True):
+                away = devices[stage]
+                found[owner, away] += call.weights
+                found[away, owner] += call.accumulators * spec.shards_per_replica
+    return {pair: size for pair, size in found.items() if size and len(set(pair)) > 1}
+
+
+def _cut(arguments: NestedMap, shard: int, num_batch_shards: int) -> NestedMap:
+    """Returns the arguments of one batch shard."""
+    size = tf.shape(arguments.first_examples)[0] // num_batch_shards
+    stacked = NestedMap({name: arguments[name] for name in _STACKED})
+    own = map_present(lambda x: x[shard * size : (shard + 1) * size], stacked)
+    return NestedMap(arguments, **own)
+
+
+def _sum(structures: Sequence[Any]) -> Any:
+    return functools.reduce(
+        functools.partial(tf.nest.map_structure, tf.add), structures
+    )
+
+
+def _concat(structures: Sequence[Any]) -> Any:
+    return tf.nest.map_structure(lambda *own: tf.concat(own, 0), *structures)
+
+
+def _times(shards: Sequence[NestedMap], per_replica: int) -> list[tf.Tensor]:
+    """Returns the times of each device, batch shards one after another."""
+    found = []
+    for start in range(0, len(shards), per_replica):
+        own_shards = shards[start : start + per_replica]
+        for own in zip(*(shard.times for shard in own_shards), strict=True):
+            with tf.device(own[0].device):
+                found.append(tf.concat(own, 0))
+    return found

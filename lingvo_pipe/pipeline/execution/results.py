@@ -1,0 +1,179 @@
+"""Results of a run: gradients and means over the mini-batch from accumulated sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import pack_present, present
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import loop_device
+from lingvo_pipe.pipeline.execution.auxiliary_losses import loss_divisor
+from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.execution.replicas import (
+    devices_of_shards,
+    join_batch_shards,
+    summed_accumulators,
+)
+from lingvo_pipe.pipeline.execution.update_function import pack_trained
+from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.tracing.trace import Trace
+
+
+def results_of(
+    spec: PipelineSpec,
+    assembly: Assembly,
+    stages: Sequence[Stage],
+    shards: Sequence[NestedMap],
+    arguments: NestedMap,
+) -> NestedMap:
+    """Returns the results of a `PipelineFunction`, on the devices of the sums.
+
+    `shards` come from `emit_batch_shards`; `arguments` are the function's.
+    """
+    raw = join_batch_shards(shards, spec)
+    sums = _all_sums(assembly, raw)
+    with tf.device(loop_device(spec.devices[-1])):
+        metrics = _metrics(sums, arguments.batch_size)
+        divisor = None
+        if spec.loss_fn is not None:
+            weight = metrics.loss[1]
+            divisor = loss_divisor(assembly.traces, weight, arguments.batch_size)
+    outputs = input_gradients = None
+    if spec.loss_fn is None and not spec.trains:
+        outputs = pack_present(assembly.outputs, raw.outputs)
+    if spec.input_gradients:
+        found = [raw.input_gradients[v] for v in range(len(present(arguments.inputs)))]
+        if divisor is not None:
+            found = [finish_accumulation(x, divisor, x.dtype) for x in found]
+        input_gradients = pack_present(arguments.inputs, found)
+    return NestedMap(
+        gradients=_gradients(spec, stages, shards, arguments.thetas, divisor),
+        metrics=metrics,
+        accumulated=sums.accumulated,
+        outputs=outputs,
+        input_gradients=input_gradients,
+        times=raw.times,
+    )
+
+
+def results_of_steps(
+    spec: PipelineSpec, assembly: Assembly, raw: NestedMap, arguments: NestedMap
+) -> NestedMap:
+    """Returns the results of several steps, on the devices of the sums.
+
+    Returns:
+        NestedMap:
+            metrics: NestedMap(name=(mean, weight)), stacked by step.
+            notes: for each stage the notes of its update, stacked by step.
+            times: see `Emitter.emit`.
+            accumulated: empty, because variables hold the sums.
+    """
+    sums = _all_sums(assembly, raw)
+    with tf.device(loop_device(spec.devices[-1])):
+        metrics = _metrics(sums, arguments.batch_size)
+    return NestedMap(metrics=metrics, notes=raw.notes, times=raw.times, accumulated={})
+
+
+def layer_gradients(
+    call: StageCall, theta: Any, packed: Sequence[tf.Tensor], divisor: Any
+) -> Any:
+    """Returns a layer's gradients in theta's structure; None for untrained weights.
+
+    Args:
+        call: call of the layer.
+        theta: any structure like the layer's weights.
+        packed: packed gradient accumulators.
+        divisor: their divisor, `[]` float64, or None for 1.
+    """
+    functions = call.functions
+    if divisor is None:
+        found = functions.undivided_gradients(*packed)
+    else:
+        found = functions.final_gradients(*packed, divisor)
+    return pack_trained(theta, functions.phases.has_gradient, found)
+
+
+def sums_of(
+    layers: Sequence[BaseLayer], traces: Sequence[Trace], accumulators: Sequence[Any]
+) -> NestedMap:
+    """Returns the sums of all calls by their names.
+
+    Returns:
+        NestedMap:
+            accumulated: dict by the accumulators' paths.
+            losses: dict of auxiliary losses by name: sums over examples.
+            metrics: dict of pairs (sum, weight) by name.
+
+    Raises:
+        ValueError: if a layer adds something under a name that is already used.
+    """
+    found = NestedMap(accumulated={}, losses={}, metrics={})
+    used_twice: set[str] = set()
+    for i, (trace, flat) in enumerate(zip(traces, accumulators, strict=True)):
+        sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
+        if i == len(layers):  # The task's loss.
+            used_twice = set(sums.metrics) & {*found.losses, *found.metrics}
+        for name, total in sums.get("accumulated", {}).items():
+            found.accumulated[f"{layers[i].path}/{name}"] = total
+        for kind in ("losses", "metrics"):
+            for name, value in sums.get(kind, {}).items():
+                before = found[kind].get(name)
+                if before is not None:
+                    value = tf.nest.map_structure(tf.add, before, value)
+                found[kind][name] = value
+    used_twice |= set(found.losses) & set(found.metrics)
+    if used_twice:
+        raise UserValueError(
+            "Losses and metrics of layers, and the task's metrics, must have different "
+            f"names; used twice: {sorted(used_twice)}. Rename them in AddLoss or "
+            "AddMetric."
+        )
+    return found
+
+
+def _all_sums(assembly: Assembly, raw: NestedMap) -> NestedMap:
+    by_call = [own for stage in raw.sums for own in stage]
+    return sums_of(assembly.layers, assembly.traces, by_call)
+
+
+def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
+    """Returns pairs (mean, weight) by name."""
+    metrics = NestedMap()
+    for name, (total, weight) in sums.metrics.items():
+        metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
+    for name, total in sums.losses.items():
+        number = tf.fill(tf.shape(total), tf.cast(batch_size, total.dtype))
+        metrics[name] = (total / number, number)
+    return metrics
+
+
+def _gradients(
+    spec: PipelineSpec,
+    stages: Sequence[Stage],
+    shards: Sequence[NestedMap],
+    thetas: Any,
+    divisor: Any,
+) -> list[Any]:
+    """Returns the gradients of each layer; the loss, in the last stage, has none."""
+    calls = [
+        (call, [shard.gradients[k][i] for shard in shards], devices)
+        for k, stage in enumerate(stages)
+        for devices in [devices_of_shards(spec, k)]
+        for i, call in enumerate(stage.calls)
+    ]
+    found = []
+    for (call, accumulators, devices), theta, owner in zip(
+        calls, thetas, map(loop_device, spec.owners), strict=False
+    ):
+        packed = summed_accumulators(call, accumulators, devices, owner)
+        with tf.device(owner):
+            found.append(layer_gradients(call, theta, packed, divisor))
+    return found

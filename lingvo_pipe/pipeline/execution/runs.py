@@ -1,0 +1,212 @@
+"""The three ways to run a pipeline, with the arguments of a run.
+
+    outputs     forward; a tape's gradient reruns the pipeline, forward and backward
+    metrics     forward, with the loss; has no gradient
+    training    forward and backward, with the loss; has no gradient
+
+Shapes: B examples in the mini-batch, in M micro-batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core import trees
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.devices.stage_devices import disable_graph_optimizer
+from lingvo_pipe.pipeline.execution.build_cache import FunctionCache
+from lingvo_pipe.pipeline.execution.custom_gradient import with_gradient
+from lingvo_pipe.pipeline.execution.micro_batches import (
+    MicroBatches,
+    as_tensors,
+    cut_batch,
+)
+from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.table import make_tables
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_function
+from lingvo_pipe.pipeline.tracing.trace import differentiable
+
+_MAX_DIFFERENCES = 3
+
+
+class Runs:
+    """Runs of one pipeline; see `PipelineFunction` for arguments and results."""
+
+    def __init__(self, spec: PipelineSpec):
+        """Initialises the runs; they all share `spec`, except its tables and loss."""
+        # Results are the same, bit for bit, for every number of stages only without it.
+        disable_graph_optimizer()
+        self.spec = spec
+        self.cache = FunctionCache(spec)
+
+    def outputs(self, schedule: Schedule, arguments: NestedMap) -> Any:
+        """Runs the forward part of a training schedule.
+
+        Returns:
+            Outputs of the last layer, stacked by micro-batch.
+        """
+        context = forward_context.current_context()
+        stopped = self._stopped(arguments)
+        result = self._run(context.do_eval, schedule.forward_part(), stopped)
+        for path, total in result.accumulated.items():
+            context.accumulate(path, total)
+
+        def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
+            given = NestedMap(stopped, output_gradients=output_gradients)
+            back = self._run(context.do_eval, schedule, given, input_gradients=True)
+            inputs = differentiable(back.input_gradients)
+            return [*self._by_owner(back.gradients).values(), inputs]
+
+        return self._with_gradient(result.outputs, arguments, gradients)
+
+    def with_loss(
+        self,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction,
+        input_gradients: bool = False,
+    ) -> NestedMap:
+        """Runs a schedule of training or evaluation, with a loss."""
+        check_loss_function(loss_fn, self.spec.name)
+        do_eval = forward_context.current_context().do_eval
+        stopped = self._stopped(arguments)
+        result = self._run(do_eval, schedule, stopped, loss_fn, input_gradients)
+        metrics = self._with_gradient(result.metrics, arguments, _refuse)
+        return NestedMap(result, metrics=metrics)
+
+    def function(
+        self,
+        do_eval: bool,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction,
+        input_gradients: bool,
+    ) -> PipelineFunction:
+        """Returns the function of runs with a loss."""
+        check_loss_function(loss_fn, self.spec.name)
+        tables = make_tables(schedule)
+        return self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
+
+    def _run(
+        self,
+        do_eval: bool,
+        schedule: Schedule,
+        arguments: NestedMap,
+        loss_fn: LossFunction | None = None,
+        input_gradients: bool = False,
+    ) -> NestedMap:
+        tables = make_tables(schedule)
+        function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
+        try:
+            return function(arguments, [table.fed for table in tables])
+        except tf.errors.OpError as error:
+            # Where stages wait for each other, TensorFlow may report only that one of
+            # them was cancelled, without the cause.
+            may_be_found = tf.executing_eagerly() and may_be_diagnosed(error)
+            if may_be_found and not arguments.output_gradients:
+                with contextlib.suppress(FloatingPointError):
+                    function.diagnose(arguments)
+            raise
+
+    def _stopped(self, arguments: NestedMap) -> NestedMap:
+        """Returns the arguments without gradients for tapes, each on its device."""
+        thetas = []
+        for owner, theta in zip(self.spec.owners, arguments.thetas, strict=True):
+            with tf.device(owner):
+                thetas.append(map_present(tf.stop_gradient, theta))
+        rest = NestedMap({k: v for k, v in arguments.items() if k != "thetas"})
+        return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
+
+    def _with_gradient(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
+        # Each source stays on its device, or it would have to be sent.
+        sources = [
+            *self._by_owner(arguments.thetas).items(),
+            (self.spec.inputs_device, differentiable(arguments.inputs)),
+        ]
+        return with_gradient(results, self.spec.devices[-1], sources, gradients)
+
+    def _by_owner(self, thetas: Sequence[Any]) -> dict[str, list[Any]]:
+        """Groups the layers' weights or gradients, flat, by the weights' owners."""
+        found: dict[str, list[Any]] = {}
+        for owner, theta in zip(self.spec.owners, thetas, strict=True):
+            found.setdefault(owner, []).extend(tf.nest.flatten(theta))
+        return found
+
+
+def _refuse(output_gradients: list[tf.Tensor]) -> list[Any]:
+    raise UserValueError(
+        "ComputeMetrics and ComputeGradients of a PipeliningLayer have no gradient for "
+        "an outer tape. Use the gradients that ComputeGradients returns, or take "
+        "gradients through FProp."
+    )
+
+
+def run_arguments(
+    p: InstantiableParams,
+    path: str,
+    theta: NestedMap,
+    inputs: Sequence[Any],
+    targets: Any,
+) -> tuple[MicroBatches, NestedMap]:
+    """Cuts a mini-batch; returns the cut, and the arguments of a `PipelineFunction`.
+
+    Args:
+        p: params of a PipeliningLayer.
+        path: the layer's path.
+        theta: its weights.
+        inputs: inputs of the first cell, `[B, ...]`.
+        targets: targets of the loss, `[B, ...]`; None if there is no loss.
+    """
+    batch = as_tensors((tuple(inputs), targets), path)
+    cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)
+    inputs, targets = cut.split(batch)
+    context = forward_context.current_context()
+    first = 0 if context.first_example is None else context.first_example
+    return cut, NestedMap(
+        thetas=tf.nest.map_structure(tf.convert_to_tensor, theta["cells"]),
+        step=None if context.step is None else tf.convert_to_tensor(context.step),
+        first_examples=tf.cast(first, tf.int64) + cut.first_examples,
+        num_examples=tf.constant(cut.num_examples) if cut.is_ragged else None,
+        batch_size=tf.constant(cut.batch_size),
+        inputs=inputs,
+        targets=targets,
+        output_gradients=[],
+    )
+
+
+def check_theta(theta: Any, variables: Any, path: str) -> None:
+    """Raises ValueError unless theta has the structure and shapes of the variables."""
+    expected, given = dict(trees.leaves(variables)), dict(trees.leaves(theta))
+    differences = [f"{name} is missing" for name in expected if name not in given]
+    differences += [f"{name} is unknown" for name in given if name not in expected]
+    if not differences and not trees.same_structure(theta, variables):
+        differences = ["an empty structure is missing, or a list is a tuple"]
+    if not differences:
+        differences = [
+            f"{name} {_shape_text(given[name])}, not {tuple(variable.shape)}"
+            for name, variable in expected.items()
+            if getattr(given[name], "shape", None) != variable.shape
+        ]
+    if differences:
+        more = len(differences) - _MAX_DIFFERENCES
+        rest = f"; and {more} more" if more > 0 else ""
+        raise UserValueError(
+            f"{path}: expected theta with the structure and shapes of vars; "
+            f"{'; '.join(differences[:_MAX_DIFFERENCES])}{rest}. Take it from "
+            "layer.theta, or map layer.vars to it."
+        )
+
+
+def _shape_text(x: Any) -> str:
+    return f"has {tuple(x.shape)}" if hasattr(x, "shape") else f"is {x!r}"

@@ -1,0 +1,109 @@
+"""Updates of a stage's weights within a graph of several steps; sums of tied gradients.
+
+Gradients of a tied weight, which has several paths in a model, are summed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.loops.packed_phases import cut_list
+from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.tracing.trace import Trace
+
+# `(layers, gradients, accumulated, step) -> notes`: updates the variables of layers.
+# Gradients are of a step's mean loss, for each layer in the structure of its `vars`;
+# None for weights that are not trained. Accumulated are sums, for each layer in the
+# structure of its `accumulators`; step is `[]` int64. Notes are any tensors of static
+# shape, which are returned for each step.
+Update = Callable[[Sequence[BaseLayer], list[Any], list[Any], tf.Tensor], list[Any]]
+
+
+def sum_tied(variables: Any, gradients: Any) -> Any:
+    """Sums the gradients of each tied weight over its positions.
+
+    Args:
+        variables: a structure in which a variable may occur more than once.
+        gradients: gradients or None, in the same structure.
+
+    Returns:
+        The gradients, with the sum at a variable's first position and None at others.
+    """
+    positions: dict[Any, list[int]] = {}
+    for i, variable in enumerate(tf.nest.flatten(variables)):
+        positions.setdefault(variable.ref(), []).append(i)
+    flat = tf.nest.flatten(gradients)
+    for variable, (first, *others) in positions.items():
+        with tf.device(variable.deref().device):
+            for i in others:
+                if flat[i] is not None:
+                    flat[first] = (
+                        flat[i] if flat[first] is None else flat[first] + flat[i]
+                    )
+                flat[i] = None
+    return tf.nest.pack_sequence_as(variables, flat)
+
+
+def update_function(
+    update: Update,
+    layers: Sequence[BaseLayer],
+    stage: Stage,
+    traces: Sequence[Trace],
+    device: str,
+) -> Any:
+    """Returns the function of a `StageUpdate`, for a stage's layers and traces."""
+    phases = [call.functions.phases for call in stage.calls]
+    trained = [
+        [spec for spec, has in zip(p.weights, p.has_gradient, strict=True) if has]
+        for p in phases
+    ]
+    sums = [list(p.sums) for p in phases]
+    specs = [x for own in (*trained, *sums) for x in own]
+
+    def run(*flat: tf.Tensor) -> list[tf.Tensor]:
+        *lists, (step,) = cut_list(flat, *map(len, (*trained, *sums)))
+        gradients = [
+            pack_trained(layer.vars, p.has_gradient, own)
+            for layer, p, own in zip(layers, phases, lists, strict=False)
+        ]
+        accumulated = [
+            _accumulated(layer, trace, own)
+            for layer, trace, own in zip(
+                layers, traces, lists[len(phases) :], strict=False
+            )
+        ]
+        variables = [layer.vars for layer in layers]
+        with tf.device(device):
+            notes = update(layers, sum_tied(variables, gradients), accumulated, step)
+        return [*map(_read, tf.nest.flatten(variables)), *notes]
+
+    function = tf.function(run, autograph=False)
+    return function.get_concrete_function(*specs, tf.TensorSpec([], tf.int64))
+
+
+def pack_trained(
+    theta: Any, has_gradient: Sequence[bool], flat: Sequence[tf.Tensor]
+) -> Any:
+    """Returns a layer's gradients in theta's structure; None for untrained weights."""
+    remaining = iter(flat)
+    found = [next(remaining) if has else None for has in has_gradient]
+    return tf.nest.pack_sequence_as(theta, found)
+
+
+def _accumulated(layer: BaseLayer, trace: Trace, flat: Sequence[tf.Tensor]) -> Any:
+    """Returns a layer's sums in the structure of its accumulators."""
+    sums: NestedMap = tf.nest.pack_sequence_as(trace.result.sums, flat)
+    accumulators = sums.get("accumulated", {})
+    return layer.AccumulatedTree(
+        {f"{layer.path}/{k}": x for k, x in accumulators.items()}
+    )
+
+
+def _read(variable: tf.Variable) -> tf.Tensor:
+    with tf.device(variable.device):
+        return variable.read_value()

@@ -1,0 +1,158 @@
+r"""Traces the layers of a model, and numbers the values between them.
+
+mini-batch   0: image  1: label            (inputs, then targets)
+layers       l0(0) -> 2    l1(2) -> 3      l2(3, 2) -> 4
+loss         (4, 1) -> sums
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.layers.core import random_streams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.pipeline.loops.dataflow import Call, needs_gradient
+from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
+from lingvo_pipe.pipeline.tracing.phases import Compilation, Phases
+from lingvo_pipe.pipeline.tracing.trace import CallContext, Trace
+
+
+class Assembly:
+    """All calls of a model, and the values between them.
+
+    Attributes:
+        layers: the layers, in order.
+        traces: the layers' traces, and last the loss's if there is one.
+        labels: for each trace, its layer's path and stage, for errors.
+        calls: for each trace, its input and output values.
+        specs: the spec of each value, by number, for one micro-batch.
+        inputs: values that are the mini-batch's inputs and targets.
+        outputs: the last layer's outputs, as a structure of values and None.
+        needed: values whose gradients are needed.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[BaseLayer],
+        thetas: Sequence[Any],
+        call_context: CallContext,
+        inputs: Any,
+        targets: Any,
+        loss_fn: LossFunction | None,
+        functions: LayerFunctions,
+        input_gradients: bool,
+    ):
+        """Traces the layers, and the loss.
+
+        Args:
+            layers: the layers, at least one.
+            thetas: for each layer, specs of its weights.
+            call_context: specs for the layers.
+            inputs: specs of the first layer's positional inputs, for a micro-batch.
+            targets: specs of the loss's targets, for a micro-batch.
+            loss_fn: see `LayerFunctions.trace_loss`; None to return the outputs.
+            functions: cache in which identical layers share their traces.
+            input_gradients: whether the gradients of `inputs` are needed.
+
+        Raises:
+            ValueError: if a layer or the loss breaks a rule, or a layer returns None.
+        """
+        self.layers = list(layers)
+        self.traces: list[Trace] = []
+        self.labels = [functions.label(layer) for layer in layers]
+        self.calls: list[Call] = []
+        self.specs: dict[int, tf.TensorSpec] = {}
+        self.outputs: Any = None
+        values = self._number(inputs)
+        num_inputs = len(self.specs)
+        target_values = self._number(targets)
+        self.inputs = list(self.specs)
+        for layer, theta in zip(layers, thetas, strict=True):
+            given = values
+            if functions.takes_targets(layer):
+                given = (*values, target_values)
+            args = self._specs_of(given)
+            is_last = layer is layers[-1]
+            trace = functions.trace(layer, theta, call_context, args, is_last)
+            self.outputs = self._add(trace, given)
+            if self.outputs is None:
+                raise UserValueError(
+                    path=functions.location(layer),
+                    expected="a tensor or a structure of tensors for the next layer",
+                    got=None,
+                    hint="Does FProp end without a `return`?",
+                )
+            values = as_args(self.outputs)
+        if loss_fn is not None:
+            args = self._specs_of(self.outputs), self._specs_of(target_values)
+            call_context = call_context._replace(path_hash=None, loss_scale=None)
+            trace = functions.trace_loss(loss_fn, layers[-1], call_context, *args)
+            self._add(trace, (self.outputs, target_values))
+            self.labels.append(functions.loss_label(layers[-1]))
+        is_trained = [
+            any(g is not None for g in trace.weight_gradients) for trace in self.traces
+        ]
+        needed = range(num_inputs) if input_gradients else ()
+        self.needed = needs_gradient(zip(self.calls, is_trained, strict=True), needed)
+
+    def stage_calls(self, compilations: Sequence[Compilation]) -> list[StageCall]:
+        """Returns the calls with their functions, each with its compilation."""
+        known: dict[Any, PackedPhases] = {}
+        found = []
+        for i, (trace, call, compilation) in enumerate(
+            zip(self.traces, self.calls, compilations, strict=True)
+        ):
+            needed = tuple(value in self.needed for value in call.args)
+            key = id(trace), needed, compilation
+            if key not in known:
+                known[key] = PackedPhases(Phases(trace, needed, compilation))
+            call = call._replace(gives=call.gives & self.needed)
+            path_hash = (
+                random_streams.path_hash(self.layers[i].path)
+                if i < len(self.layers)
+                else None
+            )
+            found.append(StageCall(known[key], call, path_hash))
+        return found
+
+    def _number(self, specs: Any) -> Any:
+        """Returns numbers of new values, in the structure of their specs."""
+        first = len(self.specs)
+        found = present(specs)
+        self.specs.update(enumerate(found, first))
+        return pack_present(specs, range(first, first + len(found)))
+
+    def _specs_of(self, values: Any) -> Any:
+        return map_present(lambda value: self.specs[value], values)
+
+    def _add(self, trace: Trace, args: Any) -> Any:
+        """Adds a call; returns its outputs as a structure of values."""
+        values = present(args)
+        made = self._number([spec_of(x) for x in trace.made])
+        known = {
+            x.ref(): value
+            for x, value in zip(
+                itertools.chain(trace.args, trace.made), [*values, *made], strict=True
+            )
+        }
+
+        def flagged(flags: Sequence[Any]) -> frozenset[int]:
+            return frozenset(itertools.compress(values, flags))
+
+        gives = [gradient is not None for gradient in trace.input_gradients]
+        wants = frozenset(itertools.compress(made, trace.wants))
+        self.traces.append(trace)
+        self.calls.append(
+            Call(tuple(values), flagged(trace.uses), tuple(made), flagged(gives), wants)
+        )
+        return map_present(lambda x: known[x.ref()], trace.result.outputs)

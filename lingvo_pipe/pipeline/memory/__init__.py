@@ -1,0 +1,1 @@
+"""Memory of a pipeline: weights, gradient accumulators and stashes."""

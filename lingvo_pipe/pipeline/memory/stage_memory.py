@@ -1,0 +1,192 @@
+r"""Memory of a schedule's stages, for any grouping of the layers. Pure.
+
+    weights and gradient accumulators of a stage     during the whole training
+    stash of a micro-batch                           while the schedule holds it
+
+The stash of a micro-batch holds the residuals of the stage's layers. Between a forward
+pass and its recomputation, it holds instead the values from which the recomputation
+starts, and the residuals of the layers that are not recomputed. A tensor that two
+layers stash counts twice, although it exists once. The workspace of running operations
+does not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.slots import (
+    StashKind,
+    peak_stash_bytes,
+    stash_counts,
+)
+
+
+class CallBytes(NamedTuple):
+    """Bytes of a layer, or of the loss, at its position in the model.
+
+    Attributes:
+        weights: bytes of its weights.
+        accumulators: bytes of its gradient accumulators.
+        residuals: bytes that its backward pass needs per micro-batch.
+        weight_residuals: bytes that its deferred weight gradients need per
+            micro-batch.
+        recomputed: whether it is recomputed wherever the schedule recomputes.
+        used: numbers of the values that its forward pass takes.
+        made: numbers of the values that it makes.
+    """
+
+    weights: int
+    accumulators: int
+    residuals: int
+    weight_residuals: int
+    recomputed: bool
+    used: Sequence[int]
+    made: Sequence[int]
+
+
+class StageMemory:
+    """Bytes of stages, each given as the range of its calls from `start` to `end`."""
+
+    def __init__(self, calls: Sequence[CallBytes], value_bytes: Mapping[int, int]):
+        """Initialises the memory.
+
+        Args:
+            calls: all calls of a model, in order.
+            value_bytes: bytes of the values between calls, for one micro-batch, without
+                the mini-batch's inputs, which are not stashed.
+        """
+        self._calls = calls
+        self._value_bytes = value_bytes
+        self._weights = _running_sums(call.weights for call in calls)
+        self._accumulators = _running_sums(call.accumulators for call in calls)
+        self._residuals = _running_sums(call.residuals for call in calls)
+        self._weight_residuals = _running_sums(call.weight_residuals for call in calls)
+        self._not_recomputed = _running_sums(
+            0 if call.recomputed else call.residuals for call in calls
+        )
+        self._saved = functools.cache(self._saved_from)
+
+    def weights(self, start: int, end: int) -> int:
+        """Returns the bytes of the weights."""
+        return self._weights[end] - self._weights[start]
+
+    def accumulators(self, start: int, end: int) -> int:
+        """Returns the bytes of the gradient accumulators."""
+        return self._accumulators[end] - self._accumulators[start]
+
+    def stash(self, start: int, end: int) -> dict[StashKind, int]:
+        """Returns the bytes of each stash, for one micro-batch."""
+        not_recomputed, residuals, weight_residuals = self.residuals(start, end)
+        return {
+            StashKind.FOR_RECOMPUTE: self._saved(start)[end - start] + not_recomputed,
+            StashKind.RESIDUALS: residuals,
+            StashKind.WEIGHT_RESIDUALS: weight_residuals,
+        }
+
+    def residuals(self, start: int, end: int) -> tuple[int, int, int]:
+        """Returns the bytes of `stash` without the values that recomputation needs."""
+        sums = self._not_recomputed, self._residuals, self._weight_residuals
+        first, second, third = (own[end] - own[start] for own in sums)
+        return first, second, third
+
+    def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
+        """Returns the peak bytes of each device, for a training schedule."""
+        stages = list(itertools.pairwise([0, *boundaries]))
+        peaks = peak_stash_bytes(schedule, [self.stash(*stage) for stage in stages])
+        for stage, device in schedule.device_of_stage().items():
+            pair = stages[stage]
+            peaks[device] += self.weights(*pair) + self.accumulators(*pair)
+        return peaks
+
+    def _saved_from(self, start: int) -> _LazySums:
+        """Returns the saved bytes of a stage from `start`, by its number of calls."""
+        calls = (self._calls[i] for i in range(start, len(self._calls)))
+        new = saved_by_call((call.used, call.made, call.recomputed) for call in calls)
+        return _LazySums(
+            sum(self._value_bytes.get(value, 0) for value in values) for values in new
+        )
+
+
+class _LazySums:
+    """Sums of the first 0, 1, 2, ... values, computed on demand."""
+
+    def __init__(self, values: Iterable[int]):
+        self._more = itertools.accumulate(values, initial=0)
+        self._found: list[int] = []
+
+    def __getitem__(self, number: int) -> int:
+        missing = number + 1 - len(self._found)
+        self._found += itertools.islice(self._more, max(missing, 0))
+        return self._found[number]
+
+
+class StageNeeds:
+    """Peak bytes of each stage of a schedule, for any range of calls."""
+
+    def __init__(self, memory: StageMemory, schedule: Schedule):
+        """Initialises the needs for a training schedule."""
+        self._memory = memory
+        self._moments = _moments(schedule)
+
+    def stage_keys(self) -> list[tuple[tuple[int, ...], ...]]:
+        """Returns a key for each stage, equal for stages with equal needs."""
+        return [tuple(sorted(moments)) for moments in self._moments]
+
+    def __call__(self, stage: int, start: int, end: int) -> int:
+        """Returns the stage's peak bytes; a longer stage needs no less."""
+        return self._persistent(start, end) + self.stash(stage, start, end)
+
+    def stash(self, stage: int, start: int, end: int) -> int:
+        """Returns the bytes of the stage's stash at its peak."""
+        return self._peak(stage, list(self._memory.stash(start, end).values()))
+
+    def lower_bound(self, stage: int, start: int, end: int) -> int:
+        """Returns the peak bytes without the values that recomputation needs.
+
+        So if two stages start or end at the same call, the longer one needs no less.
+        """
+        residuals = self._memory.residuals(start, end)
+        return self._persistent(start, end) + self._peak(stage, residuals)
+
+    def _persistent(self, start: int, end: int) -> int:
+        return self._memory.weights(start, end) + self._memory.accumulators(start, end)
+
+    def _peak(self, stage: int, each: Sequence[int]) -> int:
+        return max(
+            sum(map(int.__mul__, numbers, each)) for numbers in self._moments[stage]
+        )
+
+
+def _moments(schedule: Schedule) -> list[list[tuple[int, ...]]]:
+    """Returns for each stage the numbers of micro-batches that it may hold at once.
+
+    Returns:
+        Tuples with a number for each StashKind, without those that others dominate.
+    """
+    found: list[set[tuple[int, ...]]] = [set() for _ in range(schedule.num_stages)]
+    device_of_stage = schedule.device_of_stage()
+    for device in range(schedule.num_devices):
+        stages = [stage for stage, own in device_of_stage.items() if own == device]
+        for held in stash_counts(schedule, device):
+            for stage in stages:
+                found[stage].add(tuple(held[stage, kind] for kind in StashKind))
+    return [_not_dominated(moments) for moments in found]
+
+
+def _not_dominated(moments: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [
+        a
+        for a in moments
+        if not any(
+            a != b and all(x <= y for x, y in zip(a, b, strict=True)) for b in moments
+        )
+    ]
+
+
+def _running_sums(values: Iterable[int]) -> list[int]:
+    return list(itertools.accumulate(values, initial=0))

@@ -1,0 +1,108 @@
+r"""The stage boundaries that a value of `splits` defines. Pure.
+
+    layers   0  1  2 | 3  4 | 5  6        boundaries = [3, 5, 7]
+             stage 0   st. 1  stage 2
+
+A boundary is the index after a stage's last layer. Stages are contiguous and never
+empty, and every layer belongs to one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from lingvo_pipe.core.checks import is_integer
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.splitting.allowed_stages import FeasibleEnd
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+
+_AUTO = "auto"
+
+
+def resolve_boundaries(
+    splits: int | str | Sequence[int],
+    num_layers: int,
+    num_stages: int | None = None,
+    costs: Sequence[float] | None = None,
+    traffic: Sequence[float] | None = None,
+    feasible_end: FeasibleEnd | None = None,
+) -> list[int]:
+    """Returns the stage boundaries that `splits` defines.
+
+    Args:
+        splits: the number of stages, with equal numbers of layers where possible; or
+            the boundaries themselves; or 'auto', which balances the costs.
+        num_layers: number of layers, at least 1.
+        num_stages: required number of stages, or None if `splits` decides; must be set
+            for 'auto'.
+        costs: cost of each layer, for 'auto'.
+        traffic: size of each layer's outputs, for 'auto'; decides between partitions
+            of equal cost.
+        feasible_end: allowed stages, for 'auto'; see `balanced_boundaries`.
+
+    Raises:
+        ValueError: if `splits` is none of these, is impossible, or gives another number
+            of stages.
+    """
+    if is_auto(splits):
+        missing = []
+        if num_stages is None:
+            missing.append("The number of stages is missing: set devices.")
+        if costs is None:
+            missing.append("The costs are missing: set cell_costs, such as to flops.")
+        elif len(costs) != num_layers:
+            missing.append(f"Got {len(costs)} costs for {num_layers} layers.")
+        if missing or num_stages is None or costs is None:
+            raise UserValueError(
+                f"splits={_AUTO!r} balances the costs of the layers over a number of "
+                f"stages. {' '.join(missing)}"
+            )
+        return balanced_boundaries(costs, num_stages, traffic, feasible_end)
+    if is_integer(splits):
+        boundaries = balanced_boundaries([1] * num_layers, splits)
+    elif isinstance(splits, (list, tuple)):
+        check_boundaries(splits, num_layers)
+        boundaries = [int(boundary) for boundary in splits]
+    else:
+        is_text = isinstance(splits, str)
+        raise UserValueError(
+            f"splits: expected a number of stages, a list of stage boundaries or "
+            f"{_AUTO!r}, got {splits!r}. "
+            + ("Write numbers without quotes." if is_text else "Set it to 1 for one.")
+        )
+    if num_stages is not None and len(boundaries) != num_stages:
+        raise UserValueError(
+            f"splits: expected {num_stages} stages; {splits!r} makes {len(boundaries)}."
+            f" Set splits={num_stages}, or change the number of devices."
+        )
+    return boundaries
+
+
+def check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
+    """Raises ValueError unless boundaries ascend strictly from 1 to `num_layers`."""
+    if not boundaries:
+        problems = ["there is no stage"]
+    elif wrong := [end for end in boundaries if not is_integer(end)]:
+        problems = [f"{end!r} is not an integer" for end in wrong]
+    else:
+        problems = [
+            f"stage {stage} is empty, from {start} to {end}"
+            for stage, (start, end) in enumerate(itertools.pairwise([0, *boundaries]))
+            if end <= start
+        ]
+        if boundaries[-1] != num_layers:
+            problems.append(f"the last is {boundaries[-1]}")
+    if problems:
+        raise UserValueError(
+            "splits: expected stage boundaries, integers that ascend strictly up to "
+            f"the number of layers, {num_layers}; got {list(boundaries)!r}, where "
+            f"{', '.join(problems)}. For each stage give the number of layers up to "
+            "and including it."
+        )
+
+
+def is_auto(splits: Any) -> bool:
+    """Returns whether `splits` is 'auto': a stage for each device."""
+    return isinstance(splits, str) and splits == _AUTO

@@ -1,0 +1,1 @@
+"""Choice of stage boundaries by costs and memory."""

@@ -1,0 +1,152 @@
+"""Limit on the memory of each device, and the stages that it allows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.memory.stage_memory import StageNeeds
+from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.splitting.allowed_stages import (
+    FeasibleEnd,
+    any_stages,
+    feasible_ends,
+    is_feasible,
+    minimax_boundaries,
+)
+from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells
+
+_HINT = (
+    "Use more or larger devices, or stash less: recompute='always', schedule='1f1b', "
+    "or more micro-batches of fewer examples each."
+)
+
+
+class MemoryLimit:
+    """A pipeline's `memory_limit`, and the bytes that its stages need."""
+
+    def __init__(
+        self,
+        p: InstantiableParams,
+        path: str,
+        schedule: Schedule,
+        cells: TracedCells,
+        recomputed: Sequence[bool],
+    ):
+        """Initialises the limit; see `choose_boundaries` for the arguments."""
+        self._p = p
+        self._path = f"{path}.memory_limit"
+        self._schedule = schedule
+        self._cells = cells
+        self._memory = cells.memory(
+            recomputed, count_batch_shards(p, path) // p.num_replicas
+        )
+        self._needs = StageNeeds(self._memory, schedule)
+        by_stage = schedule.device_of_stage()
+        devices = [by_stage[stage] for stage in range(schedule.num_stages)]
+        # For each stage the number of stages on its device.
+        self._sharing = [devices.count(device) for device in devices]
+        self._is_on_first = [device == devices[0] for device in devices]
+
+    def feasible_end(self) -> FeasibleEnd:
+        """Returns the feasible ends of the stages.
+
+        Each of several stages on one device may need its share of the limit.
+
+        Raises:
+            ValueError: if no partition fits into the limit.
+        """
+        keys = zip(
+            self._needs.stage_keys(), self._sharing, self._is_on_first, strict=True
+        )
+        feasible_end = feasible_ends(
+            self._device_bytes,
+            self._p.memory_limit,
+            len(self._cells.calls),
+            list(keys),
+        )
+        if not is_feasible(feasible_end):
+            self._raise_infeasible()
+        return feasible_end
+
+    def check(self, boundaries: Sequence[int]) -> None:
+        """Raises ValueError if a device needs more with these stage boundaries."""
+        with_loss = [*boundaries[:-1], self._with_loss(boundaries[-1])]
+        needed = self._memory.of_devices(self._schedule, with_loss)
+        device_of_stage = self._schedule.device_of_stage()
+        needed[device_of_stage[0]] += self._cells.prologue_bytes
+        large = {i: n for i, n in enumerate(needed) if n > self._p.memory_limit}
+        if large:
+            devices = ", ".join(f"device {i} needs {n:,}" for i, n in large.items())
+            stages = "; ".join(
+                self._stage_text(stage, *pair)
+                for stage, pair in enumerate(itertools.pairwise([0, *boundaries]))
+                if device_of_stage[stage] in large
+            )
+            raise UserValueError(
+                f"{self._path}: expected at most {self._limit_text} bytes per device; "
+                f"with splits={list(boundaries)}, {devices}: {stages}. Raise the limit,"
+                f" or set splits='auto', which stays within it. {_HINT}"
+            )
+
+    def _device_bytes(self, stage: int, start: int, end: int) -> int:
+        """Returns the bytes of a device if all its stages were like this one."""
+        own = self._needs(stage, start, self._with_loss(end))
+        prologue = self._cells.prologue_bytes if self._is_on_first[stage] else 0
+        return own * self._sharing[stage] + prologue
+
+    def _with_loss(self, end: int) -> int:
+        """Returns the end of a stage, including the loss after the last cell."""
+        return end + (end == len(self._cells.calls))
+
+    def _raise_infeasible(self) -> None:
+        cells, num_stages = self._p.cell_tpl, self._schedule.num_stages
+        everything = any_stages(len(cells), num_stages)
+        boundaries = minimax_boundaries(self._device_bytes, everything)
+        assert boundaries is not None  # There is a cell for each stage.
+        stages = list(enumerate(itertools.pairwise([0, *boundaries])))
+        smallest, largest = max((self._device_bytes(s, *pair), s) for s, pair in stages)
+        by_cell = [
+            min(self._device_bytes(stage, i, i + 1) for stage, _ in stages)
+            for i in range(len(cells))
+        ]
+        too_large = "; ".join(
+            f"cell {i}, {cells[i].cls.__name__}, with {needed:,}"
+            for i, needed in enumerate(by_cell)
+            if needed > self._p.memory_limit
+        )
+        num_sharing = self._sharing[largest]
+        share = (
+            f", all but the prologue {num_sharing} times, for its {num_sharing} stages"
+        )
+        raise UserValueError(
+            f"{self._path}: no partition into {num_stages} stages fits into "
+            f"{self._limit_text} bytes per device. The smallest sufficient limit is "
+            f"{smallest:,}, with splits={boundaries}: "
+            f"{self._stage_text(largest, *stages[largest][1])}"
+            f"{share if num_sharing > 1 else ''}. "
+            + (f"Too large by themselves: {too_large}. " if too_large else "")
+            + _HINT
+        )
+
+    def _stage_text(self, stage: int, start: int, end: int) -> str:
+        """Returns a text about the bytes that a stage needs."""
+        stop = self._with_loss(end)
+        sizes = {
+            "weights": self._memory.weights(start, stop),
+            "gradient accumulators": self._memory.accumulators(start, stop),
+            "stashed micro-batches": self._needs.stash(stage, start, stop),
+        }
+        if stage == 0 and self._cells.prologue_bytes:
+            sizes["prologue"] = self._cells.prologue_bytes
+        last = f" to {end - 1}" if end > start + 1 else ""
+        return f"stage {stage}, cells {start}{last}, has " + ", ".join(
+            f"{name} {size:,}" for name, size in sizes.items()
+        )
+
+    @property
+    def _limit_text(self) -> str:
+        return f"{self._p.memory_limit:,.15g}"

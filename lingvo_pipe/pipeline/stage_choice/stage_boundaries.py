@@ -1,0 +1,190 @@
+"""The choice of stage boundaries from `splits`, cell costs and the memory limit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.pipeline.devices.device_names import short_name
+from lingvo_pipe.pipeline.pipelining_rules import MEASURED, problems_of, shown
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.splitting.cell_costs import (
+    BACKWARD_PER_FORWARD,
+    pipeline_costs,
+)
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
+from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
+from lingvo_pipe.pipeline.stage_choice.memory_limit import MemoryLimit
+from lingvo_pipe.pipeline.stage_choice.traced_cells import (
+    TracedCells,
+    outside_graphs,
+    trace_cells,
+)
+
+
+def count_stages(p: InstantiableParams, path: str) -> int:
+    """Returns the number of stages that params define, or raises ValueError."""
+    _check_together(p, path)
+    splits = p.splits
+    if is_auto(splits):
+        if len(p.devices) % p.num_replicas:
+            raise UserValueError(
+                f"{path}.devices: expected a multiple of num_replicas, "
+                f"{p.num_replicas}, got {len(p.devices)}. Change one of them."
+            )
+        splits = len(p.devices) // p.num_replicas * p.stages_per_device
+    with problems_of("splits", path):
+        return len(resolve_boundaries(splits, len(p.cell_tpl)))
+
+
+def choose_boundaries(
+    p: InstantiableParams,
+    path: str,
+    schedule: Schedule,
+    device: str,
+    recomputed: Sequence[bool],
+) -> list[int]:
+    """Returns the stage boundaries.
+
+    Args:
+        p: params of a PipeliningLayer that `count_stages` accepts.
+        path: the layer's path.
+        schedule: a training schedule.
+        device: full name of the first device, where cells are measured.
+        recomputed: for each cell, whether it is recomputed wherever the schedule
+            recomputes.
+
+    Raises:
+        ValueError: if no stage boundaries are possible.
+    """
+    by_flops = p.cell_costs is None and p.memory_limit is None
+    cells = None
+    if p.input_shapes is not None and not by_flops:
+        cells = _traced(p, path, device)
+    limit = None
+    if p.memory_limit is not None and cells is not None:
+        limit = MemoryLimit(p, path, schedule, cells, recomputed)
+    if not is_auto(p.splits):
+        boundaries = resolve_boundaries(p.splits, len(p.cell_tpl))
+        if limit is not None:
+            limit.check(boundaries)
+        return boundaries
+    recomputes = Kind.RECOMPUTE in schedule.kinds
+    recomputed = [recomputes and each for each in recomputed]
+    costs, traffic = _costs(p, path, cells, device, recomputed)
+    feasible_end = None if limit is None else limit.feasible_end()
+    with problems_of("splits", path):
+        boundaries = resolve_boundaries(
+            p.splits, len(p.cell_tpl), schedule.num_stages, costs, traffic, feasible_end
+        )
+    if p.cell_costs == MEASURED:
+        _log_measured(boundaries, costs, path)
+    return boundaries
+
+
+def needs_inputs(p: InstantiableParams) -> bool:
+    """Returns whether choosing the stages needs `input_shapes`."""
+    by_costs = is_auto(p.splits) and (p.cell_costs is None or p.cell_costs == MEASURED)
+    return by_costs or p.memory_limit is not None
+
+
+def _traced(p: InstantiableParams, path: str, device: str) -> TracedCells:
+    try:
+        return outside_graphs(trace_cells, p, device)
+    except (TypeError, ValueError) as error:
+        raise UserValueError(
+            f"{path}.input_shapes: cannot trace the cells to learn their bytes and "
+            "outputs. Set input_shapes and input_dtypes to the inputs of the first "
+            f"layer. {error}"
+        ) from error
+
+
+def _costs(
+    p: InstantiableParams,
+    path: str,
+    cells: TracedCells | None,
+    device: str,
+    recomputed: Sequence[bool],
+) -> tuple[Sequence[float], Sequence[float] | None]:
+    """Returns the costs of the cells, and the sizes of their outputs if known.
+
+    A cell costs its forward pass, its backward pass, and a second forward pass if it is
+    recomputed. The prologue has no cost, because no cell runs at the same time.
+    """
+    traffic: Sequence[float] | None = None if cells is None else cells.traffic
+    passes: Sequence[tuple[float, float]]
+    if p.cell_costs is None:
+        with problems_of("input_shapes", path):
+            by_shape = pipeline_costs(p.before_tpl, p.cell_tpl, *p.input_shapes).cells
+        traffic = by_shape.passed_on
+        passes = [(flops, BACKWARD_PER_FORWARD * flops) for flops in by_shape.flops]
+    elif p.cell_costs == MEASURED and cells is not None:
+        try:
+            passes = outside_graphs(measured_seconds, cells.calls, cells.specs, device)
+        except tf.errors.OpError as error:
+            raise UserValueError(
+                f"{path}.cell_costs: cannot measure a cell on {short_name(device)} on "
+                "synthetic inputs, numbers below 1 and integers of 0. "
+                f"{error.message} Set cell_costs to a number for each cell instead."
+            ) from error
+    else:
+        return p.cell_costs, traffic
+    costs = [
+        forward * (1 + is_recomputed) + backward
+        for (forward, backward), is_recomputed in zip(passes, recomputed, strict=True)
+    ]
+    return costs, traffic
+
+
+def _log_measured(
+    boundaries: Sequence[int], seconds: Sequence[float], path: str
+) -> None:
+    """Logs the stages chosen by measured times; another run may choose others."""
+    shares = [
+        f"{sum(seconds[a:b]) * 1e3:.3g}"
+        for a, b in itertools.pairwise([0, *boundaries])
+    ]
+    tf.get_logger().warning(
+        "%s: splits='auto' chose %s by measured times: the stages take %s ms per "
+        "micro-batch. Another run may measure other times; to keep these stages, set "
+        "splits to this list, and cell_costs to None.",
+        path,
+        list(boundaries),
+        ", ".join(shares),
+    )
+
+
+def _check_together(p: InstantiableParams, path: str) -> None:
+    """Raises ValueError if params that depend on each other contradict each other."""
+    auto = is_auto(p.splits)
+    if auto and p.devices is None:
+        raise UserValueError(
+            f"{path}.devices: splits='auto' needs devices, one per stage, got None. "
+            "Name them, or set splits to the number of stages."
+        )
+    if p.cell_costs is not None and not auto:
+        raise UserValueError(
+            f"{path}.cell_costs: expected None unless splits='auto', got "
+            f"{shown(p.cell_costs)} with splits={p.splits!r}. Change one of them."
+        )
+    if p.input_dtypes is not None and len(p.input_dtypes) != len(p.input_shapes or []):
+        raise UserValueError(
+            f"{path}.input_dtypes: expected None, or a dtype for each of input_shapes; "
+            f"got {shown(p.input_dtypes)} for {shown(p.input_shapes)}. Set both, or "
+            "leave both None."
+        )
+    if needs_inputs(p) and p.input_shapes is None:
+        raise UserValueError(
+            f"{path}.input_shapes: splits='auto' without numbers as cell_costs, and "
+            "memory_limit, need the shapes of a micro-batch; got None. Set them."
+        )
+    if p.input_shapes is not None and not auto and p.memory_limit is None:
+        raise UserValueError(
+            f"{path}.input_shapes: expected None unless splits='auto' or memory_limit "
+            f"is set, got {shown(p.input_shapes)} with splits={p.splits!r}. Leave it "
+            "None, or set one of the two."
+        )

@@ -1,0 +1,202 @@
+"""Cells traced before the stages are chosen: their bytes, outputs and functions.
+
+The cells are created again, in a separate graph where variables take no memory,
+and traced as for a training step of full micro-batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, present, spec_of
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_context import row_dim
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.execution.prologue import (
+    PrologueFunction,
+    PrologueInputs,
+    prologue_spec,
+)
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
+from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
+from lingvo_pipe.pipeline.splitting.cell_costs import as_shape
+from lingvo_pipe.pipeline.tracing.phases import compilation
+from lingvo_pipe.pipeline.tracing.trace import CallContext
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedCells:
+    """Cells traced without a pipeline.
+
+    Attributes:
+        calls: calls of the cells, in order.
+        specs: specs of the values between them, by number, for one micro-batch.
+        inputs: values that are the first cell's inputs.
+        outputs: values that the last cell returns.
+        prologue_bytes: bytes of the prologue on the first device.
+    """
+
+    calls: list[StageCall]
+    specs: Mapping[int, tf.TensorSpec]
+    inputs: list[int]
+    outputs: list[int]
+    prologue_bytes: int
+
+    @property
+    def traffic(self) -> list[int]:
+        """Bytes that cross the boundary after each cell, for one micro-batch."""
+        crossing: list[int] = []
+        used = set(self.outputs)
+        for call in reversed(self.calls):
+            crossing.append(num_bytes(self.specs[v] for v in used - set(self.inputs)))
+            used.difference_update(call.call.made)
+            used.update(call.used)
+        return crossing[::-1]
+
+    def memory(self, recomputed: Sequence[bool], num_accumulators: int) -> StageMemory:
+        """Returns the memory of the cells and of a loss after them; see `call_bytes`.
+
+        The loss is not known before a step runs. It is assumed to stash as many bytes
+        as its inputs have, as the softmax cross entropy does.
+        """
+        cells = [
+            call_bytes(call, is_recomputed, num_accumulators)
+            for call, is_recomputed in zip(self.calls, recomputed, strict=True)
+        ]
+        loss = CallBytes(
+            weights=0,
+            accumulators=0,
+            residuals=num_bytes(self.specs[v] for v in self.outputs),
+            weight_residuals=0,
+            recomputed=recomputed[-1],
+            used=self.outputs,
+            made=(),
+        )
+        return StageMemory([*cells, loss], value_bytes(self.specs, self.inputs))
+
+
+def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
+    """Traces the cells of a pipeline with `input_shapes`.
+
+    Args:
+        p: params of a PipeliningLayer.
+        device: full device name; decides whether the cells are compiled.
+
+    Raises:
+        ValueError: if a cell can't be traced.
+    """
+    single_stage = p.Copy().Set(
+        splits=1,
+        stages_per_device=1,
+        num_replicas=1,
+        num_batch_shards=None,
+        devices=[device],
+        schedule="gpipe",
+        recompute=None,
+        cell_costs=None,
+        input_shapes=None,
+        input_dtypes=None,
+        memory_limit=None,
+    )
+    with tf.Graph().as_default():
+        pipeline = single_stage.Instantiate()
+    inputs = _input_specs(p, pipeline.fprop_dtype)
+    if not present(inputs):
+        raise UserValueError("input_shapes: expected a shape for some input, got none.")
+    prologue_bytes = 0
+    if p.before_tpl:
+        context = CallContext(
+            step=tf.TensorSpec([], tf.int64), first_example=tf.TensorSpec([], tf.int64)
+        )
+        spec = prologue_spec(pipeline.before, pipeline.spec)
+        prologue = PrologueFunction(
+            dataclasses.replace(spec, trains=True),
+            PrologueInputs(_thetas(pipeline.before), context, inputs),
+        )
+        prologue_bytes = prologue.num_bytes
+        inputs = map_present(
+            lambda x: _with_rows(p, x, lambda n: n // p.num_micro_batches),
+            prologue.output_specs,
+        )
+    first = present(inputs)[0]
+    spec = dataclasses.replace(
+        pipeline.spec, trains=True, input_gradients=bool(p.before_tpl)
+    )
+    context = CallContext(
+        path_hash=tf.TensorSpec([], tf.uint64),
+        step=tf.TensorSpec([], tf.int64),
+        first_example=tf.TensorSpec([], tf.int64),
+        loss_scale=tf.TensorSpec([], tf.float64),
+    )
+    num_rows = first.shape[row_dim(first.shape.rank, p.batch_dim)]
+    assembly = spec.assemble(
+        _thetas(pipeline.cells), context, inputs, num_rows=num_rows
+    )
+    compiled = compilation(spec.jit_compile[0], device)
+    return TracedCells(
+        calls=assembly.stage_calls([compiled] * len(pipeline.cells)),
+        specs=assembly.specs,
+        inputs=assembly.inputs,
+        outputs=present(assembly.outputs),
+        prologue_bytes=prologue_bytes,
+    )
+
+
+def outside_graphs(function: Callable[..., Result], *args: Any) -> Result:
+    """Calls a function eagerly, in a separate thread, outside any graph."""
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(function, *args).result()
+
+
+def _thetas(layers: Sequence[Any]) -> list[Any]:
+    return [tf.nest.map_structure(spec_of, layer.vars) for layer in layers]
+
+
+def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
+    """Returns specs of the inputs: for a micro-batch, with a prologue a mini-batch."""
+    dtypes = p.input_dtypes or [None] * len(p.input_shapes)
+    factor = p.num_micro_batches if p.before_tpl else 1
+
+    def spec(shape: Any, dtype: Any) -> Any:
+        if shape is None:
+            return None
+        if isinstance(shape, Mapping):
+            by_key = _dtypes_of_map(shape, dtype)
+            return NestedMap({k: spec(v, by_key.get(k)) for k, v in shape.items()})
+        x = tf.TensorSpec(shape, dtype or default)
+        return _with_rows(p, x, lambda n: n * factor)
+
+    return tuple(map(spec, map(as_shape, p.input_shapes), dtypes))
+
+
+def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
+    """Returns the given dtypes of a map of inputs, or raises ValueError."""
+    is_known = isinstance(dtypes, Mapping) and set(dtypes) <= set(shapes)
+    if dtypes is not None and not is_known:
+        raise UserValueError(
+            path="input_dtypes",
+            expected=f"None, or a map with keys of the inputs {sorted(shapes)}",
+            got=dtypes,
+            hint="Write {'words': 'int32'}, for instance.",
+        )
+    return dtypes or {}
+
+
+def _with_rows(
+    p: InstantiableParams, x: tf.TensorSpec, change: Callable[[int], int]
+) -> tf.TensorSpec:
+    """Returns a spec with a changed number of rows."""
+    sizes = x.shape.as_list()
+    if sizes:
+        dim = row_dim(len(sizes), p.batch_dim)
+        sizes[dim] = change(sizes[dim])
+    return tf.TensorSpec(sizes, x.dtype)

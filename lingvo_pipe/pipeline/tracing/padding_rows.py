@@ -1,0 +1,136 @@
+r"""Rejects sums and metrics that padding rows may affect.
+
+Where M does not divide the mini-batch, micro-batches are padded to b rows. The sums and
+metrics of a layer must leave the padding rows out. The graph shows whether they do:
+
+    inputs --> [ x · w ] --> sum           every path from the rows passes a mask
+    inputs --> x - mean --> mean of it     one path does not: rejected
+                    ^---- sum of x · w     although padding does not affect `mean`
+
+A mask depends only on the number of examples and has rows; or it is 0 for padding
+rows already, such as x · w. A sum or metric must also depend on that number at all: a
+constant b is no weight. Functions within the layer that take the number of examples are
+not inspected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import present
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.pipeline.tracing.trace import CallContext
+
+# Operations whose results do not depend on rows where one of the inputs is 0, or that
+# an index does not name.
+_MASKING = {
+    *("BatchMatMulV2", "DivNoNan", "Einsum", "GatherNd", "GatherV2", "LogicalAnd"),
+    *("MatMul", "Mul", "MulNoNan", "Select", "SelectV2", "SparseSegmentSum"),
+    "UnsortedSegmentSum",
+}
+# Operations that may take the number of examples itself.
+_TAKING_NUMBER = {
+    *("Case", "If", "PartitionedCall", "Slice", "StatefulPartitionedCall"),
+    *("StatelessCase", "StatelessIf", "StatelessWhile", "StridedSlice", "While"),
+}
+# Operations that preserve masks and masked tensors.
+_PRESERVING = {
+    *("AddV2", "BroadcastTo", "Cast", "Equal", "ExpandDims", "Greater"),
+    *("GreaterEqual", "Identity", "Less", "LessEqual", "LogicalAnd", "LogicalNot"),
+    *("LogicalOr", "Mul", "MulNoNan", "Neg", "NotEqual", "Reshape", "Select"),
+    *("SelectV2", "Squeeze", "StopGradient", "Sub", "Tile", "Transpose"),
+}
+
+
+def check_padding_rows_left_out(
+    context: ForwardContext, call_context: CallContext, args: Any, location: str
+) -> None:
+    """Checks the sums and metrics of a forward pass.
+
+    An accumulator's share, and both the mean and the weight of a metric, must leave out
+    padding rows, except for metrics of only weights and constants. Losses are per row,
+    and the context masks them.
+
+    Args:
+        context: the context of the forward pass.
+        call_context: placeholders.
+        args: the placeholders of its inputs.
+        location: the pass, as in "FProp of the FCLayer at model/dense (stage 0)".
+
+    Raises:
+        ValueError: if one of them may depend on padding rows.
+    """
+    if call_context.num_examples is None:
+        return
+    graph = tf.compat.v1.get_default_graph()
+    rows = {x.op for x in present([call_context.first_example, args])}
+    by_number = _dependents(graph, {call_context.num_examples.op})
+    by_rows = _dependents(graph, rows)
+    good = by_number - _unmasked(graph, rows, by_number - by_rows, context.num_rows)
+    wrong = [
+        f"accumulator {name!r}"
+        for name, share in context.accumulated.items()
+        if share.op not in good
+    ]
+    for name, pairs in context.metric_pairs.items():
+        changing = [
+            pair for pair in pairs if any(x.op in by_rows | by_number for x in pair)
+        ]
+        if any(x.op not in good for pair in changing for x in pair):
+            wrong.append(f"metric {name!r}")
+    if wrong:
+        raise UserValueError(
+            f"{location}: expected accumulators and metrics that leave out padding "
+            "rows, which micro-batches have where M does not divide the mini-batch; "
+            f"got {' and '.join(wrong)} over all rows. Multiply by "
+            "ForwardContext.row_weights (a metric's weight is their sum), or choose a "
+            "mini-batch that is a multiple of num_micro_batches."
+        )
+
+
+def _dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Returns the sources and the operations that depend on one of them."""
+    found = set(sources)
+    for op in graph.get_operations():
+        if any(x.op in found for x in op.inputs):
+            found.add(op)
+    return found
+
+
+def _unmasked(
+    graph: Any,
+    rows: Iterable[tf.Operation],
+    by_number_alone: set[tf.Operation],
+    num_rows: int | None,
+) -> set[tf.Operation]:
+    """Returns the operations that a path without a mask connects to the rows.
+
+    Args:
+        graph: the graph.
+        rows: placeholders of the micro-batch's rows.
+        by_number_alone: operations that depend on the number of examples and on no row.
+        num_rows: b.
+    """
+    masks = {
+        op
+        for op in by_number_alone
+        if any(
+            x.shape.rank is None or {None, num_rows} & set(x.shape.as_list())
+            for x in op.outputs
+        )
+    }
+    unmasked = set(rows)
+    for op in graph.get_operations():
+        sources = {x.op for x in op.inputs}
+        is_masked = (op.type in _MASKING and sources & masks) or (
+            op.type in _TAKING_NUMBER and sources & (masks | by_number_alone)
+        )
+        if sources & unmasked and not is_masked:
+            unmasked.add(op)
+        elif sources & masks and op.type in _PRESERVING:
+            masks.add(op)
+    return unmasked

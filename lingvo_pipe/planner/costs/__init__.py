@@ -1,0 +1,1 @@
+"""The costs of a model: time, memory and bytes sent, by layer."""

@@ -1,0 +1,176 @@
+"""The memory that devices need for a candidate. Pure.
+
+A stage's cells are assigned to the R replicas in turn, so a replica owns whole cells:
+
+cells     3  4  5  6  7        of a stage that starts at cell 3
+replica   0  1  0  1  0        for R = 2, as in `owners_round_robin`
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+
+from lingvo_pipe.pipeline.memory.stage_memory import StageNeeds
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.splitting.allowed_stages import any_stages, minimax_boundaries
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.resources.candidate import Candidate
+
+# With more cells, a bound replaces the best stages, which would take minutes.
+_MAX_CELLS = 400
+
+
+class OwnerShares:
+    """The shares that R replicas own of the bytes of cells."""
+
+    def __init__(self, cell_bytes: Sequence[int], num_replicas: int):
+        self._num_replicas = num_replicas
+        # Entry i is the sum of cells i, i + R, i + 2R, ...; 0 beyond the last cell.
+        self._sums = [*cell_bytes, *[0] * num_replicas]
+        for i in reversed(range(len(cell_bytes))):
+            self._sums[i] += self._sums[i + num_replicas]
+
+    def by_replica(self, start: int, end: int) -> list[int]:
+        """Returns each replica's bytes of the stage with cells `start` to `end`."""
+        size, sums = self._num_replicas, self._sums
+        return [
+            sums[first] - sums[end + (first - end) % size]
+            for first in range(start, start + size)
+        ]
+
+    def largest(self, start: int, end: int) -> int:
+        """Returns the largest share; it does not decrease as the end grows."""
+        return max(self.by_replica(start, end))
+
+    def lower_bound(self, start: int, end: int) -> int:
+        """Returns an even share; it does not increase with the start."""
+        return -(-sum(self.by_replica(start, end)) // self._num_replicas)
+
+
+class DeviceNeeds:
+    """The bytes of devices: weights, accumulators, slots, stash and workspace."""
+
+    def __init__(self, candidate: Candidate, model: ModelCosts, schedule: Schedule):
+        self.candidate, self.model, self.schedule = candidate, model, schedule
+        self._slots = OwnerShares(model.slot_bytes, candidate.num_replicas)
+        self._needs = StageNeeds(model.memory, schedule)
+
+    def by_device(self, boundaries: Sequence[int]) -> list[int]:
+        """Returns each device's bytes, for the replica that needs the most there."""
+        *inner, last = boundaries
+        found = self.model.memory.of_devices(self.schedule, [*inner, self._stop(last)])
+        workspace = [0] * len(found)
+        slots: list[list[list[int]]] = [[] for _ in found]
+        device_of_stage = self.schedule.device_of_stage()
+        for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
+            device = device_of_stage[stage]
+            slots[device].append(self._slots.by_replica(*pair))
+            workspace[device] = max(workspace[device], self._workspace(*pair))
+        return [
+            held + max(map(sum, zip(*by_stage, strict=True))) + peak
+            for held, by_stage, peak in zip(found, slots, workspace, strict=True)
+        ]
+
+    def for_stage(self, stage: int, start: int, end: int) -> int:
+        """Returns the bytes of a device if all its stages are like this one."""
+        own = self._needs(stage, start, self._stop(end))
+        own += self._slots.largest(start, end)
+        return own * self.candidate.stages_per_device + self._workspace(start, end)
+
+    def upper_bound(self, boundaries: Sequence[int]) -> int:
+        """Returns the maximum bytes of a device if its stages were like its largest."""
+        stages = enumerate(itertools.pairwise([0, *boundaries]))
+        return max(self.for_stage(stage, *pair) for stage, pair in stages)
+
+    def stage_keys(self) -> Sequence[Hashable]:
+        """Returns a key for each stage; stages with the same key need the same."""
+        return self._needs.stage_keys()
+
+    def can_fit(self, limit: int) -> bool:
+        """Returns whether stages may fit, by a quick necessary condition.
+
+        Each stage takes as many of the remaining cells as it can. The values from which
+        a recomputation starts are left out.
+        """
+        num_cells, end = self.model.num_cells, 0
+        for stage in range(self.schedule.num_stages):
+            size = functools.partial(self._lower_bound, stage, end)
+            while end < num_cells and size(end + 1) <= limit:
+                end += 1
+            if end == num_cells:
+                return True
+        return False
+
+    def even_share(self) -> float:
+        """Returns the bytes of a device if all were shared evenly."""
+        everything = self._lower_bound(0, 0, self.model.num_cells)
+        return everything / self.schedule.num_stages
+
+    def min_limit(self) -> int:
+        """Returns the lowest limit that `can_fit` accepts."""
+        num_cells = self.model.num_cells
+        everything = self._lower_bound(0, 0, num_cells)
+        low = everything // (num_cells * self.schedule.num_stages)
+        return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
+
+    def _lower_bound(self, stage: int, start: int, end: int) -> int:
+        own = self._needs.lower_bound(stage, start, self._stop(end))
+        own += self._slots.lower_bound(start, end)
+        return own * self.candidate.stages_per_device + self._workspace(start, end)
+
+    def _workspace(self, start: int, end: int) -> int:
+        return max(self.model.max_workspace_bytes[start : self._stop(end)])
+
+    def _stop(self, end: int) -> int:
+        """Returns the end of a stage's calls; the loss follows the last cell."""
+        return end + (end == self.model.num_cells)
+
+
+def min_bytes_by_cell(model: ModelCosts) -> Iterator[int]:
+    """Yields the minimum bytes that a device needs for each cell.
+
+    They are its weights, accumulators and slots; and while its backward pass runs, the
+    residuals of one micro-batch, the smallest there is, and the workspace.
+    """
+    memory, last = model.memory, model.num_cells - 1
+    for cell in range(model.num_cells):
+        calls = cell, cell + 1 + (cell == last)  # The loss is with the last cell.
+        _, residuals, _ = memory.residuals(*calls)
+        held = memory.weights(*calls) + memory.accumulators(*calls)
+        workspace = max(model.max_workspace_bytes[slice(*calls)])
+        yield held + model.slots(cell, cell + 1) + residuals + workspace
+
+
+@dataclasses.dataclass(frozen=True)
+class OversizedCandidate:
+    """A candidate that does not fit: its needs, and the limit of a device in bytes."""
+
+    needs: DeviceNeeds
+    limit: int
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.needs.candidate
+
+    @property
+    def is_bound(self) -> bool:
+        """True if `needed_bytes` is only a lower bound."""
+        return self.needs.model.num_cells > _MAX_CELLS
+
+    @functools.cached_property
+    def needed_bytes(self) -> int:
+        """Bytes that its largest device would need, with the best stages."""
+        if self.is_bound:
+            return max(self.needs.min_limit(), self.limit + 1)
+        all_cuts = any_stages(self.needs.model.num_cells, self.candidate.num_stages)
+        boundaries = minimax_boundaries(self.needs.for_stage, all_cuts)
+        assert boundaries is not None  # There is a cell for each stage.
+        largest = max(self.needs.by_device(boundaries))
+        if largest > self.limit:
+            return largest
+        # Several stages of a device were chosen as if all were like the largest.
+        return self.needs.upper_bound(boundaries)

@@ -1,0 +1,285 @@
+"""A model traced for a micro-batch, without allocating any weight.
+
+Equal layers are created and traced once, so a thousand take no longer than a few. The
+residuals of a backward pass are the tensors that it reads in the traced graph.
+
+Shapes: b rows in a micro-batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, spec_of
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
+from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, pipeline_costs
+from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.tracing.phases import compilation
+from lingvo_pipe.pipeline.tracing.trace import CallContext
+from lingvo_pipe.planner.costs.flops_time_model import flops_time
+from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models, at_rows
+from lingvo_pipe.planner.costs.workspace_bytes import workspace_bytes
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.training.optim.exponential_moving_average import make_averages
+from lingvo_pipe.training.optim.learner import Learner
+from lingvo_pipe.training.task.task_params import BACKPROPAGATION
+
+_CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+# The numbers of rows to trace. With one row, a dimension of 1 could mean another.
+_TRACED_ROWS = (2, 3)
+# Params of a pipeline that are None while it is traced.
+_UNSET = (
+    *("num_batch_shards", "recompute", "devices", "cell_costs"),
+    *("memory_limit", "input_shapes", "input_dtypes"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedModel:
+    """A model's costs, and the calls that can be timed.
+
+    Attributes:
+        costs: the model's costs.
+        stage_calls: calls of the cells and of the loss.
+        specs: specs of the values between them.
+    """
+
+    costs: ModelCosts
+    stage_calls: Sequence[StageCall]
+    specs: dict[int, tf.TensorSpec]
+
+
+class ModelTracer:
+    """A tracer of a task's cells and loss, for micro-batches of any size."""
+
+    def __init__(
+        self, task_params: InstantiableParams, batch_spec: NestedMap, device: str = _CPU
+    ):
+        """Initialises the tracer.
+
+        Args:
+            task_params: params of a BaseTask.
+            batch_spec: specs of a batch of its input, `[B, ...]`.
+            device: full name of the device to run on; cells are compiled if it
+                requires XLA.
+
+        Raises:
+            UserValueError: if its pipeline has layers before its cells, or its blocks
+                have losses of their own.
+        """
+        _check_can_be_planned(task_params)
+        self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
+        self._device = device
+        self._distinct, self._order = _distinct_cells(task_params.pipeline)
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            self._task = _instantiate_task(task_params, self._distinct)
+            self._trained = _trained_by_cell(self._task)
+        cells = self._task.pipeline.cells
+        self._theta = [tf.nest.map_structure(spec_of, cell.vars) for cell in cells]
+
+    @property
+    def num_cells(self) -> int:
+        """L."""
+        return len(self._order)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(self._trained[i].num_parameters for i in self._order)
+
+    @property
+    def num_variables(self) -> int:
+        """Number of trained variables."""
+        return sum(self._trained[i].num_variables for i in self._order)
+
+    @property
+    def trained_paths(self) -> list[str]:
+        """The paths of trained variables; equal cells count once."""
+        return list(self._task.TrainedVariables())
+
+    @property
+    def train_params(self) -> Params:
+        """The task's params for training."""
+        train: Params = self._task.params.train
+        return train
+
+    @property
+    def fprop_dtype(self) -> str:
+        """Name of the dtype that cells compute in."""
+        return str(self._task.fprop_dtype.name)
+
+    def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
+        """Traces the model for micro-batches of b rows; counts flops by FPropMeta.
+
+        Raises:
+            UserValueError: if a cell cannot be traced, or has no FPropMeta.
+        """
+        p, task = self._pipeline, self._task
+        with self._graph.as_default():
+            inputs, targets = _micro_batch_specs(task, self._batch_spec, num_rows)
+        assembly = Assembly(
+            [task.pipeline.cells[i] for i in self._order],
+            [self._theta[i] for i in self._order],
+            CallContext(
+                path_hash=tf.TensorSpec([], tf.uint64),
+                step=tf.TensorSpec([], tf.int64),
+                first_example=tf.TensorSpec([], tf.int64),
+                loss_scale=tf.TensorSpec([], tf.float64),
+            ),
+            inputs,
+            targets,
+            task.ComputeLoss,
+            LayerFunctions(
+                do_eval=False,
+                trains=True,
+                batch_dim=p.batch_dim,
+                state_dtype=p.state_dtype,
+                num_rows=num_rows,
+                loss_fn=task.ComputeLoss,
+            ),
+            input_gradients=False,
+        )
+        by_xla = p.jit_compile or must_compile(self._device)
+        compiled = compilation(by_xla, self._device)
+        stage_calls = assembly.stage_calls([compiled] * len(assembly.calls))
+        workspace = functools.cache(lambda packed: workspace_bytes(packed.phases))
+        flops = [0] * self.num_cells
+        if counts_flops:
+            shapes = map_present(lambda x: tuple(x.shape), inputs)
+            cells = [self._distinct[i] for i in self._order]
+            flops = pipeline_costs([], cells, *shapes).cells.flops
+        costs = ModelCosts(
+            num_rows,
+            flops,
+            [self._trained[i].num_parameters for i in self._order],
+            [self._trained[i].slot_bytes for i in self._order],
+            [
+                call_bytes(call, recomputed=True, num_accumulators=1)
+                for call in stage_calls
+            ],
+            [workspace(call.functions) for call in stage_calls],
+            value_bytes(assembly.specs, assembly.inputs),
+        )
+        return TracedModel(costs, stage_calls, assembly.specs)
+
+
+def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
+    """Returns a function from the rows of a micro-batch to costs; traces two sizes."""
+    a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED_ROWS)
+    return functools.partial(at_rows, a, b)
+
+
+def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models:
+    """Returns costs and seconds by rows, for cells that compute in this dtype."""
+    costs_of = costs_by_rows(tracer)
+
+    @functools.cache
+    def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
+        costs = costs_of(num_rows)
+        return costs, flops_time(costs, device, dtype)
+
+    return models
+
+
+def _check_can_be_planned(task_params: InstantiableParams) -> None:
+    if task_params.pipeline.before_tpl:
+        raise UserValueError(
+            path="task.pipeline.before_tpl",
+            expected="no layers, because the planner only plans cells",
+            got=len(task_params.pipeline.before_tpl),
+            hint="Put the layers into cell_tpl, or set numbers and names in "
+            "task.pipeline yourself.",
+        )
+    if task_params.local.scheme != BACKPROPAGATION:
+        raise UserValueError(
+            path="task.local.scheme",
+            expected="one loss for the whole model, because the planner does not plan "
+            "blocks with local losses",
+            got=task_params.local.scheme,
+            hint=f"Set it to {BACKPROPAGATION!r}, or set numbers and names in "
+            "task.pipeline yourself.",
+        )
+
+
+def _distinct_cells(
+    pipeline: InstantiableParams,
+) -> tuple[list[InstantiableParams], list[int]]:
+    """Returns the cells that differ in more than names, and each cell's index there.
+
+    The last cell has an entry of its own, since no cell follows it; so do cells with
+    tied weights. Each entry has its name in the whole pipeline, by which weights are
+    tied.
+    """
+    cells = pipeline.cell_tpl
+    tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
+    indices: dict[Any, int] = {}
+    distinct: list[InstantiableParams] = []
+    order = []
+    for i, cell in enumerate(cells):
+        name = cell.name or f"cells_{i}"
+        is_unique = i == len(cells) - 1 or name in tied
+        key = cell.Copy().Set(name="").ToText(), i if is_unique else None
+        if key not in indices:
+            indices[key] = len(distinct)
+            distinct.append(cell.Copy().Set(name=name))
+        order.append(indices[key])
+    return distinct, order
+
+
+def _instantiate_task(task_params: InstantiableParams, cells: Sequence[Any]) -> Any:
+    """Returns the task with these cells as one stage."""
+    p = task_params.Copy().Set(name="planned")
+    p.pipeline.Set(cell_tpl=list(cells), splits=1, stages_per_device=1, num_replicas=1)
+    p.pipeline.Set(schedule="gpipe", **dict.fromkeys(_UNSET))
+    return p.Instantiate()
+
+
+def _micro_batch_specs(
+    task: Any, batch_spec: NestedMap, num_rows: int
+) -> tuple[Any, Any]:
+    """Returns specs of the first cell's inputs and of the loss's targets."""
+    batch = tf.nest.map_structure(
+        lambda spec: tf.compat.v1.placeholder(spec.dtype, [num_rows, *spec.shape[1:]]),
+        batch_spec,
+    )
+    inputs = tuple(task.PipelineInputs(batch))
+    return map_present(spec_of, inputs), map_present(spec_of, task.LossTargets(batch))
+
+
+class _TrainedWeights(NamedTuple):
+    """The trained weights that a cell owns, without weights tied to another cell's."""
+
+    num_parameters: int
+    num_variables: int
+    slot_bytes: int
+
+
+def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
+    """Returns each cell's trained weights, and the bytes of their optimizer state."""
+    p, trained, found = task.params.train, task.TrainedVariables(), []
+    left = dict(trained)
+    for cell in task.pipeline.cells:
+        every = cell.VariablePaths()
+        own = {path: left.pop(path) for path in every if path in left}
+        slots: list[tf.Variable] = []
+        if own:
+            learner = Learner(p, own, list(trained))
+            slots += [v for _, v in learner.OwnVariables() if v.shape.rank]
+        averages = make_averages(p, own, {**every, **own})
+        if averages is not None:
+            slots += averages.State().values()
+        numbers = [v.shape.num_elements() for v in own.values()]
+        found.append(_TrainedWeights(sum(numbers), len(numbers), num_bytes(slots)))
+    return found

@@ -1,0 +1,115 @@
+"""The workspace of a layer: its own tensors while it runs, from its graphs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
+from lingvo_pipe.pipeline.tracing.phases import Function, Phases
+
+# Operations whose output is a view of their input.
+_VIEWS = {
+    "ExpandDims",
+    "Identity",
+    "PreventGradient",
+    "Reshape",
+    "Squeeze",
+    "StopGradient",
+}
+# Operations whose output cannot reuse an input's memory: they read inputs to the end.
+_NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
+
+
+def workspace_bytes(phases: Phases) -> tuple[int, ...]:
+    """Returns the workspace at each moment, without weights, inputs and residuals.
+
+    Operations run in the graph's order, each as soon as its inputs exist. A tensor
+    lives from its operation until its last use. An output that reuses an input's
+    memory, such as a sum, counts as 0.
+
+    Returns:
+        Bytes during each operation of the forward pass, then of the backward pass.
+    """
+    shared = [*phases.weights, *phases.call_context]
+    forward = _bytes_by_operation(
+        phases.forward(stashes=True), [*shared, *phases.args], len(phases.residuals)
+    )
+    backward = _bytes_by_operation(
+        phases.backward(), [*shared, *phases.residuals, *phases.output_gradients], 0
+    )
+    return (*forward, *backward)
+
+
+def _bytes_by_operation(
+    function: Function, specs: Sequence[tf.TensorSpec], num_residuals: int
+) -> list[int]:
+    """Returns bytes during each operation, without the residuals, the last outputs."""
+    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+    graph = traced.graph
+    operations = [op for op in graph.get_operations() if op.type not in _VIEWS]
+    uses = Counter(_origin(x).ref() for op in operations for x in op.inputs)
+    uses.update(_origin(x).ref() for x in graph.outputs)  # They live until the end.
+    last = graph.outputs[len(graph.outputs) - num_residuals :]
+    residuals = {x.ref(): x for x in map(_origin, last) if _is_allocated(x)}
+    live, found = -_bytes(residuals.values()), []
+    for op in operations:
+        freed = []
+        for x in map(_origin, op.inputs):
+            uses[x.ref()] -= 1
+            if not uses[x.ref()] and _is_allocated(x):
+                freed.append(x)
+        if not _is_constant(op):
+            found.append(live + _new_bytes(op, freed))
+        made = [x for x in op.outputs if uses[x.ref()] and _is_allocated(x)]
+        live += _bytes(made) - _bytes(freed)
+    return found
+
+
+def _origin(x: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor that this one is a view of, or the tensor itself."""
+    while x.op.type in _VIEWS:
+        x = x.op.inputs[0]
+    return x
+
+
+def _is_constant(op: tf.Operation) -> bool:
+    """Returns whether it makes a constant, or is a placeholder.
+
+    TensorFlow makes a few zeros as a constant, and many of them by filling a tensor.
+    """
+    is_filled = op.type == "Fill" and all(x.op.type == "Const" for x in op.inputs)
+    return is_filled or op.type in ("Placeholder", "Const")
+
+
+def _is_allocated(x: tf.Tensor) -> bool:
+    """Returns whether it takes memory; sizes and the like, on the host, do not."""
+    if x.op.type == "Const":
+        return x.dtype.is_floating and x.shape.rank > 0
+    return x.op.type != "Placeholder"
+
+
+def _new_bytes(op: tf.Operation, freed: Sequence[tf.Tensor]) -> int:
+    """Returns the bytes of outputs that do not reuse the memory of a freed input."""
+    made = _bytes(op.outputs)
+    if _NOT_IN_PLACE.search(op.type):
+        return made
+    reusable = Counter((x.dtype, str(x.shape)) for x in freed)
+    for x in op.outputs:
+        key = x.dtype, str(x.shape)
+        if reusable[key]:
+            reusable[key] -= 1
+            made -= _bytes([x])
+    return made
+
+
+def _bytes(tensors: Iterable[tf.Tensor]) -> int:
+    """Returns the bytes of the tensors whose size the graph knows."""
+    return num_bytes(
+        tf.TensorSpec(x.shape, x.dtype)
+        for x in tensors
+        if x.shape.rank is not None and x.dtype not in (tf.variant, tf.resource)
+    )

@@ -1,0 +1,1 @@
+"""Measurements on the devices of this machine, and plans from them."""

@@ -1,0 +1,176 @@
+"""The calibration of this machine's devices: a DeviceModel with measured figures.
+
+Runs pipelines of tiny cells with small and with large messages; their times give the
+costs of operations and messages.
+
+Shapes: B rows of D channels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+import tensorflow as tf
+from tensorflow.python.client import device_lib
+
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.simulation.costs import fitted_costs
+from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
+from lingvo_pipe.training.profiling.step_profile import measured_timeline
+
+_DIM = 64  # D.
+_SMALL, _LARGE = 1, 8192  # Rows of a message: 256 bytes, 2 MiB.
+_NUM_MICRO_BATCHES = 16
+_NUM_STEPS = 7
+_UNLIMITED = 1 << 60
+_UPDATED = 1 << 24  # Bytes of a variable that is updated.
+_KIB = 1024
+
+
+# Folder, limit, usage and the statistic of reclaimable memory, of cgroups 2 and 1.
+_CGROUPS = (
+    ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    (
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
+
+
+def calibrated_device(devices: Sequence[str]) -> DeviceModel:
+    """Measures devices of one kind, given by their full names."""
+    overhead, small = _measure(devices, _SMALL)
+    bandwidth, latency = float("inf"), 0.0
+    if len(devices) > 1:
+        _, large = _measure(devices, _LARGE)
+        num_bytes = (_LARGE - _SMALL) * _DIM * tf.float32.size
+        bandwidth = num_bytes / max(large - small, 1e-9)
+        latency = max(small, 0.0)  # The fit of noisy times may be negative.
+    return DeviceModel(
+        name=MEASURED,
+        memory=_memory(devices),
+        reserved=0,
+        flops={},
+        memory_bandwidth=_update_bandwidth(devices[0]),
+        link_bandwidth=bandwidth,
+        link_seconds=latency,
+        operation_seconds=overhead,
+        has_replicas=not must_compile(devices[0]),
+        shares_memory=knows_memory(devices) and _is_cpu(devices[0]),
+    )
+
+
+def knows_memory(devices: Sequence[str]) -> bool:
+    """Returns whether the devices' memory is known; for workers' devices it is not."""
+    return all(device_name(each).worker is None for each in devices)
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Returns the bytes that this program can still allocate.
+
+    They are limited by the machine and by its container. File caches count as free.
+    The root contains `proc` and `sys`.
+    """
+    meminfo = _read_numbers(root / "proc/meminfo")
+    return min([meminfo["MemAvailable"] * _KIB, *_left_in_cgroups(root)])
+
+
+def _left_in_cgroups(root: Path) -> Iterator[int]:
+    for path, limit_file, used_file, reclaimable_name in _CGROUPS:
+        folder = root / path
+        limit = _read_text(folder / limit_file)
+        if limit in ("", "max"):
+            continue
+        used = int(_read_text(folder / used_file) or 0)
+        reclaimable = _read_numbers(folder / "memory.stat").get(reclaimable_name, 0)
+        yield max(int(limit) - max(used - reclaimable, 0), 0)
+
+
+def _read_numbers(path: Path) -> dict[str, int]:
+    """Returns the numbers of a file with lines such as `MemTotal: 16 kB`."""
+    rows = (line.split() for line in _read_text(path).splitlines())
+    return {name.rstrip(":"): int(number) for name, number, *_ in rows}
+
+
+def _read_text(path: Path) -> str:
+    """Returns the text of a file, or "" if there is none."""
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
+    """Returns the seconds of an operation's overhead and of a message."""
+    used = devices[:2]
+    layer = PipeliningLayer.Params().Set(
+        name="calibration",
+        cell_tpl=[FCLayer.Params().Set(input_dim=_DIM, output_dim=_DIM) for _ in used],
+        splits=len(used),
+        num_micro_batches=_NUM_MICRO_BATCHES,
+        devices=list(used),
+    )
+    pipeline = layer.Instantiate()
+    step = tf.function(_step, autograph=False)
+    with tf.device(used[0]):
+        rows = tf.zeros([num_rows * _NUM_MICRO_BATCHES, _DIM])
+    step(pipeline, rows)
+    steps = []
+    for _ in range(_NUM_STEPS):
+        times = [own.numpy() for own in step(pipeline, rows)]
+        steps.append(fitted_costs(measured_timeline(pipeline.schedule, times)))
+    messages = [
+        x
+        for costs in steps
+        for x in (costs.stages[0].send_forward, costs.stages[-1].send_backward)
+    ]
+    return median(costs.overhead for costs in steps), fmean(messages)
+
+
+def _step(pipeline: PipeliningLayer, rows: tf.Tensor) -> list[tf.Tensor]:
+    with ForwardContext(step=tf.constant(0, tf.int64)):
+        result = pipeline.ComputeGradients(pipeline.theta, [rows], rows, _loss)
+    return list(result.times)
+
+
+def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
+    return NestedMap(loss=(tf.reduce_mean(outputs[:1] * targets[:1]), 1.0))
+
+
+def _update_bandwidth(device: str) -> float:
+    """Returns the bytes per second that an update reads and writes."""
+    with tf.device(device):
+        variable = tf.Variable(tf.zeros([_UPDATED // tf.float32.size]))
+        change = tf.ones_like(variable)
+    seconds = []
+    for _ in range(_NUM_STEPS):
+        start = time.perf_counter()
+        variable.assign_add(change)
+        _ = variable[0].numpy()
+        seconds.append(time.perf_counter() - start)
+    return 3 * _UPDATED / median(seconds)
+
+
+def _is_cpu(device: str) -> bool:
+    return device_name(device).kind == "CPU"
+
+
+def _memory(devices: Sequence[str]) -> int:
+    """Returns the bytes of a device; CPU devices share the machine's memory.
+
+    If the memory is not known, there is no limit.
+    """
+    if not knows_memory(devices):
+        return _UNLIMITED
+    if _is_cpu(devices[0]):
+        return available_memory() // len(devices)
+    name = device_name(devices[0])
+    local = {each.name: each.memory_limit for each in device_lib.list_local_devices()}
+    return int(local[f"/device:{name.kind}:{name.index}"])

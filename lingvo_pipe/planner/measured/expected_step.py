@@ -1,0 +1,65 @@
+"""The step time and memory that the planner expects for a model's params."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.measured.calibration import calibrated_device
+from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
+from lingvo_pipe.planner.measured.measured_models import MeasuredModels
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import Contention
+from lingvo_pipe.planner.search.evaluation import evaluate_boundaries
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
+
+
+def expected_step(
+    task_params: InstantiableParams,
+    pipeline: PipeliningLayer,
+    batch_spec: NestedMap,
+    batch_size: int,
+    devices: Sequence[str],
+) -> PlannedStep:
+    """Times cells without contention, and simulates a step of a batch, `[B, ...]`.
+
+    Raises:
+        UserValueError: if the planner cannot model the params.
+        tf.errors.OpError: if a cell does not run on synthetic inputs.
+    """
+    p = pipeline.params
+    for feature, is_used in {
+        "a list of cells to recompute": isinstance(p.recompute, (list, tuple)),
+        "micro-batches of different sizes": p.micro_batch_size is not None
+        or batch_size % p.num_micro_batches > 0,
+        "more batch shards than replicas": p.num_batch_shards
+        not in (None, p.num_replicas),
+    }.items():
+        if is_used:
+            raise UserValueError(f"the planner does not model {feature}")
+    tracer = ModelTracer(task_params, batch_spec, devices[0])
+    models = MeasuredModels(tracer, devices[0])
+    num_rows = batch_size // p.num_micro_batches
+    models.measure(num_rows)
+    costs, seconds = models(num_rows)
+    candidate = Candidate(
+        p.num_replicas,
+        len(devices) // p.num_replicas,
+        p.stages_per_device,
+        p.num_micro_batches,
+        p.schedule,
+        str(p.recompute),
+    )
+    # The expected step has no update, so the update's contention is not measured.
+    slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
+    contention = Contention(max(len(devices), 2), slowdown)
+    device = dataclasses.replace(calibrated_device(devices), contention=contention)
+    needs = DeviceNeeds(candidate, costs, pipeline.schedule)
+    found = evaluate_boundaries(needs, pipeline.boundaries, seconds, device)
+    return PlannedStep(found.timeline, found.bytes_by_device)

@@ -1,0 +1,120 @@
+"""Slowdown from contention between devices of one machine, measured.
+
+The devices share the machine's memory, its caches, the clock rate that its processor
+can hold, and the host that launches their operations.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
+from lingvo_pipe.planner.resources.device_model import Contention
+from lingvo_pipe.training.optim.exponential_moving_average import make_averages
+from lingvo_pipe.training.optim.gradient_clipping import global_norm
+from lingvo_pipe.training.optim.learner import Learner
+
+_MAX_VARIABLES = 64  # The update of more variables is extrapolated.
+_NUM_UPDATES = 9
+_VARIABLE_SIZE = 8  # Numbers of each variable.
+
+
+def measured_contention(
+    tracer: ModelTracer,
+    traced: TracedModel,
+    devices: Sequence[str],
+    seconds: Sequence[CellSeconds],
+) -> Contention:
+    """Times cells on all devices at once, and updates of small variables.
+
+    The seconds of the cells and the loss are without contention.
+    """
+    update = _update_seconds(tracer, devices[:1])
+    if len(devices) == 1:
+        return Contention(update_on_one=update, update_on_all=update)
+    return Contention(
+        len(devices),
+        measured_slowdown(traced, devices, seconds),
+        update,
+        _update_seconds(tracer, devices),
+    )
+
+
+def measured_slowdown(
+    traced: TracedModel, devices: Sequence[str], seconds: Sequence[CellSeconds]
+) -> float:
+    """Returns the time of cells with contention over their time without, at least 1.
+
+    The seconds of the cells and the loss are without contention.
+    """
+    if len(devices) == 1:
+        return 1.0
+    measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
+    with ThreadPoolExecutor(len(devices)) as pool:
+        contended = median(map(_total, pool.map(measure, devices)))
+    return max(contended / _total(seconds), _devices_per_core(devices), 1.0)
+
+
+def _devices_per_core(devices: Sequence[str]) -> float:
+    """Returns the number of CPU devices per core of this machine."""
+    names = map(device_name, devices)
+    here = [name for name in names if name.kind == "CPU" and name.worker is None]
+    return len(here) / len(os.sched_getaffinity(0))
+
+
+def _total(cells: Sequence[CellSeconds]) -> float:
+    return sum(cell.forward + cell.backward for cell in cells)
+
+
+def _update_seconds(tracer: ModelTracer, devices: Sequence[str]) -> float:
+    """Returns the seconds to update all trained variables, spread over the devices.
+
+    The variables are small, so these are the seconds to launch the updates.
+    """
+    paths = tracer.trained_paths
+    number = min(len(paths), _MAX_VARIABLES)
+    update = _make_update(tracer.train_params, paths, paths[:number], devices)
+    update()  # Builds the graph.
+    seconds = []
+    for _ in range(_NUM_UPDATES):
+        start = time.perf_counter()
+        update().numpy()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds) * tracer.num_variables / number
+
+
+def _make_update(
+    train: Params,
+    all_paths: Sequence[str],
+    paths: Sequence[str],
+    devices: Sequence[str],
+) -> Callable[[], tf.Tensor]:
+    """Returns a function that applies gradients like a step and returns their norm."""
+    variables = {}
+    for path, device in zip(paths, itertools.cycle(devices), strict=False):
+        with tf.device(device):
+            variables[path] = tf.Variable(tf.zeros([_VARIABLE_SIZE]))
+    learner = Learner(train, variables, all_paths)
+    averages = make_averages(train, variables, variables)
+
+    def update() -> tf.Tensor:
+        gradients = {path: x.read_value() for path, x in variables.items()}
+        norm = global_norm(list(gradients.values()), list(variables.values()))
+        learner.Apply(gradients)
+        if averages is not None:
+            averages.Update(tf.constant(1, tf.int64))
+        return norm
+
+    return tf.function(update, autograph=False)

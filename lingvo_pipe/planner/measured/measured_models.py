@@ -1,0 +1,204 @@
+"""A model's costs by rows, with the measured seconds of its cells, and plans from them.
+
+    rows         1      2      4      8      16     32
+    traced       x                                  x      a device cannot hold 32
+    measured     x                    x      x
+    searched     the best has micro-batches of 4 rows, by the times between 1 and 8
+    measured                   x
+    searched     the best still has 4 rows: done
+
+Tracing and measuring take seconds for each size. So the planner measures few sizes at
+first, and then those that seem best, until the best is a measured one. Memory needs
+follow from tracing, which takes no memory.
+
+Shapes: b rows in a micro-batch.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
+from lingvo_pipe.planner.costs.model_costs import ModelCosts, at_rows
+from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
+from lingvo_pipe.planner.measured.measured_contention import measured_contention
+from lingvo_pipe.planner.resources.device_model import Contention
+from lingvo_pipe.planner.resources.resources import (
+    Constraints,
+    Resources,
+    allowed_candidates,
+)
+from lingvo_pipe.planner.search.planning import plan
+from lingvo_pipe.planner.search.search import SearchResult
+
+# Used for all times if no size fits, so that none is measured. It is never shown.
+_UNKNOWN = CellSeconds(1.0, 2.0)
+_UNLIMITED = 1 << 60
+
+
+class MeasuredModels:
+    """`Models` with cells timed on a device for some sizes, interpolated in between.
+
+    Sizes for which memory runs out are ruled out: they count as above the limit of
+    bytes, even if their traced bytes are below it.
+    """
+
+    def __init__(self, tracer: ModelTracer, device: str, limit: int = _UNLIMITED):
+        self._tracer, self._device, self._limit = tracer, device, limit
+        self._traced: dict[int, TracedModel] = {}
+        self._seconds: dict[int, Sequence[CellSeconds]] = {}
+        self._min_oversized: int | None = None  # This many rows or more are ruled out.
+        self.out_of_memory = ""  # A sentence for errors, if memory ran out.
+
+    def __call__(self, num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
+        """Returns costs and seconds; see `Models`."""
+        costs = self._costs(num_rows)
+        if self._is_ruled_out(num_rows):
+            costs = _with_min_workspace(costs, self._limit + 1)
+        return costs, self._seconds_of(num_rows)
+
+    def trace(self, num_rows: int) -> TracedModel:
+        """Returns the model for micro-batches of b rows."""
+        if num_rows not in self._traced:
+            traced = self._tracer.trace(num_rows, counts_flops=False)
+            self._traced[num_rows] = traced
+        return self._traced[num_rows]
+
+    def cells_fit(self, num_rows: int) -> bool:
+        """Returns whether the device can hold each single cell."""
+        costs = self._costs(num_rows)
+        return self._limit >= max(
+            call.weights + call.accumulators + call.residuals + workspace
+            for call, workspace in zip(
+                costs.calls, costs.max_workspace_bytes, strict=True
+            )
+        )
+
+    def measure(self, num_rows: int) -> bool:
+        """Times the cells for micro-batches of b rows; returns whether that is new.
+
+        Raises:
+            tf.errors.OpError: if a cell does not run on synthetic inputs, for instance
+                because memory runs out.
+        """
+        if num_rows in self._seconds:
+            return False
+        traced = self.trace(num_rows)
+        seconds = measured_seconds(traced.stage_calls, traced.specs, self._device)
+        *cells, last, loss = seconds
+        both = CellSeconds(last.forward + loss.forward, last.backward + loss.backward)
+        self._seconds[num_rows] = [*cells, both]
+        return True
+
+    def measure_or_rule_out(self, num_rows: int) -> bool:
+        """Measures a size, or rules it out; returns whether either is new."""
+        if self._is_ruled_out(num_rows):
+            return False
+        if not self.cells_fit(num_rows):
+            self._rule_out(num_rows)
+            return True
+        try:
+            return self.measure(num_rows)
+        except tf.errors.ResourceExhaustedError as error:
+            self._rule_out(num_rows, error)
+            return True
+
+    def contention(self, devices: Sequence[str]) -> Contention:
+        """Measures the contention for the middle of the measured sizes that fit."""
+        while self._seconds:
+            sizes = sorted(self._seconds)
+            middle = sizes[len(sizes) // 2]
+            traced, seconds = self.trace(middle), self._seconds[middle]
+            try:
+                return measured_contention(self._tracer, traced, devices, seconds)
+            except tf.errors.ResourceExhaustedError as error:
+                self._rule_out(middle, error)
+        return Contention()
+
+    def _is_ruled_out(self, num_rows: int) -> bool:
+        return self._min_oversized is not None and num_rows >= self._min_oversized
+
+    def _rule_out(self, num_rows: int, error: tf.errors.OpError | None = None) -> None:
+        self._min_oversized = num_rows
+        self._seconds = {n: x for n, x in self._seconds.items() if n < num_rows}
+        if error is not None:
+            self.out_of_memory = (
+                f" Micro-batches of {num_rows} rows count as too large, because memory "
+                f"ran out while they were measured: {error.message}"
+            )
+
+    def _costs(self, num_rows: int) -> ModelCosts:
+        """Returns traced costs, or costs interpolated between two traced sizes."""
+        if num_rows in self._traced or len(self._traced) < 2:
+            return self.trace(num_rows).costs
+        low, high = _neighbours(self._traced, num_rows)
+        return at_rows(self._traced[low].costs, self._traced[high].costs, num_rows)
+
+    def _seconds_of(self, num_rows: int) -> Sequence[CellSeconds]:
+        if num_rows in self._seconds:
+            return self._seconds[num_rows]
+        if not self._seconds:
+            return [_UNKNOWN] * self._tracer.num_cells
+        if len(self._seconds) == 1:
+            return next(iter(self._seconds.values()))
+        low, high = _neighbours(self._seconds, num_rows)
+        fraction = (num_rows - low) / (high - low)
+        return [
+            CellSeconds(
+                *(x + fraction * (y - x) for x, y in zip(one, other, strict=True))
+            )
+            for one, other in zip(self._seconds[low], self._seconds[high], strict=True)
+        ]
+
+
+def plan_measured(
+    tracer: ModelTracer,
+    devices: Sequence[str],
+    resources: Resources,
+    constraints: Constraints,
+) -> SearchResult:
+    """Finds the fastest ways to run a model on real devices, given by full names.
+
+    Sizes of micro-batches for which a device cannot hold a single cell are not
+    measured. Sizes for which memory runs out during the measurement are ruled out.
+
+    Raises:
+        UserValueError: see `plan`.
+    """
+    allowed = allowed_candidates(resources, constraints, tracer.num_cells)
+    batch_size = resources.batch_size
+    sizes = sorted({batch_size // each.num_micro_batches for each in allowed})
+    models = MeasuredModels(tracer, devices[0], resources.usable_bytes)
+    for size in {sizes[0], sizes[-1]}:
+        models.trace(size)  # The needs of other sizes are interpolated.
+    if fitting := [size for size in sizes if models.cells_fit(size)]:
+        for size in sorted({fitting[0], fitting[len(fitting) // 2], fitting[-1]}):
+            models.measure_or_rule_out(size)
+    resources = resources.with_contention(models.contention(devices))
+    while True:
+        try:
+            found = plan(models, resources, constraints)
+        except ValueError as error:
+            raise UserValueError(f"{error}{models.out_of_memory}") from error
+        best = found.fastest[0].candidate
+        if not models.measure_or_rule_out(batch_size // best.num_micro_batches):
+            return found
+
+
+def _neighbours(known: Iterable[int], num_rows: int) -> Sequence[int]:
+    """Returns the two known sizes around a number of rows, or the nearest two."""
+    sizes = sorted(known)
+    index = bisect.bisect(sizes[1:-1], num_rows)
+    return sizes[index : index + 2]
+
+
+def _with_min_workspace(costs: ModelCosts, num_bytes: int) -> ModelCosts:
+    """Returns the costs with at least this much workspace for each call."""
+    workspace = [(max((*moments, num_bytes)),) for moments in costs.workspace_bytes]
+    return dataclasses.replace(costs, workspace_bytes=workspace)

@@ -1,0 +1,140 @@
+"""Params of a pipeline that are `auto`, resolved by the planner on real devices.
+
+The planner measures how long cells take, and what operations and messages cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.quantities import bytes_text, seconds_text
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_rules import check_each_param, count_batch_shards
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
+from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.measured.calibration import calibrated_device, knows_memory
+from lingvo_pipe.planner.measured.measured_models import plan_measured
+from lingvo_pipe.planner.resources.candidate import SCHEDULES
+from lingvo_pipe.planner.resources.resources import Constraints, Resources
+
+AUTO = "auto"
+_PATH = "task.pipeline"
+_PLANNED = ("num_micro_batches", "schedule", "recompute")
+
+
+def extract_auto(pipeline: InstantiableParams) -> set[str]:
+    """Returns the names of params that are `auto`, without `splits`.
+
+    Sets them to values that any pipeline can have, until they are resolved.
+
+    Raises:
+        UserValueError: if other params leave the planner no choice.
+    """
+    names = {name for name in _PLANNED if pipeline.Get(name) == AUTO}
+    if not names:
+        return names
+    problems = _problems(pipeline)
+    if problems:
+        raise UserValueError(
+            f"{_PATH}: with {', '.join(sorted(names))} auto, {'; '.join(problems)}. "
+            "Change these params, or set numbers and names instead of auto."
+        )
+    num_replicas = pipeline.num_replicas
+    defaults = {
+        "num_micro_batches": num_replicas if is_count(num_replicas) else 1,
+        "schedule": "gpipe",
+        "recompute": None,
+    }
+    pipeline.Set(**{name: defaults[name] for name in names})
+    return names
+
+
+def resolve_auto(
+    task_params: InstantiableParams,
+    names: Collection[str],
+    batch_spec: NestedMap,
+    batch_size: int,
+    devices: Sequence[str],
+    log: Callable[[str], None],
+) -> str:
+    """Sets the params that were `auto`, and the stages, to the fastest plan's.
+
+    Args:
+        task_params: params of a BaseTask, whose pipeline is changed.
+        names: names from `extract_auto`.
+        batch_spec: specs of a batch, `[B, ...]`.
+        batch_size: B.
+        devices: full device names, from `initialize_devices`.
+        log: takes a line for the user before the long measurement.
+
+    Returns:
+        A line for the user.
+
+    Raises:
+        UserValueError: if nothing fits, or other params are invalid or contradict each
+            other.
+    """
+    pipeline = task_params.pipeline
+    # Checks come before anything is measured.
+    check_each_param(pipeline, _PATH)
+    count_batch_shards(pipeline, _PATH)
+    tracer = ModelTracer(task_params, batch_spec, devices[0])
+    log(f"planning {', '.join(sorted(names))}: timing cells may take minutes")
+    limit = pipeline.memory_limit
+    resources = Resources(
+        calibrated_device(devices),
+        len(devices),
+        batch_size,
+        tracer.fprop_dtype,
+        None if limit is None else int(limit),
+        uses_all=True,
+    )
+    given: dict[str, Any] = {x: pipeline.Get(x) for x in _PLANNED if x not in names}
+    constraints = Constraints(
+        pipeline.num_replicas,
+        **given,
+        has_own_recompute=True if given.get("recompute", AUTO) is None else None,
+        names={name: f"{_PATH}.{name}" for name in ("num_replicas", *_PLANNED)},
+    )
+    best = plan_measured(tracer, devices, resources, constraints).fastest[0]
+    candidate = best.candidate
+    pipeline.Set(**candidate.params(best.boundaries))
+    line = (
+        f"planned: {candidate}, splits={list(best.boundaries)}: "
+        f"{seconds_text(best.step_seconds)} a step, idle "
+        f"{best.timeline.bubble_fraction:.1%}, {bytes_text(max(best.bytes_by_device))} "
+        "per device"
+    )
+    if limit is None and not knows_memory(devices):
+        line += (
+            "; the memory of workers' devices is not known, so there is no limit: set "
+            f"{_PATH}.memory_limit for one"
+        )
+    return line
+
+
+def _problems(pipeline: InstantiableParams) -> list[str]:
+    """Returns a phrase for each param that the planner cannot work with."""
+    rules: dict[str, tuple[Sequence[Any], str]] = {
+        "schedule": ((AUTO, *SCHEDULES), ""),
+        "recompute": ((AUTO, None, *POLICIES), ""),
+        "stages_per_device": ((1,), "because the schedule determines it, "),
+        "num_batch_shards": (
+            (None, pipeline.num_replicas),
+            "because each replica gets one batch shard, ",
+        ),
+        "micro_batch_size": ((None,), "because micro-batches get equal sizes, "),
+    }
+    problems = [
+        f"{name} must be {' or '.join(map(str, allowed))}, {reason}got {value}"
+        for name, (allowed, reason) in rules.items()
+        if (value := pipeline.Get(name)) not in allowed
+    ]
+    if not is_auto(pipeline.splits):
+        problems.insert(0, f"splits must be auto too, got {pipeline.splits}")
+    return problems

@@ -1,0 +1,1 @@
+"""The devices to run a model on, and the ways to run it."""

@@ -1,0 +1,155 @@
+"""Candidates: the ways to run a model, from which the planner chooses. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_MAX_STAGES_PER_DEVICE = 8  # More would slow the search more than they gain.
+# A schedule, its numbers of stages per device, and its recomputation policies.
+_SCHEDULES = (
+    ("gpipe", (1,), ("never", "except_last", "always")),
+    ("1f1b", (1,), ("never", "always")),
+    ("interleaved", range(2, _MAX_STAGES_PER_DEVICE + 1), ("never", "always")),
+    ("zero_bubble", (1,), ("never",)),
+)
+SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
+_VARIANTS = [
+    (schedule, stages, policy)
+    for schedule, numbers, policies in _SCHEDULES
+    for stages, policy in itertools.product(numbers, policies)
+]
+_MULTI_DEVICE_SCHEDULES = ("interleaved", "zero_bubble")  # On one device they are 1f1b.
+_MAX_EXHAUSTIVE_DEVICES = 16  # Up to here the planner tries every number of devices.
+_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A way to run a model: how devices share a mini-batch.
+
+    Attributes:
+        num_replicas: R.
+        num_devices: K, the devices of one replica.
+        stages_per_device: V.
+        num_micro_batches: M, of all replicas together.
+        schedule: name of the schedule.
+        recompute: recomputation policy.
+    """
+
+    num_replicas: int
+    num_devices: int
+    stages_per_device: int
+    num_micro_batches: int
+    schedule: str
+    recompute: str
+
+    @property
+    def variant(self) -> tuple[str, str]:
+        """The schedule and the recomputation policy."""
+        return self.schedule, self.recompute
+
+    @property
+    def has_own_recompute(self) -> bool:
+        """True if the policy is the schedule's default, which recompute=None means."""
+        own = "never" if self.schedule == "zero_bubble" else "always"
+        return self.recompute == own
+
+    @property
+    def num_stages(self) -> int:
+        """K·V."""
+        return self.num_devices * self.stages_per_device
+
+    @property
+    def total_devices(self) -> int:
+        """R·K."""
+        return self.num_replicas * self.num_devices
+
+    @property
+    def micro_batches_per_replica(self) -> int:
+        """M / R."""
+        return self.num_micro_batches // self.num_replicas
+
+    def params(self, boundaries: Sequence[int]) -> dict[str, Any]:
+        """Returns a pipeline's params that run it with these stages."""
+        return {
+            "splits": list(boundaries),
+            "stages_per_device": self.stages_per_device,
+            "num_replicas": self.num_replicas,
+            "num_micro_batches": self.num_micro_batches,
+            "schedule": self.schedule,
+            "recompute": self.recompute,
+        }
+
+    def __str__(self) -> str:
+        replicas = f"{self.num_replicas} x " if self.num_replicas > 1 else ""
+        stages = f"V={self.stages_per_device} " if self.stages_per_device > 1 else ""
+        return (
+            f"{replicas}K={self.num_devices} {stages}M={self.num_micro_batches} "
+            f"{self.schedule}, recompute={self.recompute}"
+        )
+
+
+def candidates(
+    num_devices: int,
+    num_cells: int,
+    batch_size: int,
+    with_replicas: bool = True,
+    fixed: Sequence[int] = (),
+) -> Iterator[Candidate]:
+    """Yields all ways to run a model on up to N devices.
+
+    Beyond 16 devices, trying every number would take minutes. The numbers of replicas
+    and of devices are then the divisors of N; the numbers of devices also include those
+    that use all devices, and those that give each stage one cell, for one to eight
+    stages per device. The numbers of micro-batches end at 1,024, or 16 per device: more
+    hardly shorten the bubble. Fixed numbers are always included.
+
+    Args:
+        num_devices: N, of all replicas together.
+        num_cells: L; each stage has at least one cell.
+        batch_size: B; micro-batches are equal, with at least one example each.
+        with_replicas: whether several pipelines may run side by side.
+        fixed: numbers of replicas, devices or micro-batches that the user has fixed.
+    """
+    limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
+    numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]
+    for num_replicas, per_replica in _device_grids(num_devices, num_cells, fixed):
+        if num_replicas > 1 and not with_replicas:
+            continue
+        for number, (schedule, stages, policy) in itertools.product(numbers, _VARIANTS):
+            sizes = num_replicas, per_replica, stages, number
+            candidate = Candidate(*sizes, schedule, policy)
+            if _can_run(candidate, num_cells):
+                yield candidate
+
+
+def _can_run(candidate: Candidate, num_cells: int) -> bool:
+    """Returns whether the schedule has enough cells, devices and micro-batches."""
+    num_devices, schedule = candidate.num_devices, candidate.schedule
+    per_replica, rest = divmod(candidate.num_micro_batches, candidate.num_replicas)
+    if rest or candidate.num_stages > num_cells:
+        return False
+    if schedule in _MULTI_DEVICE_SCHEDULES and num_devices == 1:
+        return False
+    return schedule != "interleaved" or per_replica % num_devices == 0
+
+
+def _device_grids(
+    num_devices: int, num_cells: int, fixed: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yields numbers of replicas and of devices per replica."""
+    numbers = set(range(1, num_devices + 1))
+    fully_cut = {num_cells // v for v in range(1, _MAX_STAGES_PER_DEVICE + 1)}
+    if num_devices > _MAX_EXHAUSTIVE_DEVICES:
+        numbers = {*_divisors(num_devices), *fixed}
+    for num_replicas in sorted(numbers):
+        for number in sorted({*numbers, *fully_cut, num_devices // num_replicas}):
+            if 0 < num_replicas * number <= num_devices:
+                yield num_replicas, number
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]

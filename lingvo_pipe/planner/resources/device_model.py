@@ -1,0 +1,168 @@
+"""The planner's model of devices: memory, speed, links and contention. Pure.
+
+Figures are the vendors': per core of a TPU, and for the densest matrix units of a GPU,
+without sparsity. `efficiency` is the fraction that a model reaches, with operations as
+large as in a Transformer or a convolutional network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+
+_GB = 10**9
+_MIB = 2**20
+_GIB = 2**30
+_TERA = 10**12
+
+
+class Contention(NamedTuple):
+    """Slowdown from contention between devices of one machine.
+
+    Measured without contention, on one device, and with it, on all of them; linear in
+    the number of devices in between, and constant beyond.
+
+    Attributes:
+        num_devices: number of devices measured together, at least 2.
+        slowdown: time of cells with contention over their time without.
+        update_on_one: seconds to launch the updates of all weights on one device.
+        update_on_all: seconds to launch them with the weights spread over all devices.
+    """
+
+    num_devices: int = 2
+    slowdown: float = 1.0
+    update_on_one: float = 0.0
+    update_on_all: float = 0.0
+
+    def slowdown_at(self, num_busy: float) -> float:
+        """Returns the slowdown of cells while this many devices compute."""
+        return 1 + self._fraction(num_busy) * (self.slowdown - 1)
+
+    def update_seconds(self, num_devices: int) -> float:
+        """Returns the seconds to launch the updates of weights on this many devices."""
+        more = self.update_on_all - self.update_on_one
+        return self.update_on_one + self._fraction(num_devices) * more
+
+    def _fraction(self, number: float) -> float:
+        return min((number - 1) / (self.num_devices - 1), 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceModel:
+    """A kind of device.
+
+    Attributes:
+        name: its name on the command line.
+        memory: bytes.
+        reserved: bytes of the memory that the system reserves.
+        flops: operations per second, by the dtype that layers compute in.
+        memory_bandwidth: bytes per second of its own memory.
+        link_bandwidth: bytes per second to the next device.
+        link_seconds: latency of a message.
+        operation_seconds: overhead of each operation of a schedule.
+        efficiency: fraction of `flops` that layers reach.
+        contention: slowdown from contention between several devices.
+        shares_memory: whether `memory` shrinks when there are more devices.
+        has_replicas: whether several pipelines run side by side; not yet on TPUs.
+    """
+
+    name: str
+    memory: int
+    reserved: int
+    flops: Mapping[str, float]
+    memory_bandwidth: float
+    link_bandwidth: float
+    link_seconds: float = 5e-6
+    operation_seconds: float = 5e-5
+    efficiency: float = 0.4
+    contention: Contention = Contention()
+    shares_memory: bool = False
+    has_replicas: bool = True
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of memory for a model."""
+        return self.memory - self.reserved
+
+    def speed(self, dtype: str) -> float:
+        """Returns the operations per second that layers reach.
+
+        Raises:
+            UserValueError: if the speed for this dtype is not known.
+        """
+        if dtype not in self.flops:
+            raise UserValueError(
+                path=f"fprop_dtype on {self.name}",
+                expected=" or ".join(self.flops),
+                got=dtype,
+                hint="Choose another device or fprop_dtype.",
+            )
+        return self.flops[dtype] * self.efficiency
+
+    def send_seconds(self, num_bytes: int) -> float:
+        """Returns the seconds until a message has arrived."""
+        return self.link_seconds + num_bytes / self.link_bandwidth if num_bytes else 0.0
+
+
+def _device(
+    name: str,
+    memory: float,
+    reserved: int,
+    teraflops: Mapping[str, float],
+    memory_bandwidth: float,
+    link_bandwidth: float,
+) -> DeviceModel:
+    """Returns a device from figures in GiB, MiB, tera-operations and GB per second."""
+    return DeviceModel(
+        name,
+        int(memory * _GIB),
+        reserved * _MIB,
+        {dtype: speed * _TERA for dtype, speed in teraflops.items()},
+        memory_bandwidth * _GB,
+        link_bandwidth * _GB,
+        has_replicas=not name.startswith("TPU"),
+    )
+
+
+# Reserved memory: on TPUs as XLA's errors report it; on GPUs as much as TensorFlow
+# leaves to the system, by compute capability. A TPU multiplies float32 as bfloat16, and
+# from Ampere on TensorFlow lets a GPU multiply it as TF32. Pascal and Volta have no
+# bfloat16.
+_KNOWN = [
+    _device("TPUv2", 8, 528, {"float32": 22.5, "bfloat16": 22.5}, 300, 62),
+    _device("TPUv3", 16, 528, {"float32": 61.5, "bfloat16": 61.5}, 450, 70),
+    _device("P100", 15.9, 500, {"float32": 9.3, "float16": 18.7}, 732, 12),
+    _device("V100", 15.8, 1050, {"float32": 15.7, "float16": 125}, 900, 150),
+    _device("A100", 39.6, 1536, {"float32": 156, "bfloat16": 312}, 1555, 300),
+    _device("H100", 79.6, 1800, {"float32": 494, "bfloat16": 989}, 3350, 450),
+    _device("H200", 140, 1800, {"float32": 494, "bfloat16": 989}, 4800, 450),
+]
+DEVICES = {model.name: model for model in _KNOWN}
+MEASURED = "measured"  # The name of this machine's devices, whose speed is measured.
+
+
+def parse_devices(text: str) -> tuple[int, str]:
+    """Reads a number of devices of one kind: `8xTPUv3`, or `TPUv3` for one.
+
+    Raises:
+        UserValueError: if the text has another form, or the kind is unknown.
+    """
+    match = re.fullmatch(r"(?:(\d+)x)?(\w+)", text.strip())
+    names = [*DEVICES, MEASURED]
+    number, name = (int(match[1] or 1), match[2]) if match else (0, text)
+    by_lower = {each.lower(): each for each in names}
+    if number < 1 or name.lower() not in by_lower:
+        near = "" if name in names else did_you_mean(name, names)
+        raise UserValueError(
+            path="--devices",
+            expected="a number and a kind of devices, such as 8xTPUv3",
+            got=text,
+            hint=f"{near} Kinds are {', '.join(names)}; {MEASURED} stands for this "
+            "machine's devices, whose speed is measured.".lstrip(),
+        )
+    return number, by_lower[name.lower()]

@@ -1,0 +1,178 @@
+"""The devices for a model, the user's constraints, and the allowed candidates. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.planner.resources.candidate import Candidate, candidates
+from lingvo_pipe.planner.resources.device_model import MEASURED, Contention, DeviceModel
+
+_OWN = "has_own_recompute"
+_RULES = (
+    "all replicas together have at most the available devices",
+    "the number of replicas divides the number of micro-batches, which divides the "
+    "number of rows",
+    "each stage has a cell",
+    "interleaved needs a number of micro-batches divisible by the number of devices",
+    "zero_bubble recomputes nothing",
+    "interleaved and zero_bubble need several devices",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """The devices to run a model on, and the size of its mini-batch.
+
+    Attributes:
+        device: kind of the devices.
+        num_devices: number of the devices.
+        batch_size: B, rows of a mini-batch.
+        dtype: dtype that the model computes in.
+        memory_limit: the user's limit in bytes per device, if any.
+        uses_all: whether a candidate must use all devices.
+    """
+
+    device: DeviceModel
+    num_devices: int
+    batch_size: int
+    dtype: str = "float32"
+    memory_limit: int | None = None
+    uses_all: bool = False
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of a device for the model."""
+        return self.limited_device.usable_bytes
+
+    @property
+    def limited_device(self) -> DeviceModel:
+        """The kind of devices, with its memory cut to the user's limit."""
+        if self.memory_limit is None:
+            return self.device
+        memory = min(self.device.memory, self.memory_limit + self.device.reserved)
+        return dataclasses.replace(self.device, memory=memory)
+
+    def with_contention(self, contention: Contention) -> Resources:
+        """Returns the same devices with this contention between them."""
+        device = dataclasses.replace(self.device, contention=contention)
+        return dataclasses.replace(self, device=device)
+
+    def __str__(self) -> str:
+        devices = self.device.name
+        if devices == MEASURED:
+            devices += " device" + "s" * (self.num_devices > 1)
+        return f"{self.num_devices} {devices}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+    """The values that attributes of a `Candidate` must have; None allows any value.
+
+    The names are the user's names of the attributes, where they differ.
+    """
+
+    num_replicas: int | None = None
+    num_devices: int | None = None
+    num_micro_batches: int | None = None
+    schedule: str | None = None
+    recompute: str | None = None
+    has_own_recompute: bool | None = None
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+
+    def allowed(
+        self, candidates: Iterable[Candidate], rules: Sequence[str] = ()
+    ) -> list[Candidate]:
+        """Returns the candidates that satisfy the constraints.
+
+        `rules` are further rules that all candidates follow, for the error.
+
+        Raises:
+            UserValueError: if there is none; names the constraints to change.
+        """
+        every = list(candidates)
+        found = [each for each in every if self._allows(each)]
+        if not found:
+            raise UserValueError(self._contradiction(every, rules))
+        return found
+
+    @property
+    def given(self) -> dict[str, int | str]:
+        """The constrained values by attribute."""
+        every = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
+        del every["names"]
+        return {name: value for name, value in every.items() if value is not None}
+
+    @property
+    def numbers(self) -> list[int]:
+        """The constrained values that are numbers."""
+        given = (self.num_replicas, self.num_devices, self.num_micro_batches)
+        return [number for number in given if number is not None]
+
+    def without(self, name: str) -> Constraints:
+        """Returns the constraints without one of them."""
+        nothing: dict[str, Any] = {name: None}
+        return dataclasses.replace(self, **nothing)
+
+    def text(self, name: str) -> str:
+        """Returns a given constraint as the user writes it."""
+        value = None if name == _OWN else self.given[name]
+        return f"{self._user_name(name)}={value}"
+
+    def _user_name(self, name: str) -> str:
+        name = "recompute" if name == _OWN else name
+        return self.names.get(name, name)
+
+    def _allows(self, candidate: Candidate) -> bool:
+        return all(getattr(candidate, name) == x for name, x in self.given.items())
+
+    def _contradiction(self, every: Sequence[Candidate], rules: Sequence[str]) -> str:
+        given = " and ".join(map(self.text, self.given))
+        fixes = [
+            f"without {self._user_name(name)} it may be {_choice(values)}"
+            for name in self.given
+            if (values := self._values(name, every))
+        ]
+        return (
+            f"No way to run the model has {given}: "
+            f"{'; '.join(fixes) or 'leave several of them out'}. "
+            f"The rules: {'; '.join([*_RULES, *rules])}."
+        )
+
+    def _values(self, name: str, every: Sequence[Candidate]) -> list[int | str]:
+        """Returns the values of an attribute that all other constraints allow."""
+        others = self.without(name)
+        attribute = "recompute" if name == _OWN else name
+        return list({getattr(x, attribute): None for x in every if others._allows(x)})
+
+
+def _choice(values: Sequence[int | str]) -> str:
+    *others, last = map(str, values)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def allowed_candidates(
+    resources: Resources, constraints: Constraints, num_cells: int
+) -> list[Candidate]:
+    """Returns all ways to run a model of L cells that satisfy the constraints.
+
+    Raises:
+        UserValueError: if there is none.
+    """
+    number = resources.num_devices
+    every = candidates(
+        number,
+        num_cells,
+        resources.batch_size,
+        resources.device.has_replicas,
+        constraints.numbers,
+    )
+    rules = []
+    if not resources.device.has_replicas:
+        rules.append("TPUs have no replicas yet")
+    if resources.uses_all:
+        rules.append(f"all {number} devices are used")
+        every = (x for x in every if x.total_devices == number)
+    return constraints.allowed(every, rules)

@@ -1,0 +1,1 @@
+"""A search for the fastest way to run a model that fits."""

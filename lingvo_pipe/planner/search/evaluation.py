@@ -1,0 +1,156 @@
+"""The evaluation of a candidate: time, bubble, and memory of each device. Pure.
+
+seconds and bytes of cells  ->  the most balanced stages that fit into the memory
+                            ->  the schedule, simulated
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.splitting.allowed_stages import feasible_ends, is_feasible
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds, OversizedCandidate
+from lingvo_pipe.planner.costs.flops_time_model import stage_seconds, update_seconds
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The time and memory of a candidate that fits.
+
+    Attributes:
+        candidate: the candidate.
+        boundaries: stage boundaries.
+        step_seconds: seconds of a step, with the weights' update.
+        bytes_by_device: bytes of each device of a replica.
+        timeline: timeline of a replica's step, without the update.
+    """
+
+    candidate: Candidate
+    boundaries: Sequence[int]
+    step_seconds: float
+    bytes_by_device: Sequence[int]
+    timeline: Timeline
+
+
+def evaluate(
+    candidate: Candidate,
+    model: ModelCosts,
+    seconds: Sequence[CellSeconds],
+    device: DeviceModel,
+) -> Evaluation | OversizedCandidate:
+    """Finds the best stages of a candidate, and simulates its step.
+
+    The seconds of the cells are without contention.
+    """
+    c = candidate
+    schedule = make_schedule(
+        c.schedule,
+        c.num_devices,
+        c.micro_batches_per_replica,
+        c.stages_per_device,
+        c.recompute,
+    )
+    needs = DeviceNeeds(candidate, model, schedule)
+    work = [cell.forward + cell.backward for cell in seconds]
+    boundaries = feasible_boundaries(needs, device.usable_bytes, work)
+    if boundaries is None:
+        return OversizedCandidate(needs, device.usable_bytes)
+    return evaluate_boundaries(needs, boundaries, seconds, device)
+
+
+def feasible_boundaries(
+    needs: DeviceNeeds, limit: int, costs: Sequence[float]
+) -> list[int] | None:
+    """Returns the most balanced stages that fit, or None if none fit."""
+    if not needs.can_fit(limit):
+        return None
+    keys, traffic = needs.stage_keys(), needs.model.boundary_bytes
+    boundaries = balanced_boundaries(costs, len(keys), traffic)
+    if max(needs.by_device(boundaries)) <= limit:
+        return boundaries  # The memory is no constraint.
+    feasible_end = feasible_ends(needs.for_stage, limit, len(costs), keys)
+    if not is_feasible(feasible_end):
+        return None
+    return balanced_boundaries(costs, len(keys), traffic, feasible_end)
+
+
+def evaluate_boundaries(
+    needs: DeviceNeeds,
+    boundaries: Sequence[int],
+    seconds: Sequence[CellSeconds],
+    device: DeviceModel,
+) -> Evaluation:
+    """Simulates a step of a candidate with given stages; see `evaluate`."""
+    candidate, model, schedule = needs.candidate, needs.model, needs.schedule
+    costs = functools.partial(
+        step_costs, seconds, model.boundary_bytes, boundaries, device
+    )
+    timeline = simulate(schedule, costs())
+    contention, num_replicas = device.contention, candidate.num_replicas
+    slowdown = contention.slowdown_at(mean_concurrency(timeline) * num_replicas)
+    if slowdown > 1:
+        timeline = simulate(schedule, costs(slowdown))
+    after = update_seconds(model, schedule, boundaries, num_replicas, device)
+    after += contention.update_seconds(candidate.total_devices)
+    step_seconds = timeline.step_seconds + after
+    num_bytes = needs.by_device(boundaries)
+    return Evaluation(candidate, boundaries, step_seconds, num_bytes, timeline)
+
+
+def step_costs(
+    seconds: Sequence[CellSeconds],
+    boundary_bytes: Sequence[int],
+    boundaries: Sequence[int],
+    device: DeviceModel,
+    slowdown: float = 1.0,
+) -> Costs:
+    """Returns the costs of a step's operations.
+
+    `boundary_bytes` would cross a boundary after each cell. `seconds` of the cells are
+    without contention, whose `slowdown` is a factor.
+    """
+    stages = []
+    for start, end in itertools.pairwise([0, *boundaries]):
+        own = stage_seconds(seconds[start:end])
+        received = boundary_bytes[start - 1] if start else 0
+        stages.append(
+            StageCosts(
+                forward=own.forward * slowdown,
+                backward=own.backward * slowdown,
+                send_forward=device.send_seconds(boundary_bytes[end - 1]),
+                send_backward=device.send_seconds(received),
+            )
+        )
+    return Costs(tuple(stages), overhead=device.operation_seconds)
+
+
+def mean_concurrency(timeline: Timeline) -> float:
+    """Returns the number of busy devices, averaged over busy device seconds.
+
+    device 0   ##########
+    device 1      ##########
+    1  2      1      devices, for 3, 7 and 3 seconds
+
+    Here 2 devices compute in 14 of 20 device seconds, so the mean is 1.7. It is at
+    least 1.
+    """
+    ops = [timed for column in timeline.columns for timed in column]
+    changes = sorted([(x.start, 1) for x in ops] + [(x.end, -1) for x in ops])
+    busy, once, squared = 0, 0.0, 0.0
+    for (time, change), (later, _) in itertools.pairwise(changes):
+        busy += change
+        once += busy * (later - time)
+        squared += busy**2 * (later - time)
+    return squared / once if once else 1.0

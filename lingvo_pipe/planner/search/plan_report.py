@@ -1,0 +1,137 @@
+"""A search's result as text, with a breakdown of the step time. Pure."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from statistics import fmean
+
+from lingvo_pipe.core.quantities import bytes_text, seconds_text
+from lingvo_pipe.core.tables import text_table
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.simulation.bubble import split_time
+from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
+from lingvo_pipe.planner.resources.resources import Resources
+from lingvo_pipe.planner.search.evaluation import Evaluation
+from lingvo_pipe.planner.search.search import SearchResult
+
+_HEADER = (
+    *("step", "idle", "needs", "R", "K", "V", "M"),
+    *("schedule", "recompute", "slower mostly by"),
+)
+_NUM_NUMBERS, _VARIANT = 7, (7, 8)  # Columns.
+_MAX_OVERSIZED = 3
+
+
+def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
+    """Returns a table of the fastest variants, and examples that do not fit.
+
+    `changes` are the changed params with which the model was planned.
+    """
+    best, usable = found.fastest[0], resources.usable_bytes
+    used, available = best.candidate.total_devices, resources.num_devices
+    unused = f"The first uses {used} of {available} devices; the others stay idle."
+    lines = [
+        *text_table([_HEADER, *_rows(found.fastest)], right=range(_NUM_NUMBERS)),
+        "",
+        "The rows are the fastest for each schedule and recomputation. A device needs",
+        f"this much of its {bytes_text(usable)}. R replicas of K devices with V stages",
+        "each share M micro-batches. Idle is the part of a step, before its update, in",
+        "which a device computes nothing: bubbles, waiting for messages, and the",
+        "overhead of operations.",
+        f"{found.num_slower:,} more are slower.",
+        *_oversized_lines(found.oversized, usable),
+        *([unused] if used < available else []),
+        "",
+        "To run the first:",
+        "",
+        *run_flags(best, changes),
+    ]
+    return "\n".join(lines)
+
+
+def run_flags(best: Evaluation, changes: str = "") -> list[str]:
+    """Returns the trainer's flags for a candidate, with changes of other params."""
+    candidate = best.candidate
+    types = {"splits": " (list)", "recompute": " (str)"}
+    override = "; ".join(
+        f"task.pipeline.{name}{types.get(name, '')} : {value}"
+        for name, value in candidate.params(best.boundaries).items()
+    )
+    quoted = shlex.quote(f"{changes}; {override}" if changes else override)
+    return [f"--devices={candidate.total_devices}", f"--model_params_override={quoted}"]
+
+
+def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
+    """Returns the seconds of a step by activity, averaged over devices."""
+    splits = split_time(evaluation.timeline)
+
+    def mean(reason: str) -> float:
+        return fmean(getattr(split.idle, reason) for split in splits)
+
+    recomputation = fmean(split.busy.get(Kind.RECOMPUTE, 0.0) for split in splits)
+    busy = fmean(sum(split.busy.values()) for split in splits)
+    return {
+        "computing": busy - recomputation,
+        "recomputation": recomputation,
+        "bubble": mean("fill_drain"),
+        "imbalance": mean("imbalance"),
+        "communication": mean("communication"),
+        "overhead": mean("overhead"),
+        "update": evaluation.step_seconds - evaluation.timeline.step_seconds,
+    }
+
+
+def why_slower(slower: Evaluation, best: Evaluation) -> str:
+    """Returns the activity whose time grows most, or "as fast"."""
+    if math.isclose(slower.step_seconds, best.step_seconds):
+        return "as fast"
+    ours, theirs = time_breakdown(best), time_breakdown(slower)
+    name = max(theirs, key=lambda part: theirs[part] - ours[part])
+    return f"{name} +{seconds_text(theirs[name] - ours[name])}"
+
+
+def needed_text(oversized: OversizedCandidate) -> str:
+    """Returns the bytes that a device would need, as text."""
+    bound = "at least " if oversized.is_bound else ""
+    return f"{bound}{bytes_text(oversized.needed_bytes)}"
+
+
+def _rows(fastest: Sequence[Evaluation]) -> list[list[str]]:
+    """Returns the rows; variants with the same numbers share one."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for each in fastest:
+        row = _row(each, fastest[0])
+        shared = found.setdefault(tuple(row[:_NUM_NUMBERS]), row)
+        for column in _VARIANT:
+            if row[column] not in shared[column].split(" or "):
+                shared[column] += f" or {row[column]}"
+    return list(found.values())
+
+
+def _row(each: Evaluation, best: Evaluation) -> list[str]:
+    c = each.candidate
+    return [
+        seconds_text(each.step_seconds),
+        f"{each.timeline.bubble_fraction:.1%}",
+        bytes_text(max(each.bytes_by_device)),
+        *map(str, (c.num_replicas, c.num_devices, c.stages_per_device)),
+        str(c.num_micro_batches),
+        c.schedule,
+        c.recompute,
+        "" if each is best else why_slower(each, best),
+    ]
+
+
+def _oversized_lines(oversized: Sequence[OversizedCandidate], usable: int) -> list[str]:
+    if not oversized:
+        return []
+    return [
+        f"{len(oversized):,} evaluated ones do not fit, such as:",
+        *(
+            f"  {each.candidate}: a device would need {needed_text(each)}, "
+            f"{bytes_text(each.needed_bytes - usable)} too much"
+            for each in oversized[:_MAX_OVERSIZED]
+        ),
+    ]

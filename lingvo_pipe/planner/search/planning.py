@@ -1,0 +1,221 @@
+"""A plan for a model, or an error that suggests changes so that it fits. Pure.
+
+    it does not fit on 8 devices     on 16 it does, on 12, on 10, and on 9 it does not
+    ... with 32 rows                 with 16 it does not, with 8 it does
+    ... with K=4, M=8                without K=4 it does, without M=8 it does not
+
+So it would fit on 10 devices, or with 8 rows, or without K=4.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.quantities import bytes_text
+from lingvo_pipe.planner.costs.device_needs import OversizedCandidate, min_bytes_by_cell
+from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.resources import (
+    Constraints,
+    Resources,
+    allowed_candidates,
+)
+from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.plan_report import needed_text
+from lingvo_pipe.planner.search.search import SearchResult, search
+
+_MAX_DEVICES = 4096
+_NUM_DEVICES = "num_devices"
+_MEMORY_LIMIT = "task.pipeline.memory_limit"
+
+
+class NothingFits(UserValueError):
+    """All ways to run a model need more memory than the devices have."""
+
+
+def plan(
+    models: Models, resources: Resources, constraints: Constraints
+) -> SearchResult:
+    """Finds the fastest ways to run a model that satisfy the constraints.
+
+    Raises:
+        NothingFits: if no way fits.
+        UserValueError: if the constraints contradict each other.
+    """
+    num_cells = _count_cells(models, resources, constraints)
+    found = search(
+        allowed_candidates(resources, constraints, num_cells),
+        models,
+        resources.limited_device,
+        resources.batch_size,
+    )
+    if found.fastest:
+        return found
+    smallest, usable = _smallest(found.oversized), resources.usable_bytes
+    missing = bytes_text(smallest.needed_bytes - usable)
+    limit = f"{resources.device.name} has"
+    if usable < resources.device.usable_bytes:
+        limit = f"{_MEMORY_LIMIT}={resources.memory_limit} leaves"
+    raise NothingFits(
+        f"The model does not fit: {limit} {bytes_text(usable)} per device for it, and "
+        f"the smallest way on {resources} needs {needed_text(smallest)}, {missing} "
+        f"more: {smallest.candidate}. "
+        f"{_Setting(models, resources, constraints).suggest_changes()}"
+    )
+
+
+def _smallest(oversized: Sequence[OversizedCandidate]) -> OversizedCandidate:
+    """Returns the candidate that needs the fewest bytes."""
+    found = oversized[0]
+    for each in oversized[1:]:
+        limit = found.needed_bytes
+        if each.needs.can_fit(limit - 1) and each.needed_bytes < limit:
+            found = each
+    return found
+
+
+def fits(models: Models, resources: Resources, constraints: Constraints) -> bool:
+    """Returns whether there is any way to run a model.
+
+    Raises:
+        UserValueError: if the constraints contradict each other.
+    """
+    device, rows = resources.limited_device, resources.batch_size
+    num_cells = _count_cells(models, resources, constraints)
+    for each in reversed(allowed_candidates(resources, constraints, num_cells)):
+        costs, seconds = models(rows // each.num_micro_batches)
+        if _weights_share(costs, each) > device.usable_bytes:
+            continue  # A quick check, sufficient for a model that is far too large.
+        if isinstance(evaluate(each, costs, seconds, device), Evaluation):
+            return True
+    return False
+
+
+def _weights_share(costs: ModelCosts, candidate: Candidate) -> float:
+    """Returns a device's bytes for weights, accumulators and slots, shared evenly."""
+    num_cells, num_devices = costs.num_cells, candidate.num_devices
+    memory = costs.memory
+    held = memory.weights(0, num_cells) + memory.accumulators(0, num_cells)
+    slots = costs.slots(0, num_cells) / candidate.num_replicas
+    return (held + slots) / num_devices
+
+
+def _count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
+    """Returns L, for a number of rows that the search traces anyway."""
+    rows = max(resources.batch_size // (constraints.num_micro_batches or 1), 1)
+    return models(rows)[0].num_cells
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+    """Devices and constraints with which a model does not fit."""
+
+    models: Models
+    resources: Resources
+    constraints: Constraints
+
+    def suggest_changes(self) -> str:
+        """Returns the nearest changes after which the model would fit, in sentences."""
+        oversized_cell = self._oversized_cell()
+        found = []
+        if not (oversized_cell or self.resources.device.shares_memory):
+            found.append(self._more_devices())
+        for changes in (
+            self._fewer_rows(),
+            self._larger_devices(),
+            self._no_limit(),
+            *([self._without(name)] for name in self.constraints.given),
+        ):
+            found += itertools.islice((text for text, x in changes if x._fits()), 1)
+        texts = dict.fromkeys(filter(None, found))
+        if texts:
+            return f"It would fit {', or '.join(texts)}. {oversized_cell}".rstrip()
+        if oversized_cell:
+            return f"{oversized_cell} Make cells smaller."
+        return (
+            "No single change makes it fit: neither more devices, up to "
+            f"{_MAX_DEVICES:,}, nor fewer rows, larger devices, or one constraint "
+            "less. Make cells smaller, or make several of these changes."
+        )
+
+    def _fits(self) -> bool:
+        try:
+            return fits(self.models, self.resources, self.constraints)
+        except ValueError:  # The changed resources contradict the constraints.
+            return False
+
+    def _oversized_cell(self) -> str:
+        """Returns a sentence about a cell that fits on no number of devices, or ""."""
+        rows = self.resources.batch_size
+        costs, _ = self.models(rows // (self.constraints.num_micro_batches or rows))
+        needed, cell = max((x, -i) for i, x in enumerate(min_bytes_by_cell(costs)))
+        if needed <= self.resources.usable_bytes:
+            return ""
+        text = bytes_text(needed)
+        return f"More devices do not help: cell {-cell} alone needs at least {text}."
+
+    def _more_devices(self) -> str:
+        """Doubles the number of devices until the model fits, then bisects."""
+        but, constraints = "", self.constraints
+        if _NUM_DEVICES in constraints.given:  # More could not be used.
+            but = f" without {constraints.text(_NUM_DEVICES)}"
+            constraints = constraints.without(_NUM_DEVICES)
+
+        def on(number: int) -> _Setting:
+            changed = dataclasses.replace(self, constraints=constraints)
+            return changed._with(num_devices=number)
+
+        low = self.resources.num_devices
+        if but and on(low)._fits():
+            return ""  # Dropping only the constraint is another suggestion.
+        doublings = [low << i for i in range(1, (_MAX_DEVICES // low).bit_length())]
+        num_cells = _count_cells(self.models, self.resources, constraints)
+        most_used = {num_cells} if num_cells > low else set()  # By a pipeline.
+        for high in sorted({*doublings, *most_used}):
+            if on(high)._fits():
+                between = range(low + 1, high)
+                fits_on = bisect.bisect_left(
+                    between, True, key=lambda number: on(number)._fits()
+                )
+                return f"on {on(low + 1 + fits_on).resources}{but}"
+            low = high
+        return ""
+
+    def _fewer_rows(self) -> Iterator[_Change]:
+        """Yields changes to half of the rows, to a quarter, and so on."""
+        rows = self.resources.batch_size // 2
+        while rows:
+            plural = "s" if rows > 1 else ""
+            yield f"with {rows} row{plural}", self._with(batch_size=rows)
+            rows //= 2
+
+    def _larger_devices(self) -> Iterator[_Change]:
+        for device in sorted(DEVICES.values(), key=lambda each: each.usable_bytes):
+            changed, dtype = self._with(device=device), self.resources.dtype
+            is_larger = changed.resources.usable_bytes > self.resources.usable_bytes
+            if is_larger and dtype in device.flops:
+                yield f"on {changed.resources}", changed
+
+    def _no_limit(self) -> Iterator[_Change]:
+        if self.resources.memory_limit is not None:
+            text = f"without {_MEMORY_LIMIT}={self.resources.memory_limit}"
+            yield text, self._with(memory_limit=None)
+
+    def _without(self, name: str) -> _Change:
+        without = self.constraints.without(name)
+        changed = dataclasses.replace(self, constraints=without)
+        return f"without {self.constraints.text(name)}", changed
+
+    def _with(self, **changes: Any) -> _Setting:
+        """Returns the setting with other resources."""
+        resources = dataclasses.replace(self.resources, **changes)
+        return dataclasses.replace(self, resources=resources)
+
+
+_Change = tuple[str, _Setting]  # A change as text, and the changed setting.

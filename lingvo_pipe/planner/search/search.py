@@ -1,0 +1,122 @@
+"""A search for the fastest candidates that fit. Pure.
+
+Candidates are evaluated in the order of a lower bound on their step time, as if
+messages took no time and every cell could be divided. So for each schedule and
+recomputation the search ends when the remaining candidates cannot be faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
+from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """The result of a search.
+
+    Attributes:
+        fastest: the best for each schedule and recomputation that fits, fastest first.
+        num_slower: number of candidates that are slower, or cannot be faster.
+        oversized: evaluated candidates that do not fit, roughly the smallest first.
+    """
+
+    fastest: Sequence[Evaluation]
+    num_slower: int
+    oversized: Sequence[OversizedCandidate]
+
+
+def search(
+    candidates: Iterable[Candidate],
+    models: Models,
+    device: DeviceModel,
+    batch_size: int,
+) -> SearchResult:
+    """Finds the fastest candidates that fit, for a mini-batch of this size."""
+    fastest: dict[tuple[str, str], Evaluation] = {}
+    oversized: list[OversizedCandidate] = []
+    num_slower, overhead = 0, device.operation_seconds
+
+    def model_of(candidate: Candidate) -> tuple[ModelCosts, Sequence[CellSeconds]]:
+        return models(batch_size // candidate.num_micro_batches)
+
+    bounds = [
+        (step_time_lower_bound(each, model_of(each)[1], overhead), i, each)
+        for i, each in enumerate(candidates)
+    ]
+    for bound, _, candidate in sorted(bounds):
+        best = fastest.get(candidate.variant)
+        if best is not None and bound >= best.step_seconds:
+            num_slower += 1
+            continue
+        result = evaluate(candidate, *model_of(candidate), device)
+        if isinstance(result, OversizedCandidate):
+            oversized.append(result)
+            continue
+        num_slower += best is not None
+        if best is None or result.step_seconds < best.step_seconds:
+            fastest[candidate.variant] = result
+    return SearchResult(
+        sorted(fastest.values(), key=lambda each: each.step_seconds),
+        num_slower,
+        sorted(oversized, key=lambda each: each.needs.even_share()),
+    )
+
+
+def step_time_lower_bound(
+    candidate: Candidate, cells: Sequence[CellSeconds], overhead: float = 0.0
+) -> float:
+    """Returns a lower bound on step time, computed before stages are chosen.
+
+    device 0   F F F F     B B B B         4 micro-batches
+    device 1     F F F F B B B B           starts a stage later and ends one earlier
+
+    A device computes all micro-batches between the arrival of the first one and the
+    return of the last one. So later stages have less time, and the best stages get
+    shorter from one to the next.
+    """
+    num_micro_batches = candidate.micro_batches_per_replica
+    once = [cell.forward + cell.backward for cell in cells]
+    work = [each * num_micro_batches for each in once]
+    if candidate.recompute == "always" and candidate.schedule == "gpipe":
+        # At least all but one: none if a backward pass follows its own forward pass.
+        recomputation = [cell.forward * (num_micro_batches - 1) for cell in cells]
+        work = list(map(float.__add__, work, recomputation))
+    # A device runs each of its stages forward and backward.
+    num_operations = 2 * candidate.stages_per_device * num_micro_batches
+    return max(
+        sum(work) / candidate.num_devices + num_operations * overhead,
+        max(work),
+        _bound_by_distance(candidate, cells, once, work),
+    )
+
+
+def _bound_by_distance(
+    candidate: Candidate,
+    cells: Sequence[CellSeconds],
+    once: Sequence[float],
+    work: Sequence[float],
+) -> float:
+    """Returns the bound from the distance of stages to the ends of the pipeline.
+
+    Let x be the fraction of all work in the stages before one. A step of T seconds
+    leaves that stage (T - distance·x) / repeats. So for K stages
+    T = distance · (all work) / (1 - (1 - distance / repeats)^K).
+    """
+    if candidate.stages_per_device > 1 or not min(once):
+        return 0.0
+    repeats = min(w / o for w, o in zip(work, once, strict=True))
+    distance = 1.0
+    if candidate.schedule == "zero_bubble":  # The way back may end long before.
+        distance = min(c.forward / o for c, o in zip(cells, once, strict=True))
+    if not distance:
+        return 0.0
+    left = (1 - distance / repeats) ** candidate.num_devices
+    return distance * sum(once) / (1 - left)

@@ -1,0 +1,1 @@
+"""Checkpoints: written, found, read and compared."""

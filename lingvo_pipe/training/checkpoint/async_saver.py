@@ -1,0 +1,69 @@
+"""Saves checkpoints on a thread while training continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+
+
+class AsyncSaver:
+    """The saving of checkpoints on a separate thread.
+
+    `save` takes a snapshot of the state at once: a tensor that a variable holds stays
+    as it is, and the variable's next update makes another. Until the checkpoint is
+    written there may be two of each.
+
+    Use it as a context manager, or close it. On exit it waits for the checkpoint being
+    written, even if training has failed. If that cannot be written either, `log` gets a
+    line about it.
+    """
+
+    def __init__(self, checkpointer: Checkpointer, log: Callable[[str], None]) -> None:
+        self._checkpointer = checkpointer
+        self._log = log
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._saving: Future[None] | None = None
+
+    def save(
+        self,
+        step: int,
+        pinned: int | None = None,
+        when_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Waits for the previous checkpoint, then starts to save the current state.
+
+        See `Checkpointer.save` for the arguments; `when_written` is called on the
+        saver's thread. Raises the errors of the previous checkpoint.
+        """
+        self.wait()
+        values = self._checkpointer.snapshot()
+        self._saving = self._thread.submit(
+            self._checkpointer.save, step, values, pinned, when_written
+        )
+
+    def wait(self) -> None:
+        """Waits for the checkpoint that is being written; raises its errors."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
+
+    def close(self) -> None:
+        """Waits for the checkpoint being written, and ends the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def __enter__(self) -> AsyncSaver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            if kind is None:
+                raise
+            # The error that ended training matters more to the user.
+            self._log(f"The last checkpoint could not be written: {error}")

@@ -1,0 +1,151 @@
+"""The variables in a checkpoint, compared with a model's or another checkpoint's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.training.optim.keras_optimizer import LEARNING_RATE_NAME
+
+# Variables of the run itself, not of a model or an optimizer.
+NAMES_OF_RUNS = frozenset({"global_step", "input_place", "skipped_steps"})
+
+_MAX_SHOWN = 8
+
+
+def describe(dtype: tf.DType, shape: Iterable[Any]) -> str:
+    """Returns dtype and shape of a variable as text."""
+    return f"{dtype.name} {list(shape)}"
+
+
+def stored_variables(reader: tf.train.CheckpointReader) -> dict[str, str]:
+    """Returns dtype and shape of each variable in a checkpoint, as from `describe`."""
+    dtypes = reader.get_variable_to_dtype_map()
+    shapes = reader.get_variable_to_shape_map()
+    return {name: describe(dtypes[name], shapes[name]) for name in dtypes}
+
+
+def check_names(
+    checkpoint: str,
+    reader: tf.train.CheckpointReader,
+    variables: Mapping[str, tf.Variable],
+) -> None:
+    """Checks that a checkpoint holds exactly the variables of the model.
+
+    Args:
+        checkpoint: the checkpoint's path, for the error.
+        reader: reader of the checkpoint.
+        variables: variables of the model, by name.
+
+    Raises:
+        ValueError: if one is missing, unexpected, or of another shape or dtype. The
+            message has the number and the first few of each kind, with similar names.
+    """
+    stored = stored_variables(reader)
+    unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
+    problems = [
+        *mismatches(variables, stored, unexpected),
+        *problem_lines(
+            "unexpected", unexpected, lambda name: f"{name}, {stored[name]}"
+        ),
+    ]
+    if problems:
+        raise UserValueError(
+            f"{checkpoint}: expected exactly the variables of the model, got\n"
+            + "\n".join(problems)
+            + "\nRestore it with the params it was saved with, those in params.txt, or "
+            "use another --logdir."
+        )
+
+
+def mismatches(
+    variables: Mapping[str, tf.Variable],
+    stored: Mapping[str, str],
+    near: Collection[str] = (),
+    sources: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Returns lines about variables that a checkpoint lacks or has in another shape.
+
+    Args:
+        variables: variables to be restored, by path.
+        stored: contents of the checkpoint, as from `stored_variables`.
+        near: names in the checkpoint that may be meant instead of a missing one.
+        sources: name in the checkpoint for each path; if None, the path itself.
+    """
+    here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
+    names = sources or {path: path for path in here}
+    missing = [path for path in here if names[path] not in stored]
+    other = [
+        path for path in here.keys() - missing if stored[names[path]] != here[path]
+    ]
+
+    def missing_text(path: str) -> str:
+        use = "" if sources is None else f", for {path}"
+        near_text = did_you_mean(names[path], near)
+        return f"{names[path]}, {here[path]}{use}.{near_text}"
+
+    def other_text(path: str) -> str:
+        return f"{path}, here {here[path]}, in the checkpoint {stored[names[path]]}"
+
+    return [
+        *problem_lines("missing", missing, missing_text),
+        *problem_lines("mismatched", other, other_text),
+    ]
+
+
+def problem_lines(
+    title: str, names: Iterable[str], text_of: Callable[[str], str]
+) -> list[str]:
+    """Returns a title and a line for each name, or for the first few of many."""
+    names = sorted(names)
+    if not names:
+        return []
+    lines = [f"    {text_of(name)}" for name in names[:_MAX_SHOWN]]
+    if len(names) > _MAX_SHOWN:
+        lines.append(f"    and {len(names) - _MAX_SHOWN} more")
+    return [f"  {title} ({len(names)}):", *lines]
+
+
+def differences(
+    first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
+) -> dict[str, str]:
+    """Returns how each variable differs between checkpoints, sorted by name.
+
+    Variables with equal bytes are left out. An example of a text is `float32 [3], only
+    in the second`.
+    """
+    ours, theirs = stored_variables(first), stored_variables(second)
+    found = {}
+    for name in sorted(ours.keys() | theirs.keys()):
+        if name not in theirs:
+            text = f"{ours[name]}, only in the first"
+        elif name not in ours:
+            text = f"{theirs[name]}, only in the second"
+        elif ours[name] != theirs[name]:
+            text = f"{ours[name]} in the first, {theirs[name]} in the second"
+        else:
+            text = _distance(first.get_tensor(name), second.get_tensor(name))
+        if text:
+            found[name] = text
+    return found
+
+
+def _distance(ours: np.ndarray, theirs: np.ndarray) -> str:
+    """Returns how far two arrays differ, or "" if their bytes are equal."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if ours.tobytes() == theirs.tobytes():
+        return ""
+    count = f"{np.count_nonzero(ours != theirs):,} of {ours.size:,} differ"
+    if ours.dtype.kind in "OSU":
+        return count
+    # NumPy has no arithmetic for bfloat16.
+    wide = np.complex128 if ours.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(ours.astype(wide) - theirs.astype(wide))
+        sizes = np.abs(ours.astype(wide))
+    return f"{count}, by up to {apart.max():.3g}; the largest is {sizes.max():.3g}"

@@ -1,0 +1,128 @@
+"""The files of checkpoints: their names and sizes, and the newest readable one.
+
+A checkpoint of step 1200 is `ckpt-00001200.index` with its `ckpt-00001200.data-*`; its
+prefix is its path without `.index`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+
+# Raised by TensorFlow for files that are damaged, cut short or gone.
+_UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
+# Errors of the system after which the files may be intact.
+_REFUSED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+
+
+def stem_of(step: int) -> str:
+    """Returns the name of a checkpoint's files without their endings."""
+    return f"ckpt-{step:08d}"
+
+
+def steps_in(directory: Path) -> list[int]:
+    """Returns the steps of all checkpoints, ascending, damaged ones included."""
+    names = (path.name for path in directory.glob("ckpt-*.index"))
+    matches = (re.fullmatch(r"ckpt-(\d{8,})\.index", name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def is_checkpoint(prefix: Path) -> bool:
+    """Returns whether a checkpoint, perhaps a damaged one, has this prefix."""
+    return Path(f"{prefix}.index").is_file()
+
+
+def checkpoints_folder(path: Path) -> Path | None:
+    """Returns the folder with a run's checkpoints, itself or below, or None."""
+    folders = (path / "checkpoints", path)
+    return next((folder for folder in folders if steps_in(folder)), None)
+
+
+class ReadCheckpoint(NamedTuple):
+    """A checkpoint whose tensors were all read, with correct checksums."""
+
+    step: int
+    prefix: str
+    reader: tf.train.CheckpointReader
+    damaged: frozenset[int]  # Steps of later checkpoints that cannot be read.
+
+
+def read_newest(
+    directory: Path, log: Callable[[str], None], hint: str
+) -> ReadCheckpoint | None:
+    """Reads the newest checkpoint in a directory that is not damaged.
+
+    Args:
+        directory: folder of the checkpoints.
+        log: callback for a line about each damaged checkpoint.
+        hint: the user's next step if all are damaged, for the ValueError.
+
+    Returns:
+        The checkpoint, or None if there is none.
+    """
+    reasons: dict[int, str] = {}
+    # Listed again each time: a trainer may save while another process reads.
+    while steps := [s for s in steps_in(directory) if s not in reasons]:
+        prefix = str(directory / stem_of(steps[-1]))
+        try:
+            reader = read_through(prefix)
+        except ValueError as error:
+            reasons[steps[-1]] = str(error)
+            log(f"Checkpoint {prefix} is damaged: {error}")
+            continue
+        return ReadCheckpoint(steps[-1], prefix, reader, frozenset(reasons))
+    if reasons:
+        raise UserValueError(
+            f"{directory}: expected a readable checkpoint, got {len(reasons)} damaged: "
+            + "; ".join(f"step {step}: {why}" for step, why in reasons.items())
+            + f". {hint}"
+        )
+    return None
+
+
+def read_through(prefix: str) -> tf.train.CheckpointReader:
+    """Reads every tensor of a checkpoint once, and returns the reader.
+
+    Raises:
+        ValueError: if the checkpoint is damaged.
+        OSError: if the system refuses to read it; it may be intact.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        for key in reader.get_variable_to_shape_map():
+            reader.get_tensor(key)
+    except _UNREADABLE as error:
+        for number in _REFUSED:
+            if os.strerror(number) in str(error):
+                raise OSError(number, os.strerror(number), prefix) from error
+        raise UserValueError(" ".join(str(error).split())) from error
+    return reader
+
+
+class CheckpointStats(NamedTuple):
+    """Size and time of a checkpoint, from the file system."""
+
+    num_bytes: int
+    saved: float  # Seconds since the epoch.
+
+
+def checkpoint_stats(prefix: Path) -> CheckpointStats | None:
+    """Returns a checkpoint's size and time, or None if one of its files is gone."""
+    try:
+        # The index is deleted first: without it the data files are not a checkpoint.
+        index = prefix.with_name(f"{prefix.name}.index").stat()
+        data = [path.stat() for path in prefix.parent.glob(f"{prefix.name}.data-*")]
+    except FileNotFoundError:
+        return None
+    files = [index, *data]
+    return CheckpointStats(
+        sum(file.st_size for file in files), max(file.st_mtime for file in files)
+    )

@@ -1,0 +1,167 @@
+"""Lists, verifies and compares checkpoints.
+
+    python -m lingvo_pipe.training.checkpoint.checkpoint_tool list /tmp/digits
+
+Other commands are `verify /tmp/digits` and `compare /tmp/digits /tmp/others`.
+A path is a run's directory, its `checkpoints`, or a checkpoint in it, `ckpt-00000600`.
+For `compare`, a directory means its newest checkpoint.
+
+TensorFlow takes seconds to import and logs about itself, so functions import late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.tables import text_table
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command in the arguments.
+
+    Exits with 1 if a checkpoint is damaged, two differ, or a path has none.
+    """
+    flags = _parse(arguments)
+    with quiet_startup():
+        import tensorflow  # noqa: F401  Takes seconds, and logs.
+    try:
+        is_good = flags.command(*[Path(path).expanduser() for path in flags.paths])
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    sys.exit(0 if is_good else 1)
+
+
+def list_checkpoints(path: Path) -> bool:
+    """Prints a table: step, time, size, numbers of variables and elements.
+
+    Leaves out checkpoints that a trainer has just deleted.
+    """
+    from lingvo_pipe.training.checkpoint.checkpoint_files import (
+        checkpoint_stats,
+        is_checkpoint,
+    )
+
+    rows = [("checkpoint", "saved", "MiB", "variables", "elements")]
+    for prefix in _prefixes(path):
+        stats = checkpoint_stats(prefix)
+        if stats is None:
+            continue
+        saved = datetime.datetime.fromtimestamp(stats.saved).isoformat(" ", "seconds")
+        start = prefix.name, saved, f"{stats.num_bytes / 2**20:.3f}"
+        try:
+            shapes = _open(prefix).get_variable_to_shape_map()
+        except ValueError:
+            if is_checkpoint(prefix):
+                rows.append((*start, "damaged", "see verify"))
+            continue
+        num_elements = sum(math.prod(shape) for shape in shapes.values())
+        rows.append((*start, f"{len(shapes):,}", f"{num_elements:,}"))
+    print(*text_table(rows, right={2, 3, 4}), sep="\n")
+    return True
+
+
+def verify_checkpoints(path: Path) -> bool:
+    """Reads each checkpoint completely, and prints whether it is damaged.
+
+    Leaves out checkpoints that a trainer has just deleted.
+    """
+    from lingvo_pipe.training.checkpoint.checkpoint_files import is_checkpoint
+
+    is_good = True
+    for prefix in _prefixes(path):
+        try:
+            _open(prefix)
+            print(f"{prefix.name}: good")
+        except ValueError as error:
+            if is_checkpoint(prefix):
+                print(f"{prefix.name}: damaged: {error}")
+                is_good = False
+    return is_good
+
+
+def compare_checkpoints(first: Path, second: Path) -> bool:
+    """Prints the variables whose bytes differ between two checkpoints."""
+    from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
+
+    prefixes = [_prefixes(path)[-1] for path in (first, second)]
+    found = differences(*map(_open_to_compare, prefixes))
+    for name, text in found.items():
+        print(f"{name}: {text}")
+    print(f"{prefixes[0]} and {prefixes[1]}: {len(found)} variables differ")
+    return not found
+
+
+def _prefixes(path: Path) -> list[Path]:
+    """Returns the prefixes of the checkpoints at a path."""
+    from lingvo_pipe.training.checkpoint import checkpoint_files as files
+
+    if files.is_checkpoint(path):
+        return [path]
+    if folder := files.checkpoints_folder(path):
+        return [folder / files.stem_of(step) for step in files.steps_in(folder)]
+    problem = "holds no checkpoints" if path.is_dir() else "does not exist"
+    raise UserValueError(
+        "PATH: expected a checkpoint, such as RUN/checkpoints/ckpt-00000600, or the "
+        f"directory of a run; {path} {problem}."
+    )
+
+
+def _open(prefix: Path) -> tf.train.CheckpointReader:
+    from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
+
+    return read_through(str(prefix))
+
+
+def _open_to_compare(prefix: Path) -> tf.train.CheckpointReader:
+    try:
+        return _open(prefix)
+    except ValueError as error:
+        raise UserValueError(
+            f"Cannot compare {prefix}: it is damaged: {error}. Give another checkpoint."
+        ) from error
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m lingvo_pipe.training.checkpoint.checkpoint_tool",
+        description="Lists, verifies and compares checkpoints.",
+        epilog="A path is a run's directory or one of its checkpoints.",
+    )
+    commands = parser.add_subparsers(required=True)
+    for name, command, num_paths, description in (
+        ("list", list_checkpoints, 1, "Prints time and size of each checkpoint."),
+        (
+            "verify",
+            verify_checkpoints,
+            1,
+            "Reads each; exits with 1 on damage.",
+        ),
+        (
+            "compare",
+            compare_checkpoints,
+            2,
+            "Exits with 1 if two differ.",
+        ),
+    ):
+        parsed = commands.add_parser(name, help=description, description=description)
+        parsed.add_argument("paths", nargs=num_paths, metavar="PATH")
+        parsed.set_defaults(command=command)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    # `bazel run` changes the working directory and sets this variable to the user's.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    main()

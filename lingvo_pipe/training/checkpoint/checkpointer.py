@@ -1,0 +1,188 @@
+"""Checkpoints of named variables that survive kills and damaged files.
+
+Checkpoints have TensorFlow's format, with a checksum of every tensor;
+tf.train.load_variable finds a variable by its name. A checkpoint is first written to
+the folder `incomplete`. It exists once its index is renamed, last and atomically. The
+`checkpoint` file is written for tools such as tf.train.latest_checkpoint and never read
+here.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import tensorflow as tf
+from absl import logging
+
+from lingvo_pipe.core.atomic_file import sync, write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
+from lingvo_pipe.training.checkpoint.checkpoint_files import (
+    read_newest,
+    stem_of,
+    steps_in,
+)
+
+
+class Checkpointer:
+    """The checkpoints of named variables in a directory.
+
+    Creating it reads and writes nothing.
+
+    Args:
+        directory: folder for the checkpoints, and nothing else.
+        variables: variables by names such as `task/stem/conv/w`.
+        keep: number of checkpoints to keep; older ones are deleted.
+        log: callback for a line about each damaged checkpoint.
+
+    Raises:
+        ValueError: if `keep` is not positive.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        variables: Mapping[str, tf.Variable],
+        keep: int = 5,
+        log: Callable[[str], None] = logging.warning,
+    ) -> None:
+        if keep < 1:
+            raise UserValueError(path="keep", expected="at least 1", got=keep)
+        self._directory = Path(directory)
+        self._scratch = self._directory / "incomplete"
+        self._variables = dict(variables)
+        self._keep = keep
+        self._log = log
+        self._unreadable: set[int] = set()
+
+    def snapshot(self) -> dict[str, tf.Tensor]:
+        """Returns the variables' current values, in this process's memory."""
+        return {name: _in_memory(v.value()) for name, v in self._variables.items()}
+
+    def save(
+        self,
+        step: int,
+        values: Mapping[str, tf.Tensor] | None = None,
+        pinned: int | None = None,
+        when_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Saves the variables as the state after `step` steps.
+
+        Does nothing if this step is already saved.
+
+        Args:
+            step: number of steps.
+            values: values after these steps, from `snapshot`; if None, the current
+                ones.
+            pinned: step of a checkpoint to keep in addition to the newest ones.
+            when_written: callback for when the checkpoint exists, before others are
+                deleted.
+
+        Raises:
+            ValueError: if a later step is already saved.
+        """
+        saved = [s for s in self.saved_steps() if s not in self._unreadable]
+        if saved and step < saved[-1]:
+            raise UserValueError(
+                f"step: expected at least {saved[-1]}, the step of the newest "
+                f"checkpoint in {self._directory}, got {step}. Restore it first, or "
+                "use another --logdir."
+            )
+        if saved and step == saved[-1]:
+            return
+        self._delete_remains()
+        self._write(step, self.snapshot() if values is None else values)
+        if when_written is not None:
+            when_written()
+        for old in self.saved_steps()[: -self._keep]:
+            if old != pinned:
+                self._delete(old)
+        self._write_state()
+
+    def restore(self) -> int | None:
+        """Restores the newest intact checkpoint; returns its step, or None without one.
+
+        Raises:
+            ValueError: if all checkpoints are damaged, or the newest intact one holds
+                other variables. No variable is changed then.
+        """
+        hint = "Put back a copy, or start a new run with another --logdir."
+        newest = read_newest(self._directory, self._log, hint)
+        if newest is None:
+            return None
+        check_names(newest.prefix, newest.reader, self._variables)
+        for name, variable in self._variables.items():
+            with tf.device(variable.device):
+                variable.assign(newest.reader.get_tensor(name))
+        self._unreadable = set(newest.damaged)
+        return newest.step
+
+    def saved_steps(self) -> list[int]:
+        """Returns the steps of all checkpoints, ascending, damaged ones included."""
+        return steps_in(self._directory)
+
+    def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
+        self._scratch.mkdir(parents=True)
+        with tf.device(_local_cpu()):
+            tf.raw_ops.SaveV2(
+                prefix=str(self._scratch / stem_of(step)),
+                tensor_names=list(values),
+                shape_and_slices=[""] * len(values),
+                tensors=list(values.values()),
+            )
+        # Sorted: the data first, then the index.
+        for path in sorted(self._scratch.iterdir()):
+            sync(path)
+            path.replace(self._directory / path.name)
+        sync(self._directory)
+        self._scratch.rmdir()
+
+    def _write_state(self) -> None:
+        stems = [stem_of(step) for step in self.saved_steps()]
+        lines = [f'model_checkpoint_path: "{stems[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
+        write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
+
+    def _delete_remains(self) -> None:
+        """Deletes damaged checkpoints, and incomplete ones of killed processes."""
+        if self._scratch.exists():
+            shutil.rmtree(self._scratch)
+        for step in self._unreadable:
+            self._delete(step)
+        self._unreadable.clear()
+        indexed = {stem_of(step) for step in self.saved_steps()}
+        for path in self._directory.glob("ckpt-*.data-*"):
+            if path.stem not in indexed:
+                path.unlink()
+
+    def _delete(self, step: int) -> None:
+        # The index first: without it the data files are not a checkpoint.
+        (self._directory / f"{stem_of(step)}.index").unlink(missing_ok=True)
+        for path in self._directory.glob(f"{stem_of(step)}.data-*"):
+            path.unlink()
+
+
+def _in_memory(value: tf.Tensor) -> tf.Tensor:
+    """Copies a tensor to this process's CPU, unless it is there.
+
+    Workers then need not see this process's files, and a GPU need not hold two copies.
+    """
+    if _is_in_memory(value.device):
+        return value
+    with tf.device(_local_cpu()):
+        return tf.identity(value)
+
+
+@functools.cache
+def _is_in_memory(device: str) -> bool:
+    there, here = map(tf.DeviceSpec.from_string, (device, _local_cpu()))
+    return (there.job, there.task, there.device_type) == (here.job, here.task, "CPU")
+
+
+def _local_cpu() -> str:
+    """Returns the full name of this process's CPU, job and task included."""
+    with tf.device("/CPU:0"):
+        return tf.constant(0).device

@@ -1,0 +1,84 @@
+"""Restores the weights of a trained model, without the state of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.training.checkpoint.checkpoint_contents import (
+    mismatches,
+    stored_variables,
+)
+from lingvo_pipe.training.checkpoint.checkpoint_files import (
+    read_newest,
+    read_through,
+    stem_of,
+    steps_in,
+)
+from lingvo_pipe.training.optim.exponential_moving_average import average_name
+
+
+def restore_weights(
+    variables: Mapping[str, tf.Variable],
+    directory: Path,
+    checkpoint: str | None,
+    log: Callable[[str], None],
+) -> int:
+    """Restores a model's variables, or their moving averages if there are any.
+
+    Args:
+        variables: all variables of the model, by path.
+        directory: folder of the run's checkpoints.
+        checkpoint: name of a checkpoint, such as `ckpt-00000600`; if None, the newest
+            that is not damaged.
+        log: callback for a line about each newer checkpoint that is damaged.
+
+    Returns:
+        The checkpoint's step.
+
+    Raises:
+        ValueError: if there is no such checkpoint, it is damaged, or it holds another
+            model's variables. No variable is changed then.
+    """
+    prefix, reader = _read(directory, checkpoint, log)
+    stored = stored_variables(reader)
+    if problems := mismatches(variables, stored):
+        raise UserValueError(
+            f"{prefix}: expected the variables of the model, got\n"
+            + "\n".join(problems)
+            + "\nUse the params it was saved with, those in params.txt."
+        )
+    for path, variable in variables.items():
+        average = average_name(path)
+        value = reader.get_tensor(average if average in stored else path)
+        with tf.device(variable.device):
+            variable.assign(tf.cast(value, variable.dtype))
+    return int(reader.get_tensor("global_step"))
+
+
+def _read(
+    directory: Path, checkpoint: str | None, log: Callable[[str], None]
+) -> tuple[str, tf.train.CheckpointReader]:
+    if checkpoint is None:
+        newest = read_newest(directory, log, "Name an earlier one by --checkpoint.")
+        if newest is None:
+            raise UserValueError(
+                f"{directory}: expected checkpoints of a trained model, found none. "
+                "Train first, or give the --logdir of a run."
+            )
+        return newest.prefix, newest.reader
+    saved = [stem_of(step) for step in steps_in(directory)]
+    if checkpoint not in saved:
+        raise UserValueError(
+            f"--checkpoint: there is no {checkpoint!r} in {directory}."
+            f"{did_you_mean(checkpoint, saved)} It holds {', '.join(saved) or 'none'}."
+        )
+    prefix = str(directory / checkpoint)
+    try:
+        return prefix, read_through(prefix)
+    except ValueError as error:
+        raise UserValueError(f"Checkpoint {prefix} is damaged: {error}") from error

@@ -1,0 +1,1 @@
+"""Decoding: translations of a data set, and their scores."""

@@ -1,0 +1,123 @@
+"""Decoding: translates the sentences of a data set batch by batch.
+
+Shapes: B sentences in a batch, N hypotheses of each, at most T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import DecodingTask, Vocabulary
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A model's translation and its score."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A sentence and its translations.
+
+    Attributes:
+        source: the sentence.
+        reference: the data's translation.
+        hypotheses: the model's translations, the best first.
+        source_language: language of the sentence.
+        target_language: language of the translations.
+        position: the sentence's position in the data.
+    """
+
+    source: str
+    reference: str
+    hypotheses: tuple[Hypothesis, ...]
+    source_language: str
+    target_language: str
+    position: int
+
+
+class Decoder:
+    """Translates with a task's current variables.
+
+    Args:
+        task: the task, a DecodingTask.
+        vocabulary: vocabulary of the targets.
+
+    Raises:
+        ValueError: if the task cannot decode.
+    """
+
+    def __init__(self, task: BaseTask, vocabulary: Vocabulary):
+        if not isinstance(task, DecodingTask):
+            raise UserValueError(
+                "Decoding needs a task with a method Decode, got "
+                f"{type(task).__name__}. Use a TranslationTask, or add the method."
+            )
+        self._task: BaseTask = task
+        self._decode = task.Decode
+        self._vocabulary = vocabulary
+        self._function = tf.function(self._run, autograph=False)
+
+    def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
+        """Yields the translations batch by batch; padding is left out.
+
+        Args:
+            batches: batches as in `DecodeInput.DecodeBatches`.
+
+        Raises:
+            FloatingPointError: if a sentence's best score is not finite.
+        """
+        for batch in batches:
+            texts, scores, lengths = (x.numpy() for x in self._function(batch))
+            for row in np.flatnonzero(batch.weight):
+                _check_score(scores[row, 0], _text(batch.source_text[row]))
+                yield Translation(
+                    source=_text(batch.source_text[row]),
+                    reference=_text(batch.target_text[row]),
+                    hypotheses=tuple(
+                        Hypothesis(text.decode(), float(score))
+                        for text, score, length in zip(
+                            texts[row], scores[row], lengths[row], strict=True
+                        )
+                        if length
+                    ),
+                    source_language=_text(batch.source_language[row]),
+                    target_language=_text(batch.target_language[row]),
+                    position=int(batch.place[row]),
+                )
+
+    def _run(self, input_batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns a batch's texts, scores and lengths, `[B, N]` each."""
+        vocabulary = self._vocabulary
+        first_ids = tf.fill(input_batch.weight.shape, vocabulary.bos_id)
+        with ForwardContext(do_eval=True):
+            found = self._decode(
+                self._task.Values(), input_batch, first_ids, vocabulary.eos_id
+            )
+        with tf.device("/CPU:0"):
+            rows = tf.reshape(found.ids, [-1, found.ids.shape[-1]])
+            texts = tf.reshape(vocabulary.Detokenize(rows), found.lengths.shape)
+        return texts, found.scores, found.lengths
+
+
+def _text(value: tf.Tensor) -> str:
+    return value.numpy().decode()
+
+
+def _check_score(score: float, source: str) -> None:
+    if not np.isfinite(score):
+        raise UserNumberError(
+            f"The score of {source[:60]!r} is {score}, not finite. Check the "
+            "checkpoint's weights, or decode with an earlier checkpoint."
+        )

@@ -1,0 +1,157 @@
+"""A decoding run: translates a data set with a checkpoint, and scores the result.
+
+    decoder/<split>-<step>.jsonl   a line per sentence: source, reference, hypothesis,
+                                   score, and the languages
+    decoder/<split>-<step>.txt     BLEU and chrF by language pair
+    decoder/<split>-<step>.json    the same, for programs
+    decoder/<split>-<step>.png     the same as an image
+    decoder/metrics.jsonl          BLEU and chrF of all decoding runs
+    decoder/<split>/               the same and the image, for TensorBoard
+
+The same model and sentences give the same bytes, except that the image and the events
+depend on the versions of their libraries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tqdm
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
+from lingvo_pipe.training.decode.decoder import Decoder, Translation
+from lingvo_pipe.training.decode.translation_scores import (
+    TranslationScores,
+    draw_scores,
+    mean_scores,
+    scores_by_languages,
+    scores_table,
+)
+from lingvo_pipe.training.eval.run_weights import weights_in_turn
+from lingvo_pipe.training.run.metrics_log import shared_log
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import DecodeInput
+
+
+def check_decode_input(input_generator: Any) -> DecodeInput:
+    """Returns the input, checked to be a readable DecodeInput.
+
+    Raises:
+        ValueError: if the input has no such interface, or its data cannot be read.
+    """
+    if not isinstance(input_generator, DecodeInput):
+        raise UserValueError(
+            "Decoding needs an input with DecodeBatches and a vocabulary, got "
+            f"{type(input_generator).__name__}. Use a TranslationInput, or add both."
+        )
+    input_generator.DecodeBatches()
+    return input_generator
+
+
+def decode(
+    task: BaseTask,
+    data: DecodeInput,
+    directory: RunDirectory,
+    split: str,
+    checkpoint: str | None = None,
+    follow_seconds: float | None = None,
+    log: Callable[[str], None] = tqdm.tqdm.write,
+) -> None:
+    """Translates a data set, and writes translations and scores.
+
+    It uses one checkpoint or, following a trainer, one after another. For the
+    arguments, see `evaluate_run`.
+
+    Raises:
+        ValueError: if the task, the checkpoint or the vocabulary is unusable, or there
+            are no sentences.
+    """
+    decoder = Decoder(task, data.vocabulary)
+    check_vocabulary(directory.path, data)
+    for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
+        log(f"Decoding {split} with the checkpoint of step {step}.")
+        translations = _translations(decoder, data, split)
+        log(write_report(directory.decoder_path, step, split, translations))
+
+
+def write_report(
+    directory: Path, step: int, split: str, translations: Sequence[Translation]
+) -> str:
+    """Writes all files; several processes write one after another.
+
+    Args:
+        directory: `decoder` in the run's directory.
+        step: step of the checkpoint.
+        split: name of the data, such as `test`.
+        translations: at least one.
+
+    Returns:
+        The table of scores.
+    """
+    scores = scores_by_languages(translations)
+    table, image = scores_table(scores), draw_scores(scores)
+    document = {
+        "step": step,
+        "split": split,
+        "mean": mean_scores(scores),
+        "languages": [dataclasses.asdict(each) for each in scores],
+    }
+    contents: dict[str, str | bytes] = {
+        "jsonl": "".join(f"{_line(each)}\n" for each in translations),
+        "txt": f"Step {step}, {split}.\n\n{table}\n",
+        "json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
+        "png": image,
+    }
+    stem = stem_of(step).replace("ckpt", split)
+    metrics = _metrics(scores)
+    with shared_log(directory) as log:
+        for ending, content in contents.items():
+            write_atomically(directory / f"{stem}.{ending}", content)
+        # A checkpoint that is decoded again has the same metrics.
+        if not log.contains(step, split, metrics):
+            log.write(step, split, metrics)
+            log.write_page(step, split, "translations", image, table)
+    return table
+
+
+def _translations(decoder: Decoder, data: DecodeInput, split: str) -> list[Translation]:
+    sentences = tqdm.tqdm(
+        decoder(data.DecodeBatches()), unit=" sentences", disable=None, leave=False
+    )
+    translations = sorted(sentences, key=lambda each: each.position)
+    if not translations:
+        raise UserValueError(
+            f"Decoding needs at least 1 sentence; {split} has none. Check the input."
+        )
+    return translations
+
+
+def _line(each: Translation) -> str:
+    best, *others = each.hypotheses
+    record: dict[str, Any] = {
+        "source": each.source,
+        "reference": each.reference,
+        "hypothesis": best.text,
+        "score": best.score,
+        "source_language": each.source_language,
+        "target_language": each.target_language,
+    }
+    if others:
+        record["others"] = [dataclasses.asdict(other) for other in others]
+    return json.dumps(record, ensure_ascii=False, allow_nan=False)
+
+
+def _metrics(scores: Sequence[TranslationScores]) -> dict[str, float]:
+    metrics = mean_scores(scores)
+    for each in scores:
+        metrics[f"bleu/{each.languages}"] = each.bleu
+        metrics[f"chrf/{each.languages}"] = each.chrf
+    return metrics

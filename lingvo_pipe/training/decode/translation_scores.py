@@ -1,0 +1,142 @@
+"""BLEU and chrF of translations by language pair: numbers, a table, an image.
+
+sacrebleu computes them. BLEU counts words, which depend on the language: sacrebleu's
+default tokenizer is `13a`, and `zh` for Chinese. In languages written without spaces
+each character counts as a word, since better tokenizers need downloads. The signatures
+name the tokenizer. chrF needs none.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sacrebleu.metrics import BLEU, CHRF
+
+from lingvo_pipe.core.tables import text_table
+from lingvo_pipe.training.decode.decoder import Translation
+
+# Tokenizers of sacrebleu for languages that `13a` does not split into words.
+_CHARACTERS = ("bo", "dz", "ja", "km", "lo", "my", "th")
+_TOKENIZERS = {"zh": "zh", "yue": "zh", **dict.fromkeys(_CHARACTERS, "char")}
+
+_COLORS = {"bleu": "#3f73b0", "chrf": "#4fa37a"}
+_TITLES = {"bleu": "BLEU", "chrf": "chrF"}
+_DARK = "#262626"
+
+_INCHES_WIDE = 8.0
+_INCHES_PER_ROW = 0.24
+_INCHES_AROUND = 1.1  # Titles and axes.
+
+
+@dataclass(frozen=True)
+class TranslationScores:
+    """The scores of the translations between two languages.
+
+    Attributes:
+        languages: source and target, as in `de-en`.
+        num_sentences: number of sentences.
+        bleu: from 0 to 100.
+        chrf: from 0 to 100.
+        bleu_signature: sacrebleu's signature of its BLEU.
+        chrf_signature: sacrebleu's signature of its chrF.
+    """
+
+    languages: str
+    num_sentences: int
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+def scores_by_languages(
+    translations: Iterable[Translation],
+) -> list[TranslationScores]:
+    """Returns the scores of the best hypotheses by language pair, sorted."""
+    by_pair: dict[tuple[str, str], list[Translation]] = defaultdict(list)
+    for each in translations:
+        by_pair[each.source_language, each.target_language].append(each)
+    return [_scores(*pair, by_pair[pair]) for pair in sorted(by_pair)]
+
+
+def mean_scores(scores: Sequence[TranslationScores]) -> dict[str, float]:
+    """Returns the unweighted means over the language pairs, by metric."""
+    return {
+        "bleu": sum(each.bleu for each in scores) / len(scores),
+        "chrf": sum(each.chrf for each in scores) / len(scores),
+    }
+
+
+def scores_table(scores: Sequence[TranslationScores]) -> str:
+    """Returns a line per language pair, their means, and sacrebleu's signatures."""
+    mean = mean_scores(scores)
+    total = sum(each.num_sentences for each in scores)
+    rows = [("languages", "sentences", "BLEU", "chrF")]
+    rows += [
+        (s.languages, f"{s.num_sentences:,}", f"{s.bleu:.2f}", f"{s.chrf:.2f}")
+        for s in scores
+    ]
+    rows.append(("mean", f"{total:,}", f"{mean['bleu']:.2f}", f"{mean['chrf']:.2f}"))
+    lines = text_table(rows, right=range(1, 4))
+    lines += ["", *(f"BLEU: {s}" for s in sorted({x.bleu_signature for x in scores}))]
+    lines += [f"chrF: {s}" for s in sorted({x.chrf_signature for x in scores})]
+    return "\n".join(lines)
+
+
+def draw_scores(scores: Sequence[TranslationScores]) -> bytes:
+    """Draws a PNG: a bar per language pair and metric, the best BLEU on top.
+
+    Dashed lines are the means over the pairs.
+
+    Args:
+        scores: at least one.
+    """
+    # Imported here: it takes half a second, and only decoding draws.
+    from matplotlib.figure import Figure
+
+    ranked = sorted(scores, key=lambda each: (each.bleu, each.chrf))
+    height = len(ranked) * _INCHES_PER_ROW + _INCHES_AROUND
+    figure = Figure(figsize=(_INCHES_WIDE, height), dpi=150, layout="constrained")
+    panels = figure.subplots(1, len(_TITLES), sharey=True)
+    for panel, metric in zip(panels, _TITLES, strict=True):
+        _draw_metric(panel, metric, ranked)
+    panels[0].set_yticks(range(len(ranked)), [each.languages for each in ranked])
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def _draw_metric(panel: Any, metric: str, ranked: Sequence[TranslationScores]) -> None:
+    values, mean = [getattr(s, metric) for s in ranked], mean_scores(ranked)[metric]
+    bars = panel.barh(range(len(ranked)), values, color=_COLORS[metric], height=0.78)
+    panel.bar_label(bars, fmt="%.1f", padding=2, fontsize=7.5, color=_DARK)
+    panel.axvline(mean, color=_DARK, linewidth=0.8, linestyle="--")
+    panel.set_title(f"{_TITLES[metric]}, mean {mean:.1f}", fontsize=10, color=_DARK)
+    panel.set_xlim(0, max(1.15 * max(values), 1.0))  # Leaves room for the numbers.
+    panel.margins(y=0.01)
+    panel.tick_params(labelsize=8, length=2, labelcolor=_DARK)
+    panel.spines[["right", "top"]].set_visible(False)
+
+
+def _scores(
+    source_language: str, target_language: str, translations: Sequence[Translation]
+) -> TranslationScores:
+    best = [each.hypotheses[0].text for each in translations]
+    references = [[each.reference for each in translations]]
+    # The tokenizer of `zh` also serves `zh_Hant` and `zh-CN`.
+    language = re.split("[-_]", target_language)[0].lower()
+    bleu = BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT))
+    chrf = CHRF()
+    return TranslationScores(
+        languages=f"{source_language}-{target_language}",
+        num_sentences=len(translations),
+        bleu=bleu.corpus_score(best, references).score,
+        chrf=chrf.corpus_score(best, references).score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf_signature=str(chrf.get_signature()),
+    )

@@ -1,0 +1,97 @@
+"""Evaluation: metrics over one pass of a data set, pipelined."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import EvalImages
+
+
+class Evaluation:
+    """An evaluation of a task with its current variables or with other values.
+
+    Args:
+        task: the task.
+        values: function that reads the values to evaluate with, in the structure of
+            `task.vars`; if None, `task.Values`.
+    """
+
+    def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
+        self._task = task
+        self._values = values or task.Values
+        self._names: list[str] = []
+        self._function = tf.function(self._run, autograph=False)
+        self._predictions = tf.function(self._predict, autograph=False)
+
+    def Trace(self, batch_spec: NestedMap) -> None:
+        """Builds the graph for batches of a spec, as in `TrainStep`."""
+        traced = self._function.get_concrete_function(batch_spec)
+        self._names = sorted(traced.structured_outputs)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of the metrics, known after `Trace`."""
+        return self._names
+
+    def __call__(
+        self, batches: Iterable[NestedMap], images: EvalImages | None = None
+    ) -> dict[str, float]:
+        """Returns each metric's mean over all examples of `batches`.
+
+        A metric whose weights are all 0 has no mean and is left out.
+
+        Args:
+            batches: at least one.
+            images: receiver of each batch and its predictions; if given, each batch
+                runs forward once more.
+
+        Raises:
+            ValueError: if there are no batches, or the loss has a total weight of 0.
+        """
+        sums: dict[str, float] = {}
+        weights: dict[str, float] = {}
+        for batch in batches:
+            for name, (mean, weight) in self._evaluate(batch).items():
+                weights[name] = weights.get(name, 0.0) + float(weight)
+                if weight:  # Otherwise the mean may be anything, even NaN.
+                    sums[name] = sums.get(name, 0.0) + float(mean) * float(weight)
+            if images is not None:
+                images.Add(batch, self._predictions(batch))
+        if not weights:
+            raise UserValueError(
+                "An evaluation needs at least 1 batch, got none. Check the input."
+            )
+        if not weights["loss"]:
+            empty = sorted(name for name, weight in weights.items() if not weight)
+            raise UserValueError(
+                f"An evaluation needs examples of positive weight; the total weight of "
+                f"{empty} is 0. Check the weights in the input's batches."
+            )
+        return {name: sums[name] / weight for name, weight in weights.items() if weight}
+
+    def _evaluate(self, batch: NestedMap) -> NestedMap:
+        try:
+            return self._function(batch)
+        except tf.errors.OpError as error:
+            if may_be_diagnosed(error):
+                allowed = contextlib.suppress(FloatingPointError)
+                with ForwardContext(do_eval=True), allowed:
+                    self._task.Diagnose(self._values(), batch)
+            raise
+
+    def _run(self, input_batch: NestedMap) -> NestedMap:
+        with ForwardContext(do_eval=True):
+            return self._task.ComputeMetrics(self._values(), input_batch)
+
+    def _predict(self, input_batch: NestedMap) -> Any:
+        with ForwardContext(do_eval=True):
+            return self._task.ComputePredictions(self._values(), input_batch)

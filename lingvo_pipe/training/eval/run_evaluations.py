@@ -1,0 +1,175 @@
+"""Evaluations of a run, by its trainer or by another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import tqdm
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.eval.run_weights import weights_in_turn
+from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
+from lingvo_pipe.training.run.metrics_log import (
+    MetricsLog,
+    read_metrics,
+    same_metrics,
+    shared_log,
+)
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.task.base_task import BaseTask
+
+
+class _StoppingError(Exception):
+    """Ends an evaluation because the run is stopping."""
+
+
+def evaluate_run(
+    task: BaseTask,
+    data: Any,
+    directory: RunDirectory,
+    split: str,
+    checkpoint: str | None = None,
+    follow_seconds: float | None = None,
+    log: Callable[[str], None] = tqdm.tqdm.write,
+) -> None:
+    """Evaluates one checkpoint or, following a trainer, one after another.
+
+    It writes the metrics to `LOGDIR/evaler`, which no trainer writes. Several such
+    evaluations may run at a time.
+
+    Args:
+        task: the task, just instantiated.
+        data: input with `EvalBatches()`.
+        directory: the run's directory.
+        split: name of the data.
+        checkpoint: see `weights_in_turn`.
+        follow_seconds: see `weights_in_turn`.
+        log: callback for a line of text for the user, while a progress bar may be
+            visible.
+
+    Raises:
+        ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
+    """
+    check_vocabulary(directory.path, data)
+    evaluation = Evaluation(task)
+    evaluation.Trace(data.EvalBatches().element_spec)
+    for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
+        metrics = evaluation(data.EvalBatches())
+        with shared_log(directory.evaler_path) as metrics_log:
+            # A repeated evaluation has the same metrics.
+            if not metrics_log.contains(step, split, metrics):
+                metrics_log.write(step, split, metrics)
+        log(_line(step, split, metrics))
+
+
+class RunEvaluations:
+    """Evaluations by a run's trainer: logged, compared, and drawn.
+
+    Args:
+        task: the task.
+        evaluation: evaluation of the task, traced.
+        test_input: input with `EvalBatches()`.
+        directory: the run's directory.
+        metrics_log: the run's log.
+        log: callback for a line of text for the user.
+        saved_steps: steps of the run's checkpoints.
+        is_stopping: function that returns whether the run is stopping, which ends an
+            evaluation.
+    """
+
+    def __init__(
+        self,
+        task: BaseTask,
+        evaluation: Evaluation,
+        test_input: Any,
+        directory: RunDirectory,
+        metrics_log: MetricsLog,
+        log: Callable[[str], None],
+        saved_steps: Collection[int],
+        is_stopping: Callable[[], Any],
+    ):
+        self._task = task
+        self._evaluation = evaluation
+        self._test_input = test_input
+        self._directory = directory
+        self._metrics_log = metrics_log
+        self._log = log
+        self._is_stopping = is_stopping
+        self._interval = task.params.eval.interval_steps
+        # A resumed run does not repeat evaluations from before its checkpoint.
+        self._records = read_metrics(directory.path)
+        self._evaluated: dict[int, dict[str, float]] = {}
+        self.best = self._best_of(self._records)
+        if self.best.step is not None and self.best.step not in saved_steps:
+            log(
+                f"The best evaluation's checkpoint, of step {self.best.step}, is "
+                "missing. The best evaluation with a checkpoint replaces it."
+            )
+            self.best = self._best_of(
+                [r for r in self._records if r["step"] in saved_steps]
+            )
+        write_best(directory.best_path, self.best.text())
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether to evaluate after a step."""
+        return self._interval is not None and step > 0 and step % self._interval == 0
+
+    def is_missing(self, step: int) -> bool:
+        """Returns whether the run stopped between a step and its evaluation."""
+        return self.is_due(step) and not any(
+            record["step"] == step and record["split"] == SPLIT
+            for record in self._records
+        )
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Evaluates the current state, after `step` steps, once per step.
+
+        Returns:
+            The metrics; empty if the run is stopping.
+        """
+        if step in self._evaluated:
+            return self._evaluated[step]
+        draws = self._task.params.eval.images
+        images = self._task.MakeEvalImages(self._test_input) if draws else None
+        try:
+            metrics = self._evaluation(self._batches(), images)
+        except _StoppingError:
+            return {}
+        self._evaluated[step] = metrics
+        # Rerunning a finished run gives the same metrics.
+        record = {"step": step, "split": SPLIT, **metrics}
+        if not any(same_metrics(record, before) for before in self._records):
+            self._metrics_log.write(step, SPLIT, metrics)
+            if images is not None:
+                self._metrics_log.write_images(step, SPLIT, images.Draw())
+        self.best.add(step, metrics)
+        self._log(_line(step, SPLIT, metrics))
+        return metrics
+
+    def best_writer(self) -> Callable[[], None]:
+        """Returns a function that writes the best evaluation so far to its file.
+
+        Call it when the checkpoint of that evaluation exists.
+        """
+        path, text = self._directory.best_path, self.best.text()
+        return lambda: write_best(path, text)
+
+    def _best_of(self, records: Iterable[Mapping[str, Any]]) -> BestEvaluation:
+        best = BestEvaluation(self._task.params.eval)
+        best.check_metrics(self._evaluation.metric_names)
+        best.add_all(records)
+        return best
+
+    def _batches(self) -> Iterator[NestedMap]:
+        for batch in self._test_input.EvalBatches():
+            if self._is_stopping():
+                raise _StoppingError
+            yield batch
+
+
+def _line(step: int, split: str, metrics: Mapping[str, float]) -> str:
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    return f"step {step}: {split} {shown}"

@@ -1,0 +1,1 @@
+"""The training loop: trains, reports, evaluates, saves, rolls back and stops."""

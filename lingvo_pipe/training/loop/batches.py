@@ -1,0 +1,63 @@
+"""The batches of a run: where in the data they start, and groups of equal shapes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+
+
+class InputPosition:
+    """The position of an input in its data, if it has one; see `input_generator`.
+
+    Checkpoints hold it, so a resumed run finds its next batch at once.
+    """
+
+    def __init__(self, train_input: Any):
+        self._input = train_input
+        self._has_position = hasattr(train_input, "Place")
+        with tf.device("/CPU:0"):
+            self._text = tf.Variable("", trainable=False)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Returns the variables that checkpoints must hold, by name.
+
+        Inputs without a position have them, too: a run may change its input.
+        """
+        return {"input_place": self._text}
+
+    def set_batch(self, index: int) -> None:
+        """Sets the position to the start of a batch, to be saved."""
+        self._text.assign(self._input.Place(index) if self._has_position else "")
+
+    def batches(self, index: int) -> tf.data.Dataset:
+        """Returns all batches from an index on."""
+        if not self._has_position:
+            return self._input.TrainBatches(index)
+        return self._input.TrainBatches(index, place=self._text.numpy().decode())
+
+
+class BatchGroups:
+    """Groups of consecutive batches of the same shapes, to be trained in one call."""
+
+    def __init__(self, batches: Iterable[NestedMap]):
+        self._batches = iter(batches)
+        self._ahead: list[NestedMap] = []
+
+    def next(self, max_size: int) -> list[NestedMap]:
+        """Returns the next batches, at least one; none if the batches have ended."""
+        group, self._ahead = self._ahead, []
+        for batch in itertools.islice(self._batches, max_size - len(group)):
+            if group and _shapes(batch) != _shapes(group[0]):
+                self._ahead = [batch]
+                break
+            group.append(batch)
+        return group
+
+
+def _shapes(batch: NestedMap) -> list[tf.TensorShape]:
+    return [x.shape for x in tf.nest.flatten(batch)]

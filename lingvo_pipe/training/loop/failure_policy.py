@@ -1,0 +1,117 @@
+"""The policy of a run when a step goes wrong.
+
+    the loss or a gradient is not finite   skip the step; end the run after more than
+                                           max_skipped_steps consecutive ones
+    a variable to be saved is not finite   end the run without saving it
+    the loss has a spike                   roll back to the newest checkpoint and skip
+                                           the batches since; end the run after more
+                                           than max_rollbacks to the same checkpoint
+    the batches end before max_steps       save, then end the run
+
+The first three end the run with a FloatingPointError, the last with a ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.loss_spikes import LossSpikeError
+from lingvo_pipe.training.stability.non_finite import NonFiniteVariables, SkippedSteps
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
+from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.train_step import TrainStep
+
+
+class FailurePolicy:
+    """A policy for bad steps: skip the step, roll back, or end the run.
+
+    Attributes:
+        skipped_batches: batches skipped by roll-backs.
+    """
+
+    def __init__(
+        self,
+        step: TrainStep | StepLoop,
+        directory: RunDirectory,
+        log: Callable[[str], None],
+    ):
+        self._params = step.task.params.train
+        self._step, self._directory, self._log = step, directory, log
+        self._skipped_steps = SkippedSteps(self._params)
+        self._non_finite = NonFiniteVariables(step.State())
+        self.skipped_batches = SkippedBatches(directory.skipped_batches_path)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Returns the variables that checkpoints must hold, by name."""
+        return self._skipped_steps.state()
+
+    def train(self, group: list[NestedMap]) -> Iterator[dict[str, float]]:
+        """Trains on batches; yields each step's metrics, empty for a skipped step."""
+        try:
+            for metrics in self._step.Steps(group):
+                yield {name: float(mean) for name, (mean, _) in metrics.items()}
+                self._skipped_steps.add_finite()
+        except FloatingPointError as error:
+            if not self._skipped_steps.may_skip():
+                raise UserNumberError(f"{error} {self._hint()}") from error
+            self._step.Skip()
+            self._log(f"Skipped a step. {error}")
+            yield {}
+
+    def check_variables(self, step: int) -> None:
+        """Raises FloatingPointError if a variable to be saved is not finite."""
+        if names := self._non_finite.names():
+            raise UserNumberError(
+                f"Variables must stay finite; after step {step} {len(names)} are not, "
+                f"the first of them {names[0]}. {self._hint()}"
+            )
+
+    def skip_batches(self, start: int, spike: LossSpikeError) -> None:
+        """Skips the batches between the restored checkpoint and a loss spike.
+
+        Raises:
+            FloatingPointError: if the run rolled back to this checkpoint too often.
+        """
+        max_rollbacks = self._params.max_rollbacks
+        if self.skipped_batches.num_after(start) >= max_rollbacks:
+            raise UserNumberError(
+                f"The loss has a spike: {spike}. The run rolled back to step {start} "
+                f"{max_rollbacks} times, the maximum in task.train.max_rollbacks. "
+                "Raise task.train.loss_spike_factor or max_rollbacks, or lower "
+                "task.train.learning_rate with "
+                "--allow_params_change=task.train.learning_rate, and rerun."
+            ) from spike
+        self.skipped_batches.skip(start, spike.step)
+        self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
+
+    def batches_ended(self, step: int) -> ValueError:
+        """Returns the error for batches that end after a step."""
+        return UserValueError(
+            "TrainBatches: expected a batch for each of "
+            f"{self._params.max_steps} steps; they end after step {step}, which is "
+            "saved. Repeat the data, or lower --max_steps."
+        )
+
+    def _hint(self) -> str:
+        """Returns the hint for numbers that are not finite."""
+        p, clipping = self._params, "clip_gradient_norm_to_value"
+        is_saved = bool(steps_in(self._directory.checkpoints_path))
+        saved = "The last checkpoint is kept." if is_saved else "Nothing is saved yet."
+        skipping = (
+            f"or raise task.train.max_skipped_steps from {p.max_skipped_steps} to skip "
+            "such steps"
+        )
+        if p.steps_per_loop > 1:
+            skipping += ", with task.train.steps_per_loop 1"
+            clipping = "clip_gradient_single_norm_to_value"
+        return (
+            f"{saved} If the mini-batch itself has them, correct the data, {skipping}; "
+            f"else lower task.train.learning_rate or set task.train.{clipping}, and "
+            "accept it by --allow_params_change=task.train.learning_rate. Then rerun."
+        )

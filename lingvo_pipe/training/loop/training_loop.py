@@ -1,0 +1,86 @@
+"""The entry point of the training loop: trains a task in a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tqdm
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
+from lingvo_pipe.training.loop.training_run import TrainingRun
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
+from lingvo_pipe.training.profiling.step_profiler import check_profile_step
+from lingvo_pipe.training.run.changed_params import check_changes
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.loss_spikes import check_spike_params
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.task_params import check_loop_params
+
+
+def train(
+    task: BaseTask,
+    train_input: Any,
+    test_input: Any,
+    directory: RunDirectory,
+    params_text: str,
+    log: Callable[[str], None] = tqdm.tqdm.write,
+    profile_step: int | None = None,
+    allowed_changes: Sequence[str] = (),
+    planned: PlannedStep | None = None,
+) -> dict[str, float]:
+    """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
+
+    Resumes from the newest checkpoint in `directory` that is not damaged. Each step is
+    a function of the state in the checkpoint and of the step's number, so a run that
+    was killed and resumed ends in the same bytes as an uninterrupted one.
+
+    Writes nothing before params, checkpoint and batches are known to fit together.
+
+    Args:
+        task: the task, just instantiated.
+        train_input: input with `TrainBatches(start_step)` and `params.batch_size`.
+        test_input: input with `EvalBatches()`.
+        directory: the run's directory.
+        params_text: all params of the run, to be written there.
+        log: callback for a line of text for the user, while a progress bar may be
+            shown.
+        profile_step: step to profile, or None; see `StepProfiler`.
+        allowed_changes: paths of params that may differ from the run's so far; see
+            `check_changes`.
+        planned: prediction of a step, to compare with the profiled one.
+
+    Returns:
+        The last evaluation's metrics; none if a signal stopped the run before it.
+
+    Raises:
+        ValueError: if the params have wrong values, the batches don't fit the model or
+            end too soon, the checkpoint is beyond max_steps or has another vocabulary,
+            or another process trains in the directory.
+        FloatingPointError: if the loss, a gradient or a variable to be saved is not
+            finite, or the loss has a spike, more often than the params allow. The last
+            checkpoint stays.
+    """
+    check_loop_params(task.params)
+    check_spike_params(task.params.train)
+    if profile_step is not None:
+        check_profile_step(profile_step, task.params.train.max_steps)
+    try:
+        before = directory.read_params()
+        if before is not None:
+            directory.lock()  # Before reading what another trainer may be writing.
+            if steps_in(directory.checkpoints_path):
+                check_changes(before, params_text, allowed_changes)
+        run = TrainingRun(task, train_input, test_input, directory, log)
+        directory.lock()
+        if directory.read_params() != before:
+            raise UserValueError(
+                f"{directory.path}: expected one trainer at a time; another started "
+                "this run while this one was being built. Rerun to resume that run, or "
+                "choose another --logdir."
+            )
+        run.start(params_text)
+        return run.train(profile_step, planned)
+    finally:
+        directory.unlock()

@@ -1,0 +1,256 @@
+"""A training run, from the state in its directory to its last step.
+
+The run writes a checkpoint
+    - before the first step, if it has initial values from other runs, or may roll back;
+    - every `save_interval_steps`;
+    - after a step whose evaluation is the best so far;
+    - after its last step, wherever it stops.
+It rolls back to the newest checkpoint after a loss spike; see `failure_policy`. It
+stops
+    - after `max_steps`;
+    - after the current step, on a termination signal; see `signals`;
+    - after `patience` consecutive evaluations that are not the best;
+    - on a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.signals import TerminationSignals
+from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
+from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition
+from lingvo_pipe.training.loop.failure_policy import FailurePolicy
+from lingvo_pipe.training.loop.reporting import StepReports
+from lingvo_pipe.training.profiling.step_profile import PlannedStep
+from lingvo_pipe.training.profiling.step_profiler import StepProfiler
+from lingvo_pipe.training.report.html_report import report_end
+from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
+from lingvo_pipe.training.run.progress import Progress
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
+from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
+from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.placement import describe_run
+from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Objects in use from a start, resume or roll-back until the next."""
+
+    metrics_log: MetricsLog
+    saver: AsyncSaver
+    evaluations: RunEvaluations
+    reports: StepReports
+    signals: TerminationSignals
+
+
+class TrainingRun:
+    """A training run.
+
+    Creating it restores the state and traces all functions; it writes nothing yet. The
+    arguments are the same as for `train` in `training_loop`.
+    """
+
+    def __init__(
+        self,
+        task: BaseTask,
+        train_input: Any,
+        test_input: Any,
+        directory: RunDirectory,
+        log: Callable[[str], None],
+    ):
+        p = task.params.train
+        self._task, self._train_input, self._test_input = task, train_input, test_input
+        self._directory, self._log = directory, log
+        self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
+        self._failures = FailurePolicy(self._step, directory, log)
+        self._position = InputPosition(train_input)
+        state = {
+            **self._step.State(),
+            **self._position.state(),
+            **self._failures.state(),
+        }
+        self._checkpointer = Checkpointer(
+            directory.checkpoints_path, state, p.keep_checkpoints, log
+        )
+        restored = self._checkpointer.restore()
+        self._start, self._is_resumed = restored or 0, restored is not None
+        self._max_steps = p.max_steps
+        self._check_restored()
+        has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
+        self._has_initial_values = not self._is_resumed and bool(has_rules)
+        if self._has_initial_values:
+            init_from_checkpoint(p, task.VariablePaths(), log)
+            self._step.StartAveraging()
+        self._evaluation = Evaluation(task, self._step.EvalValues)
+        self._step.Trace(self._position.batches(self._start).element_spec)
+        self._evaluation.Trace(test_input.EvalBatches().element_spec)
+
+    def start(self, params_text: str) -> None:
+        """Writes the files that the directory must have before the first step."""
+        self._directory.write_params(params_text)
+        write_vocabulary(self._directory.path, self._train_input)
+        self._log(describe_run(self._task))
+        may_roll_back = self._task.params.train.loss_spike_factor is not None
+        # A run killed after this no longer needs the source of its initial values.
+        if not self._is_resumed and (self._has_initial_values or may_roll_back):
+            self._checkpointer.save(0)
+        if self._is_resumed:
+            is_last = self._start == self._max_steps
+            note = ", the last: raise --max_steps to train on" if is_last else ""
+            self._log(f"Resumed from step {self._start}{note}.")
+
+    def train(
+        self, profile_step: int | None, planned: PlannedStep | None
+    ) -> dict[str, float]:
+        """Trains and evaluates; see `train` in `training_loop`."""
+        with TerminationSignals() as signals:
+            while True:
+                try:
+                    return self._train_segment(signals, profile_step, planned)
+                except LossSpikeError as spike:
+                    self._roll_back(spike)
+
+    def _roll_back(self, spike: LossSpikeError) -> None:
+        """Restores the newest checkpoint and skips the batches since."""
+        start = self._checkpointer.restore()
+        assert start is not None
+        self._failures.skip_batches(start, spike)
+        self._start = start
+
+    def _train_segment(
+        self,
+        signals: TerminationSignals,
+        profile_step: int | None,
+        planned: PlannedStep | None,
+    ) -> dict[str, float]:
+        """Trains from the start, or the last roll-back, until the run stops."""
+        directory, log = self._directory, self._log
+        with (
+            MetricsLog(directory.path, resume_step=self._start) as metrics_log,
+            AsyncSaver(self._checkpointer, log) as saver,
+        ):
+            evaluations = RunEvaluations(
+                self._task,
+                self._evaluation,
+                self._test_input,
+                directory,
+                metrics_log,
+                log,
+                self._checkpointer.saved_steps(),
+                is_stopping=lambda: signals.asked_by is not None,
+            )
+            factor = self._task.params.train.loss_spike_factor
+            spikes = LossSpikes(factor, read_metrics(directory.path))
+            profiler = None
+            if profile_step is not None:
+                profiler = StepProfiler(
+                    self._task.pipeline,
+                    profile_step,
+                    self._start,
+                    directory,
+                    metrics_log,
+                    log,
+                    planned,
+                )
+            reports = StepReports(self._step, metrics_log, spikes, profiler)
+            segment = _Segment(metrics_log, saver, evaluations, reports, signals)
+            last = self._train_steps(segment)
+            if evaluations.best.is_over:
+                log(f"Stopped after step {last}: {evaluations.best.reason}")
+            metrics = {} if signals.asked_by else evaluations.evaluate(last)
+            saver.wait()
+            evaluations.best_writer()()
+            if signals.asked_by:
+                log(self._stopped_text(signals.asked_by, last))
+        report_end(directory, log)
+        return metrics
+
+    def _train_steps(self, segment: _Segment) -> int:
+        """Trains, reports, evaluates and saves; returns the last step."""
+        step, evaluations = self._start, segment.evaluations
+        if step < self._max_steps and evaluations.is_missing(step):
+            evaluations.evaluate(step)
+            evaluations.best_writer()()
+        skipped = self._failures.skipped_batches
+        batches = BatchGroups(skipped.batches(self._position.batches, step))
+        save_interval = self._task.params.train.save_interval_steps
+        is_last = self._is_last(step, segment)
+        with Progress(
+            self._max_steps, self._train_input.params.batch_size, step
+        ) as progress:
+            while not is_last:
+                group = batches.next(self._max_group(step))
+                if not group:
+                    self._save(step, segment)
+                    segment.saver.wait()
+                    raise self._failures.batches_ended(step)
+                segment.reports.add(step, self._failures.train(group), progress)
+                step += len(group)
+                is_stopped = step == self._max_steps or segment.signals.asked_by
+                if evaluations.is_due(step) and not is_stopped:
+                    evaluations.evaluate(step)
+                is_last = self._is_last(step, segment)
+                # Saved last: all reports of a checkpoint's step are written by then.
+                is_best = evaluations.best.step == step
+                if is_last or is_best or step % save_interval == 0:
+                    self._failures.check_variables(step)
+                    self._save(step, segment)
+                    is_last = self._is_last(step, segment)  # A signal may have arrived.
+        if not segment.signals.asked_by:
+            segment.reports.finish()
+        return step
+
+    def _is_last(self, step: int, segment: _Segment) -> bool:
+        """Returns whether the run stops after a step."""
+        is_asked = segment.signals.asked_by is not None
+        return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
+
+    def _max_group(self, step: int) -> int:
+        """Returns how many steps can follow this one before something else is due."""
+        p = self._task.params
+        intervals = (
+            p.train.save_interval_steps,
+            p.train.histogram_interval_steps,
+            p.eval.interval_steps,
+        )
+        return min(
+            p.train.steps_per_loop,
+            self._max_steps - step,
+            *(interval - step % interval for interval in intervals if interval),
+        )
+
+    def _save(self, step: int, segment: _Segment) -> None:
+        """Starts to write a checkpoint, after all metrics up to it are on disk."""
+        self._position.set_batch(self._failures.skipped_batches.position(step))
+        segment.metrics_log.sync()
+        best = segment.evaluations.best.step
+        segment.saver.save(step, best, segment.evaluations.best_writer())
+
+    def _check_restored(self) -> None:
+        if self._start > self._max_steps:
+            raise UserValueError(
+                f"task.train.max_steps: expected at least {self._start}, the step of "
+                f"the newest checkpoint in {self._directory.path}, got "
+                f"{self._max_steps}. Raise --max_steps or use another --logdir."
+            )
+        if self._is_resumed:
+            check_vocabulary(self._directory.path, self._train_input)
+
+    def _stopped_text(self, signal: str, step: int) -> str:
+        if step not in self._checkpointer.saved_steps():
+            return f"Stopped by {signal} before the first step; nothing is saved."
+        return (
+            f"Stopped by {signal} after step {step}, which is saved. The same command "
+            "resumes from there."
+        )

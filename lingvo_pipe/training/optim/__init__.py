@@ -1,0 +1,1 @@
+"""Learners: optimizers, learning rates, clipping, weight decay, averages, freezing."""

@@ -1,0 +1,143 @@
+"""Exponential moving averages of the weights, used by evaluations.
+
+They start equal to the weights, and follow them at the rates of `averaging_rate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.batch_norm import averaging_rate
+
+
+def define_averaging_params(p: Params) -> None:
+    """Defines the averages' params in a task's `train` params."""
+    p.Define(
+        "ema_decay",
+        0.0,
+        "Fraction of the weights' moving averages that a step keeps; evaluations use "
+        "the averages. If 0, there are none.",
+    )
+    p.Define(
+        "ema_decay_moving_vars",
+        None,
+        "Whether variables that are not trained, such as batch norm's moving averages, "
+        "are averaged too, which doubles their lag. Required if there are any.",
+    )
+
+
+def average_name(path: str) -> str:
+    """Returns the average's name in checkpoints, given the variable's path."""
+    return f"{path}/ema"
+
+
+def make_averages(
+    p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
+) -> ExponentialMovingAverage | None:
+    """Creates the averages that the params ask for, if any.
+
+    Args:
+        p: params of `define_averaging_params`.
+        trained: trained variables by path.
+        every: all variables of the model by path.
+
+    Raises:
+        ValueError: if the decay is not in [0, 1), or ema_decay_moving_vars is missing.
+    """
+    decay = p.ema_decay
+    if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
+        raise UserValueError(
+            path="task.train.ema_decay",
+            expected="a number in [0, 1)",
+            got=decay,
+            hint="Use 0 for no averages; 0.999 to 0.9999 is common.",
+        )
+    if not decay:
+        return None
+    moving = {
+        path: variable
+        for path, variable in every.items()
+        if not variable.trainable and variable.dtype.is_floating
+    }
+    if moving and p.ema_decay_moving_vars not in (True, False):
+        raise UserValueError(
+            path="task.train.ema_decay_moving_vars",
+            expected=f"True or False, since {len(moving)} variables such as "
+            f"{next(iter(moving))} are not trained",
+            got=p.ema_decay_moving_vars,
+            hint="True averages them like weights, False evaluates with their values.",
+        )
+    averaged = {**trained, **(moving if p.ema_decay_moving_vars else {})}
+    return ExponentialMovingAverage(
+        float(decay), {path: averaged[path] for path in every if path in averaged}
+    )
+
+
+class ExponentialMovingAverage:
+    """Averages of variables, each on the variable's device.
+
+    Averages of 16-bit variables have 32 bits: 16 would lose small changes.
+
+    Args:
+        decay: fraction of an average that a step keeps, in the long run.
+        variables: variables to average, by path.
+    """
+
+    def __init__(self, decay: float, variables: Mapping[str, tf.Variable]):
+        self._decay = decay
+        self._variables = dict(variables)
+        self._averages = {
+            path: _like(variable, average_name(path))
+            for path, variable in variables.items()
+        }
+        self._paths = {variable.ref(): path for path, variable in variables.items()}
+
+    def Reset(self) -> None:
+        """Makes the averages equal to the variables."""
+        for path, average in self._averages.items():
+            average.assign(tf.cast(self._variables[path], average.dtype))
+
+    def Update(
+        self, num_steps: tf.Tensor, paths: Collection[str] | None = None
+    ) -> None:
+        """Moves the averages towards the variables.
+
+        Args:
+            num_steps: integer `[]`, number of steps trained, including the last.
+            paths: paths of the variables whose averages move; if None, all move.
+        """
+        with tf.device("/CPU:0"):
+            rate = averaging_rate(self._decay, num_steps)
+        for path, average in self._averages.items():
+            if paths is not None and path not in paths:
+                continue
+            with tf.device(average.device):
+                weight = tf.cast(self._variables[path].read_value(), average.dtype)
+                change = weight - average.read_value()
+                average.assign_add(tf.cast(rate, average.dtype) * change)
+
+    def Value(self, variable: tf.Variable) -> tf.Tensor:
+        """Reads a variable's average, or its value if it has none, on its device.
+
+        The result has the variable's dtype.
+        """
+        path = self._paths.get(variable.ref())
+        source = variable if path is None else self._averages[path]
+        with tf.device(variable.device):
+            return tf.cast(source.read_value(), variable.dtype)
+
+    def State(self) -> dict[str, Any]:
+        """Returns the averages by their names in checkpoints."""
+        return {average_name(path): a for path, a in self._averages.items()}
+
+
+def _like(variable: tf.Variable, name: str) -> tf.Variable:
+    dtype = variable.dtype if variable.dtype.size > 2 else tf.float32
+    with tf.device(variable.device):
+        value = tf.cast(variable.read_value(), dtype)
+        return tf.Variable(value, trainable=False, name=name)

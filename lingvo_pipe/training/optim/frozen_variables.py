@@ -1,0 +1,115 @@
+"""Regular expressions that choose variables by path, and freeze them.
+
+Each expression must choose at least one variable, so that misspellings are found. A
+frozen variable keeps its value and has no slots in the optimizer. Moving averages of a
+layer with frozen weights, such as batch norm's, still move.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import Params
+
+_NUM_SHOWN = 3
+
+
+def define_freezing_params(p: Params) -> None:
+    """Defines the freezing params in a task's `train` params."""
+    p.Define(
+        "bprop_variable_filter",
+        None,
+        "Regular expression: only variables whose path contains a match are trained. "
+        "If None, all are.",
+    )
+    p.Define(
+        "bprop_variable_exclusion",
+        None,
+        "Regular expression: variables whose path contains a match are frozen. If "
+        "None, none are.",
+    )
+
+
+def without_frozen(
+    p: Params, variables: Mapping[str, tf.Variable]
+) -> dict[str, tf.Variable]:
+    """Returns the variables that are trained.
+
+    Args:
+        p: params of `define_freezing_params`.
+        variables: variables that layers declare as trainable, by path.
+
+    Raises:
+        ValueError: if a pattern chooses no variable, or none is left to train.
+    """
+    paths, trained = list(variables), set(variables)
+    if p.bprop_variable_filter is not None:
+        trained &= set(
+            paths_with(p.bprop_variable_filter, paths, "bprop_variable_filter")
+        )
+    if p.bprop_variable_exclusion is not None:
+        trained -= set(
+            paths_with(p.bprop_variable_exclusion, paths, "bprop_variable_exclusion")
+        )
+    if not trained:
+        raise UserValueError(
+            "task.train: expected at least 1 variable to train; bprop_variable_filter "
+            f"{p.bprop_variable_filter!r} and bprop_variable_exclusion "
+            f"{p.bprop_variable_exclusion!r} leave none of {len(paths)}. Freeze fewer."
+        )
+    return {path: variable for path, variable in variables.items() if path in trained}
+
+
+def paths_with(pattern: Any, paths: Sequence[str], param: str) -> list[str]:
+    """Returns the paths that contain a match of a regular expression.
+
+    Args:
+        pattern: the expression.
+        paths: paths of all variables.
+        param: name of the param that holds the expression, for errors.
+
+    Raises:
+        ValueError: if the expression is invalid, or matches no path.
+    """
+    return _chosen(compile_pattern(pattern, param).search, pattern, paths, param)
+
+
+def paths_beginning_with(pattern: Any, paths: Sequence[str], param: str) -> list[str]:
+    """Returns the paths with a match at the beginning; see `paths_with`."""
+    return _chosen(compile_pattern(pattern, param).match, pattern, paths, param)
+
+
+def compile_pattern(pattern: Any, param: str) -> re.Pattern[str]:
+    """Compiles a regular expression.
+
+    Raises:
+        ValueError: if the expression is invalid.
+    """
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise UserValueError(
+            f"{param}: expected a regular expression, got {pattern!r} ({error})."
+        ) from error
+
+
+def _chosen(
+    matches: Callable[[str], Any], pattern: str, paths: Sequence[str], param: str
+) -> list[str]:
+    chosen = [path for path in paths if matches(path)]
+    if not chosen:
+        names = {name for path in paths for name in path.split("/")}
+        words = [word for word in re.findall(r"\w{2,}", pattern) if word not in names]
+        near = "".join(did_you_mean(word, names) for word in words)
+        raise UserValueError(
+            f"{param}: expected a match in at least 1 variable's path; {pattern!r} "
+            f"matches none of {len(paths)}, such as {list(paths[:_NUM_SHOWN])}.{near} "
+            "Correct the expression or leave it out."
+        )
+    return chosen

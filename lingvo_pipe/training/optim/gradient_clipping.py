@@ -1,0 +1,83 @@
+"""The global norm of gradients, and clipping by it or by each gradient's own norm.
+
+    norm = √(Σ over variables of Σ g²);   g ← g · value / max(norm, value)
+
+(Pascanu et al. 2013, algorithm 1, over all variables at once.)
+
+Each variable's squares are summed on its device, and these sums on the CPU in the order
+of the variables, so that the result does not depend on the placement of variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def global_norm(
+    gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+) -> tf.Tensor:
+    """Returns the norm of all gradients together, float64 `[]`, on the CPU.
+
+    It is finite if and only if all gradients are, and each gradient's sum of squares
+    is finite in float32, or in the gradient's dtype if that is wider.
+
+    Args:
+        gradients: one gradient per variable, in the order of the model.
+        variables: variables on whose devices the gradients are.
+    """
+    sums = []
+    for gradient, variable in zip(gradients, variables, strict=True):
+        with tf.device(variable.device):
+            sums.append(square_sum(gradient))
+    with tf.device("/CPU:0"):
+        return tf.sqrt(tf.add_n(sums))
+
+
+def square_sum(gradient: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of squares, float64 `[]`."""
+    wide = gradient.dtype if gradient.dtype.size > 2 else tf.float32
+    return 2 * tf.cast(tf.nn.l2_loss(tf.cast(gradient, wide)), tf.float64)
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], max_norm: float
+) -> list[tf.Tensor]:
+    """Scales gradients whose global norm exceeds a maximum down to it.
+
+    If the norm is not finite, all gradients become NaN.
+
+    Args:
+        gradients: one gradient per variable, in the order of the model.
+        variables: variables on whose devices the gradients are.
+        max_norm: largest norm that stays unchanged; positive.
+    """
+    with tf.device("/CPU:0"):
+        scale = _scale(global_norm(gradients, variables), max_norm)
+    clipped = []
+    for gradient, variable in zip(gradients, variables, strict=True):
+        with tf.device(variable.device):
+            clipped.append(gradient * tf.cast(scale, gradient.dtype))
+    return clipped
+
+
+def clip_by_each_norm(
+    gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], max_norm: float
+) -> list[tf.Tensor]:
+    """Scales each gradient whose own norm exceeds a maximum down to it.
+
+    A gradient whose norm is not finite becomes NaN; arguments as in
+    `clip_by_global_norm`.
+    """
+    clipped = []
+    for gradient, variable in zip(gradients, variables, strict=True):
+        with tf.device(variable.device):
+            scale = _scale(tf.sqrt(square_sum(gradient)), max_norm)
+            clipped.append(gradient * tf.cast(scale, gradient.dtype))
+    return clipped
+
+
+def _scale(norm: tf.Tensor, max_norm: float) -> tf.Tensor:
+    # The subtrahend is 0 for a finite norm, else NaN.
+    return max_norm / tf.maximum(norm, max_norm) - (norm - norm)

@@ -1,0 +1,148 @@
+"""Optimizers and learning-rate schedules, Keras's and ours, chosen by Params.
+
+p.optimizer = OptimizerParams("SGD", momentum=0.9)
+p.lr_schedule = ScheduleParams("CosineDecay", decay_steps=1000)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import keras
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.learning_rate import (
+    Floor,
+    InverseSquareRoot,
+    LinearWarmup,
+)
+from lingvo_pipe.training.optim.optimizers import Adafactor, RMSpropFromOnes
+
+# Names of an optimizer's own variables begin with this.
+LEARNER_NAME = "learner"
+# A hyper-parameter, which comes from the params; earlier versions saved it.
+LEARNING_RATE_NAME = f"{LEARNER_NAME}/learning_rate"
+
+# Arguments of Keras's optimizers, and the task.train params that replace them.
+_PARAM_FOR = {
+    "learning_rate": "learning_rate",
+    "global_clipnorm": "clip_gradient_norm_to_value",
+    "clipnorm": "clip_gradient_single_norm_to_value",
+    "use_ema": "ema_decay",
+    "ema_momentum": "ema_decay",
+    "ema_overwrite_frequency": "ema_decay",
+}
+
+
+def OptimizerParams(name: str, **arguments: Any) -> Params:
+    """Returns params that name an optimizer, with its arguments.
+
+    The optimizer is one of `keras.optimizers`, RMSpropFromOnes, or our Adafactor with
+    Keras's arguments. The learning rate, clipping by norms and moving averages of
+    weights are params of the learner instead.
+    """
+    return _named(name, "optimizer", arguments)
+
+
+def ScheduleParams(name: str, **arguments: Any) -> Params:
+    """Returns params that name a schedule, with its arguments.
+
+    The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, or
+    LinearWarmup or Floor, whose argument `schedule` is ScheduleParams too. The initial
+    learning rate is the learner's learning_rate.
+    """
+    return _named(name, "schedule", arguments)
+
+
+def make_optimizer(
+    p: Params, learning_rate: float, schedule: Params | None
+) -> keras.optimizers.Optimizer:
+    """Makes the optimizer that params name.
+
+    Args:
+        p: params from `OptimizerParams`.
+        learning_rate: constant rate, or the schedule's initial rate.
+        schedule: params from `ScheduleParams`, or None.
+
+    Raises:
+        ValueError: if the optimizer or schedule does not exist, or does not accept the
+            arguments.
+    """
+    rate: Any = learning_rate
+    if schedule is not None:
+        rate = _make_schedule(schedule, learning_rate, "task.train.lr_schedule")
+    # Keras numbers the names that it chooses itself, within each process.
+    given = {"name": LEARNER_NAME, "learning_rate": rate}
+    return _make(optimizer_classes(), p, given, "task.train.optimizer")
+
+
+def optimizer_classes() -> dict[str, type]:
+    """Returns the optimizers that params can name, by name."""
+    classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
+    return classes | {"Adafactor": Adafactor, "RMSpropFromOnes": RMSpropFromOnes}
+
+
+def _named(name: str, kind: str, arguments: dict[str, Any]) -> Params:
+    p = Params()
+    p.Define("name", name, f"Name of the {kind}.")
+    p.Define("arguments", arguments, "Its arguments by name.")
+    return p
+
+
+def _make_schedule(p: Any, initial_learning_rate: float, path: str) -> Any:
+    """Makes a schedule, and any schedule among its arguments."""
+    module = keras.optimizers.schedules
+    classes = _classes(module, module.LearningRateSchedule)
+    ours = (Floor, InverseSquareRoot, LinearWarmup)
+    classes |= {each.__name__: each for each in ours}
+    p = _checked(p, path).Copy()
+    if (inner := p.arguments.get("schedule")) is not None:
+        inner_path = f"{path}.arguments['schedule']"
+        p.arguments["schedule"] = _make_schedule(
+            inner, initial_learning_rate, inner_path
+        )
+    return _make(classes, p, {"initial_learning_rate": initial_learning_rate}, path)
+
+
+def _classes(module: ModuleType, base: type) -> dict[str, type]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, base) and value is not base
+    }
+
+
+def _checked(p: Any, path: str) -> Params:
+    if not isinstance(p, Params):
+        kind = "Optimizer" if path.endswith("optimizer") else "Schedule"
+        raise UserValueError(path=path, expected=f"{kind}Params(name, ...)", got=p)
+    return p
+
+
+def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str) -> Any:
+    p = _checked(p, path)
+    if p.name not in classes:
+        raise UserValueError(
+            f"{path}: there is no {p.name!r}.{did_you_mean(p.name, classes)} "
+            f"Choose one of {sorted(classes)}."
+        )
+    accepted = set(inspect.signature(classes[p.name]).parameters)
+    accepted -= {"kwargs", "name", *given, *_PARAM_FOR}
+    if unknown := sorted(set(p.arguments) - accepted):
+        ours = sorted({_PARAM_FOR[name] for name in unknown if name in _PARAM_FOR})
+        raise UserValueError(
+            f"{path}: {p.name} does not take {unknown} as arguments. It takes "
+            f"{sorted(accepted)}."
+            + "".join(f" Set task.train.{name} instead." for name in ours)
+        )
+    try:
+        return classes[p.name](**given, **p.arguments)
+    except (TypeError, ValueError) as error:
+        raise UserValueError(
+            f"{path}: {p.name} does not accept {dict(p.arguments)}: {error}"
+        ) from error

@@ -1,0 +1,177 @@
+"""The learner: updates weights from gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.gradient_clipping import (
+    clip_by_each_norm,
+    clip_by_global_norm,
+)
+from lingvo_pipe.training.optim.keras_optimizer import (
+    LEARNING_RATE_NAME,
+    OptimizerParams,
+    make_optimizer,
+)
+from lingvo_pipe.training.optim.weight_decay import (
+    add_l2_gradients,
+    define_weight_decay_params,
+    l2_weights,
+)
+
+_CLIPPINGS = {
+    "clip_gradient_norm_to_value": clip_by_global_norm,
+    "clip_gradient_single_norm_to_value": clip_by_each_norm,
+}
+
+
+def define_learner_params(p: Params) -> None:
+    """Defines a learner's params in a task's `train` params."""
+    p.Define("learning_rate", None, "Constant rate, or lr_schedule's initial rate.")
+    p.Define("optimizer", OptimizerParams("SGD"), "See OptimizerParams.")
+    p.Define("lr_schedule", None, "See ScheduleParams; if None, constant.")
+    p.Define(
+        "clip_gradient_norm_to_value",
+        None,
+        "Maximum global norm of the gradients; larger ones are scaled. If None, any.",
+    )
+    p.Define(
+        "clip_gradient_single_norm_to_value",
+        None,
+        "Maximum norm of each variable's gradient, instead of the global norm.",
+    )
+    define_weight_decay_params(p)
+
+
+class Learner:
+    """Updates variables: adds weight decay, clips, then applies the optimizer.
+
+    All this runs on the device of the variable's stage, where the slots are too.
+
+    Args:
+        p: params of `define_learner_params`.
+        variables: variables to train, by path, in the order of the model.
+        all_paths: paths of all trained variables of the model, if other learners train
+            some of them.
+
+    Raises:
+        ValueError: if a param is invalid.
+    """
+
+    def __init__(
+        self,
+        p: Params,
+        variables: Mapping[str, tf.Variable],
+        all_paths: Sequence[str] | None = None,
+    ):
+        if p.learning_rate is None or not p.learning_rate > 0:
+            raise UserValueError(
+                path="task.train.learning_rate",
+                expected="a positive number",
+                got=p.learning_rate,
+            )
+        _check_clipping(p)
+        self._params = p
+        self._variables = dict(variables)
+        decayed = l2_weights(p, list(variables if all_paths is None else all_paths))
+        self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
+        self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
+        try:
+            self._optimizer.build(list(variables.values()))
+        except (AttributeError, ValueError) as error:
+            raise UserValueError(
+                "task.train.optimizer: expected one for plain TensorFlow variables; "
+                f"{p.optimizer.name} rejects them: {error} Choose another."
+            ) from error
+
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        """Rate of the next step."""
+        return tf.convert_to_tensor(self._optimizer.learning_rate)
+
+    def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
+        """Updates the variables from gradients by path, which may include others."""
+        decayed = add_l2_gradients(gradients, self._variables, self._l2_weights)
+        ordered = [decayed[path] for path in self._variables]
+        self._optimizer.apply(self._clipped(ordered))
+
+    def State(self) -> dict[str, tf.Variable]:
+        """Returns the optimizer's own variables by name, for checkpoints."""
+        return learner_state([self])
+
+    def OwnVariables(self) -> list[tuple[str, tf.Variable]]:
+        """Returns the optimizer's state with its names, which may repeat.
+
+        A constant learning rate is a variable of Keras, but not state: it comes from
+        the params, even after a resume.
+        """
+        return [
+            (each.path, each.value)
+            for each in self._optimizer.variables
+            if each.path != LEARNING_RATE_NAME
+        ]
+
+    def _clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        p, variables = self._params, list(self._variables.values())
+        for name, clip in _CLIPPINGS.items():
+            if p.Get(name) is not None:
+                gradients = clip(gradients, variables, p.Get(name))
+        return gradients
+
+
+def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
+    """Returns each learner's scalars, in one order.
+
+    These are the number of steps and values derived from it.
+
+    Args:
+        learners: learners of one kind, each for some of a model's variables.
+    """
+    scalars = [
+        {path: own for path, own in learner.OwnVariables() if not own.shape.rank}
+        for learner in learners
+    ]
+    names = [path for path in scalars[0] if all(path in each for each in scalars)]
+    return [[each[name] for name in names] for each in scalars]
+
+
+def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
+    """Returns the optimizers' own variables by name, for checkpoints.
+
+    Args:
+        learners: learners of a model's variables, in its order. Their counters must be
+            equal; the first learner's are saved.
+    """
+    state: dict[str, tf.Variable] = {}
+    seen: Counter[str] = Counter()
+    for learner, own_counters in zip(learners, counters(learners), strict=True):
+        omitted = [] if learner is learners[0] else own_counters
+        for path, variable in learner.OwnVariables():
+            if any(variable is counter for counter in omitted):
+                continue
+            number = seen[path]
+            # Keras gives `a/b_c` and `a_b/c` the same name; the model's order decides.
+            state[f"{path}+{number}" if number else path] = variable
+            seen[path] += 1
+    return state
+
+
+def _check_clipping(p: Params) -> None:
+    given = [name for name in _CLIPPINGS if p.Get(name) is not None]
+    for name in given:
+        if not p.Get(name) > 0:
+            raise UserValueError(
+                path=f"task.train.{name}",
+                expected="a positive number, or None for no clipping",
+                got=p.Get(name),
+            )
+    if len(given) > 1:
+        raise UserValueError(
+            f"task.train: expected at most one of {' and '.join(given)}. Set one of "
+            "them to None."
+        )

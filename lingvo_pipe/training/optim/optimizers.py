@@ -1,0 +1,121 @@
+"""Optimizers for plain variables on any devices, where Keras's differ or fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class Adafactor(keras.optimizers.Adafactor):
+    """Adafactor (Shazeer and Stern, 1804.04235, algorithms 4 to 6) per variable.
+
+        ρ = the schedule's rate; without a schedule min(learning_rate, 1/√t)
+        α = ρ·max(ε₂, RMS(w))           steps are relative to the weights
+        β = 1 - t^-0.8
+        matrices:  R ← β·R + (1 - β)·mean over each row of (g² + ε₁)
+                   C ← β·C + (1 - β)·mean over each column of (g² + ε₁)
+                   V = R·C / mean(R)
+        vectors:   V ← β·V + (1 - β)·(g² + ε₁)
+        u = g/√V;  u ← u / max(1, RMS(u)/d)
+        w ← w - α·u
+
+    for step t = 1, 2, ... A tensor of higher rank is a batch of matrices, its last two
+    dimensions. A matrix of n·m weights has n + m numbers of state: R and C. Slots of
+    16-bit variables have 32 bits.
+
+    The paper's rate is `learning_rate=0.01`; GShard's translations (2006.16668) add the
+    schedule `InverseSquareRoot`. `relative_step=False` drops the bound of 1/√t, so that
+    a rate without a schedule is constant. It has Keras's arguments.
+
+    Keras's Adafactor cannot be used: it names slots after the variable, and refuses
+    names of plain TensorFlow variables; it creates R and C on any device; it also
+    stores V, as large as the variable; and it bounds the rate by 1/√t even with a
+    schedule or `relative_step=False`.
+    """
+
+    def build(self, var_list: list[tf.Variable]) -> None:
+        """Creates the slots of all variables, each on the variable's device."""
+        # The parent's own method would create its slots.
+        keras.optimizers.Optimizer.build(self, var_list)
+        self._slots = [self._create_slots(variable) for variable in var_list]
+
+    def update_step(
+        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: Any
+    ) -> None:
+        """Updates a variable and its slots."""
+        dtype = _slot_dtype(variable)
+        step = tf.cast(self.iterations + 1, dtype)
+        rate = tf.cast(learning_rate, dtype)
+        if self.relative_step and not callable(self._learning_rate):
+            rate = tf.minimum(rate, tf.math.rsqrt(step))
+        weights = tf.cast(variable.read_value(), dtype)
+        rate *= tf.maximum(tf.constant(self.epsilon_2, dtype), _rms(weights))
+        gradient = tf.cast(gradient, dtype)
+        update = gradient * self._factors(gradient, variable, step)
+        update /= tf.maximum(tf.ones([], dtype), _rms(update) / self.clip_threshold)
+        variable.assign_sub(tf.cast(rate * update, variable.dtype))
+
+    def _factors(
+        self, gradient: tf.Tensor, variable: tf.Variable, step: tf.Tensor
+    ) -> tf.Tensor:
+        """Updates the slots and returns 1/√V, in the gradient's shape."""
+        new_share = tf.pow(step, self.beta_2_decay)
+        squares = tf.square(gradient) + self.epsilon_1
+        slots = [slot.value for slot in self._slots[self._get_variable_index(variable)]]
+
+        def updated(slot: tf.Variable, values: tf.Tensor) -> tf.Tensor:
+            mean = (1.0 - new_share) * slot.read_value() + new_share * values
+            slot.assign(mean)
+            return mean
+
+        if len(slots) == 1:
+            return tf.math.rsqrt(updated(slots[0], squares))
+        row_means = updated(slots[0], tf.reduce_mean(squares, -1))
+        column_means = updated(slots[1], tf.reduce_mean(squares, -2))
+        row_means /= tf.reduce_mean(row_means, -1, keepdims=True)
+        rows, columns = tf.math.rsqrt(row_means), tf.math.rsqrt(column_means)
+        return rows[..., tf.newaxis] * columns[..., tf.newaxis, :]
+
+    def _create_slots(self, variable: tf.Variable) -> list[keras.Variable]:
+        shape = list(variable.shape)
+        shapes = {"velocity": shape}
+        if len(shape) >= 2:
+            shapes = {"rows": shape[:-1], "columns": [*shape[:-2], shape[-1]]}
+        # Keras names the slots of other optimizers in this way.
+        prefix = variable.name.replace("/", "_").replace(":", "_")
+        dtype = _slot_dtype(variable).name
+        with tf.device(variable.device):
+            return [
+                self.add_variable(tuple(sizes), dtype=dtype, name=f"{prefix}_{name}")
+                for name, sizes in shapes.items()
+            ]
+
+
+class RMSpropFromOnes(keras.optimizers.RMSprop):
+    """RMSProp of TensorFlow 1 and Lingvo; AmoebaNet, Inception and MobileNet used it.
+
+        s ← ρ·s + (1 - ρ)·g²                s starts at 1
+        m ← momentum·m + rate·g / √(s + ε)  m starts at 0
+        w ← w - m
+
+    Keras's `RMSprop` also has ε inside the root, but starts with s = 0, which makes the
+    first steps longer: up to √1.9 times for ρ = 0.9 and ε = 1 (tf/tpu, amoeba_net).
+    """
+
+    def add_optimizer_variables(
+        self, trainable_variables: Any, name: Any, initializer: Any = "zeros"
+    ) -> Any:
+        """Creates slots; the averages of squares, `velocity`, start at ones."""
+        return super().add_optimizer_variables(
+            trainable_variables, name, "ones" if name == "velocity" else initializer
+        )
+
+
+def _slot_dtype(variable: tf.Variable) -> tf.DType:
+    return variable.dtype if variable.dtype.size > 2 else tf.float32
+
+
+def _rms(x: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_mean(tf.square(x)))

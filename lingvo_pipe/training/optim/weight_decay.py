@@ -1,0 +1,112 @@
+"""Weight decay as a loss: λ/2·Σw², whose gradient λ·w is added to the weight's own.
+
+AmoebaNet uses it (tf/tpu, amoeba_net: slim's `l2_regularizer`) on kernels, not on
+biases, nor on batch norm's scale and offset. As part of the loss it precedes clipping;
+the reported loss excludes it. For weight decay that is decoupled from the loss, use the
+argument `weight_decay` of Keras's optimizers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.frozen_variables import paths_with
+
+_SCALES = "l2_regularizer_scales"
+
+
+def define_weight_decay_params(p: Params) -> None:
+    """Defines the weight decay's params in a task's `train` params."""
+    p.Define(
+        "l2_regularizer_weight",
+        None,
+        "λ of the loss λ/2·Σw² over all trained variables. If None, no weight decay.",
+    )
+    p.Define(
+        _SCALES,
+        [],
+        "[(regular expression, scale)]: λ is multiplied by the scale of the first "
+        "expression found in the variable's path, if any. For example "
+        "[('/(b|beta|gamma)$', 0.0)].",
+    )
+
+
+def l2_weights(p: Params, paths: Sequence[str]) -> dict[str, float]:
+    """Returns λ of each variable that has weight decay, by path.
+
+    Args:
+        p: params of `define_weight_decay_params`.
+        paths: paths of all trained variables.
+
+    Raises:
+        ValueError: if the weight or a scale is not a number of at least 0, an
+            expression matches no path, or scales are given without a weight.
+    """
+    weight, scales = p.l2_regularizer_weight, _checked_scales(p.l2_regularizer_scales)
+    if weight is None:
+        if scales:
+            raise UserValueError(
+                f"{_SCALES}: expected none, since l2_regularizer_weight is None; got "
+                f"{scales}. Set the weight, or leave out the scales."
+            )
+        return {}
+    _check_not_negative("l2_regularizer_weight", weight)
+    chosen = [
+        (set(paths_with(pattern, paths, _SCALES)), scale) for pattern, scale in scales
+    ]
+    by_path = {
+        path: weight * next((scale for found, scale in chosen if path in found), 1.0)
+        for path in paths
+    }
+    return {path: product for path, product in by_path.items() if product}
+
+
+def add_l2_gradients(
+    gradients: Mapping[str, tf.Tensor],
+    variables: Mapping[str, tf.Variable],
+    weights: Mapping[str, float],
+) -> dict[str, tf.Tensor]:
+    """Returns the gradients plus weight decay, each on its variable's device.
+
+    Args:
+        gradients: gradients by path.
+        variables: variables by path.
+        weights: result of `l2_weights`.
+    """
+    added = dict(gradients)
+    for path, weight in weights.items():
+        variable = variables[path]
+        with tf.device(variable.device):
+            added[path] = gradients[path] + weight * variable.read_value()
+    return added
+
+
+def _checked_scales(scales: Any) -> list[tuple[str, float]]:
+    is_list = isinstance(scales, (list, tuple))
+    if not is_list or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in scales
+    ):
+        raise UserValueError(
+            path=_SCALES,
+            expected="a list of pairs (regular expression, scale)",
+            got=scales,
+        )
+    for _, scale in scales:
+        _check_not_negative(_SCALES, scale)
+    return [(pattern, scale) for pattern, scale in scales]
+
+
+def _check_not_negative(path: str, number: Any) -> None:
+    if not isinstance(number, (int, float)) or not 0 <= number < math.inf:
+        raise UserValueError(
+            path=path,
+            expected="numbers of at least 0",
+            got=number,
+            hint="Use 0 for weights that do not decay.",
+        )

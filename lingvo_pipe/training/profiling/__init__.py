@@ -1,0 +1,1 @@
+"""Profiles of steps in time and memory, and descriptions of models."""

@@ -1,0 +1,140 @@
+"""A model's layers, shapes, parameters and stages as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.nests import present
+from lingvo_pipe.core.tables import text_table
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.model_size import num_parameters
+from lingvo_pipe.layers.sequential import outputs_in_sequence
+from lingvo_pipe.pipeline.devices.device_names import short_name
+from lingvo_pipe.training.profiling.predicted_bubble import (
+    PredictedBubble,
+    predict_bubble,
+)
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
+
+_HEADER = ("stage", "layer", "class", "shape", "MACs", "parameters")
+_BEFORE = "before"  # In the column of stages.
+_NUMBER_COLUMNS = range(_HEADER.index("MACs"), len(_HEADER))
+
+
+def describe(task_params: InstantiableParams, input_generator: Any) -> str:
+    """Describes a task's pipeline; builds it in a scratch graph, allocating nothing.
+
+    Args:
+        task_params: params of a BaseTask.
+        input_generator: input with an `element_spec`.
+
+    Returns:
+        A table of each layer's stage, class, output shapes, multiply-adds (except for
+        layers before the cells), parameters and variables; then the stages' totals,
+        their balance, and the predicted bubble.
+    """
+    with tf.Graph().as_default():
+        task = task_params.Instantiate()
+        batch = batch_placeholders(input_generator.element_spec)
+        shapes = _output_shapes(task, batch)
+        work, bubble = _predicted(task, batch)
+        rows: list[tuple[str, ...]] = [_HEADER]
+        before, cells = task.pipeline.before, task.pipeline.cells
+        for layer, shape in zip(before, shapes, strict=False):
+            rows += _layer_rows(_BEFORE, layer, shape, "")
+        for i, (cell, shape) in enumerate(
+            zip(cells, shapes[len(before) :], strict=True)
+        ):
+            stage = str(task.pipeline.stage_of_cell(i))
+            macs = f"{work.cell_flops[i] / 2:,.0f}" if work else "unknown"
+            rows += _layer_rows(stage, cell, shape, macs)
+        lines = [*text_table(rows, _NUMBER_COLUMNS), "", *_totals(task, work), bubble]
+        return "\n".join(lines)
+
+
+def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
+    """Returns each layer's output shapes, including layers before the cells."""
+    layers = [*task.pipeline.before, *task.pipeline.cells]
+    thetas = [layer.theta for layer in layers]
+    with ForwardContext(do_eval=True):
+        _, *outputs = outputs_in_sequence(layers, thetas, task.PipelineInputs(batch))
+    return [" ".join(_shape_text(x.shape) for x in present(y)) for y in outputs]
+
+
+def _layer_rows(
+    stage: str, layer: BaseLayer, shape: str, macs: str
+) -> Iterator[tuple[str, ...]]:
+    """Yields the layer's row and its variables' rows."""
+    count = f"{num_parameters(layer):,}"
+    yield stage, layer.params.name, type(layer).__name__, shape, macs, count
+    for path, variable in layer.VariablePaths().items():
+        name = "  " + path[len(layer.path) + 1 :]
+        kind = "trained" if variable.trainable else "state"
+        count = f"{math.prod(variable.shape):,}"
+        yield "", name, kind, _shape_text(variable.shape), "", count
+
+
+def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
+    """Returns a line per stage, their balance, and the sums."""
+    pipeline = task.pipeline
+    lines, counts = [], []
+    if pipeline.before:
+        count = sum(map(num_parameters, pipeline.before))
+        lines.append(f"{_BEFORE}: {len(pipeline.before)} layers, {count:,} parameters")
+    for stage, devices in enumerate(zip(*pipeline.replicas, strict=True)):
+        cells = [
+            cell
+            for i, cell in enumerate(pipeline.cells)
+            if pipeline.stage_of_cell(i) == stage
+        ]
+        counts.append(sum(map(num_parameters, cells)))
+        share = f"{work.shares[stage]:.1%} of the flops, " if work else ""
+        lines.append(
+            f"stage {stage} on {', '.join(map(short_name, devices))}: "
+            f"{len(cells)} layers, {share}{counts[-1]:,} parameters"
+        )
+    if len(counts) > 1:
+        flops = f"{_balance(work.shares):.2f} in flops, " if work else ""
+        lines.append(
+            f"balance: largest stage over mean stage: {flops}"
+            f"{_balance(counts):.2f} in parameters"
+        )
+    lines.append(f"total: {num_parameters(task):,} parameters")
+    if work:
+        lines.append(
+            f"MACs: {sum(work.cell_flops) / 2:,.0f} in an example's forward pass, half "
+            "of the flops by FPropMeta, which counts more than multiply-adds"
+        )
+    return lines
+
+
+def _balance(stages: Sequence[float]) -> float:
+    """Returns the largest stage over the mean stage."""
+    return max(stages) * len(stages) / sum(stages) if sum(stages) else 1.0
+
+
+def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]:
+    """Returns the layers' work, if known, and a line about the bubble."""
+    p = task.pipeline.params
+    try:
+        predicted = predict_bubble(task, batch)
+    except ValueError as error:
+        return None, f"bubble: not predicted. {error}"
+    num_batch_shards = task.pipeline.spec.num_batch_shards
+    shards = f" in {num_batch_shards} batch shards" if num_batch_shards > 1 else ""
+    return predicted, (
+        f"bubble: {predicted.bubble_fraction:.1%} with schedule {p.schedule} and "
+        f"{p.num_micro_batches} micro-batches{shards}, if only flops take time, and "
+        "backward passes twice as many as forward passes"
+    )
+
+
+def _shape_text(shape: Any) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"

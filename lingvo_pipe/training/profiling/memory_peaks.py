@@ -1,0 +1,66 @@
+"""Peak memory use of this process's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.core.tensorflow_startup import counts_cpu_memory
+from lingvo_pipe.pipeline.devices.device_names import DeviceName, device_name
+from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
+from lingvo_pipe.training.profiling.step_profile import MemoryPeak
+
+
+class MemoryWatch:
+    """Measures the memory of this process's devices, as far as TensorFlow counts it.
+
+    CPU devices share the machine's memory, and are measured together.
+
+    Args:
+        devices: full names; devices of other processes are left out.
+        variables: variables to count, although they already exist.
+    """
+
+    def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):
+        self._local = _local_devices(devices)
+        sizes = [(v.device, num_bytes([v])) for v in variables]
+        self._variable_bytes = {
+            name: sum(
+                size for device, size in sizes if device in {devices[i] for i in own}
+            )
+            for name, own in self._local.items()
+        }
+        self._before: dict[str, int] = {}
+
+    def peaks(self) -> list[MemoryPeak]:
+        """Returns the peaks since the last call; none the first time.
+
+        Other tensors that existed at the last call, such as batches, do not count.
+        """
+        found = []
+        for name, own in self._local.items():
+            info = tf.config.experimental.get_memory_info(name)
+            if name in self._before:
+                used = info["peak"] - self._before[name] + self._variable_bytes[name]
+                found.append(MemoryPeak(own, used))
+            tf.config.experimental.reset_memory_stats(name)
+            self._before[name] = info["current"]
+        return found
+
+
+def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
+    """Returns names with separate memory, and the numbers of devices that share it."""
+    found: dict[str, list[int]] = {}
+    for i, full in enumerate(devices):
+        name = device_name(full)
+        if _is_counted_here(name):
+            shared = "CPU:0" if name.kind == "CPU" else f"{name.kind}:{name.index}"
+            found.setdefault(shared, []).append(i)
+    return found
+
+
+def _is_counted_here(name: DeviceName) -> bool:
+    if name.worker is not None or name.kind not in ("CPU", "GPU"):
+        return False
+    return name.kind == "GPU" or counts_cpu_memory()

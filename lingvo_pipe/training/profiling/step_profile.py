@@ -1,0 +1,226 @@
+"""A training step in time, predicted and measured: as an image, a table and a trace.
+
+The prediction simulates the schedule with the costs of operations and messages in the
+steps before. It uses nothing of the measured step, so differences show what the
+schedule and its costs do not explain. Pure except for writing files: no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.simulation.bubble import compare
+from lingvo_pipe.pipeline.simulation.chrome_trace import chrome_trace
+from lingvo_pipe.pipeline.simulation.costs import fitted_costs, median_costs
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from lingvo_pipe.pipeline.simulation.timeline import Timeline
+
+_MIB = 2**20
+
+
+def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeline:
+    """Returns the timeline of a step that ran.
+
+    Args:
+        schedule: the schedule that ran.
+        times: seconds `[N, 3]` per device: wait start, start and end of its operations,
+            in their order, as from `PipeliningLayer.ComputeGradients`.
+
+    Raises:
+        ValueError: if a device's times contradict each other, because its clock was set
+            meanwhile.
+    """
+    timeline = Timeline.from_rows(
+        (
+            (device, op, wait_start, start, end)
+            for device, (column, rows) in enumerate(
+                zip(schedule.columns, times, strict=True)
+            )
+            for op, (wait_start, start, end) in zip(column, rows.tolist(), strict=True)
+        ),
+        schedule.block_boundaries,
+    )
+    if timeline.schedule != schedule:
+        raise UserValueError(
+            "A device's measured times contradict the schedule's order. Was its clock "
+            "set meanwhile?"
+        )
+    return timeline
+
+
+def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
+    """Returns the timelines of a step's batch shards, each of which ran the schedule.
+
+    Args:
+        schedule: the schedule of each shard.
+        times: as in `measured_timeline`, for the devices of one replica after another;
+            a device's rows are its shards' rows, one after another.
+    """
+    size = len(schedule.columns)
+    num_shards = len(times[0]) // len(schedule.columns[0])
+    return [
+        measured_timeline(
+            schedule,
+            [np.split(rows, num_shards)[shard] for rows in times[first : first + size]],
+        )
+        for first in range(0, len(times), size)
+        for shard in range(num_shards)
+    ]
+
+
+def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
+    """Returns the timeline of a schedule by the costs of other steps.
+
+    Args:
+        steps: at least one, with the schedule's stages and kinds of operations.
+        schedule: the schedule to predict.
+    """
+    costs = median_costs([fitted_costs(step) for step in steps])
+    return simulate(schedule, costs)
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPeak:
+    """The largest memory use at any time.
+
+    Attributes:
+        devices: numbers of the devices that share the memory; one replica's devices
+            follow another's.
+        num_bytes: bytes, including tensors that exist between steps.
+    """
+
+    devices: Sequence[int]
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedStep:
+    """A step as planned before any step ran.
+
+    Attributes:
+        timeline: the pipeline's timeline, or one batch shard's.
+        bytes_by_device: peak memory of each device.
+    """
+
+    timeline: Timeline
+    bytes_by_device: Sequence[int]
+
+    def comparison(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
+        """Returns a table of planned and measured time, bubble and memory.
+
+        Args:
+            measured: timeline of the same schedule.
+            peaks: measured peaks of this process's devices.
+        """
+        own = self.bytes_by_device
+        lines = [
+            "Planned from timed cells, before the first step, and measured; both "
+            "without the update.",
+            "",
+            compare(self.timeline, measured),
+        ]
+        for peak in peaks:
+            planned = sum(own[device % len(own)] for device in peak.devices)
+            devices = f"device {peak.devices[0]}"
+            if len(peak.devices) > 1:
+                devices = f"devices {', '.join(map(str, peak.devices))} together"
+            lines.append(
+                f"memory of {devices}: planned {planned / _MIB:,.1f} MiB, "
+                f"measured {peak.num_bytes / _MIB:,.1f} MiB"
+            )
+        known = {device for peak in peaks for device in peak.devices}
+        lines += [
+            f"memory of device {device}: planned {planned / _MIB:,.1f} MiB; not "
+            "measured here"
+            for device, planned in enumerate(own)
+            if device not in known
+        ]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepProfile:
+    """One step, or all steps of one call, predicted and measured.
+
+    Attributes:
+        step: number of the step, or of the call's last step.
+        predicted: timeline from `predict`.
+        measured: timeline of the same schedule.
+        notes: sentences above the table.
+        planned: the step as planned, or None.
+        peaks: memory peaks during the step.
+    """
+
+    step: int
+    predicted: Timeline
+    measured: Timeline
+    notes: Sequence[str] = ()
+    planned: PlannedStep | None = None
+    peaks: Sequence[MemoryPeak] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the step or steps."""
+        num = self.measured.schedule.num_steps
+        if num == 1:
+            return f"step {self.step}"
+        return f"steps {self.step - num + 1} to {self.step}"
+
+    def line(self) -> str:
+        """Returns the most important numbers in a line."""
+        predicted, measured = self.predicted, self.measured
+        each = " each" if measured.schedule.num_steps > 1 else ""
+        return (
+            f"{self.name}: {_milliseconds(measured)}{each} in the pipeline, predicted "
+            f"{_milliseconds(predicted)}; bubble {measured.bubble_fraction:.1%}, "
+            f"predicted {predicted.bubble_fraction:.1%}"
+        )
+
+    def text(self) -> str:
+        """Returns the notes and the tables."""
+        together = ", all together" if self.measured.schedule.num_steps > 1 else ""
+        title = f"{self.name.capitalize()}{together}: predicted, and measured."
+        lines = [title, *self.notes]
+        lines += ["", compare(self.predicted, self.measured)]
+        if self.planned is not None:
+            lines += [self.planned.comparison(self.measured, self.peaks), ""]
+        return "\n".join(lines)
+
+    @functools.cached_property
+    def image(self) -> bytes:
+        """PNG of both timelines, the predicted one above the measured one."""
+        # Imported here: it takes half a second, and few runs draw.
+        from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+
+        file = io.BytesIO()
+        draw_timelines(self._timelines(), file)
+        return file.getvalue()
+
+    def write(self, directory: Path) -> None:
+        """Writes step-N.png, .txt and .trace.json, each atomically."""
+        directory.mkdir(exist_ok=True)
+        contents: dict[str, str | bytes] = {
+            "png": self.image,
+            "txt": self.text(),
+            "trace.json": chrome_trace(self._timelines()),
+        }
+        for ending, content in contents.items():
+            write_atomically(directory / f"step-{self.step}.{ending}", content)
+
+    def _timelines(self) -> dict[str, Timeline]:
+        planned = {} if self.planned is None else {"planned": self.planned.timeline}
+        return planned | {"predicted": self.predicted, "measured": self.measured}
+
+
+def _milliseconds(timeline: Timeline) -> str:
+    seconds = timeline.step_seconds / timeline.schedule.num_steps
+    return f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,203 @@
+"""Profiles one step of a training run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Schedule
+from lingvo_pipe.pipeline.simulation.timeline import Timeline, steps_ahead
+from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
+from lingvo_pipe.training.profiling.step_profile import (
+    MemoryPeak,
+    PlannedStep,
+    StepProfile,
+    measured_shards,
+    predict,
+)
+from lingvo_pipe.training.run.metrics_log import MetricsLog
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.step.step_loop import StepLoop
+from lingvo_pipe.training.step.train_step import TrainStep
+
+# A call runs one step or several. One call warms up and does not count; the prediction
+# needs at least one more, and uses at most the last few.
+_MIN_BEFORE = 2
+_MAX_USED = 5
+
+
+def check_profile_step(step: int, max_steps: int) -> None:
+    """Raises ValueError if no run to `max_steps` can profile this step."""
+    if not _MIN_BEFORE < step <= max_steps:
+        raise UserValueError(
+            f"--profile_step: expected a step from {_MIN_BEFORE + 1} to max_steps, "
+            f"{max_steps}, since the first step of a run warms up and the prediction "
+            f"needs the next; got {step}. Change --profile_step or --max_steps."
+        )
+
+
+class StepProfiler:
+    """A profiler of one step, which it compares with the steps before.
+
+    If several steps run in one call, it profiles all steps of a call together: the
+    first call that includes or follows the step and has predecessors to compare with.
+
+    Args:
+        pipeline: the trained pipeline.
+        step: number of the step to profile.
+        start: number of steps trained before this run.
+        directory: the run's directory.
+        metrics_log: the run's log.
+        log: callback for a line of text for the user.
+        planned: the step as planned, or None.
+    """
+
+    def __init__(
+        self,
+        pipeline: PipeliningLayer,
+        step: int,
+        start: int,
+        directory: RunDirectory,
+        metrics_log: MetricsLog,
+        log: Callable[[str], None],
+        planned: PlannedStep | None = None,
+    ):
+        self._pipeline = pipeline
+        self._step = step
+        self._directory = directory
+        self._metrics_log = metrics_log
+        self._log = log
+        self._planned = planned
+        self._watch: MemoryWatch | None = None
+        self._num_calls = 0
+        self._ran: deque[tuple[Schedule, list[np.ndarray]]] = deque(
+            maxlen=_MAX_USED + 1
+        )
+        self._is_done = start + _MIN_BEFORE >= step
+        if self._is_done:
+            log(
+                f"Step {step} is not profiled: this run resumes after step {start}, "
+                f"and the first step that it can profile is {start + _MIN_BEFORE + 1}."
+            )
+
+    def after_step(self, step: int, trained: TrainStep | StepLoop) -> None:
+        """Records a call, which ended with `step`; profiles its steps if due."""
+        self._num_calls += 1
+        if self._is_done:
+            return
+        peaks = self._peaks(trained)
+        if self._num_calls < _MIN_BEFORE:
+            return
+        self._ran.append((trained.schedule, trained.Times()))
+        if step >= self._step and len(self._ran) > 1:
+            self._is_done = True
+            self._profile(step, peaks)
+
+    def _peaks(self, trained: TrainStep | StepLoop) -> list[MemoryPeak]:
+        """Returns memory peaks since the last call, if a plan is to be compared."""
+        if self._planned is None:
+            return []
+        if self._watch is None:
+            state = trained.State().values()
+            self._watch = MemoryWatch(self._all_devices(), state)
+        return self._watch.peaks()
+
+    def finish(self) -> None:
+        """Logs, after the last step, if nothing was profiled."""
+        if not self._is_done:
+            self._log(
+                f"Step {self._step} is not profiled: the first call of a run warms up, "
+                "the prediction needs the next, and this run made only "
+                f"{self._num_calls}. Lower task.train.steps_per_loop, the number of "
+                "steps in a call, or --profile_step."
+            )
+
+    def _profile(self, step: int, peaks: Sequence[MemoryPeak]) -> None:
+        try:
+            *before, shards = [measured_shards(*ran) for ran in self._ran]
+        except ValueError as error:  # The machine's clock was set meanwhile.
+            self._log(f"Step {step} is not profiled: {error}")
+            return
+        slowest = max(range(len(shards)), key=lambda i: shards[i].step_seconds)
+        measured = shards[slowest]
+        predicted = predict([call[slowest] for call in before], measured.schedule)
+        notes = [
+            *self._notes(len(before), slowest),
+            *_lead_notes(measured),
+            *_shard_notes(shards, slowest),
+        ]
+        planned = self._planned
+        if planned is not None and planned.timeline.schedule != measured.schedule:
+            planned = None  # The plan is for one step, and a call may run several.
+        profile = StepProfile(step, predicted, measured, notes, planned, peaks)
+        folder = self._directory.profile_path
+        profile.write(folder)
+        self._metrics_log.write_page(
+            step, "train", "pipeline", profile.image, profile.text()
+        )
+        self._log(f"{profile.line()}; see {folder}/step-{step}.*")
+
+    def _notes(self, num_before: int, shard: int) -> list[str]:
+        before = "the call before" if num_before == 1 else f"{num_before} calls before"
+        devices = self._devices(shard)
+        specs = [tf.DeviceSpec.from_string(name) for name in devices]
+        notes = [
+            "Predicted: the schedule simulated with the median costs of operations and "
+            f"messages in {before}.",
+            "A step lasts from its first operation's start to its last one's end. "
+            "Reading the batch is not part of it, nor is updating the weights, unless "
+            "the schedule has updates.",
+            *(f"Device {i} is {name}." for i, name in enumerate(devices)),
+        ]
+        if any(spec.device_type == "GPU" for spec in specs):
+            notes.append(
+                "A GPU's times are when it received the work; it may have done the "
+                "work later."
+            )
+        if len({(spec.job, spec.task) for spec in specs}) > 1:
+            notes.append(
+                "Times are by each machine's own clock: as far as clocks differ, "
+                "messages seem faster in one direction and slower in the other."
+            )
+        return notes
+
+    def _all_devices(self) -> list[str]:
+        """Returns the names of the devices, replica after replica."""
+        spec = self._pipeline.spec
+        first_shards = range(0, spec.num_batch_shards, spec.shards_per_replica)
+        return [name for shard in first_shards for name in self._devices(shard)]
+
+    def _devices(self, shard: int) -> list[str]:
+        """Returns the names of the devices that ran a batch shard."""
+        spec, owners = self._pipeline.spec, self._pipeline.schedule.device_of_stage()
+        devices = spec.replicas[shard // spec.shards_per_replica]
+        names = {owners[k]: name for k, name in enumerate(devices)}
+        return [names[device] for device in range(len(names))]
+
+
+def _lead_notes(measured: Timeline) -> list[str]:
+    """Returns notes on how far stages were ahead, if they update separately."""
+    if Kind.UPDATE not in measured.schedule.kinds:
+        return []
+    return [
+        f"Stage {k} was at most {num} steps ahead of stage {k + 1}; {MAX_STEPS_AHEAD} "
+        "are allowed, and 0 are usual for a slower stage."
+        for k, num in steps_ahead(measured).items()
+    ]
+
+
+def _shard_notes(shards: Sequence[Timeline], shown: int) -> list[str]:
+    """Returns a note on the batch shard shown, and the others' times."""
+    if len(shards) == 1:
+        return []
+    others = ", ".join(
+        f"shard {i} {shard.step_seconds * 1e3:.1f} ms"
+        for i, shard in enumerate(shards)
+        if i != shown
+    )
+    return [f"Shown is the slowest batch shard, {shown}. The others: {others}."]

@@ -1,0 +1,1 @@
+"""The directory of a run, and the files in it."""

@@ -1,0 +1,150 @@
+"""The best evaluation of a run, and when to stop waiting for a better one.
+
+    evaluation of accuracy   0.71   0.80   0.79   0.80   0.78
+    best so far                *      *
+    without improvement        0      0      1      2      3  -> stops if patience is 3
+
+Only a value that is better than the best counts as an improvement; of equal values the
+first stays the best.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import Params
+
+SPLIT = "test"
+
+
+def define_best_params(p: Params) -> None:
+    """Defines the params of the best evaluation in a task's evaluation params."""
+    p.Define(
+        "best_metric",
+        None,
+        "Metric that ranks evaluations: 'accuracy' if larger is better, or '-loss' if "
+        "smaller is. The best one's checkpoint is kept besides the newest ones.",
+    )
+    p.Define(
+        "patience",
+        None,
+        "Number of consecutive evaluations without improvement after which training "
+        "stops. If None, it does not stop.",
+    )
+
+
+class BestEvaluation:
+    """The best evaluation so far by one metric.
+
+    Raises:
+        ValueError: if a param has a wrong value.
+
+    Attributes:
+        step: step of the best evaluation, or None if there was none.
+    """
+
+    def __init__(self, p: Params) -> None:
+        _check(p)
+        metric = p.best_metric or ""
+        self._name = metric.removeprefix("-")
+        self._sign = -1 if metric.startswith("-") else 1
+        self._patience: int | None = p.patience
+        self._value = -math.inf
+        self._num_since = 0
+        self._last_step = -1
+        self.step: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True if training should stop."""
+        return self._patience is not None and self._num_since >= self._patience
+
+    @property
+    def reason(self) -> str:
+        """The reason to stop training."""
+        sign = "-" if self._sign < 0 else ""
+        return (
+            f"{self._num_since} consecutive evaluations did not improve "
+            f"{sign}{self._name} over step {self.step}."
+        )
+
+    def check_metrics(self, names: Collection[str]) -> None:
+        """Raises ValueError unless the metric is among an evaluation's."""
+        if self._name and self._name not in names:
+            raise UserValueError(
+                "task.eval.best_metric: expected a metric of evaluations, got "
+                f"{self._name!r}.{did_you_mean(self._name, names)} There are "
+                f"{', '.join(sorted(names))}."
+            )
+
+    def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
+        """Adds an evaluation; returns whether it is the best.
+
+        Ignores a step that is not after the last one: it was added before.
+        """
+        if not self._name or step <= self._last_step:
+            return False
+        self._last_step = step
+        value = self._sign * float(metrics.get(self._name, math.nan))
+        if value > self._value:
+            self._value, self.step, self._num_since = value, step, 0
+            return True
+        self._num_since += 1
+        return False
+
+    def add_all(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Adds the evaluations that a run has logged; see `metrics_log`."""
+        for record in records:
+            if record["split"] == SPLIT:
+                self.add(record["step"], record)
+
+    def text(self) -> str | None:
+        """Returns the content of the best evaluation's file, or None without one."""
+        if self.step is None:
+            return None
+        record = {"step": self.step, self._name: self._sign * self._value}
+        return json.dumps(record) + "\n"
+
+
+def write_best(path: Path, text: str | None) -> None:
+    """Writes the text of `BestEvaluation.text`, or removes the file if it is None."""
+    if text is None:
+        path.unlink(missing_ok=True)
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_atomically(path, text)
+
+
+def read_best_step(path: Path) -> int | None:
+    """Returns the step of the best evaluation, or None if none was written."""
+    if not path.exists():
+        return None
+    return int(json.loads(path.read_text(encoding="utf-8"))["step"])
+
+
+def _check(p: Params) -> None:
+    name, patience = p.best_metric, p.patience
+    if name is not None and not (isinstance(name, str) and name.removeprefix("-")):
+        raise UserValueError(
+            path="task.eval.best_metric",
+            expected="a metric's name, with - before it if smaller is better, such as "
+            "'accuracy' or '-loss'",
+            got=name,
+        )
+    if patience is None:
+        return
+    hint = "None does not stop training."
+    check_counts({"task.eval.patience": patience}, hint=hint)
+    for param in ("best_metric", "interval_steps"):
+        if p.Get(param) is None:
+            raise UserValueError(
+                f"task.eval.patience: {patience} needs a metric, and evaluations while "
+                f"training. Set task.eval.{param}."
+            )

@@ -1,0 +1,158 @@
+"""Checks that a run is resumed, or used, with the params that it was started with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams.entries import Entry, entries_by_path
+
+# Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
+# after a good step do not depend on them.
+FREE = (
+    "input.data_dir",
+    "input.num_parallel_calls",
+    "task.decode",
+    "task.eval",
+    "task.pipeline.cell_costs",
+    "task.pipeline.devices",
+    "task.pipeline.input_dtypes",
+    "task.pipeline.input_shapes",
+    "task.pipeline.memory_limit",
+    "task.pipeline.num_replicas",
+    "task.pipeline.recompute",
+    "task.pipeline.schedule",
+    "task.pipeline.splits",
+    "task.pipeline.stages_per_device",
+    "task.train.histogram_interval_steps",
+    "task.train.init_from_checkpoint_override",
+    "task.train.init_from_checkpoint_rules",
+    "task.train.keep_checkpoints",
+    "task.train.loss_spike_factor",
+    "task.train.max_rollbacks",
+    "task.train.max_skipped_steps",
+    "task.train.max_steps",
+    "task.train.report_interval_steps",
+    "task.train.save_interval_steps",
+    "task.train.steps_per_loop",
+)
+# Params of training and its data, on which the use of weights does not depend.
+_OF_TRAINING = ("input", "task.local", "task.train")
+_SHARDS = "task.pipeline.num_batch_shards"
+_SHARDS_HINT = (
+    f"Several replicas set {_SHARDS} to their number. To resume with another number of "
+    f"replicas, pass --model_params_override='{_SHARDS} : {{}}'."
+)
+_ABSENT = "(none)"
+_MAX_SHOWN = 20
+_MAX_NAMED = 8
+_PARENT_DEPTH = 3
+
+
+def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
+    """Checks that the paths of params that may differ exist.
+
+    Args:
+        allowed: paths of params, or of groups of params.
+        *texts: texts of params, or None.
+
+    Raises:
+        ValueError: if a path is in none of the texts; names similar ones.
+    """
+    paths = {path for text in texts for path in entries_by_path(text or "")}
+    known = {path.split("[")[0] for path in paths} | paths
+    known |= {path.rpartition(".")[0] for path in known}
+    wrong = [name for name in allowed if not any(_is_below(p, [name]) for p in known)]
+    if wrong:
+        raise UserValueError(
+            "--allow_params_change: expected paths of params; "
+            + " ".join(
+                f"there is no {name!r}.{did_you_mean(name, known)}" for name in wrong
+            )
+        )
+
+
+def check_changes(before: str, now: str, allowed: Sequence[str]) -> None:
+    """Checks that a run is resumed with its own params.
+
+    Devices, duration, intervals of checkpoints and evaluations, the treatment of bad
+    steps, and the folder of the data may always change.
+
+    Args:
+        before: text of the params when the run was started or last resumed.
+        now: text of the params now.
+        allowed: paths that may differ, with all below them, such as
+            `task.train.optimizer`.
+
+    Raises:
+        ValueError: if others differ; names them all.
+    """
+    _check(
+        before,
+        now,
+        allowed,
+        "Cannot resume: these params differ from the original run:",
+        "Set them back, use another --logdir",
+    )
+
+
+def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
+    """Checks that weights are used in the model that they were trained in.
+
+    Another model may have variables of the same names and shapes, and give wrong
+    results. The params of training and its data may differ. See `check_changes`.
+    """
+    _check(
+        trained,
+        now,
+        (*_OF_TRAINING, *allowed),
+        "Cannot use the weights: these params differ from the model they were trained "
+        "in:",
+        "Set them as in the run's params.txt",
+    )
+
+
+def _check(
+    before: str, now: str, allowed: Sequence[str], problem: str, hint: str
+) -> None:
+    if before == now:
+        return
+    old, new = entries_by_path(before), entries_by_path(now)
+    changed = [
+        path
+        for path in sorted({*old, *new})
+        if old.get(path) != new.get(path) and not _is_below(path, (*FREE, *allowed))
+    ]
+    if not changed:
+        return
+    if _SHARDS in changed:
+        hint = f"{_SHARDS_HINT.format(_shown(old.get(_SHARDS)))} {hint}"
+    lines = [
+        f"  {path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
+        for path in changed[:_MAX_SHOWN]
+    ]
+    if len(changed) > _MAX_SHOWN:
+        lines.append(f"  and {len(changed) - _MAX_SHOWN} more")
+    raise UserValueError(
+        "\n".join([problem, *lines]) + f"\n{hint}, or accept the change by "
+        f"--allow_params_change={','.join(_names(changed))}."
+    )
+
+
+def _shown(entry: Entry | None) -> str:
+    return _ABSENT if entry is None else entry.text
+
+
+def _is_below(path: str, parents: Iterable[str]) -> bool:
+    return any(path == p or path.startswith((f"{p}.", f"{p}[")) for p in parents)
+
+
+def _names(changed: Sequence[str]) -> list[str]:
+    """Returns the paths to allow, or their groups if there are many."""
+    if len(changed) <= _MAX_NAMED:
+        return list(changed)
+    parents = (
+        ".".join(path.split("[")[0].split(".")[:_PARENT_DEPTH]) for path in changed
+    )
+    return list(dict.fromkeys(parents))

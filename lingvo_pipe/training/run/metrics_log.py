@@ -1,0 +1,264 @@
+"""The metrics of a run: lines of JSON, and events for TensorBoard.
+
+`metrics.jsonl` has one object per line, such as
+
+    {"step": 100, "split": "train", "loss": 0.25}
+
+JSON has no numbers that are not finite; they are the strings "NaN", "Infinity" and
+"-Infinity", which float() reads. Images, texts and histograms are events only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+import struct
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, SupportsFloat, SupportsInt
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core.atomic_file import sync, write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.training.run.run_directory import LOCK_NAME
+
+_FILE_NAME = "metrics.jsonl"
+_KEYS = ("step", "split")
+_NUM_BUCKETS = 30  # As in TensorBoard's own summaries.
+
+
+def _metadata(plugin: str, data_class: str) -> Any:
+    """Returns the metadata of tf.summary's functions, without TensorBoard."""
+    return tf.compat.v1.SummaryMetadata(
+        plugin_data={"plugin_name": plugin}, data_class=f"DATA_CLASS_{data_class}"
+    )
+
+
+_SCALAR = _metadata("scalars", "SCALAR")
+_IMAGE = _metadata("images", "BLOB_SEQUENCE")
+_TEXT = _metadata("text", "TENSOR")
+_HISTOGRAM = _metadata("histograms", "TENSOR")
+
+
+class MetricsLog:
+    """A log of one run's metrics, which one process at a time may write.
+
+    Opening it removes the lines that a resumed run will write again. Use it as a
+    context manager, or close it. For several processes, see `shared_log`.
+
+    Args:
+        logdir: the run's directory.
+        resume_step: step from which training resumes, 0 for a new run: lines of later
+            steps are dropped. If None, all lines are kept.
+
+    Raises:
+        ValueError: if a line is damaged, other than an incomplete last line, which is
+            dropped.
+    """
+
+    def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
+        self._logdir = Path(logdir)
+        self._logdir.mkdir(parents=True, exist_ok=True)
+        path = self._logdir / _FILE_NAME
+        if path.exists():
+            _rewind(path, math.inf if resume_step is None else resume_step)
+        self._file = path.open("a", encoding="utf-8")
+        sync(self._logdir)
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def write(
+        self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
+    ) -> None:
+        """Writes the metrics of one step; readers see them when this returns.
+
+        Args:
+            step: number of steps trained.
+            split: data set, such as `train` or `test`; names a directory.
+            metrics: scalars by name, other than `step` and `split`.
+        """
+        if not re.fullmatch(r"\w[\w.-]*", split):
+            raise UserValueError(
+                path="split",
+                expected="letters, digits, '_', '-' and '.', a letter or digit first",
+                got=split,
+            )
+        if taken := sorted(set(metrics) & set(_KEYS)):
+            raise UserValueError(
+                path="metrics", expected="other names than step and split", got=taken
+            )
+        values = {name: float(value) for name, value in metrics.items()}
+        self._write_line(int(step), split, values)
+        self._write_events(int(step), split, values, _SCALAR)
+
+    def contains(
+        self, step: int, split: str, metrics: Mapping[str, SupportsFloat]
+    ) -> bool:
+        """Returns whether a line has exactly these metrics; see `write`."""
+        values = {name: float(value) for name, value in metrics.items()}
+        record = {"step": step, "split": split, **values}
+        return any(same_metrics(record, line) for line in read_metrics(self._logdir))
+
+    def sync(self) -> None:
+        """Waits until all lines are on disk.
+
+        Call it before a checkpoint is saved: a resumed run writes lines again that a
+        crashed machine lost after the checkpoint, but never those before it.
+        """
+        os.fsync(self._file.fileno())
+
+    def write_page(
+        self, step: int, split: str, name: str, image: bytes, text: str
+    ) -> None:
+        """Writes an image, a PNG, and a verbatim text for TensorBoard."""
+        verbatim = textwrap.indent(text, "    ")  # In Markdown.
+        self._write_events(step, split, {f"{name}/text": verbatim}, _TEXT)
+        self.write_images(step, split, {f"{name}/picture": image})
+
+    def write_images(self, step: int, split: str, images: Mapping[str, bytes]) -> None:
+        """Writes images, PNGs by title, for TensorBoard."""
+        events = {}
+        for name, image in images.items():
+            width, height = struct.unpack(">II", image[16:24])  # From the PNG's header.
+            events[name] = [str(width).encode(), str(height).encode(), image]
+        self._write_events(step, split, events, _IMAGE)
+
+    def write_histograms(
+        self, step: int, split: str, arrays: Mapping[str, Any]
+    ) -> None:
+        """Writes histograms of arrays for TensorBoard; see `buckets`."""
+        counted = {name: buckets(values) for name, values in arrays.items()}
+        self._write_events(step, split, counted, _HISTOGRAM)
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._file.close()
+        for writer in self._writers.values():
+            writer.close()
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
+        record = _encoded({"step": step, "split": split, **values})
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def _write_events(
+        self, step: int, split: str, values: Mapping[str, Any], metadata: Any
+    ) -> None:
+        writer = self._writer(split)
+        with writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.write(name, tf.constant(value), metadata=metadata)
+        writer.flush()
+
+    def _writer(self, split: str) -> tf.summary.SummaryWriter:
+        if split not in self._writers:
+            path = str(self._logdir / split)
+            self._writers[split] = tf.summary.create_file_writer(path)
+        return self._writers[split]
+
+
+@contextlib.contextmanager
+def shared_log(directory: Path) -> Iterator[MetricsLog]:
+    """Opens a metrics log that several processes write, in a folder created if missing.
+
+    Waits until no other process has it open, so keep it open only briefly. The system
+    releases it when a process ends, even if killed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK_NAME).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with MetricsLog(directory) as log:
+            yield log
+
+
+def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
+    """Returns the lines of a run's `metrics.jsonl`, a dict each.
+
+    Raises:
+        ValueError: if a line is damaged, other than an incomplete last line, which is
+            left out.
+    """
+    return [record for _, record in _read(Path(logdir) / _FILE_NAME)]
+
+
+def same_metrics(
+    first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
+) -> bool:
+    """Returns whether two records or maps of metrics are equal, NaN to NaN too."""
+    if first is None or second is None:
+        return first is second
+    return _encoded(first) == _encoded(second)
+
+
+def buckets(values: Any) -> np.ndarray:
+    """Counts numbers in buckets between the smallest and the largest.
+
+    Args:
+        values: numbers `[...]`; numbers that are not finite are in no bucket.
+
+    Returns:
+        float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width.
+        A number at a right edge is in the next bucket, except in the last. Equal
+        numbers give one bucket of width 0, and no numbers no buckets.
+    """
+    numbers = np.asarray(values).astype(np.float64).ravel()
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return np.zeros([0, 3])
+    low, high = numbers.min(), numbers.max()
+    if low == high:
+        return np.array([[low, high, len(numbers)]])
+    edges = np.linspace(low, high, _NUM_BUCKETS + 1)
+    counts, _ = np.histogram(numbers, edges)
+    return np.stack([edges[:-1], edges[1:], counts], axis=1)
+
+
+def _rewind(path: Path, step: float) -> None:
+    """Drops the lines of steps after `step`, and an incomplete last line."""
+    text = "".join(line for line, record in _read(path) if record["step"] <= step)
+    if text != path.read_text(encoding="utf-8"):
+        write_atomically(path, text)
+
+
+def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Returns each complete line with its record."""
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    return [
+        (f"{line}\n", _parse(line, f"{path}:{number}"))
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def _parse(line: str, position: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        metrics = {name: float(record[name]) for name in record if name not in _KEYS}
+        return {"step": int(record["step"]), "split": record["split"], **metrics}
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserValueError(
+            f"{position}: expected a JSON object of step, split and numbers, got "
+            f"{line[:60]!r}. Correct or remove the line."
+        ) from error
+
+
+def _encoded(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record with values for JSON."""
+    return {k: v if k in _KEYS else _encode(v) for k, v in record.items()}
+
+
+def _encode(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

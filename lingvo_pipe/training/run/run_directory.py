@@ -1,0 +1,190 @@
+"""The directory of one training run.
+
+    params.txt      the model's name and its params
+    vocabulary.txt  the fingerprint of its vocabulary, if it has one
+    metrics.jsonl   metrics (see metrics_log)
+    best.json       the best evaluation (see best_evaluation), if there is a metric
+    skipped_batches.json  skipped batches (see skipped_batches), if any
+    lock            the trainer, or the last one
+    checkpoints/    checkpoints (see checkpointer)
+    profile/        profiles of steps (see step_profile), if requested
+    evaler/         metrics of evaluations by other processes (see run_evaluations)
+    export/         SavedModels by step (see export), if requested
+    decoder/        translations and their scores (see decoder_run), if requested
+    report.html     a page about all this (see report)
+    <split>/        the metrics as events for TensorBoard
+
+`params.txt` is the first file written and marks a directory as a run's: a directory
+with other files but without it is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams.entries import entries_by_path
+
+LOCK_NAME = "lock"
+_HEADER = re.compile(r"# model: (\S+)\n")
+
+
+class RunDirectory:
+    """A directory that belongs to one model.
+
+    A missing directory is created when its params are written, so a run that cannot
+    start leaves nothing behind.
+
+    Args:
+        logdir: the directory, as given on the command line.
+        model_name: name under which the model is registered.
+
+    Raises:
+        ValueError: if the directory cannot be written or created, or is not this
+            model's.
+    """
+
+    def __init__(self, logdir: str | Path, model_name: str) -> None:
+        self.path = Path(logdir)
+        self.params_path = self.path / "params.txt"
+        self.best_path = self.path / "best.json"
+        self.skipped_batches_path = self.path / "skipped_batches.json"
+        self.checkpoints_path = self.path / "checkpoints"
+        self.profile_path = self.path / "profile"
+        self.evaler_path = self.path / "evaler"
+        self.export_path = self.path / "export"
+        self.decoder_path = self.path / "decoder"
+        self.report_path = self.path / "report.html"
+        self.model_name = model_name
+        self._lock = RunLock(self.path)
+        self._check_writable()
+        self._check_owner()
+
+    def lock(self) -> None:
+        """Locks the directory, created if missing; see `RunLock.acquire`."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+
+    def unlock(self) -> None:
+        """Releases the lock if this object holds it."""
+        self._lock.release()
+
+    def write_params(self, params_text: str) -> None:
+        """Writes the params of the model, and replaces earlier ones."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.params_path, f"# model: {self.model_name}\n{params_text}")
+
+    def read_params(self) -> str | None:
+        """Returns the params last written, or None; raises ValueError if damaged."""
+        if not self.params_path.exists():
+            return None
+        text = self.params_path.read_text(encoding="utf-8")
+        text = _HEADER.sub("", text, count=1)
+        try:
+            entries_by_path(text)
+        except ValueError as error:
+            raise UserValueError(
+                f"{self.params_path} is damaged: {error} Put back a copy, or use "
+                "another --logdir."
+            ) from error
+        return text
+
+    def last_step(self) -> int | None:
+        """Returns the step at which the run ends, or None in a new directory."""
+        text = self.read_params()
+        if text is None:
+            return None
+        return int(entries_by_path(text)["task.train.max_steps"].text)
+
+    def _check_writable(self) -> None:
+        """Tries to write in the directory, or in the parent it will be created in."""
+        existing = self.path
+        while not os.path.lexists(existing):
+            existing = existing.parent
+        try:
+            with tempfile.TemporaryFile(dir=existing):
+                pass
+        except OSError as error:
+            raise UserValueError(
+                f"--logdir: expected a writable directory, got {self.path} "
+                f"({error.strerror}). Choose another --logdir."
+            ) from error
+
+    def _check_owner(self) -> None:
+        if not self.path.exists():
+            return
+        if not self.params_path.exists():
+            ours = {scratch_path(self.params_path), self.path / LOCK_NAME}
+            if set(self.path.iterdir()) - ours:
+                raise UserValueError(
+                    "--logdir: expected an empty or new directory, or an earlier "
+                    f"run's, got {self.path}, which holds files but no params.txt. "
+                    "Choose another --logdir."
+                )
+            return
+        found = read_model_name(self.params_path)
+        if found != self.model_name:
+            raise UserValueError(
+                f"--logdir: expected a run of {self.model_name}, got {self.path}, one "
+                f"of {found}. Choose another --logdir, or pass --model={found}."
+            )
+
+
+def read_model_name(params_path: Path) -> str:
+    """Returns the model's name in `params.txt`; raises ValueError without one."""
+    header = _HEADER.match(params_path.read_text(encoding="utf-8"))
+    if header is None:
+        raise UserValueError(
+            f"--logdir: expected a first line '# model: NAME' in {params_path}, found "
+            "none. Choose another --logdir."
+        )
+    return header[1]
+
+
+class RunLock:
+    """A lock of a run's directory, for one process at a time.
+
+    The system releases it when a process ends, even if killed, so a lock is never
+    stale. The file that stays behind names the last holder.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / LOCK_NAME
+        self._file: TextIO | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock, unless this object holds it already.
+
+        Raises:
+            ValueError: if another process holds it.
+        """
+        if self._file is not None:
+            return
+        file = self._path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise UserValueError(
+                f"{self._path.parent}: expected one trainer at a time; it is in use by "
+                f"{holder}. Wait until it ends, stop it, or choose another --logdir."
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} of {socket.gethostname()}\n")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Releases the lock if this object holds it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

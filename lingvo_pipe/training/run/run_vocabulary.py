@@ -1,0 +1,84 @@
+"""Checks that a model is trained, tested and used with one vocabulary.
+
+With another vocabulary, weights would mean other tokens, and nothing would fail. So a
+run saves the vocabulary's fingerprint in `vocabulary.txt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+
+_FILE = "vocabulary.txt"
+
+
+def write_vocabulary(directory: Path, input_generator: Any) -> None:
+    """Writes fingerprint and path of an input's `vocabulary` to a run's directory.
+
+    Writes nothing if the input has no vocabulary.
+    """
+    text = _text(input_generator)
+    if text is not None:
+        write_atomically(directory / _FILE, text)
+
+
+def check_vocabulary(directory: Path, input_generator: Any) -> None:
+    """Raises ValueError if a run was trained with another vocabulary."""
+    text, file = _text(input_generator), directory / _FILE
+    if text is None or not file.exists():
+        return
+    trained = file.read_text(encoding="utf-8")
+    if trained.split()[0] != text.split()[0]:
+        raise UserValueError(
+            f"{directory}: expected the vocabulary of training, {trained.strip()}, but "
+            f"vocab_file is {text.strip()}. Use the file of training, or another "
+            "--logdir."
+        )
+
+
+def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
+    """Raises ValueError if training and test have different vocabularies."""
+    texts = [_text(train_input), _text(test_input)]
+    one, other = (text and text.split()[0] for text in texts)
+    if one != other:
+        trained, tested = ((text or "none").strip() for text in texts)
+        raise UserValueError(
+            f"vocab_file: expected one vocabulary, got {trained} for training and "
+            f"{tested} for the test. Use one file for both."
+        )
+
+
+def check_num_tokens(layers: Iterable[Params], input_generator: Any) -> None:
+    """Checks that layers have a row for each token of the vocabulary.
+
+    On a GPU, a token without a row would read zeros, and nothing would fail.
+
+    Args:
+        layers: params of layers, some of which may have `num_tokens`.
+        input_generator: the input, which may have a `vocabulary` with `size`.
+
+    Raises:
+        ValueError: if a layer has fewer rows.
+    """
+    vocabulary = getattr(input_generator, "vocabulary", None)
+    if vocabulary is None:
+        return
+    for p in layers:
+        if "num_tokens" in p and p.num_tokens < vocabulary.size:
+            raise UserValueError(
+                f"num_tokens: layer {p.name} has {p.num_tokens:,}, but the vocabulary "
+                f"{vocabulary.path} has {vocabulary.size:,}. Set it in all layers, or "
+                "use another vocab_file."
+            )
+
+
+def _text(input_generator: Any) -> str | None:
+    vocabulary = getattr(input_generator, "vocabulary", None)
+    if vocabulary is None:
+        return None
+    return f"{vocabulary.fingerprint} ({vocabulary.path})\n"

@@ -1,0 +1,1 @@
+"""Protection against bad steps: skipped steps, loss spikes, batches left out."""

@@ -1,0 +1,97 @@
+"""Spikes of the loss, after which a run rolls back to its newest checkpoint.
+
+loss   2.1  2.0  2.1  1.9  2.0 [ 9.7 ]       a spike: over 3 times the median
+saved        *          *                    roll back, resume with later batches
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any
+
+from lingvo_pipe.core.checks import check_counts, is_number
+from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.hyperparams import Params
+
+_NUM_RECENT = 20
+_MIN_RECENT = 5
+
+
+def define_spike_params(p: Params) -> None:
+    """Defines the params of loss spikes in a task's training params."""
+    p.Define(
+        "loss_spike_factor",
+        None,
+        "A loss above this multiple of the median of the last 20 reported losses is a "
+        "spike: the run rolls back to its newest checkpoint and resumes with the "
+        "batches after the spike's. If None, no loss is a spike.",
+    )
+    p.Define(
+        "max_rollbacks",
+        3,
+        "Maximum number of roll-backs to the same checkpoint. One more spike of the "
+        "loss ends the run.",
+    )
+
+
+def check_spike_params(p: Params) -> None:
+    """Raises ValueError if a param has a wrong value."""
+    factor = p.loss_spike_factor
+    if factor is not None and not (is_number(factor) and factor > 1):
+        raise UserValueError(
+            path="task.train.loss_spike_factor",
+            expected="a number above 1, or None to ignore spikes",
+            got=factor,
+        )
+    check_counts(
+        {"task.train.max_rollbacks": p.max_rollbacks},
+        minimum=0,
+        hint="With 0 the first spike of the loss ends the run.",
+    )
+
+
+class LossSpikeError(UserNumberError):
+    """A spike of the loss.
+
+    Attributes:
+        step: the step with the spike.
+    """
+
+    def __init__(self, step: int, loss: float, usual: float):
+        super().__init__(
+            f"in step {step} the loss is {loss:.4g}; the median of the losses reported "
+            f"before is {usual:.4g}"
+        )
+        self.step = step
+
+
+class LossSpikes:
+    """A detector of losses far above the previous ones.
+
+    It depends on the logged losses only, so a resumed run finds the same spikes as an
+    uninterrupted one.
+
+    Args:
+        factor: see `loss_spike_factor`.
+        records: metrics logged so far; see `metrics_log`.
+    """
+
+    def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):
+        self._factor = factor
+        losses = (r["loss"] for r in records if r["split"] == "train")
+        self._recent: deque[float] = deque(losses, maxlen=_NUM_RECENT)
+
+    def check(self, step: int, loss: float) -> None:
+        """Raises LossSpikeError if a step's loss is a spike."""
+        if self._factor is None or len(self._recent) < _MIN_RECENT:
+            return
+        usual = median(self._recent)
+        # A negative median counts with its absolute value.
+        if loss > usual + (self._factor - 1) * abs(usual):
+            raise LossSpikeError(step, loss, usual)
+
+    def add(self, loss: float) -> None:
+        """Adds a loss that was reported."""
+        self._recent.append(loss)

@@ -1,0 +1,71 @@
+"""Losses, gradients and variables that are not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.hyperparams import Params
+
+
+def define_skipping_params(p: Params) -> None:
+    """Defines the params of skipped steps in a task's training params."""
+    p.Define(
+        "max_skipped_steps",
+        0,
+        "Maximum number of consecutive steps that are skipped, without an update, "
+        "because the loss or a gradient is not finite. One more ends the run.",
+    )
+
+
+class SkippedSteps:
+    """A count of consecutive skipped steps, which checkpoints hold."""
+
+    def __init__(self, p: Params):
+        self._max = p.max_skipped_steps
+        check_counts(
+            {"task.train.max_skipped_steps": self._max},
+            minimum=0,
+            hint="With 0 the first step that is not finite ends the run.",
+        )
+        with tf.device("/CPU:0"):
+            self._num = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Returns the variables that checkpoints must hold, by name."""
+        return {"skipped_steps": self._num}
+
+    def add_finite(self) -> None:
+        """Counts a finite step, which ends a sequence of skipped ones."""
+        self._num.assign(0)
+
+    def may_skip(self) -> bool:
+        """Counts a step that is not finite; returns whether the run may skip it."""
+        self._num.assign_add(1)
+        return int(self._num) <= self._max
+
+
+class NonFiniteVariables:
+    """A check for variables with elements that are not finite."""
+
+    def __init__(self, variables: Mapping[str, tf.Variable]):
+        self._variables = {k: v for k, v in variables.items() if v.dtype.is_floating}
+        self._function = tf.function(self._are_finite, autograph=False)
+
+    def names(self) -> list[str]:
+        """Returns the names of the variables that are not finite now."""
+        if not self._variables:
+            return []
+        are_finite = self._function().numpy()
+        pairs = zip(self._variables, are_finite, strict=True)
+        return [name for name, is_finite in pairs if not is_finite]
+
+    def _are_finite(self) -> tf.Tensor:
+        found = []
+        for variable in self._variables.values():
+            with tf.device(variable.device):
+                found.append(tf.reduce_all(tf.math.is_finite(variable.value())))
+        with tf.device("/CPU:0"):
+            return tf.stack(found)

@@ -1,0 +1,208 @@
+"""Several training steps as one TensorFlow function.
+
+Each stage updates its own weights as soon as its gradients are complete, and starts the
+next step; see `pipeline/schedules/several_steps`. The results have the same bytes as
+single steps.
+
+Shapes: N steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.training.optim.gradient_clipping import square_sum
+from lingvo_pipe.training.optim.learner import counters
+from lingvo_pipe.training.step.train_state import TrainState
+from lingvo_pipe.training.step.train_step import (
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    check_metric_names,
+)
+from lingvo_pipe.training.task.base_task import BaseTask
+
+
+class StepLoop(TrainState):
+    """Several steps in one call, in which each stage updates its own weights.
+
+    Raises:
+        ValueError: if the stages cannot update their weights by themselves.
+    """
+
+    def __init__(self, task: BaseTask):
+        _check_stages_are_independent(task)
+        super().__init__(task, learner_by_stage=True)
+        stages = by_stage(task.pipeline.cells, task.pipeline.boundaries)
+        self._stage_of_cell = {c: k for k, cells in enumerate(stages) for c in cells}
+        self._steps = ConsecutiveSteps(
+            task.pipeline, self._feed, task.ComputeLoss, self._update
+        )
+        self._num_steps = 1
+        self._function = tf.function(self._run, autograph=False)
+
+    def Trace(self, batch_spec: NestedMap) -> None:
+        """Builds the graph for a batch's tf.TensorSpecs, which finds wrong shapes."""
+        self._concrete(batch_spec)
+
+    def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
+        """Trains on batches of one shape in order.
+
+        Yields:
+            The metrics of each batch; see `TrainStep`. All steps run before the first.
+
+        Raises:
+            tf.errors.OpError: if an operation fails; names the layer.
+            FloatingPointError: if a loss or gradient is not finite, after the metrics
+                of the steps before. Names the layer if it can still be found: some
+                stages have run later steps by then, so the state must be restored.
+        """
+        self._num_steps = len(input_batches)
+        with tf.device("/CPU:0"):
+            stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *input_batches)
+        spec = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape[1:], x.dtype), stacked
+        )
+        tables = tf.nest.map_structure(
+            tf.convert_to_tensor, self._steps.tables(self._num_steps)
+        )
+        try:
+            metrics, self._times, is_finite = self._concrete(spec)(stacked, tables)
+        except tf.errors.OpError as error:
+            self.diagnose_error(error, input_batches)
+            raise
+        metrics = tf.nest.map_structure(lambda x: x.numpy(), metrics)
+        for n, batch in enumerate(input_batches):
+            if not is_finite[n]:
+                raise self.not_finite_error(n, float(metrics.loss[0][n]), batch)
+            yield tf.nest.map_structure(lambda x, n=n: x[n], metrics)
+        self.global_step.assign_add(self._num_steps)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the last call."""
+        return self._steps.schedule(self._num_steps)
+
+    def _concrete(self, batch_spec: NestedMap) -> Any:
+        """Returns the concrete function for any number of steps."""
+
+        def stacked(spec: Any) -> tf.TensorSpec:
+            return tf.TensorSpec([None, *spec.shape], spec.dtype)
+
+        tables = [
+            NestedMap(
+                rows=stacked(tf.TensorSpec([4], tf.int32)),
+                num_slots=tf.TensorSpec(table.num_slots.shape, tf.int32),
+            )
+            for table in self._steps.tables(1)
+        ]
+        return self._function.get_concrete_function(
+            tf.nest.map_structure(stacked, batch_spec), tables
+        )
+
+    def _feed(self, batch: NestedMap) -> tuple[Sequence[Any], NestedMap]:
+        return self.task.PipelineInputs(batch), self.task.LossTargets(batch)
+
+    def _run(
+        self, batches: NestedMap, tables: list[NestedMap]
+    ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
+        first, *others = counters(list(self.learners.values()))
+        for other in others:
+            for own, shared in zip(other, first, strict=True):
+                own.assign(shared)
+        result = self._steps.run(
+            self.task.Values().pipeline,
+            batches,
+            self.global_step.read_value(),
+            tables,
+        )
+        check_metric_names(result.metrics)
+        rate, *_ = result.notes[next(iter(self.learners))]
+        with tf.device("/CPU:0"):
+            norms = tf.sqrt(tf.add_n([x for own in result.notes for x in own[1:]]))
+            losses = tf.cast(result.metrics.loss[0], norms.dtype)
+            is_finite = tf.math.is_finite(norms) & tf.math.is_finite(losses)
+        of_steps = {LEARNING_RATE: rate, GRADIENT_NORM: norms}
+        ones = tf.ones_like(norms, tf.float32)
+        metrics = NestedMap(
+            result.metrics, **{name: (x, ones) for name, x in of_steps.items()}
+        )
+        return metrics, result.times, is_finite
+
+    def _update(
+        self,
+        cells: Sequence[BaseLayer],
+        gradients: Sequence[Any],
+        accumulated: Sequence[Any],
+        step: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        """Updates the state of a stage if its gradients are finite.
+
+        Returns:
+            The learning rate, and the sum of squares of each gradient; empty if the
+            stage has nothing to train.
+        """
+        learner = self.learners.get(self._stage_of_cell[cells[0]])
+        rate = [tf.identity(learner.learning_rate)] if learner else []
+        by_path = self.gradients_by_path([cell.vars for cell in cells], gradients)
+        ours = {path: x for path, x in by_path.items() if path in self.trained}
+        squares = []
+        for path, gradient in ours.items():
+            with tf.device(self.trained[path].device):
+                squares.append(square_sum(gradient))
+
+        def update() -> tf.Tensor:
+            # Keras accepts tensors of one graph only: copy all into this branch's.
+            here = {path: tf.identity(x) for path, x in ours.items()}
+            if learner:
+                learner.Apply(here)
+            with ForwardContext(step=step):
+                for cell, accumulators in zip(cells, accumulated, strict=True):
+                    cell.PostTrainingStepUpdate(accumulators)
+            if self.averages is not None:
+                paths = {path for cell in cells for path in cell.VariablePaths()}
+                self.averages.Update(step + 1, paths)
+            return tf.constant(True)
+
+        is_finite = tf.reduce_all(tf.math.is_finite(tf.stack([*squares, 0.0])))
+        tf.cond(is_finite, update, lambda: tf.constant(False))
+        return [*rate, *squares]
+
+
+def _check_stages_are_independent(task: BaseTask) -> None:
+    """Raises ValueError unless each stage can update its weights by itself."""
+    p, problems = task.params.train, []
+    if p.clip_gradient_norm_to_value is not None:
+        problems.append(
+            "clip_gradient_norm_to_value needs the gradients of all stages; set "
+            "clip_gradient_single_norm_to_value instead"
+        )
+    if p.max_skipped_steps:
+        problems.append(
+            "max_skipped_steps cannot undo updates that other stages have made; set "
+            "it to 0"
+        )
+    if type(task).ComputeGradients is not BaseTask.ComputeGradients:
+        problems.append(
+            f"{type(task).__name__}.ComputeGradients computes a single step; remove it"
+        )
+    for layer in (task, task.pipeline):
+        if type(layer).PostTrainingStepUpdate is not BaseLayer.PostTrainingStepUpdate:
+            problems.append(
+                f"{type(layer).__name__}.PostTrainingStepUpdate needs all stages; "
+                "move it into a cell"
+            )
+    if problems:
+        raise UserValueError(
+            "task.train.steps_per_loop: above 1, each stage updates its own weights. "
+            f"{'; '.join(problems)}. Or set steps_per_loop to 1."
+        )

@@ -1,0 +1,150 @@
+"""The state that a training step changes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserNumberError, UserValueError
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
+from lingvo_pipe.training.optim.exponential_moving_average import make_averages
+from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
+from lingvo_pipe.training.optim.learner import Learner, learner_state
+from lingvo_pipe.training.task.base_task import BaseTask
+
+
+class TrainState:
+    """Weights, the optimizer's state, moving averages, and the number of steps.
+
+    Args:
+        task: task to be trained.
+        learner_by_stage: whether each stage updates its own weights.
+
+    Attributes:
+        task: task that is trained.
+        trained: variables that learners update, by path.
+        learners: one learner for all stages; or one for each stage with variables to
+            train, by stage.
+        averages: moving averages of the weights, or None.
+        global_step: number of steps trained.
+    """
+
+    def __init__(self, task: BaseTask, learner_by_stage: bool = False):
+        task.CheckAllInPipeline()
+        self.task = task
+        p, self.trained = task.params.train, task.TrainedVariables()
+        if learner_by_stage:
+            self.learners = _learners_by_stage(task, self.trained)
+        else:
+            self.learners = {0: Learner(p, self.trained)}
+        self._paths = {v.ref(): path for path, v in task.VariablePaths().items()}
+        self.averages = make_averages(p, self.trained, task.VariablePaths())
+        with tf.device("/CPU:0"):
+            self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._times: list[tf.Tensor] = []
+
+    def Skip(self) -> None:
+        """Counts a step that was skipped."""
+        self.global_step.assign_add(1)
+
+    def EvalValues(self) -> NestedMap:
+        """Returns the values to evaluate: the moving averages, or else the weights.
+
+        They have the structure of `BaseTask.Values`.
+        """
+        if self.averages is None:
+            return self.task.Values()
+        return tf.nest.map_structure(self.averages.Value, self.task.vars)
+
+    def StartAveraging(self) -> None:
+        """Sets the moving averages to the current weights."""
+        if self.averages is not None:
+            self.averages.Reset()
+
+    def Times(self) -> list[np.ndarray]:
+        """Returns when operations ran in the last call; see `DeviceLoop.emit`."""
+        return [times.numpy() for times in self._times]
+
+    def gradients_by_path(self, variables: Any, gradients: Any) -> dict[str, tf.Tensor]:
+        """Returns gradients by the paths of variables in the same structure."""
+        flat = zip(tf.nest.flatten(variables), tf.nest.flatten(gradients), strict=True)
+        return {self._paths[v.ref()]: x for v, x in flat if x is not None}
+
+    def diagnose_error(
+        self, error: tf.errors.OpError, batches: Sequence[NestedMap]
+    ) -> None:
+        """Raises an error that names the layer, if running the steps again finds it."""
+        if may_be_diagnosed(error):
+            for n, batch in enumerate(batches):
+                with contextlib.suppress(FloatingPointError):
+                    self._diagnose(n, batch)
+
+    def not_finite_error(
+        self, n: int, loss: float, batch: NestedMap
+    ) -> FloatingPointError:
+        """Returns the error of a step whose loss or gradient is not finite.
+
+        `n` is the number of steps between the current state and this step.
+        """
+        problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
+        layer = ""
+        try:
+            self._diagnose(n, batch)
+        except FloatingPointError as error:
+            layer = f": {error}"
+        return UserNumberError(
+            "The loss and its gradients must stay finite; in step "
+            f"{int(self.global_step) + n + 1} {problem}{layer}."
+        )
+
+    def _diagnose(self, n: int, batch: NestedMap) -> None:
+        """Runs a step again, layer by layer; raises the failing layer's error."""
+        with ForwardContext(step=self.global_step.read_value() + n):
+            self.task.Diagnose(self.task.Values(), batch)
+
+    def State(self) -> dict[str, tf.Variable]:
+        """Returns all variables that checkpoints must hold, by name."""
+        return {
+            "global_step": self.global_step,
+            **self.task.VariablePaths(),
+            **learner_state(list(self.learners.values())),
+            **(self.averages.State() if self.averages is not None else {}),
+        }
+
+
+def _learners_by_stage(
+    task: BaseTask, trained: dict[str, tf.Variable]
+) -> dict[int, Learner]:
+    """Creates a learner for each stage, with its variables on the stage's device."""
+    pipeline, learners = task.pipeline, {}
+    stages = by_stage(
+        [cell.VariablePaths() for cell in pipeline.cells], pipeline.boundaries
+    )
+    for k, (device, cells) in enumerate(zip(pipeline.devices, stages, strict=True)):
+        paths = [path for of_cell in cells for path in of_cell if path in trained]
+        own = {path: trained[path] for path in paths}
+        if own:
+            with tf.device(device):
+                learners[k] = Learner(task.params.train, own, list(trained))
+    _check_named([path for x in learners.values() for path, _ in x.OwnVariables()])
+    return learners
+
+
+def _check_named(paths: list[str]) -> None:
+    """Raises ValueError unless names show which variables learners share."""
+    odd = sorted({path for path in paths if not path.startswith(f"{LEARNER_NAME}/")})
+    if odd:
+        raise UserValueError(
+            "task.train.optimizer: expected an optimizer whose variables have names, "
+            "because with task.train.steps_per_loop above 1 each stage updates its own "
+            f"weights; got {', '.join(odd)}. Choose another as task.train.optimizer, "
+            "or set task.train.steps_per_loop to 1."
+        )

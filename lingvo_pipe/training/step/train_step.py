@@ -1,0 +1,114 @@
+"""One training step as one TensorFlow function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.training.optim.gradient_clipping import global_norm
+from lingvo_pipe.training.step.train_state import TrainState
+from lingvo_pipe.training.task.base_task import BaseTask
+
+LEARNING_RATE = "learning_rate"
+GRADIENT_NORM = "gradient_norm"
+
+
+def check_metric_names(names: Iterable[str]) -> None:
+    """Raises ValueError if a task's metrics have the names of a step's own metrics."""
+    if taken := sorted({LEARNING_RATE, GRADIENT_NORM} & set(names)):
+        raise UserValueError(
+            f"{' and '.join(map(repr, taken))}: each step reports metrics of these "
+            "names, so a task must not. Rename the task's in ComputeLoss."
+        )
+
+
+class TrainStep(TrainState):
+    """Forward, backward, and one update of all stages together."""
+
+    def __init__(self, task: BaseTask):
+        super().__init__(task)
+        (self._learner,) = self.learners.values()
+        self._function = tf.function(self._run, autograph=False)
+
+    def Trace(self, batch_spec: NestedMap) -> None:
+        """Builds the graph for a batch's tf.TensorSpecs, which finds wrong shapes."""
+        self._function.get_concrete_function(batch_spec)
+
+    def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
+        """Trains on batches in order, as `__call__` does, and yields their metrics."""
+        return map(self, input_batches)
+
+    def __call__(self, input_batch: NestedMap) -> NestedMap:
+        """Trains on a batch.
+
+        Returns:
+            NestedMap(name=(mean, weight)) of the task's metrics, `learning_rate`, and
+            `gradient_norm`, the norm of all gradients before weight decay and clipping.
+
+        Raises:
+            tf.errors.OpError: if an operation fails; names the layer.
+            FloatingPointError: if the loss or a gradient is not finite; names the
+                layer. No state is changed then.
+        """
+        try:
+            metrics, self._times, is_finite = self._function(input_batch)
+        except tf.errors.OpError as error:
+            self.diagnose_error(error, [input_batch])
+            raise
+        if not is_finite:
+            raise self.not_finite_error(0, float(metrics.loss[0]), input_batch)
+        return metrics
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the last step."""
+        return self.task.pipeline.schedule
+
+    def _run(
+        self, input_batch: NestedMap
+    ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
+        task = self.task
+        learning_rate = tf.identity(self._learner.learning_rate)
+        with ForwardContext(step=self.global_step.read_value()):
+            result = task.ComputeGradients(task.Values(), input_batch)
+        check_metric_names(result.metrics)
+        gradients = self.gradients_by_path(task.vars, result.gradients)
+        ours = {path: gradients[path] for path in self.trained}
+        norm = global_norm(list(ours.values()), list(self.trained.values()))
+        with tf.device("/CPU:0"):
+            both = tf.stack([norm, tf.cast(result.metrics.loss[0], norm.dtype)])
+            is_finite = tf.reduce_all(tf.math.is_finite(both))
+
+        def update() -> tf.Tensor:
+            # Keras accepts tensors of one graph only: copy all into this branch's.
+            here = {path: _identity(x) for path, x in ours.items()}
+            return self._update(here, result.accumulated)
+
+        tf.cond(is_finite, update, self.global_step.read_value)
+        of_step = {LEARNING_RATE: learning_rate, GRADIENT_NORM: norm}
+        metrics = NestedMap(
+            result.metrics, **{k: (x, tf.constant(1.0)) for k, x in of_step.items()}
+        )
+        return metrics, result.times, is_finite
+
+    def _update(
+        self, gradients: dict[str, tf.Tensor], accumulated: NestedMap
+    ) -> tf.Tensor:
+        """Updates the state; returns the number of steps."""
+        self._learner.Apply(gradients)
+        with ForwardContext(step=self.global_step.read_value()):
+            self.task.PostTrainingStepUpdate(accumulated)
+        num_steps = self.global_step.assign_add(1).read_value()
+        if self.averages is not None:
+            self.averages.Update(num_steps)
+        return num_steps
+
+
+def _identity(x: tf.Tensor) -> tf.Tensor:
+    with tf.device(x.device):
+        return tf.identity(x)

@@ -1,0 +1,1 @@
+"""Tasks: a model's pipeline, inputs, loss and training."""

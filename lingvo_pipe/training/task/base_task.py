@@ -1,0 +1,192 @@
+"""BaseTask: a model's pipeline, inputs, loss and training.
+
+Shapes: B examples in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import present
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.training.optim.frozen_variables import without_frozen
+from lingvo_pipe.training.task.protocols import EvalImages
+from lingvo_pipe.training.task.task_params import (
+    check_plain,
+    eval_params,
+    local_params,
+    train_params,
+)
+
+
+class BaseTask(BaseLayer):
+    """A model and its training; sub-classes define its inputs and its loss."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params of the pipeline, training and evaluation."""
+        p = super().Params()
+        p.Define("pipeline", PipeliningLayer.Params(), "The model's layers.")
+        p.Define(
+            "local", local_params(), "Which blocks of layers have a loss of their own."
+        )
+        p.Define("train", train_params(), "How to train the model.")
+        p.Define("eval", eval_params(), "How to evaluate the model.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        check_plain(self.params, self.path)
+        self.CreateChild("pipeline", self.params.pipeline)
+
+    @classmethod
+    def LocalHead(
+        cls,
+        p: InstantiableParams,
+        num_cells: int,
+        passed_on: Any,
+        predictions: Any,
+    ) -> InstantiableParams:
+        """Returns params of the head of a block of cells that has a local loss.
+
+        Args:
+            p: the task's params.
+            num_cells: number of cells before the head.
+            passed_on: specs of the last cell's outputs: the head's inputs.
+            predictions: specs of the model's outputs: the head's outputs.
+
+        Raises:
+            ValueError: if the task defines no head, as in this base class.
+        """
+        shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
+        raise UserValueError(
+            f"task.local.head: {cls.__name__} has no head of its own for outputs of "
+            f"shape {shapes} after {num_cells} cells. Set "
+            "task.local.head to params of a layer, or define LocalHead in the task's "
+            "class."
+        )
+
+    def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
+        """Returns the first layer's positional inputs from a batch."""
+        raise NotImplementedError(f"{type(self).__name__}.PipelineInputs")
+
+    def LossTargets(self, input_batch: NestedMap) -> NestedMap:
+        """Returns the fields of a batch that the loss needs, on the last device."""
+        raise NotImplementedError(f"{type(self).__name__}.LossTargets")
+
+    def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
+        """Returns the metrics of one micro-batch; runs in the pipeline's last stage.
+
+        There is no theta: weights belong in layers.
+
+        Args:
+            predictions: the last layer's outputs.
+            targets: result of `LossTargets`.
+
+        Returns:
+            NestedMap(name=(mean, weight)) of scalars, one of them named `loss`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
+
+    def MakeEvalImages(self, input_generator: Any) -> EvalImages | None:
+        """Returns an object that draws images of one evaluation, or None.
+
+        Args:
+            input_generator: source of the evaluation's batches.
+        """
+        return None
+
+    def ComputePredictions(self, theta: NestedMap, input_batch: NestedMap) -> Any:
+        """Returns the last layer's outputs for a batch, `[B, ...]`."""
+        return self.pipeline.FProp(theta.pipeline, *self.PipelineInputs(input_batch))
+
+    def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
+        """Returns an exported model's outputs by name, given the last layer's."""
+        flat = tf.nest.flatten(predictions)
+        if len(flat) == 1:
+            return {"predictions": flat[0]}
+        return {f"predictions_{i}": x for i, x in enumerate(flat) if x is not None}
+
+    def ComputeMetrics(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
+        """Returns a batch's metrics as NestedMap(name=(mean, weight)); no gradients."""
+        return self.pipeline.ComputeMetrics(*self._arguments(theta, input_batch))
+
+    def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
+        """Returns metrics and gradients of a batch.
+
+        Returns:
+            NestedMap of `metrics` as from `ComputeMetrics`, `gradients` in the
+            structure of `vars` (None for variables that are not trained), `accumulated`
+            in the structure of `accumulators`, and the pipeline's `times`.
+        """
+        result = self.pipeline.ComputeGradients(*self._arguments(theta, input_batch))
+        return NestedMap(
+            metrics=result.metrics,
+            gradients=NestedMap(pipeline=result.gradients),
+            accumulated=NestedMap(pipeline=result.accumulated),
+            times=result.times,
+        )
+
+    def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
+        """Raises the error of the operation that fails on a batch, if any.
+
+        Args:
+            theta: values in the structure of `vars`.
+            input_batch: batch that failed in `ComputeGradients`, or during evaluation
+                in `ComputeMetrics`; see `PipeliningLayer.Diagnose`.
+        """
+        self.pipeline.Diagnose(*self._arguments(theta, input_batch))
+
+    def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
+        return (
+            theta.pipeline,
+            self.PipelineInputs(input_batch),
+            self.LossTargets(input_batch),
+            self.ComputeLoss,
+        )
+
+    def Values(self) -> NestedMap:
+        """Reads the variables in their own dtypes, each on its device.
+
+        Unlike theta they are not cast: the pipeline's layers cast on their devices.
+        """
+        return tf.nest.map_structure(_read, self.vars)
+
+    def CheckAllInPipeline(self) -> None:
+        """Raises ValueError if the task has state outside its pipeline."""
+        inside = set(self.pipeline.Descendants())
+        outside = [
+            f"{layer.path}/{name}"
+            for layer in self.Descendants()
+            if layer not in inside
+            for name in [*layer.own_variables, *layer.own_accumulators]
+        ]
+        if outside:
+            raise UserValueError(
+                f"{self.path}: expected all variables and accumulators in layers of "
+                f"the pipeline; {outside} are outside and would not be trained. Put "
+                "them into a layer of task.pipeline.cell_tpl."
+            )
+
+    def TrainedVariables(self) -> dict[str, tf.Variable]:
+        """Returns the variables that the learner updates, by path, in model order.
+
+        Raises:
+            ValueError: if the freezing params are invalid; see `without_frozen`.
+        """
+        return without_frozen(
+            self.params.train,
+            {k: v for k, v in self.VariablePaths().items() if v.trainable},
+        )
+
+
+def _read(variable: tf.Variable) -> tf.Tensor:
+    with tf.device(variable.device):
+        return variable.value()

@@ -1,0 +1,112 @@
+"""Local losses: a head and a loss for each block of a task's cells.
+
+    task = with_local_losses(model.Task(), input_generator).Instantiate()
+
+Laskin et al. 2020 (arXiv 2012.03837): truncated layer-wise backpropagation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, spec_of
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.sequential import outputs_in_sequence
+from lingvo_pipe.local_parallelism.blocks import make_blocks
+from lingvo_pipe.local_parallelism.local_cells import local_pipeline
+from lingvo_pipe.training.task.pipeline_inputs import task_and_inputs
+from lingvo_pipe.training.task.task_params import plain_task
+
+
+def with_local_losses(
+    task_params: InstantiableParams, input_generator: Any
+) -> InstantiableParams:
+    """Returns params of a task whose cells are trained in the blocks of `local`.
+
+    In this task each block but the last is followed by a `LocalLossLayer`, see
+    `local_pipeline`; the result's `local` asks for no further blocks. Devices and
+    stages are as in the plain model. With the schedule `local` and stages that end with
+    blocks, no device waits for another's backward pass.
+
+    Args:
+        task_params: params of a BaseTask, which are not changed.
+        input_generator: input with an `element_spec`, on which the heads' sizes depend.
+
+    Raises:
+        ValueError: if the blocks are invalid, or the task has no head for them.
+    """
+    p, local = plain_task(task_params), task_params.local
+    _check_head(local.head)
+    try:
+        blocks = make_blocks(local.scheme, len(p.pipeline.cell_tpl), local.chunks)
+    except ValueError as error:
+        raise UserValueError(f"task.local: {error}") from error
+    if len(blocks) == 1:
+        if local.head is not None:
+            raise UserValueError(
+                "task.local.head: expected None, since with task.local.scheme="
+                f"{local.scheme!r} the only block has the model's loss. Leave it out, "
+                "or choose a scheme with several blocks."
+            )
+        return p
+    specs = _passed_on(p, input_generator)
+
+    def make_head(num_cells: int) -> InstantiableParams:
+        passed_on = specs[num_cells]
+        if local.head is not None:
+            return _sized(local.head, passed_on, specs[-1])
+        return p.cls.LocalHead(p, num_cells, passed_on, specs[-1])
+
+    p.pipeline = local_pipeline(p.pipeline, blocks, make_head)
+    return p
+
+
+def _check_head(head: Any) -> None:
+    if head is not None and not isinstance(head, InstantiableParams):
+        raise UserValueError(
+            path="task.local.head",
+            expected="params of a layer, or None for the task's own head",
+            got=head,
+            hint="Set it in the model's Task, as HeadLayer.Params().",
+        )
+
+
+def _passed_on(task_params: InstantiableParams, input_generator: Any) -> list[Any]:
+    """Returns specs of the first cell's inputs and of each cell's outputs."""
+    with tf.Graph().as_default():
+        task, inputs = task_and_inputs(task_params, input_generator)
+        pipeline = task.pipeline
+        layers = [*pipeline.before, *pipeline.cells]
+        theta = pipeline.theta
+        with ForwardContext(do_eval=True):
+            outputs = outputs_in_sequence(layers, [*theta.before, *theta.cells], inputs)
+            specs = [map_present(spec_of, x) for x in outputs]
+    return specs[len(pipeline.before) :]
+
+
+def _sized(
+    head: InstantiableParams, passed_on: Any, predictions: Any
+) -> InstantiableParams:
+    """Returns a copy of the user's head with missing sizes filled in."""
+    p = head.Copy()
+    for names, specs in (
+        (("num_in", "input_dim"), passed_on),
+        (("num_classes", "output_dim"), predictions),
+    ):
+        for name in names:
+            if name in p and p.Get(name) == 0:
+                p.Set(**{name: _num_channels(specs)})
+    return p
+
+
+def _num_channels(specs: Any) -> int:
+    """Returns the channels of the first tensor; 0 if outputs have names."""
+    first = specs[0] if isinstance(specs, Sequence) else specs
+    if isinstance(first, Mapping) or first is None or not first.shape.rank:
+        return 0
+    return first.shape[-1]

@@ -1,0 +1,144 @@
+"""Devices of a model's stages, from its params and the flag --devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.model_size import num_parameters
+from lingvo_pipe.pipeline.devices.device_names import device_names, short_name
+from lingvo_pipe.pipeline.pipelining_rules import (
+    check_each_param,
+    count_batch_shards,
+    problems_of,
+)
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
+from lingvo_pipe.training.task.base_task import BaseTask
+
+_PATH = "task.pipeline"
+
+
+class Placement(NamedTuple):
+    """Devices to run on.
+
+    Attributes:
+        devices: number of devices, or their names.
+        note: line for the user if the flag overrides the model's params, else empty.
+    """
+
+    devices: int | Sequence[str]
+    note: str = ""
+
+
+def place_stages(
+    pipeline: InstantiableParams, flag: int | Sequence[str] | None
+) -> Placement:
+    """Resolves the devices from a pipeline's params and the flag --devices.
+
+    Args:
+        pipeline: params of a PipeliningLayer. A number in `splits` becomes the number
+            of stages for the flag; with replicas `num_batch_shards` is set too.
+        flag: value of --devices: a number of devices, or their full names; if None,
+            the devices that the params name, or one per stage.
+
+    Raises:
+        ValueError: if a param is invalid, the two contradict each other, or neither
+            gives the number of stages.
+    """
+    check_each_param(pipeline, _PATH)
+    if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
+        pipeline.num_batch_shards = count_batch_shards(pipeline, _PATH)
+    named, num_stages = pipeline.devices, _num_stages(pipeline)
+    if flag is not None:
+        if named is not None:
+            _check_same(flag, named)
+        note = _set_splits(pipeline, flag)
+        return Placement(flag if named is None else named, note)
+    if named is not None:
+        return Placement(named)
+    if num_stages is None:
+        raise UserValueError(
+            f"{_PATH}.splits='auto' needs the number of devices. Pass --devices=4, for "
+            "example, or their names."
+        )
+    num_devices = max(num_stages // pipeline.stages_per_device, 1)
+    return Placement(num_devices * pipeline.num_replicas)
+
+
+def _num_stages(pipeline: InstantiableParams) -> int | None:
+    """Returns the number of stages by `splits`; None if devices determine it."""
+    if is_auto(pipeline.splits):
+        return None
+    with problems_of("splits", _PATH):
+        return len(resolve_boundaries(pipeline.splits, len(pipeline.cell_tpl)))
+
+
+def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
+    """Raises ValueError unless --devices agrees with the params' devices."""
+    with problems_of("devices", _PATH):
+        names = device_names(named)
+    if flag != len(names) if isinstance(flag, int) else device_names(flag) != names:
+        raise UserValueError(
+            f"--devices: got {_text(flag)}; expected the devices of {_PATH}.devices, "
+            f"{_text(named)}. Leave --devices out, or override the params by "
+            f"--model_params_override='{_PATH}.devices : None'."
+        )
+
+
+def _set_splits(pipeline: InstantiableParams, flag: int | Sequence[str]) -> str:
+    """Sets `splits` to the number of stages for --devices; returns a note."""
+    splits, num_stages = pipeline.splits, _num_stages(pipeline)
+    number = flag if isinstance(flag, int) else len(flag)
+    if number % pipeline.num_replicas:
+        raise UserValueError(
+            f"--devices: expected a multiple of {_PATH}.num_replicas, "
+            f"{pipeline.num_replicas}, since replicas are of equal size; got "
+            f"{_text(flag)}. Change one of them."
+        )
+    number = number // pipeline.num_replicas * pipeline.stages_per_device
+    if num_stages in (None, number):
+        return ""
+    if isinstance(splits, (list, tuple)):
+        raise UserValueError(
+            f"--devices: got {_text(flag)}, for {number} "
+            f"stage{'s' if number > 1 else ''}{_per_replica(pipeline)}; expected "
+            f"devices for the {num_stages} of {_PATH}.splits, {list(splits)}. Leave "
+            "--devices out, or choose other stages by "
+            f"--model_params_override='{_PATH}.splits (int) : {number}'."
+        )
+    pipeline.splits = number
+    return (
+        f"stages: {number} instead of {_PATH}.splits, {splits}, since --devices asks "
+        f"for {_text(flag)}"
+    )
+
+
+def _per_replica(pipeline: InstantiableParams) -> str:
+    number = pipeline.num_replicas
+    return f" for each of {number} replicas" if number > 1 else ""
+
+
+def _text(devices: int | Sequence[str]) -> str:
+    """Returns `2 devices`, or `cpu:0,cpu:1`."""
+    if isinstance(devices, int):
+        return f"{devices} device{'s' if devices > 1 else ''}"
+    return ",".join(name.short for name in device_names(devices))
+
+
+def describe_run(task: BaseTask) -> str:
+    """Returns a line with a task's parameters, stages and devices."""
+    pipeline = task.pipeline
+    replicas = [", ".join(map(short_name, own)) for own in pipeline.replicas]
+    replicas_text = f"replicas: {len(replicas)}; " if len(replicas) > 1 else ""
+    trained = task.TrainedVariables().values()
+    num_trained = sum(math.prod(variable.shape) for variable in trained)
+    num_frozen = num_parameters(task) - num_trained
+    frozen = f" and {num_frozen:,} frozen" if num_frozen else ""
+    return (
+        f"parameters: {num_trained:,}{frozen}; {replicas_text}"
+        f"stages: {pipeline.num_stages} ({' | '.join(replicas)}); "
+        f"micro-batches: {pipeline.params.num_micro_batches}"
+    )

@@ -1,0 +1,104 @@
+"""Interfaces of tasks and inputs for decoding, and for images of evaluations.
+
+Shapes: B examples in a batch, N sequences for each, T tokens at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+
+
+class Sequences(Protocol):
+    """Decoded sequences, the best of each example first; empty ones at the end."""
+
+    @property
+    def ids(self) -> tf.Tensor:
+        """int32 `[B, N, T]`, each sequence with its end token."""
+
+    @property
+    def lengths(self) -> tf.Tensor:
+        """int32 `[B, N]`; 0 for an empty sequence."""
+
+    @property
+    def scores(self) -> tf.Tensor:
+        """`[B, N]`, descending."""
+
+
+@runtime_checkable
+class DecodingTask(Protocol):
+    """A task that decodes sequences."""
+
+    def Decode(
+        self,
+        theta: NestedMap,
+        input_batch: NestedMap,
+        first_ids: tf.Tensor,
+        eos_id: int,
+    ) -> Sequences:
+        """Returns sequences for a batch; a function of the arguments alone.
+
+        Args:
+            theta: values in the structure of the task's `vars`.
+            input_batch: batch from the input's `DecodeBatches`.
+            first_ids: int32 `[B]`, tokens before the first one.
+            eos_id: end token.
+        """
+
+
+class Vocabulary(Protocol):
+    """A map from tokens to texts."""
+
+    @property
+    def bos_id(self) -> int:
+        """Token before a sequence's first one."""
+
+    @property
+    def eos_id(self) -> int:
+        """Token that ends a sequence."""
+
+    def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns each row's text up to the end token: int32 `[K, T]` -> `[K]`."""
+
+
+@runtime_checkable
+class DecodeInput(Protocol):
+    """An input of sentences to translate."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Vocabulary of the targets."""
+
+    def DecodeBatches(self) -> tf.data.Dataset:
+        """Returns batches that hold each sentence once, in the same order each time.
+
+        Any order is allowed: sorting by length is fastest. A batch is a NestedMap of
+        static shapes, with the task's inputs and
+
+        - source_text, target_text: string `[B]`, the sentence and its translation;
+        - source_language, target_language: string `[B]`;
+        - place: int64 `[B]`, the sentence's position in the data;
+        - weight: float32 `[B]`, 1 for a sentence, and 0 for padding.
+        """
+
+
+class EvalImages(Protocol):
+    """Images of one evaluation, drawn at its end.
+
+    It gets each batch, and must keep only a few.
+    """
+
+    def Add(self, input_batch: NestedMap, predictions: Any) -> None:
+        """Adds a batch.
+
+        Args:
+            input_batch: the batch.
+            predictions: the last layer's outputs for the batch, `[B, ...]`.
+        """
+
+    def Draw(self) -> Mapping[str, bytes]:
+        """Returns PNGs by name; the same bytes for the same batches."""

@@ -1,0 +1,56 @@
+"""Base class of registered models: a task, and data sets for training and testing.
+
+For example:
+
+    @lp.register_model
+    class Toy(lp.SingleTaskModelParams):
+        def Train(self):
+            return lp.input.ImageClassificationInput.Params().Set(...)
+
+        def Test(self):
+            return lp.input.ImageClassificationInput.Params().Set(...)
+
+        def Task(self):
+            return lp.models.ImageClassifier.Params().Set(...)
+"""
+
+from __future__ import annotations
+
+import model_registry
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+
+register_model = model_registry.RegisterSingleTaskModel
+
+_DEFAULT_TASK_NAME = "task"
+
+
+class SingleTaskModelParams:
+    """Params of a task and of its inputs; sub-classes define them."""
+
+    def Train(self) -> InstantiableParams:
+        """Returns params of the input to train on."""
+        raise NotImplementedError(f"{type(self).__name__}.Train")
+
+    def Test(self) -> InstantiableParams:
+        """Returns params of the input to evaluate on."""
+        raise NotImplementedError(f"{type(self).__name__}.Test")
+
+    def Task(self) -> InstantiableParams:
+        """Returns params of the task, a BaseTask."""
+        raise NotImplementedError(f"{type(self).__name__}.Task")
+
+    def Model(self) -> Params:
+        """Returns params of the model: `task`, and `input`, which the registry sets."""
+        task = self.Task()
+        if not isinstance(task, Params):
+            raise UserValueError(
+                f"{type(self).__name__}.Task: expected params of a task as its result, "
+                f"got {task!r}. Does it end without a `return`?"
+            )
+        if not task.name:
+            task.name = _DEFAULT_TASK_NAME
+        p = Params()
+        p.Define("task", task, "The model and its training.")
+        p.Define("input", None, "The model's input.")
+        return p

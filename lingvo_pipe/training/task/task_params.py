@@ -1,0 +1,142 @@
+"""Params of a task's training, evaluation and local losses, and their checks."""
+
+from __future__ import annotations
+
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.local_parallelism.blocks import SCHEMES
+from lingvo_pipe.training.optim.exponential_moving_average import (
+    define_averaging_params,
+)
+from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
+from lingvo_pipe.training.optim.learner import define_learner_params
+from lingvo_pipe.training.run.best_evaluation import define_best_params
+from lingvo_pipe.training.stability.loss_spikes import define_spike_params
+from lingvo_pipe.training.stability.non_finite import define_skipping_params
+from lingvo_pipe.training.warm_start.init_from_checkpoint import (
+    define_initialization_params,
+)
+
+BACKPROPAGATION = SCHEMES[0]
+
+
+def train_params() -> Params:
+    """Returns the params of `task.train`."""
+    p = Params()
+    define_learner_params(p)
+    define_freezing_params(p)
+    define_averaging_params(p)
+    define_initialization_params(p)
+    define_skipping_params(p)
+    define_spike_params(p)
+    p.Define("max_steps", None, "Number of steps to train for.")
+    p.Define(
+        "steps_per_loop",
+        1,
+        "Number of steps in one call, in which each stage changes its own weights as "
+        "soon as it can; results are the same. Use more than 1 if stages train by "
+        "losses of their own, or calls take long.",
+    )
+    p.Define("save_interval_steps", 100, "Steps between checkpoints.")
+    p.Define("keep_checkpoints", 5, "Number of checkpoints to keep.")
+    p.Define("report_interval_steps", 10, "Steps between reports.")
+    p.Define(
+        "histogram_interval_steps",
+        None,
+        "Steps between histograms of each trained variable, for TensorBoard. If None, "
+        "there are none.",
+    )
+    return p
+
+
+def eval_params() -> Params:
+    """Returns the params of `task.eval`."""
+    p = Params()
+    p.Define(
+        "interval_steps",
+        None,
+        "Steps between evaluations while training; if None, only at the end.",
+    )
+    define_best_params(p)
+    p.Define(
+        "images",
+        True,
+        "Whether evaluations draw the task's images, for TensorBoard. If so, each "
+        "batch runs forward once more.",
+    )
+    return p
+
+
+def local_params() -> Params:
+    """Returns the params of `task.local`: which blocks have a loss of their own."""
+    p = Params()
+    p.Define(
+        "scheme",
+        BACKPROPAGATION,
+        "Which blocks of pipeline.cell_tpl have a loss of their own, and pass no "
+        f"gradient back: one of {', '.join(SCHEMES)}; see `local_parallelism.blocks`.",
+    )
+    p.Define(
+        "chunks",
+        None,
+        "For 'chunked': the number of blocks, as equal in cells as possible; or a list "
+        "of their boundaries.",
+    )
+    p.Define(
+        "head",
+        None,
+        "Params of the layer that makes the loss's inputs from all outputs of a "
+        "block's last cell; if None, the task's own small one. Its num_in, or "
+        "input_dim, and num_classes, or output_dim, may be left 0: they become the "
+        "channels of the first of these outputs, and of the model's outputs.",
+    )
+    return p
+
+
+def check_loop_params(p: Params) -> None:
+    """Checks the numbers of steps and checkpoints, and all intervals.
+
+    Args:
+        p: a task's params.
+
+    Raises:
+        ValueError: unless all are positive integers.
+    """
+    names = ["max_steps", "steps_per_loop", "save_interval_steps"]
+    names += ["report_interval_steps", "keep_checkpoints"]
+    numbers = {f"task.train.{name}": p.train.Get(name) for name in names}
+    optional = {
+        "task.train.histogram_interval_steps": p.train.histogram_interval_steps,
+        "task.eval.interval_steps": p.eval.interval_steps,
+    }
+    numbers |= {name: value for name, value in optional.items() if value is not None}
+    check_counts(
+        numbers, hint="Set these in the model's Task or by --model_params_override."
+    )
+
+
+def plain_task(task_params: InstantiableParams) -> InstantiableParams:
+    """Returns a copy of a task's params that is the plain model, without local losses.
+
+    It has the trained task's variables, by the same paths, except the heads'.
+    Evaluation, decoding and export use it.
+    """
+    p = task_params.Copy()
+    p.local.scheme, p.local.chunks = BACKPROPAGATION, None
+    return p
+
+
+def check_plain(p: InstantiableParams, path: str) -> None:
+    """Checks that a task's params are a plain model's.
+
+    Raises:
+        ValueError: if `local` asks for blocks.
+    """
+    if p.local.scheme != BACKPROPAGATION:
+        raise UserValueError(
+            f"{path}: the task has no heads yet for local.scheme={p.local.scheme!r}, "
+            "and would be trained by backpropagation. Instantiate "
+            "with_local_losses(task_params, input_generator), or without training "
+            "plain_task(task_params)."
+        )

@@ -1,0 +1,1 @@
+"""Warm start: a new run's initial weights, from checkpoints of other runs."""

@@ -1,0 +1,210 @@
+"""Initial values of a new run's weights, from the checkpoints of other runs.
+
+Rules choose the variables; see `init_rules`. A run that has checkpoints of its own
+resumes from them and takes no initial values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.checkpoint.checkpoint_contents import (
+    NAMES_OF_RUNS,
+    describe,
+    mismatches,
+    stored_variables,
+)
+from lingvo_pipe.training.checkpoint.checkpoint_files import (
+    checkpoints_folder,
+    is_checkpoint,
+    read_newest,
+    read_through,
+)
+from lingvo_pipe.training.optim.exponential_moving_average import average_name
+from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
+from lingvo_pipe.training.warm_start.init_rules import (
+    PARAM,
+    InitRules,
+    resolve_rules,
+    with_checkpoint,
+)
+
+
+def define_initialization_params(p: Params) -> None:
+    """Defines the source of initial values in a task's training params."""
+    p.Define(
+        "init_from_checkpoint_rules",
+        {},
+        "{checkpoint or directory of a run: ([(regular expression, format)], [regular "
+        "expression])}: initial values of the variables that match one of the first "
+        "list and none of the second come from the variables that the formats name.",
+    )
+    p.Define(
+        "init_from_checkpoint_override",
+        "",
+        "Replaces the checkpoint of the rules, which must name only one. If empty, the "
+        "rules' own.",
+    )
+    p.Define(
+        "init_from_checkpoint_ema",
+        True,
+        "Whether to take moving averages if the checkpoint has some.",
+    )
+
+
+def init_from_checkpoint(
+    p: Params, variables: Mapping[str, tf.Variable], log: Callable[[str], None]
+) -> None:
+    """Assigns initial values from checkpoints to variables.
+
+    Args:
+        p: params from `define_initialization_params`.
+        variables: all variables of the model, by path.
+        log: callback for two lists: the variables that keep their own initial values,
+            with the reasons; and the checkpoints' unused variables.
+
+    Raises:
+        ValueError: if the rules have problems, or a checkpoint is missing or damaged,
+            or lacks a variable. No variable is changed then.
+    """
+    rules = p.init_from_checkpoint_rules
+    if p.init_from_checkpoint_override:
+        rules = with_checkpoint(rules, p.init_from_checkpoint_override)
+    sources = [_open(each, log) for each in resolve_rules(rules, list(variables))]
+    for source in sources:
+        _check(source, variables)
+    for source in sources:
+        used = _assign(source, variables, p.init_from_checkpoint_ema)
+        log(_used_text(source, used, len(variables)))
+    log(_own_values_text(sources, variables))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A checkpoint, and the rules for its variables."""
+
+    rules: InitRules
+    prefix: str  # The checkpoint's path without `.index`.
+    reader: tf.train.CheckpointReader
+    stored: dict[str, str]  # Dtype and shape of all variables, by name.
+
+    @property
+    def averages(self) -> set[str]:
+        """The names of moving averages."""
+        return {average_name(name) for name in self.stored} & self.stored.keys()
+
+    @property
+    def weights(self) -> set[str]:
+        """The names of the model's own variables."""
+        learners = {name for name in self.stored if name.startswith(f"{LEARNER_NAME}/")}
+        return self.stored.keys() - self.averages - learners - NAMES_OF_RUNS
+
+
+def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
+    """Finds and reads the checkpoint that rules name, or the newest of their run."""
+    prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
+    stored = stored_variables(reader)
+    if "global_step" not in stored:
+        raise UserValueError(
+            f"{PARAM}: expected a checkpoint of lingvo_pipe; {prefix} is another "
+            f"program's, with {sorted(stored)[:3]}."
+        )
+    return _Source(rules, prefix, reader, stored)
+
+
+def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
+    """Raises ValueError unless a checkpoint has the variables that the rules take."""
+    names = source.rules.names
+    taken = {path: variables[path] for path in names}
+    here = {path: describe(v.dtype, v.shape) for path, v in taken.items()}
+    if wrong := [p for p in names if source.stored.get(names[p]) != here[p]]:
+        problems = mismatches(taken, source.stored, source.weights, names)
+        layer = min(wrong).rpartition("/")[0]
+        raise UserValueError(
+            f"{PARAM}: expected variables of the same shape and dtype in "
+            f"{source.prefix}, got\n"
+            + "\n".join(problems)
+            + "\nCorrect the formats, or exclude variables by an expression in the "
+            f"second list, such as {re.escape(layer) + '/'!r}."
+        )
+
+
+def _read(
+    path: Path, log: Callable[[str], None]
+) -> tuple[str, tf.train.CheckpointReader]:
+    if is_checkpoint(path):
+        try:
+            return str(path), read_through(str(path))
+        except ValueError as error:
+            raise UserValueError(
+                f"{PARAM}: checkpoint {path} is damaged: {error}"
+            ) from error
+    folder = checkpoints_folder(path)
+    newest = folder and read_newest(folder, log, f"Name another in {PARAM}.")
+    if newest:
+        return newest.prefix, newest.reader
+    problem = "holds no checkpoints" if path.is_dir() else "does not exist"
+    raise UserValueError(
+        f"{PARAM}: expected a checkpoint, such as RUN/checkpoints/ckpt-00000600, or "
+        f"the directory of a run, for its newest; {path} {problem}. "
+        "task.train.init_from_checkpoint_override replaces the checkpoint of all rules."
+    )
+
+
+def _assign(
+    source: _Source, variables: Mapping[str, tf.Variable], use_averages: bool
+) -> list[str]:
+    """Assigns the variables; returns the names of their values in the checkpoint."""
+    used = []
+    for path, name in source.rules.names.items():
+        average = average_name(name)
+        has_average = use_averages and average in source.stored
+        used.append(average if has_average else name)
+        value = source.reader.get_tensor(used[-1])
+        variable = variables[path]
+        with tf.device(variable.device):
+            variable.assign(tf.cast(value, variable.dtype))
+    return used
+
+
+def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
+    """Returns a summary of a checkpoint's used and unused variables."""
+    averages, weights = source.averages, source.weights
+    num_used = len(averages & set(used))
+    num_learners = len(source.stored.keys() - averages - weights - NAMES_OF_RUNS)
+    unused = weights - set(source.rules.names.values())
+    heading = (
+        f"Initialised {len(used)} of {num_variables} variables from {source.prefix}, "
+        f"{num_used} of them from moving averages. Not used: "
+        f"{len(averages) - num_used} moving averages, {num_learners} variables of the "
+        f"learner, {len(unused)} others"
+    )
+    return "\n".join([heading, *_rows(unused, lambda name: source.stored[name])])
+
+
+def _own_values_text(
+    sources: Sequence[_Source], variables: Mapping[str, tf.Variable]
+) -> str:
+    """Returns a list of the variables that keep their own initial values, and why."""
+    own = variables.keys() - {path for source in sources for path in source.rules.names}
+    excluded = {k: v for each in sources for k, v in each.rules.excluded.items()}
+
+    def reason(path: str) -> str:
+        shape = describe(variables[path].dtype, variables[path].shape)
+        if path in excluded:
+            return f"{shape}, excluded by {excluded[path]!r}"
+        return f"{shape}, matched by no rule"
+
+    heading = f"{len(own)} variables keep their own initial values"
+    return "\n".join([heading, *_rows(own, reason)])
+
+
+def _rows(names: Iterable[str], text_of: Callable[[str], str]) -> list[str]:
+    return [f"    {name}  {text_of(name)}" for name in sorted(names)]

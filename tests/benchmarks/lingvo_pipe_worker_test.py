@@ -1,0 +1,58 @@
+"""Steps are predicted from the steps before them, and from nothing else."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
+from lingvo_pipe.pipeline.simulation.simulate import simulate
+from tools.benchmarks.lingvo_pipe_worker import prediction_errors
+
+SCHEDULES = [gpipe(2, 4), one_f_one_b(2, 4), zero_bubble(2, 4)]
+
+
+def _times(schedule: Schedule, seconds: float, start: float = 0.0) -> list[np.ndarray]:
+    """Returns times of a step; backward passes take twice as long as forward."""
+    costs = Costs((StageCosts(seconds, 2 * seconds),) * schedule.num_stages)
+    columns = simulate(schedule, costs).columns
+    return [np.array([timed[1:] for timed in column]) + start for column in columns]
+
+
+def _errors(schedule: Schedule, seconds: list[float]) -> list[float]:
+    pipeline: Any = SimpleNamespace(schedule=schedule)
+    steps = [_times(schedule, x, start=100 * i) for i, x in enumerate(seconds)]
+    return prediction_errors(pipeline, steps)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=["gpipe", "1f1b", "zero_bubble"])
+def test_errors_are_relative_to_the_steps(schedule: Schedule) -> None:
+    seconds = [1.0, 1.0, 2.0, 1.0, 1.0, 0.5, 4.0, 4.0, 4.0]
+    # The median of earlier steps is always 1.
+    expected = [abs(1 - x) / x for x in seconds[1:]]
+    assert _errors(schedule, seconds) == pytest.approx(expected)
+
+
+def test_only_the_last_five_steps_count() -> None:
+    *_, before, last = _errors(gpipe(2, 4), [1.0] * 3 + [2.0] * 4)
+    assert before == pytest.approx(0.5)
+    assert last == pytest.approx(0)
+
+
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_the_first_step_is_not_predicted(num_steps: int) -> None:
+    assert _errors(gpipe(2, 4), [1.0] * num_steps) == []
+
+
+def test_times_of_a_clock_that_was_set_back_are_refused() -> None:
+    schedule = gpipe(2, 4)
+    times = _times(schedule, 1.0)
+    times[0][3:] -= 10
+    pipeline: Any = SimpleNamespace(schedule=schedule)
+    with pytest.raises(ValueError, match=r"device 0\b.*stage 0\b.*wait_start, "):
+        prediction_errors(pipeline, [times])

@@ -1,0 +1,41 @@
+"""A traceback is kept with the run that it ended, and with no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.cli.error_output import write_traceback
+from lingvo_pipe.training.run.run_directory import RunDirectory
+
+
+def _error() -> Exception:
+    with pytest.raises(KeyError) as caught:
+        dict[str, int]()["absent"]
+    return caught.value
+
+
+def test_a_run_keeps_the_last_one(tmp_path: Path) -> None:
+    RunDirectory(tmp_path, "mine.Model").write_params("x : 1\n")
+    (tmp_path / "traceback.txt").write_text("an older one")
+    path = write_traceback(_error(), str(tmp_path), "mine.Model")
+    assert path == tmp_path / "traceback.txt"
+    text = path.read_text()
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.endswith("KeyError: 'absent'\n")
+    RunDirectory(tmp_path, "mine.Model")  # Goes on.
+
+
+@pytest.mark.parametrize("logdir", ["absent", "empty", "foreign", "others", "file"])
+def test_what_is_no_run_of_the_model_stays_as_it_is(
+    tmp_path: Path, logdir: str
+) -> None:
+    for name in ("empty", "foreign", "others"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "foreign" / "thesis.txt").write_text("years of work")
+    (tmp_path / "others" / "params.txt").write_text("# model: mine.Other\n")
+    (tmp_path / "file").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    assert write_traceback(_error(), str(tmp_path / logdir), "mine.Model") is None
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,286 @@
+"""Jobs check what the user asks for before they build or measure anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import model_registry
+from lingvo_pipe.cli import auto_params, train_job, use_jobs
+from lingvo_pipe.cli.model_request import ModelRequest
+from lingvo_pipe.cli.use_jobs import RunUse
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.embedding import TokenEmbeddingLayer
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
+
+
+class NoDataInput:
+    """An input that has nothing to read."""
+
+    def __init__(self, params: InstantiableParams):
+        self.params = params
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        return InstantiableParams(cls)
+
+    def TrainBatches(self, start_step: int = 0) -> Any:
+        raise ValueError("no-data")
+
+
+class NoWordsInput:
+    """An input that has nothing but a vocabulary."""
+
+    def __init__(self, params: InstantiableParams):
+        name = params.fingerprint
+        self.vocabulary = SimpleNamespace(
+            fingerprint=name, path=f"{name}.vocab", size=8
+        )
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = InstantiableParams(cls)
+        p.Define("fingerprint", "", "Of the vocabulary.")
+        p.Define("part", "train", "Of the data.")
+        return p
+
+    def TrainBatches(self, start_step: int = 0) -> Any:
+        return []
+
+    def EvalBatches(self) -> Any:
+        return []
+
+    def DecodeBatches(self) -> Any:
+        return []
+
+
+class NeverBuilt(BaseTask):
+    """A task that takes too long to build."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        raise AssertionError("built")
+
+
+@model_registry.RegisterSingleTaskModel
+class NoData(SingleTaskModelParams):
+    """A model that is found by its name."""
+
+    def Train(self) -> InstantiableParams:
+        return NoDataInput.Params()
+
+    def Test(self) -> InstantiableParams:
+        return NoDataInput.Params()
+
+    def Task(self) -> InstantiableParams:
+        return NeverBuilt.Params()
+
+
+@model_registry.RegisterSingleTaskModel
+class TwoVocabularies(SingleTaskModelParams):
+    """A model with another vocabulary for tests than for training."""
+
+    def Train(self) -> InstantiableParams:
+        return NoWordsInput.Params().Set(fingerprint="old")
+
+    def Test(self) -> InstantiableParams:
+        return NoWordsInput.Params().Set(fingerprint="new")
+
+    def Task(self) -> InstantiableParams:
+        return NeverBuilt.Params()
+
+
+@model_registry.RegisterSingleTaskModel
+class FewTokens(SingleTaskModelParams):
+    """A model whose table is smaller than the number of tokens."""
+
+    def Train(self) -> InstantiableParams:
+        return NoWordsInput.Params()
+
+    def Test(self) -> InstantiableParams:
+        return NoWordsInput.Params()
+
+    def Task(self) -> InstantiableParams:
+        p = NeverBuilt.Params()
+        p.pipeline.cell_tpl = [TokenEmbeddingLayer.Params().Set(name="e", num_tokens=7)]
+        return p
+
+
+@model_registry.RegisterSingleTaskModel
+class Used(SingleTaskModelParams):
+    """A model that is used by stand-ins for the jobs."""
+
+    def Train(self) -> InstantiableParams:
+        return NoWordsInput.Params()
+
+    def Test(self) -> InstantiableParams:
+        return NoWordsInput.Params().Set(part="test")
+
+    def Task(self) -> InstantiableParams:
+        p = BaseTask.Params()
+        layer = FCLayer.Params().Set(input_dim=1, output_dim=1, activation="RELU")
+        p.pipeline.cell_tpl = [layer]
+        return p
+
+
+def _name_of(model: type) -> str:
+    ending = f"jobs_test.{model.__name__}"
+    (name,) = (n for n in model_registry.ListModels() if n.endswith(ending))
+    return name
+
+
+def test_data_sets_are_where_the_flag_says() -> None:
+    for dataset in ("Train", "Test"):
+        request = ModelRequest("image.digits.AmoebaNetDigits", data_dir="~/sets")
+        assert request.params(dataset).input.data_dir == str(Path.home() / "sets")
+
+
+def test_a_place_for_an_input_that_has_none_is_refused() -> None:
+    name = _name_of(NoData)
+    with pytest.raises(ValueError, match=rf"--data_dir\b.*{name}\b.*\bNoDataInput\b"):
+        ModelRequest(name, data_dir="/data").params("Train")
+
+
+FEW_TOKENS = r"num_tokens\b.*\be\b.*\b7\b.*\.vocab\b.*\b8\b"
+
+
+@pytest.mark.parametrize("splits", [1, "auto"])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (NoData, "no-data"),
+        (FewTokens, FEW_TOKENS),
+        (TwoVocabularies, r"vocab_file.* old \(old\.vocab\).* new \(new\.vocab\)"),
+    ],
+)
+def test_faulty_data_are_told_before_the_model_is_built(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: type,
+    message: str,
+    splits: int | str,
+) -> None:
+    monkeypatch.setattr(train_job, "place_model", lambda *_: "")
+    kind = "str" if isinstance(splits, str) else "int"
+    override = f"task.pipeline.splits ({kind}) : {splits}"
+    request = ModelRequest(_name_of(model), override=override)
+    with pytest.raises(ValueError, match=message):
+        train_job.train_model(request, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def _change(path: str, value: str) -> str:
+    return f"task.{path} : {value}"
+
+
+ACTIVATION = "pipeline.cell_tpl[0].activation"
+# Each job that uses weights, and what does its work.
+USES: list[tuple[Callable[[ModelRequest, RunUse], None], str]] = [
+    (use_jobs.evaluate_data_set, "evaluate_run"),
+    (use_jobs.decode_data_set, "decode"),
+    (use_jobs.export_trained, "weights_in_turn"),
+]
+
+
+@pytest.fixture
+def logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The directory of a run of `Used` with another activation than its own."""
+    for module in (train_job, use_jobs):
+        monkeypatch.setattr(module, "place_model", lambda *_: "")
+    name = _name_of(Used)
+    request = ModelRequest(name, override=_change(ACTIVATION, "'TANH'"))
+    directory = RunDirectory(tmp_path / "run", name)
+    directory.write_params(request.params("Train").ToText())
+    return str(directory.path)
+
+
+@pytest.mark.parametrize(("job", "worker"), USES)
+def test_weights_are_used_in_the_model_they_were_trained_in(
+    logdir: str,
+    monkeypatch: pytest.MonkeyPatch,
+    job: Callable[[ModelRequest, RunUse], None],
+    worker: str,
+) -> None:
+    done: list[BaseTask] = []
+
+    def work(task: BaseTask, *arguments: Any) -> list[int]:
+        done.append(task)
+        return []
+
+    monkeypatch.setattr(use_jobs, worker, work)
+
+    def use(override: str, *allowed: str) -> None:
+        request = ModelRequest(_name_of(Used), override=override)
+        job(request, RunUse(logdir, "Test", allowed_changes=allowed))
+
+    with pytest.raises(
+        ValueError, match=r"params\.txt.*--allow_params_change=task"
+    ) as error:
+        use("")
+    assert f"  task.{ACTIVATION} : 'TANH' -> 'RELU'\n" in str(error.value)
+    with pytest.raises(ValueError, match=r"'task\.pipelin'.*'task\.pipeline'"):
+        use("", "task.pipelin")
+    assert not done
+    use(_change(ACTIVATION, "'TANH'"))
+    use("", f"task.{ACTIVATION}")
+    # Another way to train, and to evaluate, is no other model.
+    others = [_change("train.max_steps", "7"), _change("eval.images", "false")]
+    use("; ".join([_change(ACTIVATION, "'TANH'"), *others]))
+    assert len(done) == 3
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_misspelt_param_is_never_allowed_to_change(
+    logdir: str, tmp_path: Path, begun: bool
+) -> None:
+    """This holds for a new run, too, and if nothing has changed."""
+    request = ModelRequest(_name_of(Used), override=_change(ACTIVATION, "'TANH'"))
+    path = logdir if begun else str(tmp_path / "new")
+    with pytest.raises(
+        ValueError, match=r"learningrate'.*'task\.train\.learning_rate'"
+    ):
+        train_job.train_model(
+            request, path, allowed_changes=["task.train.learningrate"]
+        )
+
+
+def test_what_is_auto_is_measured_after_all_else_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(*_: Any) -> str:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(train_job, "place_model", lambda *_: "")
+    monkeypatch.setattr(auto_params, "resolve_auto", resolve)
+    auto = "task.pipeline.splits (str) : auto; task.pipeline.schedule : auto"
+    request = ModelRequest(_name_of(FewTokens), override=auto, devices=1)
+    with pytest.raises(ValueError, match=FEW_TOKENS):
+        train_job.train_model(request, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_step_among_several_is_profiled_without_a_plan(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is measured for it."""
+    measured: list[Any] = []
+    lines: list[str] = []
+    monkeypatch.setattr(
+        train_job, "expected_step", lambda *given: measured.append(given)
+    )
+    model = ModelRequest("lm.text.TransformerTiny").params("Train")
+    model.task.train.steps_per_loop = steps
+    data: Any = SimpleNamespace(element_spec=None)
+    pipeline: Any = None
+    train_job.planned_for_profile(model, pipeline, data, lines.append)
+    assert (len(measured), len(lines)) == ((1, 0) if steps == 1 else (0, 1))
+    if lines:
+        assert re.search(r"task\.train\.steps_per_loop\b.*\b1\b", lines[0])

@@ -1,0 +1,41 @@
+"""Atomic writing: the old text or the new, never a part."""
+
+import os
+
+import pytest
+
+from lingvo_pipe.core.atomic_file import write_atomically
+
+
+def test_replaces_a_file(tmp_path):
+    path = tmp_path / "file"
+    for text in ("first\n", "second, ü\n", ""):
+        write_atomically(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_failure_leaves_the_old_text(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def fail(descriptor):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="full"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+
+
+def test_the_new_text_is_on_disk_before_it_counts(tmp_path, monkeypatch):
+    """The file before it has its name, and then the directory with the name."""
+    path, sync, synced = tmp_path / "file", os.fsync, []
+
+    def note(descriptor):
+        sync(descriptor)
+        synced.append((os.fstat(descriptor).st_ino, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_atomically(path, "text")
+    assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]

@@ -1,0 +1,68 @@
+"""Termination signals are remembered; a second SIGINT does what it did before."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from lingvo_pipe.core.signals import FirstSignal, TerminationSignals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_first_signal_is_remembered(number: signal.Signals) -> None:
+    came: list[int] = []
+    before = signal.signal(number, lambda *_: came.append(number))
+    try:
+        with TerminationSignals() as stops:
+            signal.raise_signal(number)
+            assert stops.asked_by == number.name
+            assert came == []
+            signal.raise_signal(number)
+            # A scheduler's second SIGTERM must not lose what is being saved.
+            assert came == ([number] if number == signal.SIGINT else [])
+        assert stops.asked_by == number.name
+    finally:
+        signal.signal(number, before)
+
+
+def test_afterwards_signals_do_what_they_did_before() -> None:
+    before = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)]
+    with TerminationSignals():
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+    assert [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_other_threads_receive_no_signals() -> None:
+    found: list[str | None] = []
+
+    def use() -> None:
+        with TerminationSignals() as stops:
+            found.append(stops.asked_by)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert found == [None]
+
+
+def test_a_listener_receives_every_signal() -> None:
+    received: list[signal.Signals] = []
+    with TerminationSignals([signal.SIGINT, signal.SIGHUP], received.append):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+            signal.raise_signal(number)
+    assert received == [signal.SIGHUP, signal.SIGINT, signal.SIGINT]
+
+
+def test_the_first_signal_is_known() -> None:
+    with TerminationSignals():
+        first = FirstSignal()
+        try:
+            assert first.get() is None
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+            assert first.get() == first.get() == signal.SIGINT
+        finally:
+            first.close()
+        assert first.get() == signal.SIGINT

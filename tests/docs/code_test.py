@@ -1,0 +1,94 @@
+"""The layer and the pipeline on the pages do what the pages say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.docs.pages import PAGES, page, python_blocks
+from tests.support.command_line import CommandLine
+
+# Batches that four micro-batches do not divide, and what the means must be by hand.
+CHECK_LAYER = """
+import numpy as np
+
+def loss_fn(outputs, targets):
+    return lp.NestedMap(loss=(tf.reduce_mean(outputs**2), 1.0))
+
+devices = lp.initialize_devices(2)
+centering = CenteringLayer.Params().Set(dim=3)
+p = lp.PipeliningLayer.Params().Set(name="pipe", cell_tpl=[centering] * 2)
+layer = p.Set(splits=2, devices=devices, num_micro_batches=4).Instantiate()
+x = np.random.default_rng(1).normal(size=[10, 3]).astype("float32")
+target = tf.zeros([10])
+first, second = layer.vars.cells
+first.w.assign([2.0, 3.0, 4.0])
+for _ in range(2):
+    before = first.mean.numpy(), second.mean.numpy()
+    result = layer.ComputeGradients(layer.theta, [x], target, loss_fn)
+    layer.PostTrainingStepUpdate(result.accumulated)
+    inner = (x - before[0]) * [2.0, 3.0, 4.0]
+    for variable, old, given in zip((first.mean, second.mean), before, (x, inner)):
+        want = old + 0.1 * (given.mean(axis=0) - old)
+        np.testing.assert_allclose(variable, want, rtol=1e-5, atol=1e-6)
+outputs = layer(x)
+meta = CenteringLayer.FPropMeta(centering, tuple(x.shape))
+assert meta.out_shapes == (tuple(outputs.shape),)
+assert meta.flops == 2 * 10 * 3
+"""
+
+# The gradients are the plain layers', by both ways, and training lowers the loss.
+CHECK_PIPELINE = """
+import numpy as np
+
+def plain_loss():
+    outputs = x
+    for cell in layer.cells:
+        outputs = cell(outputs)
+    return tf.reduce_mean(tf.square(outputs - y))
+
+assert layer.num_stages == 2
+with tf.GradientTape() as tape:
+    now = plain_loss()
+want = tape.gradient(now, tf.nest.flatten(layer.vars))
+assert float(now) < float(first_loss)
+np.testing.assert_allclose(loss, now, rtol=1e-5)
+again = layer.ComputeGradients(layer.theta, [x], y, squared_error)
+for found in (gradients, tf.nest.flatten(again.gradients)):
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+"""
+
+# Keras has trained weights of its own, which began as those of the layer.
+CHECK_KERAS = """
+before = squared_error(layer(x), y).loss[0]
+assert float(squared_error(model(x), y).loss[0]) < float(before)
+np.testing.assert_allclose(before, now, rtol=1e-5)
+"""
+
+
+def _run(folder: Path, code: str) -> None:
+    program = CommandLine(folder).start("-c", code)
+    _, errors = program.communicate()
+    assert program.returncode == 0, errors
+
+
+def test_the_layer_keeps_the_mean_of_all_examples(tmp_path: Path) -> None:
+    ((_, code),) = python_blocks(page("layers"))
+    _run(tmp_path, code + CHECK_LAYER)
+
+
+def test_the_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
+    train, tape, fit = (code for _, code in python_blocks(page("pipelines")))
+    check = CHECK_PIPELINE + fit + CHECK_KERAS
+    _run(tmp_path, train + "first_loss = loss\n" + tape + check)
+
+
+def test_all_code_is_run() -> None:
+    """Here, by toy_test.py or by translation_test.py."""
+    found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
+    assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
+        "README.md": 1,
+        "layers.md": 1,
+        "pipelines.md": 3,
+        "text.md": 1,
+    }

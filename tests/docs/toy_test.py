@@ -1,0 +1,47 @@
+"""The README's own model learns, and the same command again changes nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.docs.pages import README, python_blocks, trainer_commands
+from tests.support.command_line import CommandLine, saved_variables
+
+Toy = tuple[CommandLine, Path, list[str]]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """Programs in a folder with the model, its run, and the flags that train it."""
+    folder = tmp_path_factory.mktemp("users")
+    ((path, code),) = python_blocks(README)
+    (folder / path).parent.mkdir()
+    (folder / path).write_text(code)
+    command = next(c for c in trainer_commands(README) if "my_models" in c)
+    asked = [flag for flag in command.split() if not flag.startswith("--logdir")]
+    return CommandLine(folder), folder / "run", [*asked, "--logdir=run"]
+
+
+def test_it_learns(toy: Toy) -> None:
+    command_line, logdir, asked = toy
+    output, errors = command_line.train(*asked)
+    *_, test = read_metrics(logdir)
+    assert test["split"] == "test"
+    assert test["accuracy"] > 0.9
+    assert output.splitlines()[0].startswith("parameters: 19,466; stages: 2 (cpu:0")
+    assert output.splitlines()[-1].startswith(f"step {test['step']}: test accuracy")
+    # Nothing else is written: no start-up messages, no preparation of data sets.
+    assert len(output.splitlines()) == 2
+    assert all(re.match(r"step \d+/500: ", line) for line in errors.splitlines())
+
+
+def test_the_same_command_again_changes_nothing(toy: Toy) -> None:
+    command_line, logdir, asked = toy
+    before = read_metrics(logdir), saved_variables(logdir, 500)
+    output, _ = command_line.train(*asked)
+    assert re.search(r"(?m)^Resumed\b.*\b500\b.*--max_steps", output)
+    assert (read_metrics(logdir), saved_variables(logdir, 500)) == before

@@ -1,0 +1,83 @@
+"""A process replaces itself, and counts its restarts without progress."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lingvo_pipe
+from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
+
+ROOT = Path(lingvo_pipe.__file__).parents[1]
+# Restarts from a thread while the main thread hangs, in another folder and with other
+# variables. Each process leaves a file open that the next must not inherit. The death
+# signal must stay.
+PROGRAM = """
+import ctypes, os, sys, threading
+from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts
+if "LINGVO_PIPE_RESTARTS" not in os.environ:
+    ctypes.CDLL(None).prctl(1, 12, 0, 0, 0)
+start = ProcessStart.now()
+progress = lambda: "new" if int(os.environ.get("N", 0)) > 2 else "old"
+restarts = Restarts(start, progress)
+files = len(os.listdir("/proc/self/fd"))
+left = int(sys.argv[1]) - restarts.in_a_row
+assert restarts.client_before == (None, 2**64 - 1, None, 7)[restarts.in_a_row]
+client = (2**64 - 1, None, 7)[restarts.in_a_row] if left else None
+about = os.getpid(), os.getcwd(), files, os.environ.get("LEFT"), start.death_signal
+print(*about, left, flush=True)
+if not left:
+    sys.exit(7)
+os.environ["LEFT"] = "behind"
+os.chdir("/")
+os.dup2(os.open("/", os.O_RDONLY), 77)
+lock = threading.Lock()
+lock.acquire()
+threading.Thread(target=restarts.again, args=[client], daemon=True).start()
+lock.acquire()
+"""
+
+
+def test_a_process_starts_again_as_it_was_started(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "3"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 7
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[-1] for line in lines] == ["3", "2", "1", "0"]
+    assert len({tuple(line[:-1]) for line in lines}) == 1
+    assert lines[0][1] == str(tmp_path)
+    assert lines[0][3:5] == ["None", "12"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "number"),
+    [("", "a", 0), ("4 a b", "a b", 4), ("4 a b", "a c", 0), ("what", "", 0)],
+)
+def test_restarts_without_progress_are_counted(
+    stored: str, now: str, number: int
+) -> None:
+    start = ProcessStart((), "", {"LINGVO_PIPE_RESTARTS": stored})
+    assert Restarts(start, lambda: now).in_a_row == number
+
+
+def test_a_new_checkpoint_is_progress(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    seen = [progress_of("trainer", str(tmp_path))]
+    for name in ("ckpt-00000003.index", "ckpt-00000006.index"):
+        (folder / name).touch()
+        seen.append(progress_of("trainer", str(tmp_path)))
+    assert len(set(seen)) == len(seen)
+    (folder / "incomplete").mkdir()
+    assert progress_of("trainer", str(tmp_path)) == seen[-1]
+    assert progress_of("evaler", str(tmp_path)) == progress_of("evaler", "/nowhere")

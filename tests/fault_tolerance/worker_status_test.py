@@ -1,0 +1,235 @@
+"""A worker's status follows from its answers, however busy it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import lingvo_pipe
+from lingvo_pipe.fault_tolerance.worker_status import (
+    Answer,
+    LostWorkers,
+    WorkerQuestions,
+)
+from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+
+ROOT = Path(lingvo_pipe.__file__).parents[1]
+# Seconds in which even a busy machine answers.
+TIMEOUT = 5.0
+# Keeps every thread of the worker at work for some seconds; prints the number by which
+# the worker knows it.
+BUSY = """
+import sys, time
+import tensorflow as tf
+from lingvo_pipe.fault_tolerance.worker_watch import own_client_number
+tf.config.experimental_connect_to_cluster(
+    tf.train.ClusterSpec({"worker": [sys.argv[1]], "localhost": ["127.0.0.1:0"]}),
+    job_name="localhost", task_index=0)
+
+@tf.function
+def work(x):
+    with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
+        return tf.add_n([tf.reduce_sum(tf.matmul(x + i, x)) for i in range(8)])
+
+with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
+    x = tf.zeros([2000, 2000])
+work(x)
+print(own_client_number(), flush=True)
+end = time.monotonic() + 6
+while time.monotonic() < end:
+    float(work(x))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def _start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+class Worker:
+    """A worker at an address, whose process can be started again."""
+
+    def __init__(self) -> None:
+        self.address = f"127.0.0.1:{unused_ports(1)[0]}"
+        self.start()
+
+    def start(self) -> None:
+        self.process = _start(
+            "import sys\n"
+            "from lingvo_pipe.pipeline.devices.cluster_spec import Cluster\n"
+            "from lingvo_pipe.pipeline.devices.worker import serve\n"
+            "serve(Cluster((sys.argv[1],)), 0)\n",
+            self.address,
+        )
+
+    def identity(self) -> bytes:
+        """Returns the worker's identity as soon as it is up."""
+        questions = WorkerQuestions([self.address])
+        end = time.monotonic() + 60
+        while (identity := questions.ask(TIMEOUT)[0].identity) is None:
+            assert time.monotonic() < end
+            assert self.process.poll() is None
+            time.sleep(0.1)
+        return identity
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.process.kill()
+    worker.process.communicate()
+
+
+def test_answers_tell_the_status_of_a_worker(worker: Worker) -> None:
+    identity = worker.identity()
+    questions = WorkerQuestions([worker.address])
+    busy = _start(BUSY, worker.address)
+    assert busy.stdin is not None
+    assert busy.stdout is not None
+    number = int(busy.stdout.readline())
+    assert questions.forgotten(number, TIMEOUT) == [False]
+    assert questions.forgotten(number + 1, TIMEOUT) == [True]
+    done = threading.Thread(target=busy.stdout.readline)
+    done.start()
+    while done.is_alive():
+        assert questions.ask(TIMEOUT) == [Answer(identity)]
+    assert questions.forgotten(number, TIMEOUT) == [False]
+    questions.forget(number + 1, TIMEOUT)
+    assert questions.forgotten(number, TIMEOUT) == [False]
+    busy.kill()
+    busy.communicate()
+    questions.forget(number, TIMEOUT)
+    assert questions.forgotten(number, TIMEOUT) == [True]
+
+    worker.process.send_signal(signal.SIGSTOP)
+    os.waitpid(worker.process.pid, os.WUNTRACED)  # Until all its threads have stopped.
+    assert questions.ask(1.0) == [Answer()]
+    worker.process.send_signal(signal.SIGCONT)
+    assert questions.ask(TIMEOUT) == [Answer(identity)]
+
+    worker.process.kill()
+    worker.process.communicate()
+    assert questions.ask(TIMEOUT) == [Answer(is_gone=True)]
+    worker.start()
+    assert worker.identity() not in (None, identity)
+
+
+def test_a_worker_that_never_was_is_gone() -> None:
+    address = f"127.0.0.1:{unused_ports(1)[0]}"
+    assert WorkerQuestions([address]).ask(TIMEOUT) == [Answer(is_gone=True)]
+
+
+ADDRESSES = ("a:1", "b:2")
+GONE, SILENT = Answer(is_gone=True), Answer()
+FIRST, SECOND, OTHER = Answer(b"1"), Answer(b"2"), Answer(b"3")
+
+
+class Replies(WorkerQuestions):
+    """Gives answers one after another, the last of them forever."""
+
+    def __init__(self, *answers: Sequence[Answer]) -> None:
+        self._answers = list(answers)
+        self.asked: list[float] = []
+        self.forgetful = [False, False]
+
+    def ask(self, seconds: float) -> Sequence[Answer]:
+        self.asked.append(seconds)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
+        assert client == 7
+        return self.forgetful
+
+    def forget(self, client: int, seconds: float) -> None:
+        assert client == 7
+        self.forgetful = [True, True]
+
+
+def _lost(replies: Replies, client: int | None = None) -> LostWorkers:
+    return LostWorkers(
+        ADDRESSES, replies, 30.0, lambda: client, sleep=lambda seconds: None
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "changes"),
+    [
+        ((FIRST, SECOND), []),
+        ((FIRST, SILENT), [r"^worker:1\b.*\bb:2\D+30\b"]),
+        ((OTHER, SECOND), [r"^worker:0\b.*\ba:1\b.*restarted"]),
+        (
+            (GONE, OTHER),
+            [r"^worker:0\b.*\ba:1\b.*gone", r"^worker:1\b.*\bb:2\b.*restarted"],
+        ),
+    ],
+)
+def test_lost_workers_are_named(now: Sequence[Answer], changes: list[str]) -> None:
+    workers = _lost(Replies((FIRST, SECOND), now))
+    assert workers.absent() == []
+    lost = workers.lost()
+    assert len(lost) == len(changes)
+    assert all(map(re.search, changes, lost))
+
+
+def test_absent_workers_are_named_until_they_come_up() -> None:
+    workers = _lost(Replies((GONE, SILENT), (FIRST, GONE), (FIRST, SECOND)))
+    assert workers.absent() == ["worker:0 at a:1", "worker:1 at b:2"]
+    assert workers.absent() == ["worker:1 at b:2"]
+    assert workers.absent() == []
+    assert workers.lost() == []
+
+
+def test_a_worker_that_refuses_once_is_not_lost() -> None:
+    workers = _lost(Replies((FIRST, SECOND), (FIRST, GONE), (FIRST, SECOND)))
+    workers.absent()
+    assert workers.lost() == []
+
+
+def test_after_a_failure_a_process_may_take_time_to_die() -> None:
+    up = (FIRST, SECOND)
+    workers = _lost(Replies(up, up, (FIRST, GONE)))
+    workers.absent()
+    (line,) = workers.lost_after_failure()
+    assert re.search(r"^worker:1\b.*\bb:2\b.*gone", line)
+
+
+def test_the_timeout_is_the_time_for_an_answer() -> None:
+    replies = Replies((FIRST, SECOND))
+    _lost(replies).lost()
+    assert replies.asked == [30.0]
+
+
+def test_a_worker_may_forget_this_process() -> None:
+    replies = Replies((FIRST, SECOND))
+    workers = _lost(replies, client=7)
+    workers.absent()
+    assert workers.lost() == []
+    replies.forgetful = [False, True]
+    (line,) = workers.lost()
+    assert re.search(r"^worker:1\b.*\bb:2\b.*forgotten", line)
+    replies.forgetful = [False, False]
+    workers.forget(7)
+    assert len(workers.lost()) == 2
+    not_connected = _lost(replies)
+    not_connected.absent()
+    assert not_connected.lost() == []

@@ -1,0 +1,257 @@
+"""A job waits for its workers, survives their loss, and gives up in the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from lingvo_pipe.fault_tolerance import worker_watch
+from lingvo_pipe.fault_tolerance.worker_status import (
+    Answer,
+    LostWorkers,
+    WorkerQuestions,
+)
+from lingvo_pipe.fault_tolerance.worker_watch import (
+    WorkerWatch,
+    own_client_number,
+    set_keep_alive,
+)
+
+# The thread raises `Ended` in place of a restart.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)
+
+UP, SILENT, GONE = Answer(b"1"), Answer(), Answer(is_gone=True)
+
+
+class Ended(BaseException):
+    """Raised where a process would end, with an exit code, or restart, without."""
+
+
+class Worker(WorkerQuestions):
+    """A worker with a given answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.to_forget: list[int] = []
+
+    def ask(self, seconds: float) -> Sequence[Answer]:
+        return [self.answer]
+
+    def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
+        return [False]
+
+    def forget(self, client: int, seconds: float) -> None:
+        self.to_forget.append(client)
+
+
+class FakeRestarts:
+    """Restarts that raise."""
+
+    def __init__(
+        self, in_a_row: int = 0, error: Exception | None = None, before: int = 6
+    ) -> None:
+        self.in_a_row, self.client_before = in_a_row, before
+        self.restarted, self._error = threading.Event(), error
+        self.client: int | None = None
+
+    def again(self, client: int | None) -> NoReturn:
+        self.client = client
+        self.restarted.set()
+        raise self._error or Ended
+
+
+@pytest.fixture(autouse=True)
+def _no_exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def leave(code: int) -> NoReturn:
+        raise Ended(code)
+
+    monkeypatch.setattr(worker_watch.os, "_exit", leave)
+    before = context._KEEP_ALIVE_SECS
+    yield
+    context._KEEP_ALIVE_SECS = before
+
+
+def _watch(
+    worker: Worker,
+    logged: list[str],
+    restarts: FakeRestarts | None = None,
+    patience: float = 0.0,
+    timeout: float = 30.0,
+) -> WorkerWatch:
+    lost = LostWorkers(["a:1"], worker, timeout, lambda: 7, sleep=lambda seconds: None)
+    counted: object = restarts or FakeRestarts()
+    return WorkerWatch(
+        lost,
+        timeout,
+        patience,
+        counted,  # type: ignore[arg-type]
+        True,
+        logged.append,
+        on_end=lambda: logged.append("ended"),
+    )
+
+
+def _do(watch: WorkerWatch, job: Callable[[], None]) -> None:
+    """Runs a job under a watch."""
+    with watch.surviving():
+        watch.begin()
+        job()
+
+
+def _fails(
+    worker: Worker, answer: Answer, error: Exception | None = None
+) -> Callable[[], None]:
+    """Returns a job that fails, and after which the worker gives another answer."""
+
+    def job() -> None:
+        worker.answer = answer
+        raise error or ValueError("Some consequence.")
+
+    return job
+
+
+def _fail_after_sigterm(worker: Worker) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    worker.answer = GONE
+    raise ValueError("Some consequence.")
+
+
+def test_a_worker_that_never_comes_is_an_error() -> None:
+    logged: list[str] = []
+    absent = r"\bworker:0\b.*\ba:1\D+2\b.*--wait_for_workers_seconds\b"
+    with pytest.raises(ConnectionError, match=absent):
+        _watch(Worker(GONE), logged, patience=2.0).begin()
+    assert len(logged) == 1
+    assert re.search(r"\bworker:0\b.*\ba:1\b", logged[0])
+
+
+@pytest.mark.parametrize("error", [ValueError("a"), ConnectionError("b")])
+def test_an_error_of_another_kind_is_raised(error: Exception) -> None:
+    worker = Worker(UP)
+    with pytest.raises(type(error), match=str(error)):
+        _do(_watch(worker, []), _fails(worker, UP, error))
+
+
+def test_an_error_before_the_watch_begins_is_raised() -> None:
+    with pytest.raises(ValueError, match="x"), _watch(Worker(GONE), []).surviving():
+        raise ValueError("x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "change"), [(GONE, "gone"), (Answer(b"2"), "restarted")]
+)
+def test_the_loss_of_a_worker_restarts_the_process(answer: Answer, change: str) -> None:
+    worker, restarts = Worker(UP), FakeRestarts()
+    logged: list[str] = []
+    watch = _watch(worker, logged, restarts)
+    with pytest.raises(Ended):
+        _do(watch, _fails(worker, answer))
+    assert restarts.restarted.is_set()
+    assert restarts.client == 7
+    assert worker.to_forget == [6]
+    lost, then = logged
+    assert re.search(rf"^worker:0\b.*\ba:1\b.*\b{change}\b", lost)
+    assert "checkpoint" in then
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"), [("Socket closed\nx", "Socket closed"), ("", "Unavailable")]
+)
+def test_a_failed_connection_restarts_the_process(message: str, reason: str) -> None:
+    worker = Worker(UP)
+    logged: list[str] = []
+    error = ConnectionError("A worker")
+    error.__cause__ = tf.errors.UnavailableError(None, None, message)
+    with pytest.raises(Ended):
+        _do(_watch(worker, logged), _fails(worker, UP, error))
+    assert re.search(f": {reason}", logged[0])
+
+
+def test_a_worker_that_hangs_is_noticed_while_nothing_fails() -> None:
+    worker, restarts = Worker(UP), FakeRestarts()
+    logged: list[str] = []
+    watch = _watch(worker, logged, restarts, timeout=1.0)
+    with watch.surviving():
+        watch.begin()
+        worker.answer = SILENT
+        assert restarts.restarted.wait(20)
+    assert re.search(r"^worker:0\b.*\ba:1\D+1\b", logged[0])
+
+
+def test_restarts_in_a_row_are_bounded() -> None:
+    worker, restarts = Worker(UP), FakeRestarts(in_a_row=5)
+    logged: list[str] = []
+    watch = _watch(worker, logged, restarts)
+    with pytest.raises(Ended) as ended:
+        _do(watch, _fails(worker, GONE))
+    assert ended.value.args == (1,)
+    assert not restarts.restarted.is_set()
+    assert re.search(r"^error: .*\b6\b.*\.save_interval_steps\b", logged[-2])
+    assert logged[-1] == "ended"
+
+
+def test_a_process_with_a_termination_signal_ends_instead_of_restarting() -> None:
+    worker, restarts = Worker(UP), FakeRestarts()
+    logged: list[str] = []
+    watch = _watch(worker, logged, restarts)
+    before = signal.signal(signal.SIGTERM, lambda *unused: None)
+    try:
+        with pytest.raises(Ended) as ended:
+            _do(watch, lambda: _fail_after_sigterm(worker))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.args == (143,)
+    assert re.search(r"\bSIGTERM\b.*checkpoint", logged[-2])
+    assert logged[-1] == "ended"
+
+
+def test_a_restart_that_fails_ends_the_process() -> None:
+    worker, logged = Worker(UP), list[str]()
+    watch = _watch(worker, logged, FakeRestarts(error=OSError("broken")))
+    with pytest.raises(Ended) as ended:
+        _do(watch, _fails(worker, GONE))
+    assert ended.value.args == (1,)
+    assert re.search(r"^error: .*: broken\b", logged[-2])
+
+
+def test_a_watch_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, logged, over = Worker(UP), list[str](), threading.Event()
+
+    def leave(code: int) -> NoReturn:
+        logged.append(str(code))
+        over.set()
+        raise Ended
+
+    monkeypatch.setattr(worker_watch.os, "_exit", leave)
+    watch = _watch(worker, logged, timeout=1.0)
+    with watch.surviving():
+        watch.begin()
+        worker.answer = None  # type: ignore[assignment]
+        assert over.wait(20)
+    assert re.search("^error: .*: 'NoneType' ", logged[-3])
+    assert logged[-2:] == ["ended", "1"]
+
+
+def test_a_loss_that_is_noticed_after_the_end_changes_nothing() -> None:
+    worker, restarts, logged = Worker(UP), FakeRestarts(), list[str]()
+    watch = _watch(worker, logged, restarts)
+    _do(watch, lambda: None)
+    watch._restart(["worker:0 at a:1 is gone."])
+    assert not restarts.restarted.is_set()
+    assert logged == []
+
+
+def test_this_version_of_tensorflow_has_the_keep_alive_setting() -> None:
+    assert set_keep_alive(77)
+    assert context._KEEP_ALIVE_SECS == 77
+    assert own_client_number() is None  # It has no workers.

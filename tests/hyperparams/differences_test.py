@@ -1,0 +1,72 @@
+"""Differences of Params, and of their texts."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.differences import diff_texts
+
+
+def tree(**values: Any) -> Params:
+    p = Params()
+    for name, value in values.items():
+        p.Define(name, value, "")
+    return p
+
+
+def test_equal_params_do_not_differ() -> None:
+    p = tree(a=1, b=tree(c=float("nan")), d=[tree(e=object)])
+    assert p.TextDiff(p.Copy()) == ""
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "diff"),
+    [
+        (tree(a=1, b=2), tree(a=1, b=3), "> b : 2\n< b : 3\n"),
+        (tree(a=1), tree(b="x"), "> a : 1\n< b : 'x'\n"),
+        (tree(a=tree(b=1, c=2)), tree(a=tree(b=1, c=3)), "> a.c : 2\n< a.c : 3\n"),
+        (tree(a=tree(b=1)), tree(a=None), "> a.b : 1\n< a : None\n"),
+        (tree(a=[tree(b=1)]), tree(a=[tree(b=2)]), "> a[0].b : 1\n< a[0].b : 2\n"),
+        (tree(a=[1, 2]), tree(a=[1]), "> a : [1, 2]\n< a : [1]\n"),
+        (tree(a={1, 2}), tree(a=b"x"), "> a : {1, 2}\n< a : b'x'\n"),
+    ],
+)
+def test_every_difference_is_a_line(ours: Params, theirs: Params, diff: str) -> None:
+    assert ours.TextDiff(theirs) == diff
+
+
+def test_our_lines_are_entries_that_turn_theirs_into_ours() -> None:
+    ours, theirs = tree(a=1, b=tree(c="x;y")), tree(a=2, b=tree(c="z"))
+    lines = ours.TextDiff(theirs).splitlines()
+    text = "\n".join(line[2:] for line in lines if line.startswith("> "))
+    assert theirs.FromText(text) == ours
+
+
+# ---- Texts.
+
+SOME = [
+    tree(dim=dim, inner=tree(sizes=sizes, name=name))
+    for dim in (1, 2)
+    for name in ("a", "b : c\n# d")
+    for sizes in ([], [1, 2])
+]
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(SOME, SOME)))
+def test_texts_differ_as_their_params_do(a: Params, b: Params) -> None:
+    found = diff_texts(a.ToText(), b.ToText())
+    assert sorted(found.splitlines()) == sorted(a.TextDiff(b).splitlines())
+    assert (found == "") == (a == b)
+
+
+def test_an_entry_of_one_text_alone_differs() -> None:
+    assert diff_texts("a : 1\nb : 2\n", "b : 2\nc : 3\n") == "> a : 1\n< c : 3\n"
+
+
+def test_a_malformed_entry_is_refused() -> None:
+    with pytest.raises(ValueError, match="`path : value`.*'nonsense'"):
+        diff_texts("a : 1\n", "nonsense\n")

@@ -1,0 +1,93 @@
+"""Decoding of images, and of windows of them."""
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.input.images.image_reader import decode_image
+from tests.input.example_images import pixels
+
+SIZES = [(1, 1), (16, 17), (37, 61), (64, 48)]
+
+
+@tf.function
+def decode(encoded, window):
+    return decode_image(encoded, 3, lambda shape: window)
+
+
+def random_windows(height, width, number=60):
+    random = np.random.default_rng(0)
+    for _ in range(number):
+        rows, columns = random.integers(1, height + 1), random.integers(1, width + 1)
+        row = random.integers(0, height - rows + 1)
+        yield row, random.integers(0, width - columns + 1), rows, columns
+
+
+def check_windows(encoded, whole):
+    for row, column, rows, columns in random_windows(*whole.shape[:2]):
+        made = decode(encoded, tf.constant([row, column, rows, columns], tf.int32))
+        expected = whole[row : row + rows, column : column + columns]
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("is_subsampled", [True, False])
+@pytest.mark.parametrize("is_progressive", [True, False])
+def test_a_window_of_a_jpeg_has_its_bytes(size, is_subsampled, is_progressive):
+    encoded = tf.io.encode_jpeg(
+        pixels(size[0], size[1], 0),
+        quality=80,
+        chroma_downsampling=is_subsampled,
+        progressive=is_progressive,
+    )
+    check_windows(encoded, tf.io.decode_image(encoded, 3).numpy())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_window_of_a_png_has_its_bytes(size):
+    image = pixels(size[0], size[1], 0)
+    check_windows(tf.io.encode_png(image), image)
+
+
+def test_without_a_window_it_is_all():
+    image = pixels(9, 14, 0)
+    np.testing.assert_array_equal(decode_image(tf.io.encode_png(image), 3, None), image)
+
+
+@pytest.mark.parametrize("encode", [tf.io.encode_png, tf.io.encode_jpeg])
+def test_grey_becomes_three_channels_and_colour_one(encode):
+    grey, colour = pixels(16, 16, 0)[..., :1], np.full([16, 16, 3], 200, np.uint8)
+    for choose in (None, lambda shape: tf.constant([0, 0, 16, 16])):
+        made = decode_image(encode(grey), 3, choose)
+        assert made.shape == (16, 16, 3)
+        assert (made[..., :1] == made).numpy().all()
+        assert (decode_image(encode(colour), 1, choose) == 200).numpy().all()
+
+
+def test_the_window_is_chosen_for_the_shape_of_the_image():
+    seen = []
+    for encode in (tf.io.encode_jpeg, tf.io.encode_png):
+
+        def choose(shape):
+            seen.append(shape.numpy().tolist())
+            return tf.constant([0, 0, 1, 1])
+
+        decode_image(encode(pixels(9, 14, 0)), 3, choose)
+    assert seen == [[9, 14, 3]] * 2
+
+
+def test_a_small_window_of_a_large_jpeg_is_quick():
+    encoded = tf.io.encode_jpeg(pixels(1000, 1000, 0))
+
+    def seconds(window):
+        decode(encoded, tf.constant(window))
+        return min(map(timed, [window] * 3))
+
+    def timed(window):
+        start = time.perf_counter()
+        decode(encoded, tf.constant(window))
+        return time.perf_counter() - start
+
+    assert seconds([10, 10, 50, 50]) < 0.5 * seconds([0, 0, 1000, 1000])

@@ -1,0 +1,39 @@
+"""The feed-forward layer against its formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.dense import FeedForwardLayer
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_it_is_two_matrices_around_an_activation(has_bias: bool) -> None:
+    p = FeedForwardLayer.Params().Set(name="part", dim=3, hidden_dim=7)
+    layer = p.Set(has_bias=has_bias, dtype=tf.float64).Instantiate()
+    for i, variable in enumerate(layer.VariablePaths().values()):
+        variable.assign(
+            tf.random.stateless_normal(variable.shape, [i, 1], dtype=tf.float64)
+        )
+    weights = {path: v.numpy() for path, v in layer.VariablePaths().items()}
+    assert len(weights) == 2 + 2 * has_bias
+    x = tf.random.stateless_normal([2, 5, 3], [9, 9], dtype=tf.float64)
+    hidden = x.numpy() @ weights["part/expand/w"] + weights.get("part/expand/b", 0.0)
+    want = np.maximum(hidden, 0.0) @ weights["part/contract/w"]
+    want = want + weights.get("part/contract/b", 0.0)
+    np.testing.assert_allclose(layer(x), want, rtol=1e-10, atol=1e-12)
+
+
+def test_an_initial_rule_is_that_of_both_matrices() -> None:
+    p = FeedForwardLayer.Params().Set(name="part", dim=3, hidden_dim=7)
+    layer = p.Copy().Instantiate()
+    p.params_init = layer.params.params_init.Copy()
+    p.params_init.scale = 0.25
+    for got, whole in zip(
+        p.Instantiate().VariablePaths().values(),
+        layer.VariablePaths().values(),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, 0.25 * whole.numpy(), rtol=1e-6)

@@ -1,0 +1,53 @@
+"""A heartbeat tells a worker that hangs from one that starts, answers or is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lingvo_pipe.fault_tolerance.worker_status import Answer, WorkerQuestions
+from tools.local_cluster.heartbeat import WorkerHeartbeat
+
+
+class Replies(WorkerQuestions):
+    """A worker's given answer."""
+
+    def __init__(self) -> None:
+        self.answer = Answer(is_gone=True)
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def ask(self, seconds: float) -> list[Answer]:
+        self.meanwhile()
+        return [self.answer]
+
+
+def test_a_worker_hangs_if_it_stops_to_answer_or_never_answers() -> None:
+    now, replies = [0.0], Replies()
+    heartbeat = WorkerHeartbeat(replies, 3.0, lambda: now[0])
+
+    def is_hung(answer: Answer) -> bool:
+        replies.answer = answer
+        heartbeat.ask()
+        return heartbeat.is_hung()
+
+    assert not is_hung(Answer())  # It starts.
+    assert not heartbeat.was_up()
+    assert not is_hung(Answer(b"1"))
+    assert is_hung(Answer())
+    assert not is_hung(Answer(b"1"))
+    now[0] = 1000.0
+    assert not is_hung(Answer(is_gone=True))  # Its exit code tells.
+    heartbeat.restarted()
+    assert not is_hung(Answer(is_gone=True))
+    assert heartbeat.was_up()
+    now[0] = 2000.0
+    assert is_hung(Answer(is_gone=True))
+
+
+def test_an_answer_of_an_earlier_process_does_not_count() -> None:
+    replies = Replies()
+    heartbeat = WorkerHeartbeat(replies, 3.0)
+    replies.answer = Answer(b"1")
+    heartbeat.ask()
+    replies.answer, replies.meanwhile = Answer(), heartbeat.restarted
+    heartbeat.ask()
+    assert not heartbeat.is_hung()

@@ -1,0 +1,62 @@
+"""A worker under a scheduler ends when its trainer has ended, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingvo_pipe.pipeline.devices.trainer_liveness import poll_trainer
+
+NEVER = 1e9
+PATIENCE = 1000.0
+
+
+def _end(
+    up: list[tuple[float, float]], signal_at: float, notice_at: float
+) -> tuple[bool, float]:
+    """Returns whether a trainer was seen, and the end of the wait.
+
+    Args:
+        up: intervals in which the trainer can be reached.
+        signal_at: time of a termination signal.
+        notice_at: time of the trainer's shutdown notice.
+    """
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    seen = poll_trainer(
+        lambda: any(begin <= now[0] < end for begin, end in up),
+        lambda: now[0] >= signal_at,
+        lambda: now[0] >= notice_at,
+        PATIENCE,
+        lambda: now[0],
+        sleep,
+    )
+    return seen, now[0]
+
+
+@pytest.mark.parametrize(
+    ("up", "signal_at", "notice_at", "seen", "earliest_and_latest"),
+    [
+        ([(5, 100)], NEVER, 99, True, (99, 101)),
+        ([(5, 100), (900, 990)], NEVER, 990, True, (990, 992)),  # It restarted.
+        ([(5, 100)], NEVER, NEVER, True, (1399, 1402)),  # It was killed.
+        ([], NEVER, NEVER, False, (1300, 1302)),
+        ([(5, 100)], 50, NEVER, True, (100, 105)),  # It saves its step.
+        ([(5, 100)], 120, NEVER, True, (120, 122)),
+        ([], 50, NEVER, False, (50, 52)),
+        ([], NEVER, 20, True, (20, 22)),  # It ended before it listened.
+    ],
+)
+def test_the_end_follows_from_answers_signals_and_notices(
+    up: list[tuple[float, float]],
+    signal_at: float,
+    notice_at: float,
+    seen: bool,
+    earliest_and_latest: tuple[int, int],
+) -> None:
+    was_seen, ended = _end(up, signal_at, notice_at)
+    assert was_seen == seen
+    earliest, latest = earliest_and_latest
+    assert earliest <= ended <= latest

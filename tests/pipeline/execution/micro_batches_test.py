@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches, cut_batch
+
+
+@pytest.mark.parametrize("batch_dim", [0, 1])
+@pytest.mark.parametrize(("batch_size", "num"), [(6, 3), (6, 1), (7, 3), (30, 4)])
+def test_split_then_merge_is_the_identity(
+    batch_size: int, num: int, batch_dim: int
+) -> None:
+    shape = [5, 2]
+    shape.insert(batch_dim, batch_size)
+    x = tf.reshape(tf.range(np.prod(shape)), shape)
+    batch = (x, None, NestedMap(a=tf.range(batch_size)))
+    cut = MicroBatches(batch_size, num, batch_dim)
+    split = cut.split(batch)
+    shape[batch_dim] = cut.num_rows
+    assert split[0].shape == [num, *shape]
+    assert split[1] is None
+    merged = cut.merge(split, "pipe")
+    np.testing.assert_array_equal(merged[0], batch[0])
+    np.testing.assert_array_equal(merged[2].a, batch[2].a)
+
+
+@pytest.mark.parametrize("batch_dim", [0, 1])
+@pytest.mark.parametrize("batch_size", [6, 7])
+@pytest.mark.parametrize(
+    ("shape", "pattern"), [([], r"a\[1\] \(\)"), ([2, 2], r"a\[1\] \(2, 2\)")]
+)
+def test_outputs_without_a_row_for_each_example_are_not_merged(
+    shape: list[int], pattern: str, batch_size: int, batch_dim: int
+) -> None:
+    cut = MicroBatches(batch_size, 2, batch_dim)
+    rows = tf.zeros([2, cut.num_rows])
+    with pytest.raises(ValueError, match=rf"\bpipe\b.*\b{batch_dim}\b.*{pattern}"):
+        cut.merge(NestedMap(a=[rows, tf.zeros([2, *shape])]), "pipe")
+
+
+def test_padding_rows_are_copies_of_examples() -> None:
+    cut = MicroBatches(10, 4)
+    rows = cut.split(tf.range(10)).numpy()
+    np.testing.assert_array_equal(rows, [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 9]])
+    np.testing.assert_array_equal(cut.num_examples, [3, 3, 2, 2])
+    np.testing.assert_array_equal(cut.first_examples, [0, 3, 6, 8])
+
+
+def test_rows_are_the_mini_batch_over_m() -> None:
+    assert cut_batch([tf.zeros([8, 3]), None], 4, None, 0, "pipe").num_rows == 2
+    assert cut_batch([tf.zeros([8, 3])], 4, 2, 0, "pipe").num_rows == 2
+    assert cut_batch([tf.zeros([3, 8])], 3, 3, 1, "pipe").num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "num_rows", "pattern"),
+    [
+        ([tf.TensorSpec([None, 2])], None, r"\bpipe\b.*float32 \(None, 2\).*=True"),
+        (
+            [tf.TensorSpec([4]), tf.TensorSpec([2])],
+            None,
+            r"float32 \(4,\), float32 \(2,\)",
+        ),
+        (
+            [{"a": tf.TensorSpec([4]), "b": [tf.TensorSpec([2])]}],
+            None,
+            r"b\[0\] float32",
+        ),
+        ([tf.TensorSpec([])], None, r"\bpipe\b.*float32 \(\).*drop_remainder=True"),
+        (
+            [tf.TensorSpec([4, None])],
+            None,
+            r"\bpipe\b.* \(4, None\).*\btf\.ensure_shape\b",
+        ),
+        ([tf.TensorSpec([1, 1])], None, r"\bpipe\D* 1\D* 2\b"),
+        ([tf.TensorSpec([0, 1])], None, r"\bpipe\D* 0\D* 2\b"),
+        ([tf.TensorSpec([4])], 3, r"\bpipe\.micro_batch_size\D* 2\D* 4\D* 2\D* 3\b"),
+    ],
+)
+def test_batches_that_can_not_be_cut_are_refused(
+    batch: list[Any], num_rows: int | None, pattern: str
+) -> None:
+    with pytest.raises(ValueError, match=pattern):
+        cut_batch(batch, 2, num_rows, 0, "pipe")
+
+
+def test_the_dimension_of_examples_must_exist() -> None:
+    """Once the last dimension replaced it."""
+    inputs = [tf.TensorSpec([8, 3]), None, {"label": tf.TensorSpec([8])}]
+    given = r"float32 \(8, 3\), label\Wfloat32 \(8,\)"
+    with pytest.raises(ValueError, match=rf"\bpipe\.batch_dim\D* 2\b.*{given}"):
+        cut_batch(inputs, 2, None, 2, "pipe")

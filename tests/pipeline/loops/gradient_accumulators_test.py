@@ -1,0 +1,83 @@
+"""An accumulator belongs to one run and one weight, and is wide enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.pipeline.loops.gradient_accumulators import (
+    accumulate_gradients,
+    accumulator_specs,
+    finish_accumulation,
+    zero_accumulators,
+)
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.pipeline.example_layers import gradients, pipeline, state_batch
+
+SPEC = tf.TensorSpec([2, 3])
+
+
+def test_equal_accumulators_are_not_shared() -> None:
+    @tf.function
+    def run(x: tf.Tensor) -> list[tf.Tensor]:
+        first, second = zero_accumulators(accumulator_specs([SPEC, SPEC]))
+        for _ in range(3):
+            (first,) = accumulate_gradients([first], [x])
+        return [
+            finish_accumulation(total, None, SPEC.dtype) for total in (first, second)
+        ]
+
+    for factor in (1.0, 2.0):
+        first, second = run(factor * tf.ones(SPEC.shape))
+        np.testing.assert_array_equal(first, np.full(SPEC.shape, 3 * factor))
+        np.testing.assert_array_equal(second, np.zeros(SPEC.shape))
+
+
+def _layer() -> PipeliningLayer:
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+    return pipeline([dense, dense.Copy(), dense.Copy().Set(output_dim=3)], 3, 4)
+
+
+def _by_pipeline(layer: PipeliningLayer, seed: int) -> Any:
+    (x, _), targets = state_batch(8, seed)
+    return gradients(layer, ([x], targets))
+
+
+def _by_tape(layer: PipeliningLayer, seed: int) -> Any:
+    """Runs with a tape around FProp, whose accumulators are not divided."""
+    (x, _), _ = state_batch(8, seed)
+    with ForwardContext(), tf.GradientTape() as tape:
+        goal = tf.reduce_sum(layer.FProp(layer.vars, x) ** 2)
+    return tape.gradient(goal, tf.nest.flatten(layer.vars))
+
+
+def _arrays(structure: Any) -> list[np.ndarray]:
+    return [x.numpy().copy() for x in tf.nest.flatten(structure) if x is not None]
+
+
+def test_a_total_of_16_bits_is_divided_by_a_weight_that_has_more() -> None:
+    """80,000 is infinite in float16; the gradient must not become 0."""
+    total = tf.constant([40_000.0, 8.0], tf.float16)
+    mean = finish_accumulation(total, tf.constant(80_000.0), tf.float16)
+    np.testing.assert_array_equal(mean, np.array([0.5, 1e-4], np.float16))
+
+
+@pytest.mark.parametrize("run", [_by_pipeline, _by_tape])
+def test_what_a_run_returned_stays_as_it_is(run: Any) -> None:
+    """Whatever runs after it, in a step of its own or in the same."""
+    layer = _layer()
+    first = run(layer, 0)
+    want = _arrays(first)
+    others = [run(layer, seed) for seed in (1, 2)]
+    for got, value in zip(_arrays(first), want, strict=True):
+        np.testing.assert_array_equal(got, value)
+    assert any((a != b).any() for a, b in zip(_arrays(others[0]), want, strict=True))
+    in_one = tf.function(lambda: [run(layer, seed) for seed in (0, 1, 2)])()
+    for got, separate in zip(in_one, [first, *others], strict=True):
+        for a, b in zip(_arrays(got), _arrays(separate), strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -1,0 +1,117 @@
+"""Values of `splits`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from lingvo_pipe.pipeline.splitting.partitioning import (
+    check_boundaries,
+    resolve_boundaries,
+)
+
+SIZES = [(layers, k) for layers in range(1, 14) for k in range(1, layers + 1)]
+
+
+@pytest.mark.parametrize(("num_layers", "num_stages"), SIZES)
+def test_a_number_makes_stages_of_equal_numbers_of_layers(
+    num_layers: int, num_stages: int
+) -> None:
+    boundaries = resolve_boundaries(
+        num_stages, num_layers, costs=list(range(num_layers))
+    )
+    check_boundaries(boundaries, num_layers)
+    sizes = [b - a for a, b in itertools.pairwise([0, *boundaries])]
+    assert len(sizes) == num_stages
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] - sizes[-1] <= 1
+
+
+def test_auto_balances_costs() -> None:
+    costs = [9.0, 1.0, 1.0, 1.0, 5.0]
+    for num_stages in range(1, 6):
+        boundaries = resolve_boundaries("auto", 5, num_stages, costs)
+        assert boundaries == balanced_boundaries(costs, num_stages)
+    assert resolve_boundaries("auto", 5, 2, costs) == [1, 5]
+
+
+@pytest.mark.parametrize("splits", [[1, 3], (1, 3), [np.int64(1), np.int32(3)]])
+def test_valid_boundaries_are_kept(splits: Any) -> None:
+    boundaries = resolve_boundaries(splits, 3, num_stages=2)
+    assert boundaries == [1, 3]
+    assert {type(end) for end in boundaries} == {int}
+    two: Any = np.int64(2)
+    assert resolve_boundaries(two, 3) == [2, 3]
+
+
+@pytest.mark.parametrize("num_stages", [0, -1, 4])
+def test_impossible_numbers_of_stages_are_refused(num_stages: int) -> None:
+    with pytest.raises(ValueError, match=rf"\b1\D*\b3\D* {num_stages}\b"):
+        resolve_boundaries(num_stages, 3)
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "problems"),
+    [
+        ([], []),
+        ([2], [2]),
+        ([0, 3], [0, 0, 0]),
+        ([2, 2, 3], [1, 2, 2]),
+        ([3, 2], [1, 3, 2, 2]),
+        ([1, 4], [4]),
+        ([-1, 0, 7], [0, 0, -1, 7]),
+        ([1, "3"], ["3"]),
+        ([True, 2.0, 3], [True, 2.0]),
+        ("23", ["2", "3"]),
+    ],
+)
+def test_all_problems_of_boundaries_are_reported_at_once(
+    boundaries: Any, problems: list
+) -> None:
+    """They name the stages and boundaries; an empty stage with its start and end."""
+    named = "".join(rf"\D*{re.escape(repr(x))}" for x in problems)
+    pattern = rf"\bsplits\D*\b3\D*{re.escape(repr(list(boundaries)))}{named}\D*$"
+    with pytest.raises(ValueError, match=pattern):
+        check_boundaries(boundaries, 3)
+    if not isinstance(boundaries, str):
+        with pytest.raises(ValueError, match=pattern):
+            resolve_boundaries(boundaries, 3)
+
+
+@pytest.mark.parametrize("splits", ["2", "[1, 3]", "Auto", True, 2.0, None, {1: 3}])
+def test_invalid_splits_are_refused(splits: Any) -> None:
+    given = re.escape(repr(splits))
+    with pytest.raises(ValueError, match=rf"\bsplits\b.*'auto'.*{given}"):
+        resolve_boundaries(splits, 3)
+
+
+def test_a_quoted_number_is_told_from_a_number() -> None:
+    with pytest.raises(ValueError, match=r"\bsplits\b.*'2'.*\bquotes\b"):
+        resolve_boundaries("2", 3)
+
+
+@pytest.mark.parametrize("splits", [3, [1, 2, 3]])
+def test_a_number_of_stages_other_than_expected_is_refused(splits: Any) -> None:
+    named = rf"\bsplits\D*\b2\b.*{re.escape(repr(splits))}\D*\b3\b.*\bsplits=2\b"
+    with pytest.raises(ValueError, match=named):
+        resolve_boundaries(splits, 3, num_stages=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        ({}, r"splits='auto'.*\bdevices\b.*\bcell_costs\b"),
+        ({"num_stages": 2}, r"splits='auto'(?!.*\bdevices\b).*\bcell_costs\b"),
+        ({"costs": [1, 2, 3]}, r"splits='auto'(?!.*\bcell_costs\b).*\bdevices\b"),
+        ({"num_stages": 2, "costs": [1]}, r"splits='auto'.*\b1\D*\bcosts\D*\b3\b"),
+        ({"num_stages": 4, "costs": [1, 2, 3]}, r"\b1\D*\b3\D* 4\b"),
+    ],
+)
+def test_auto_reports_missing_arguments(arguments: dict, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
+        resolve_boundaries("auto", 3, **arguments)

@@ -1,0 +1,90 @@
+"""Cells traced before there are stages, against the stages that follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.loops.dataflow import Dataflow
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells, trace_cells
+from tests.pipeline.example_layers import gradients, state_batch, state_cells
+
+ROWS, DIM = 2, 6
+
+
+def traced(cells: list[InstantiableParams], **params: Any) -> TracedCells:
+    p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells, num_micro_batches=4)
+    (device,) = stage_devices(None, 1)
+    return trace_cells(p.Set(**params), device)
+
+
+def test_traffic_is_what_crosses_between_stages_of_one_cell() -> None:
+    """A value that skips cells crosses all boundaries on its way, each once."""
+    cells = traced(
+        state_cells(), input_shapes=[(ROWS, DIM), (ROWS,)], input_dtypes=[None, "int32"]
+    )
+    flow = Dataflow([[call.call] for call in cells.calls], cells.outputs)
+    crossing = [0] * len(cells.calls)
+    for hop in flow.forward:
+        spec = cells.specs[hop.value]
+        for boundary in range(hop.source, hop.target):
+            crossing[boundary] += spec.shape.num_elements() * spec.dtype.size
+    assert cells.traffic[:-1] == crossing[:-1]
+    # `hidden` and `skipped` of the state. `mask` is an input, like all outputs of the
+    # first cell.
+    assert crossing[:-1] == [0, *[2 * ROWS * DIM * 4] * 4]
+
+
+@pytest.mark.parametrize("batch_dim", [0, 1])
+def test_the_prologue_is_traced_for_the_mini_batch(batch_dim: int) -> None:
+    def shape(rows: int, width: int) -> tuple[int, ...]:
+        return (rows, width) if batch_dim == 0 else (3, rows, width)
+
+    dense = FCLayer.Params().Set(input_dim=DIM, output_dim=5)
+    after = FCLayer.Params().Set(input_dim=5, output_dim=5)
+    cells = traced(
+        [after],
+        before_tpl=[dense],
+        input_shapes=[shape(ROWS, DIM)],
+        batch_dim=batch_dim,
+    )
+    (value,) = cells.inputs
+    assert tuple(cells.specs[value].shape) == shape(ROWS, 5)
+    weights = DIM * 5 + 5
+    stashed = tf.TensorShape(shape(4 * ROWS, DIM)).num_elements()
+    assert cells.prologue_bytes == 4 * (2 * weights + stashed)
+
+
+def test_values_have_the_dtypes_that_layers_compute_in() -> None:
+    p = FCLayer.Params().Set(input_dim=DIM, output_dim=DIM)
+    for dtype in (tf.float32, tf.bfloat16, tf.float64):
+        cells = traced([p], input_shapes=[(ROWS, DIM)], fprop_dtype=dtype)
+        assert {spec.dtype for spec in cells.specs.values()} == {dtype}
+
+
+def test_tracing_changes_nothing_of_the_model() -> None:
+    """Neither its variables nor its numbers."""
+    found = []
+    for known in (
+        {},
+        {
+            "memory_limit": 10**9,
+            "input_shapes": [(ROWS, DIM), (ROWS,)],
+            "input_dtypes": [None, tf.int32],
+        },
+    ):
+        p = PipeliningLayer.Params().Set(
+            name="pipe", cell_tpl=state_cells(), splits=3, num_micro_batches=4
+        )
+        layer = p.Set(**known).Instantiate()
+        result = gradients(layer, state_batch(8)).gradients
+        found.append(
+            [x.numpy().tobytes() for x in tf.nest.flatten(result) if x is not None]
+        )
+    assert found[0] == found[1]

@@ -1,0 +1,193 @@
+"""The memory that devices need, and the stages within it, against trying every cut."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from lingvo_pipe.pipeline.execution.pipeline_spec import owners_round_robin
+from lingvo_pipe.planner.costs import device_needs
+from lingvo_pipe.planner.costs.device_needs import (
+    DeviceNeeds,
+    OversizedCandidate,
+    OwnerShares,
+    min_bytes_by_cell,
+)
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.search.evaluation import feasible_boundaries
+from tests.planner.made_up_model import NUM_CELLS, every_needs, schedule_of
+
+CELL_BYTES = [random.Random(1).randrange(100) for _ in range(9)]
+
+
+def all_boundaries(num_stages: int) -> Iterator[list[int]]:
+    for middle in itertools.combinations(range(1, NUM_CELLS), num_stages - 1):
+        yield [*middle, NUM_CELLS]
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 3, 4, 12])
+def test_replicas_own_whole_cells_in_turn(num_replicas: int) -> None:
+    shares = OwnerShares(CELL_BYTES, num_replicas)
+    names = [str(r) for r in range(num_replicas)]
+    replicas = [["-", name] for name in names]
+    for start, end in itertools.combinations(range(len(CELL_BYTES) + 1), 2):
+        # A stage in front, so that the second one lies between `start` and `end`.
+        owners = owners_round_robin([start, end], replicas)[start:]
+        expected = dict.fromkeys(names, 0)
+        for num_bytes, owner in zip(CELL_BYTES[start:end], owners, strict=True):
+            expected[owner] += num_bytes
+        assert shares.by_replica(start, end) == list(expected.values())
+        assert shares.largest(start, end) == max(expected.values())
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 3, 4])
+def test_the_lower_bound_of_shares_holds_and_falls_with_fewer_cells(
+    num_replicas: int,
+) -> None:
+    shares, below = OwnerShares(CELL_BYTES, num_replicas), 0
+    for start, end in itertools.combinations(range(len(CELL_BYTES) + 1), 2):
+        bound = shares.lower_bound(start, end)
+        assert sum(CELL_BYTES[start:end]) / num_replicas <= bound
+        assert bound <= shares.largest(start, end)
+        below += bound < shares.largest(start, end)
+        if start + 1 < end:
+            assert shares.lower_bound(start + 1, end) <= bound
+            assert shares.lower_bound(start, end - 1) <= bound
+    assert (below > 0) == (num_replicas > 1)
+
+
+def test_a_device_needs_what_its_stage_does() -> None:
+    """With several stages it needs no more than if all were like the largest."""
+    for candidate, _, needs in every_needs():
+        for boundaries in all_boundaries(candidate.num_stages):
+            most = max(needs.by_device(boundaries))
+            if candidate.stages_per_device == 1:
+                assert most == needs.upper_bound(boundaries)
+            else:
+                assert most <= needs.upper_bound(boundaries)
+
+
+def slots_by_owner(
+    candidate: Candidate, model: ModelCosts, boundaries: list[int]
+) -> dict[str, int]:
+    """Returns slot bytes by device, as the pipeline places weights."""
+    device_of_stage = schedule_of(candidate).device_of_stage()
+    replicas = [
+        [f"{device_of_stage[k]} of {r}" for k in range(candidate.num_stages)]
+        for r in range(candidate.num_replicas)
+    ]
+    found = dict.fromkeys(itertools.chain(*replicas), 0)
+    owners = owners_round_robin(boundaries, replicas)
+    for slots, owner in zip(model.slot_bytes, owners, strict=True):
+        found[owner] += slots
+    return found
+
+
+def test_replicas_share_slots_by_whole_cells() -> None:
+    """So one of them may have more than its share, if a stage is one cell."""
+    uneven = 0
+    for candidate, model, needs in every_needs():
+        without = dataclasses.replace(model, slot_bytes=[0] * NUM_CELLS)
+        bare = DeviceNeeds(candidate, without, schedule_of(candidate))
+        for boundaries in all_boundaries(candidate.num_stages):
+            slots = slots_by_owner(candidate, model, boundaries)
+            expected = [
+                own + max(slots[f"{k} of {r}"] for r in range(candidate.num_replicas))
+                for k, own in enumerate(bare.by_device(boundaries))
+            ]
+            assert needs.by_device(boundaries) == expected
+            uneven += len(set(slots.values())) > 1 and candidate.num_replicas > 1
+    assert uneven
+
+
+def test_longer_stages_need_no_less() -> None:
+    for candidate, _, needs in every_needs():
+        for stage, start in itertools.product(
+            range(candidate.num_stages), range(NUM_CELLS)
+        ):
+            ends = range(start + 1, NUM_CELLS + 1)
+            sizes = [needs.for_stage(stage, start, end) for end in ends]
+            assert sizes == sorted(sizes)
+
+
+def test_a_limit_that_some_cut_keeps_can_fit() -> None:
+    could_not = 0
+    for candidate, _, needs in every_needs():
+        cuts = all_boundaries(candidate.num_stages)
+        lowest = min(map(needs.upper_bound, cuts))
+        for limit in (lowest, lowest + 1, 2 * lowest):
+            assert needs.can_fit(limit)
+        could_not += not needs.can_fit(int(lowest * 0.9))
+        assert needs.min_limit() <= lowest
+    assert could_not  # Otherwise `can_fit` would be useless.
+
+
+def test_the_min_limit_is_the_lowest_that_can_fit() -> None:
+    for _, _, needs in every_needs():
+        limit = needs.min_limit()
+        assert needs.can_fit(limit)
+        assert not needs.can_fit(limit - 1)
+
+
+def test_stages_fit_where_some_cut_does() -> None:
+    """They are as even as feasible stages can be."""
+    for candidate, model, needs in every_needs():
+        cuts = list(all_boundaries(candidate.num_stages))
+        by_size = sorted(needs.upper_bound(cut) for cut in cuts)
+        for limit in (by_size[0] - 1, by_size[0], by_size[len(cuts) // 2]):
+            found = feasible_boundaries(needs, limit, model.flops)
+            fitting = [cut for cut in cuts if needs.upper_bound(cut) <= limit]
+            if found is None:
+                assert not fitting
+                continue
+            assert max(needs.by_device(found)) <= limit
+            assert candidate.stages_per_device > 1 or fitting
+            for boundaries in fitting:
+                assert dearest(model.flops, found) <= dearest(model.flops, boundaries)
+
+
+def dearest(costs: Sequence[int], boundaries: Sequence[int]) -> int:
+    return max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *boundaries]))
+
+
+def test_no_stage_of_a_cell_alone_needs_less_than_its_minimum() -> None:
+    reached = 0
+    for candidate, model, needs in every_needs():
+        for cell, minimum in enumerate(min_bytes_by_cell(model)):
+            for stage in range(candidate.num_stages):
+                needed = needs.for_stage(stage, cell, cell + 1)
+                assert minimum <= needed
+                reached += minimum == needed
+    assert reached  # Otherwise the minimum would be too low.
+
+
+def test_an_oversized_candidate_needs_what_the_best_cut_does() -> None:
+    for candidate, _, needs in every_needs():
+        cuts = list(all_boundaries(candidate.num_stages))
+        lowest = min(max(needs.by_device(boundaries)) for boundaries in cuts)
+        alike = min(map(needs.upper_bound, cuts))
+        for limit in (alike - 1, alike // 2):
+            needed = OversizedCandidate(needs, limit).needed_bytes
+            assert limit < needed <= alike
+            assert needed >= lowest
+            if candidate.stages_per_device == 1:
+                assert needed == lowest
+
+
+def test_with_many_cells_the_need_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = [
+        (oversized, dataclasses.replace(oversized).needed_bytes)
+        for candidate, _, needs in every_needs()
+        if candidate.stages_per_device == 1
+        for oversized in [OversizedCandidate(needs, 1)]
+    ]
+    assert not any(each.is_bound for each, _ in exact)
+    monkeypatch.setattr(device_needs, "_MAX_CELLS", NUM_CELLS - 1)
+    for each, needed in exact:
+        assert each.is_bound
+        assert 1 < each.needed_bytes <= needed

@@ -1,0 +1,64 @@
+"""The seconds of the weights' update, device by device."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from lingvo_pipe.pipeline.execution.pipeline_spec import owners_round_robin
+from lingvo_pipe.planner.costs.flops_time_model import update_seconds
+from lingvo_pipe.planner.resources.candidate import Candidate
+from tests.planner.made_up_model import (
+    NUM_CELLS,
+    every_candidate,
+    made_up_device,
+    made_up_model,
+    schedule_of,
+)
+
+DEVICE = made_up_device(10**6)
+MODEL = made_up_model(1)
+
+
+def test_each_device_updates_the_cells_that_it_owns() -> None:
+    """It updates all its stages, and exchanges them with the other replicas."""
+    tried = set()
+    for candidate in every_candidate():
+        # Uneven stages: one cell each, and the last has the others.
+        boundaries = [*range(1, candidate.num_stages), NUM_CELLS]
+        schedule, num_replicas = schedule_of(candidate), candidate.num_replicas
+        device_of_stage = schedule.device_of_stage()
+        replicas = [
+            [f"{device_of_stage[k]} of {r}" for k in range(candidate.num_stages)]
+            for r in range(num_replicas)
+        ]
+        devices = dict.fromkeys(itertools.chain(*replicas), 0.0)
+        for cell, owner in enumerate(owners_round_robin(boundaries, replicas)):
+            call = MODEL.calls[cell]
+            touched = 2 * call.weights + call.accumulators + 2 * MODEL.slot_bytes[cell]
+            devices[owner] += touched / DEVICE.memory_bandwidth
+            sent = (num_replicas - 1) * (call.weights + call.accumulators)
+            devices[owner] += sent / DEVICE.link_bandwidth
+        found = update_seconds(MODEL, schedule, boundaries, num_replicas, DEVICE)
+        assert found == pytest.approx(max(devices.values()))
+        tried.add((num_replicas > 1, candidate.stages_per_device))
+    assert len(tried) == 6
+
+
+def test_two_stages_of_a_device_are_updated_one_after_the_other() -> None:
+    """With equal cells they take as long as one stage with twice as many."""
+    one = Candidate(1, 2, 1, 2, "1f1b", "never")
+    two = dataclasses.replace(one, stages_per_device=2, schedule="interleaved")
+    model = dataclasses.replace(
+        MODEL,
+        calls=[MODEL.calls[0]] * NUM_CELLS + [MODEL.calls[-1]],
+        slot_bytes=[100] * NUM_CELLS,
+    )
+    halves, quarters = (
+        update_seconds(model, schedule_of(candidate), boundaries, 1, DEVICE)
+        for candidate, boundaries in ((one, [3, 6]), (two, [2, 3, 5, 6]))
+    )
+    # Cells 0, 1, 3, 4 are on the first device.
+    assert quarters == pytest.approx(halves * 4 / 3)

@@ -1,0 +1,329 @@
+"""Costs are measured for a few sizes of micro-batches and interpolated between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.measured import measured_models
+from lingvo_pipe.planner.measured.measured_models import MeasuredModels, plan_measured
+from lingvo_pipe.planner.resources.candidate import candidates
+from lingvo_pipe.planner.resources.device_model import Contention
+from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate, mean_concurrency
+from lingvo_pipe.planner.search.planning import plan
+from lingvo_pipe.planner.search.search import SearchResult
+from tests.planner.made_up_model import (
+    NUM_CELLS,
+    made_up_device,
+    made_up_model,
+    schedule_of,
+)
+
+BATCH_SIZE = 64
+RICH = made_up_device(10**9)
+
+
+class Machine:
+    """A machine that traces and times the cells of a made-up model.
+
+    Attributes:
+        traced: numbers of rows traced so far.
+        timed: numbers of rows timed so far.
+
+    Args:
+        fixed: seconds of a cell for any number of rows.
+        slow: numbers of rows that take longer than the line through others.
+        most: most rows with which its memory does not run out.
+    """
+
+    num_cells = NUM_CELLS
+
+    def __init__(
+        self, fixed: float = 0.5, slow: Sequence[int] = (), most: int = BATCH_SIZE
+    ):
+        self._most = most
+        self.traced: list[int] = []
+        self.timed: list[int] = []
+        self._fixed, self._slow = fixed, slow
+
+    def trace(self, num_rows: int, counts_flops: bool) -> Any:
+        self.traced.append(num_rows)
+        costs = made_up_model(num_rows)
+        return SimpleNamespace(costs=costs, stage_calls=num_rows, specs={})
+
+    def time(self, num_rows: int, specs: Mapping[int, Any], device: str) -> Any:
+        self.timed.append(num_rows)
+        if num_rows > self._most:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+        return [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
+
+    def seconds(self, num_rows: int) -> list[CellSeconds]:
+        """Returns the seconds of cells; the loss is part of the last."""
+        *cells, last, loss = [self._of(i, num_rows) for i in range(NUM_CELLS + 1)]
+        both = CellSeconds(last.forward + loss.forward, last.backward + loss.backward)
+        return [*cells, both]
+
+    def _of(self, cell: int, num_rows: int) -> CellSeconds:
+        seconds = self._fixed + (1 + cell % 3) * num_rows
+        if num_rows in self._slow:
+            seconds *= 10
+        return CellSeconds(seconds, 2 * seconds)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Returns a machine on which the seconds of all sizes lie on a line."""
+    return installed(Machine(), monkeypatch)
+
+
+def installed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Replaces the real machine by this one; returns it."""
+    monkeypatch.setattr(measured_models, "measured_seconds", machine.time)
+    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
+    return machine
+
+
+@pytest.mark.parametrize("sizes", [(1, 64), (2, 8), (64, 4, 1)])
+def test_sizes_lie_on_a_line(machine: Machine, sizes: Sequence[int]) -> None:
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    assert [models.measure(size) for size in sizes] == [True] * len(sizes)
+    for rows in (1, 2, 3, 4, 7, 8, 32, 64):
+        costs, seconds = models(rows)
+        assert costs == made_up_model(rows)
+        expected = machine.seconds(rows)
+        assert [pair.forward for pair in seconds] == pytest.approx(
+            [pair.forward for pair in expected]
+        )
+        assert [pair.backward for pair in seconds] == pytest.approx(
+            [pair.backward for pair in expected]
+        )
+    assert machine.timed == machine.traced == list(sizes)
+
+
+def test_between_sizes_the_nearest_two_are_interpolated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = installed(Machine(slow=[64]), monkeypatch)
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    for size in (64, 1, 8):
+        models.measure(size)
+    assert models(64)[1] == machine.seconds(64)
+    for rows, exact in ((4, True), (8, True), (32, False)):
+        expected = [pair.forward for pair in machine.seconds(rows)]
+        found = [pair.forward for pair in models(rows)[1]]
+        assert (found == pytest.approx(expected)) == exact
+
+
+def test_no_size_is_measured_twice(machine: Machine) -> None:
+    models = MeasuredModels(machine, "cpu:0")  # type: ignore[arg-type]
+    assert models.measure(4)
+    assert not models.measure(4)
+    assert models(4)[1] == models(8)[1]  # There is no other size.
+    assert models(8)[0] == made_up_model(8)  # The costs are its own.
+    assert models(2)[0] == made_up_model(2)
+    assert machine.timed == [4]
+    assert machine.traced == [4, 8]
+
+
+@pytest.mark.parametrize("fixed", [0.01, 3.0, 50.0])
+@pytest.mark.parametrize("slow", [[], [1, 64], [2, 4, 8], [1, 2, 4, 8, 16, 32]])
+def test_the_best_size_is_measured(
+    fixed: float, slow: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its time is not interpolated."""
+    machine = installed(Machine(fixed, slow), monkeypatch)
+    found = plan_measured(
+        machine,  # type: ignore[arg-type]
+        ["cpu:0"],
+        Resources(RICH, 4, BATCH_SIZE),
+        Constraints(),
+    )
+    best = found.fastest[0]
+    rows = BATCH_SIZE // best.candidate.num_micro_batches
+    assert rows in machine.timed
+    assert len(machine.timed) == len(set(machine.timed))
+    own = evaluate(best.candidate, made_up_model(rows), machine.seconds(rows), RICH)
+    assert isinstance(own, Evaluation)
+    assert own.step_seconds == best.step_seconds
+
+
+def test_a_size_that_is_slower_than_interpolated_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = []
+    for slow in ([], [2, 4, 8, 16]):
+        machine = installed(Machine(1.0, slow), monkeypatch)
+        constraints = Constraints(num_replicas=1, num_devices=4, schedule="1f1b")
+        found = plan_measured(
+            machine,  # type: ignore[arg-type]
+            ["cpu:0"],
+            Resources(RICH, 4, BATCH_SIZE),
+            constraints,
+        )
+        rows.append(BATCH_SIZE // found.fastest[0].candidate.num_micro_batches)
+    assert rows[0] in (2, 4, 8, 16)
+    assert rows[1] not in (2, 4, 8, 16)
+
+
+def test_only_allowed_sizes_are_measured(machine: Machine) -> None:
+    plan_measured(
+        machine,  # type: ignore[arg-type]
+        ["cpu:0"],
+        Resources(RICH, 4, BATCH_SIZE),
+        Constraints(num_micro_batches=8),
+    )
+    assert machine.timed == [BATCH_SIZE // 8]
+
+
+def test_contention_slows_down_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that computes alone is not slowed down."""
+    machine = installed(Machine(), monkeypatch)
+    slowed = Contention(2, 3.0)
+    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: slowed)
+    seconds = {}
+    for number in (1, 2):
+        constraints = Constraints(
+            num_devices=number, num_replicas=1, num_micro_batches=16
+        )
+        found = plan_measured(
+            machine,  # type: ignore[arg-type]
+            ["cpu:0", "cpu:1"],
+            Resources(RICH, 2, BATCH_SIZE),
+            constraints,
+        )
+        best = found.fastest[0]
+        rows = BATCH_SIZE // 16
+        alone = evaluate(best.candidate, *machine_costs(machine, rows), RICH)
+        assert isinstance(alone, Evaluation)
+        slower = best.timeline.busy_seconds(0) / alone.timeline.busy_seconds(0)
+        seconds[number] = slower / (1 + 2 * (mean_concurrency(alone.timeline) - 1))
+        assert (slower > 1) == (number > 1)
+    assert seconds == {1: pytest.approx(1.0), 2: pytest.approx(1.0)}
+
+
+def machine_costs(
+    machine: Machine, num_rows: int
+) -> tuple[ModelCosts, list[CellSeconds]]:
+    """Returns the machine's costs and seconds, without contention."""
+    return made_up_model(num_rows), machine.seconds(num_rows)
+
+
+def planned(
+    machine: Machine,
+    memory: int,
+    constraints: Constraints | None = None,
+    number: int = 4,
+) -> SearchResult:
+    """Plans for this many devices, with this many bytes each."""
+    return plan_measured(
+        machine,  # type: ignore[arg-type]
+        ["cpu:0"],
+        Resources(made_up_device(memory), number, BATCH_SIZE),
+        constraints or Constraints(),
+    )
+
+
+FEW = Constraints(num_replicas=1, num_devices=4, num_micro_batches=BATCH_SIZE)
+
+
+def largest_cell(num_rows: int) -> int:
+    """Returns the bytes of the largest cell alone."""
+    costs = made_up_model(num_rows)
+    pairs = zip(costs.calls, costs.max_workspace_bytes, strict=True)
+    return max(c.weights + c.accumulators + c.residuals + work for c, work in pairs)
+
+
+@pytest.mark.parametrize("memory", [5400, 6000, 7000])
+def test_no_size_is_run_with_which_a_cell_does_not_fit(
+    machine: Machine, memory: int
+) -> None:
+    """The plan is the same as if all sizes were measured."""
+    found = planned(machine, memory)
+    assert machine.timed
+    fitting = [n for n in (1, 2, 4, 8, 16, 32, 64) if largest_cell(n) <= memory]
+    assert max(fitting) < BATCH_SIZE
+    assert set(machine.timed) <= set(fitting)
+
+    def models(num_rows: int) -> tuple[ModelCosts, list[CellSeconds]]:
+        return machine_costs(machine, num_rows)
+
+    expected = plan(
+        models, Resources(made_up_device(memory), 4, BATCH_SIZE), Constraints()
+    )
+    assert found.fastest[0].step_seconds == expected.fastest[0].step_seconds
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 32])
+def test_sizes_with_which_memory_runs_out_are_not_planned(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not, though by tracing they fit, and by their seconds are the best."""
+    machine = installed(Machine(50.0, most=most), monkeypatch)
+    found = planned(machine, 10**9)
+    assert max(machine.timed) > most
+    for each in found.fastest:
+        assert BATCH_SIZE // each.candidate.num_micro_batches <= most
+    best = BATCH_SIZE // found.fastest[0].candidate.num_micro_batches
+    assert best in machine.timed
+    assert len(machine.timed) == len(set(machine.timed))
+
+
+def test_if_memory_always_runs_out_nothing_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = installed(Machine(most=0), monkeypatch)
+    words = r"\bGPU\b.*recompute=.*\b1 rows?\b"
+    with pytest.raises(ValueError, match=words) as error:
+        planned(machine, 10**9, FEW)
+    assert str(error.value).endswith("OOM when allocating")
+    assert machine.timed == [1]
+
+
+def test_if_no_cell_fits_nothing_is_run(machine: Machine) -> None:
+    with pytest.raises(ValueError, match=r"\bGPU\b.*\bM=64\b.*recompute="):
+        planned(machine, largest_cell(1) - 1, FEW)
+    assert machine.timed == []
+
+
+def test_suggestions_know_the_needs_of_sizes_that_are_not_allowed(
+    machine: Machine,
+) -> None:
+    """With fewer rows, a micro-batch has fewer rows and needs less."""
+    constraints = Constraints(num_micro_batches=1, num_replicas=1)
+    limit = min(
+        DeviceNeeds(each, made_up_model(BATCH_SIZE), schedule_of(each)).min_limit()
+        for each in candidates(1, NUM_CELLS, BATCH_SIZE)
+        if each.num_micro_batches == 1
+    )
+    with pytest.raises(ValueError, match=r"recompute=.*\b32 rows\b"):
+        planned(machine, limit - 1, constraints, number=1)
+    assert set(machine.timed) <= {BATCH_SIZE}
+
+
+def test_memory_may_run_out_with_contention(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def contention(
+        tracer: Any, traced: Any, devices: Sequence[str], _: Any
+    ) -> Contention:
+        asked.append(traced.stage_calls)
+        if traced.stage_calls > 1:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+        return Contention()
+
+    monkeypatch.setattr(measured_models, "measured_contention", contention)
+    found = planned(machine, 10**9)
+    assert asked[0] > 1
+    assert asked[-1] == 1
+    best = found.fastest[0].candidate
+    assert BATCH_SIZE // best.num_micro_batches < asked[0]

@@ -1,0 +1,272 @@
+"""Params that are `auto` are extracted, and resolved to a plan that runs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.measured import measured_models
+from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
+from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
+from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
+from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.training.task.placement import place_stages
+from tests.planner.made_up_model import made_up_device
+from tests.registered_models.reduced_models import reduced_params
+from tests.support.cases import exhaustive
+
+NAMES = ("num_micro_batches", "schedule", "recompute")
+BATCH_SIZE = 4
+
+
+def pipeline(**values: Any) -> InstantiableParams:
+    cells = [FCLayer.Params().Set(input_dim=2, output_dim=2) for _ in range(4)]
+    p = PipeliningLayer.Params().Set(
+        name="pipe", cell_tpl=cells, splits="auto", cell_costs=[1] * 4
+    )
+    return p.Set(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"splits": 3, "num_micro_batches": 7, "recompute": [1]},
+        {"stages_per_device": 2, "splits": 4, "schedule": "interleaved"},
+        {"schedule": "orders.csv", "num_batch_shards": 4},
+    ],
+)
+def test_without_auto_nothing_is_extracted(values: dict[str, Any]) -> None:
+    p = pipeline(**values)
+    before = p.ToText()
+    assert extract_auto(p) == set()
+    assert p.ToText() == before
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize(
+    "names", [c for n in (1, 2, 3) for c in itertools.combinations(NAMES, n)]
+)
+def test_a_pipeline_without_auto_can_be_instantiated(
+    names: Sequence[str], num_replicas: int
+) -> None:
+    p = pipeline(num_replicas=num_replicas, num_micro_batches=4, recompute="never")
+    p.schedule = "1f1b"
+    before = {name: p.Get(name) for name in NAMES if name not in names}
+    p.Set(**dict.fromkeys(names, "auto"))
+    assert extract_auto(p) == set(names)
+    assert {name: p.Get(name) for name in before} == before
+    assert "auto" not in [p.Get(name) for name in NAMES]
+    p.devices = stage_devices(None, 2 * num_replicas)
+    assert p.Instantiate().boundaries == [2, 4]
+
+
+PROBLEMS = {
+    "splits": ([2, 4], r"\bsplits\b[^;]*\bauto\b[^;]*\[2, 4\]"),
+    "recompute": ([0, 1], r"\brecompute\b[^;]*\[0, 1\]"),
+    "stages_per_device": (2, r"\bstages_per_device\b[^;]*\b1\b[^;]*\b2\b"),
+    "micro_batch_size": (3, r"\bmicro_batch_size\b[^;]*None[^;]*\b3\b"),
+    "schedule": ("orders.csv", r"\bschedule\b[^;]*\bgpipe [^;]*\borders\.csv\b"),
+    "num_batch_shards": (2, r"\bnum_batch_shards\b[^;]*None[^;]*\b2\b"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_params_that_leave_no_choice_are_problems(name: str) -> None:
+    value, words = PROBLEMS[name]
+    auto = "recompute" if name == "schedule" else "schedule"
+    with pytest.raises(ValueError, match=rf"task\.pipeline\b.*\bauto, .*{words}"):
+        extract_auto(
+            pipeline(**{"num_micro_batches": "auto", auto: "auto", name: value})
+        )
+
+
+def test_problems_are_reported_together() -> None:
+    p = pipeline(num_micro_batches="auto")
+    p.Set(**{name: value for name, (value, _) in PROBLEMS.items()})
+    with pytest.raises(ValueError, match=r"\.pipeline\b.* num_micro_batches ") as error:
+        extract_auto(p)
+    for _, words in PROBLEMS.values():
+        assert re.search(words, str(error.value))
+
+
+@pytest.mark.parametrize("num_replicas", [0, "2", 1.5, None])
+def test_an_invalid_number_of_replicas_is_reported(num_replicas: Any) -> None:
+    p = pipeline(num_micro_batches="auto", num_replicas=num_replicas)
+    extract_auto(p)
+    value = re.escape(repr(num_replicas))
+    with pytest.raises(ValueError, match=rf"task\.pipeline\.num_replicas\b.*{value}"):
+        place_stages(p, 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_size_of_micro_batches_must_be_open(name: str) -> None:
+    """Whatever is auto, planned micro-batches have equal sizes."""
+    p = pipeline(micro_batch_size=3, num_micro_batches=2).Set(**{name: "auto"})
+    with pytest.raises(ValueError, match=r"\bmicro_batch_size\b.*None.*\b3\b"):
+        extract_auto(p)
+
+
+@functools.cache
+def reduced() -> Any:
+    params = reduced_params("lm.text.TransformerTiny")
+    return params, params.input.Instantiate().element_spec
+
+
+def seconds(calls: Sequence[Any], *_: Any) -> list[CellSeconds]:
+    """Returns a second for each cell, and none for the loss."""
+    return [CellSeconds(1.0, 2.0) for _ in calls[:-1]] + [CellSeconds(0.0, 0.0)]
+
+
+calibrated: list[list[str]] = []  # Devices that would be measured.
+logged: list[str] = []  # Lines before the long measurement.
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[SearchResult]:
+    """Collects results; measures no devices."""
+    calibrated.clear()
+    logged.clear()
+    found: list[SearchResult] = []
+
+    def plan(*given: Any) -> SearchResult:
+        found.append(measured_models.plan_measured(*given))
+        return found[-1]
+
+    def device(names: Sequence[str]) -> DeviceModel:
+        calibrated.append(list(names))
+        return made_up_device(10**9)
+
+    monkeypatch.setattr(measured_models, "measured_seconds", seconds)
+    monkeypatch.setattr(resolve_auto_module, "calibrated_device", device)
+    monkeypatch.setattr(resolve_auto_module, "plan_measured", plan)
+    return found
+
+
+def resolved(*, number: int = 2, **values: Any) -> tuple[InstantiableParams, str]:
+    """Returns the params of the task, and the line for the user."""
+    params, spec = reduced()
+    task = params.task.Copy().Set(name="task")
+    task.pipeline.Set(splits="auto", devices=stage_devices(None, number), **values)
+    names = extract_auto(task.pipeline)
+    devices = task.pipeline.devices
+    return task, resolve_auto(task, names, spec, BATCH_SIZE, devices, logged.append)
+
+
+AUTO: dict[str, Any] = dict.fromkeys(NAMES, "auto")
+
+
+def test_they_become_those_of_the_fastest(plans: list[SearchResult]) -> None:
+    task, line = resolved(**AUTO)
+    best = plans[0].fastest[0]
+    p, candidate = task.pipeline, best.candidate
+    assert p.splits == list(best.boundaries)
+    assert p.num_micro_batches == candidate.num_micro_batches
+    assert (p.schedule, p.recompute) == (candidate.schedule, candidate.recompute)
+    assert p.stages_per_device == candidate.stages_per_device
+    assert line.startswith(f"planned: K=2 M={p.num_micro_batches} {p.schedule}, rec")
+    assert f"splits={p.splits}: {best.step_seconds:.4g} s " in line
+    assert task.Instantiate().pipeline.boundaries == p.splits
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_micro_batches": 2},
+        exhaustive({"schedule": "1f1b"}),
+        exhaustive({"recompute": "always"}),
+        exhaustive({"recompute": None}),
+        {"schedule": "gpipe", "recompute": None, "num_replicas": 2},
+        exhaustive({"num_micro_batches": 4, "schedule": "zero_bubble"}),
+    ],
+)
+def test_given_params_stay(given: dict[str, Any], plans: list[SearchResult]) -> None:
+    number = 2 * given.get("num_replicas", 1)
+    task, _ = resolved(number=number, **{**AUTO, **given})
+    for name, value in given.items():
+        if (name, value) != ("recompute", None):
+            assert task.pipeline.Get(name) == value
+    if "recompute" in given and given["recompute"] is None:
+        assert plans[0].fastest[0].candidate.has_own_recompute
+    assert len(task.Instantiate().pipeline.boundaries) % 2 == 0
+
+
+def test_the_memory_limit_is_kept(plans: list[SearchResult]) -> None:
+    resolved(**AUTO)
+    freely = max(plans[0].fastest[0].bytes_by_device)
+    words = r"memory_limit=1000\b.*\b2 GPU\b.*recompute="
+    with pytest.raises(ValueError, match=words):
+        resolved(**AUTO, memory_limit=1000)
+    task, _ = resolved(**AUTO, memory_limit=freely - 1)
+    assert max(plans[-1].fastest[0].bytes_by_device) < freely
+    assert task.pipeline.memory_limit == freely - 1
+    assert plans[-1].fastest[0].candidate != plans[0].fastest[0].candidate
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"memory_limit": 0}, r"task\.pipeline\.memory_limit\b.*\b0\."),
+        ({"memory_limit": "12e9"}, r"task\.pipeline\.memory_limit\b.*'12e9'"),
+        ({"before_tpl": [FCLayer.Params()]}, r"task\.pipeline\.before_tpl\b.*\b1\b"),
+        (
+            {"num_micro_batches": 3, "num_replicas": 2},
+            r"num_micro_batches\b.*num_replicas\W+2\b.*\b3\b",
+        ),
+    ],
+)
+def test_problems_are_reported_before_anything_is_measured(
+    values: dict[str, Any], words: str, plans: list[SearchResult]
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        resolved(number=2, **{**AUTO, **values})
+    assert not calibrated
+    assert not logged
+    resolved(number=2, **AUTO)
+    assert len(calibrated) == 1
+    (line,) = logged
+    assert " num_micro_batches, recompute, schedule: " in line
+
+
+def test_local_losses_are_reported_before_anything_is_measured(
+    plans: list[SearchResult],
+) -> None:
+    params, spec = reduced()
+    task = params.task.Copy().Set(name="task")
+    task.local.scheme = "greedy"
+    with pytest.raises(ValueError, match=r"task\.local\.scheme\b.*'greedy'"):
+        resolve_auto(
+            task, {"schedule"}, spec, BATCH_SIZE, stage_devices(None, 2), logged.append
+        )
+    assert calibrated == []
+
+
+WORKERS = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2)]
+
+
+@pytest.mark.parametrize("memory_limit", [None, 10**8])
+def test_unknown_memory_is_reported(
+    memory_limit: int | None, plans: list[SearchResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is reported unless the user limits it."""
+    monkeypatch.setattr(measured_models, "measured_contention", lambda *_: Contention())
+    param = "task.pipeline.memory_limit"
+    _, line = resolved(**AUTO, memory_limit=memory_limit)
+    assert param not in line
+    params, spec = reduced()
+    task = params.task.Copy().Set(name="task")
+    task.pipeline.Set(splits="auto", memory_limit=memory_limit, **AUTO)
+    names = extract_auto(task.pipeline)
+    line = resolve_auto(task, names, spec, BATCH_SIZE, WORKERS, logged.append)
+    assert (param in line) == (memory_limit is None)
+    assert ("workers" in line) == (param in line)

@@ -1,0 +1,136 @@
+"""The report of a plan, and the flags that the trainer accepts."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+import model_registry
+from lingvo_pipe.core.quantities import bytes_text
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.plan_report import (
+    report,
+    run_flags,
+    time_breakdown,
+    why_slower,
+)
+from lingvo_pipe.planner.search.planning import plan
+from lingvo_pipe.planner.search.search import SearchResult
+from tests.planner.made_up_model import (
+    BATCH_SIZE,
+    NUM_CELLS,
+    made_up_device,
+    made_up_models,
+)
+
+DEVICE = made_up_device(7000)
+LARGE = made_up_device(40_000)
+THERE = Resources(DEVICE, 4, BATCH_SIZE)
+
+
+def found(constraints: Constraints, device: DeviceModel = DEVICE) -> SearchResult:
+    resources = dataclasses.replace(THERE, device=device)
+    return plan(made_up_models(device), resources, constraints)
+
+
+def test_it_shows_a_row_for_each_variant_the_fastest_first() -> None:
+    result = found(Constraints(num_devices=2))
+    header, *rows = report(result, THERE).split("\n\n")[0].split("\n")
+    assert header.split()[:3] == ["step", "idle", "needs"]
+    assert len(rows) == len(result.fastest) > 4
+    for row, each in zip(rows, result.fastest, strict=True):
+        c = each.candidate
+        words = row.split()
+        seconds = float(words[0]) * {"s": 1, "ms": 1e-3}[words[1]]
+        assert seconds == pytest.approx(each.step_seconds, rel=1e-3)
+        assert " ".join(words[3:5]) == bytes_text(max(each.bytes_by_device))
+        shape = [c.num_replicas, c.num_devices, c.stages_per_device]
+        assert words[5:9] == [*map(str, shape), str(c.num_micro_batches)]
+        assert words[9:11] == [c.schedule, c.recompute]
+        assert (len(words) == 11) == (each is result.fastest[0])
+
+
+def test_schedules_with_the_same_numbers_share_a_row() -> None:
+    """They do on one device, with one micro-batch."""
+    asked = Constraints(num_devices=1, num_replicas=1, num_micro_batches=1)
+    result = found(asked, LARGE)
+    there = dataclasses.replace(THERE, device=LARGE)
+    _, *rows = report(result, there).split("\n\n")[0].split("\n")
+    assert len(rows) < len(result.fastest)
+    assert re.search(r" gpipe or 1f1b +never or .*always$", rows[0])
+    for each in result.fastest:
+        c = each.candidate
+        assert sum(c.schedule in row and f" {c.recompute}" in row for row in rows) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_it_counts_devices_that_stay_idle(number: int) -> None:
+    asked = Constraints(num_devices=number, num_replicas=1)
+    text = report(found(asked, LARGE), dataclasses.replace(THERE, device=LARGE))
+    assert (f" {number} of 4 " in text) == (number < 4)
+
+
+def test_it_names_candidates_that_do_not_fit() -> None:
+    result = found(Constraints())
+    assert result.oversized
+    text = report(result, THERE)
+    first = result.oversized[0]
+    way, needed, more = (
+        re.escape(each)
+        for each in (
+            str(first.candidate),
+            bytes_text(first.needed_bytes),
+            bytes_text(first.needed_bytes - DEVICE.usable_bytes),
+        )
+    )
+    words = rf"^{len(result.oversized):,} \D*^  {way}: .*{needed}, {more} "
+    assert re.search(words, text, re.M)
+
+
+def test_the_breakdown_adds_up_to_the_step() -> None:
+    for each in found(Constraints()).fastest:
+        parts = time_breakdown(each)
+        assert sum(parts.values()) == pytest.approx(each.step_seconds)
+        assert min(parts.values()) >= -1e-12
+        assert (parts["recomputation"] > 0) <= (each.candidate.recompute != "never")
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(num_devices=2, num_replicas=2, schedule="gpipe"),
+        Constraints(num_devices=4, schedule="1f1b", recompute="always"),
+        Constraints(num_devices=2, num_replicas=1, schedule="interleaved"),
+        Constraints(num_devices=4, schedule="zero_bubble"),
+        Constraints(num_devices=1),
+    ],
+)
+def test_a_pipeline_accepts_the_flags(constraints: Constraints) -> None:
+    best = found(constraints, LARGE).fastest[0]
+    devices, override = run_flags(best, "input.batch_size : 16")
+    c = best.candidate
+    number = int(devices.removeprefix("--devices="))
+    assert number == c.num_replicas * c.num_devices
+    match = re.fullmatch("--model_params_override='(.*)'", override)
+    assert match is not None
+    params = model_registry.GetParams("image.digits.AmoebaNetDigits", "Train")
+    params.FromText(match[1], separator=";")
+    assert params.input.batch_size == 16
+    p = params.task.pipeline
+    p.Set(name="pipeline", cell_tpl=p.cell_tpl[:NUM_CELLS])
+    pipeline = p.Set(devices=[f"cpu:{i}" for i in range(number)]).Instantiate()
+    assert list(pipeline.boundaries) == list(best.boundaries)
+    schedule = pipeline.schedule
+    assert schedule.num_micro_batches == c.micro_batches_per_replica
+    assert (schedule.num_stages, schedule.num_devices) == (c.num_stages, c.num_devices)
+
+
+def test_a_tie_is_as_fast() -> None:
+    best, *_, last = found(Constraints()).fastest
+    twin = dataclasses.replace(best, candidate=last.candidate)
+    assert why_slower(twin, best) == "as fast"
+    assert why_slower(last, best).split()[1].startswith("+")

@@ -1,0 +1,136 @@
+"""An exported model needs nothing of ours, and predicts as the pipeline does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.serving.export import export_model
+from lingvo_pipe.training.task.base_task import BaseTask
+from tests.models.transformer import small_models
+from tests.training.toy_run import BATCH, CLASSES, Input, batch, published_params
+
+# Run where no module of ours can be found.
+_LOAD = """
+import sys
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+inputs = {k: tf.constant(v) for k, v in np.load(sys.argv[2]).items()}
+outputs = model.signatures["serving_default"](**inputs)
+assert not any("lingvo" in name for name in sys.modules)
+np.savez(sys.argv[3], **{k: v.numpy() for k, v in outputs.items()})
+"""
+
+
+def served(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs of an exported model in plain TensorFlow."""
+    files = [str(path.parent / name) for name in ("inputs.npz", "outputs.npz")]
+    np.savez(files[0], allow_pickle=False, **inputs)
+    subprocess.run(
+        [sys.executable, "-I", "-c", _LOAD, str(path), *files],
+        check=True,
+        cwd=path.parent,
+        stdin=subprocess.DEVNULL,
+    )
+    return dict(np.load(files[1]))
+
+
+def predicted(task: BaseTask, given: NestedMap) -> np.ndarray:
+    with ForwardContext(do_eval=True):
+        return np.asarray(task.ComputePredictions(task.Values(), given))
+
+
+def randomize(task: BaseTask) -> None:
+    """Also what is not trained, such as moving averages."""
+    random = np.random.default_rng(0)
+    for variable in task.VariablePaths().values():
+        variable.assign(random.uniform(0.1, 1.0, variable.shape))
+
+
+@pytest.fixture
+def classifier() -> Any:
+    task = published_params().Instantiate()
+    randomize(task)
+    return task
+
+
+def test_images_are_classified_as_by_the_pipeline(
+    tmp_path: Path, classifier: Any
+) -> None:
+    given = batch(0)
+    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    found = served(tmp_path / "7", {"image": given.image})
+    logits = predicted(classifier, given.Transform(tf.constant))
+    np.testing.assert_allclose(found["logits"], logits, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        found["probabilities"], tf.nn.softmax(logits), rtol=1e-6, atol=1e-6
+    )
+    np.testing.assert_array_equal(found["label"], logits.argmax(-1))
+
+
+def test_any_number_of_examples_is_served(tmp_path: Path, classifier: Any) -> None:
+    given = batch(0)
+    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    signature = tf.saved_model.load(str(tmp_path / "7")).signatures["serving_default"]
+    assert list(signature.structured_input_signature[1]) == ["image"]
+    whole = signature(image=tf.constant(given.image))["logits"]
+    for n in range(1, BATCH):
+        some = signature(image=tf.constant(given.image[:n]))["logits"]
+        assert some.shape == [n, CLASSES]
+        np.testing.assert_allclose(some, whole[:n], rtol=1e-6, atol=1e-6)
+
+
+def test_a_model_that_is_there_is_replaced(tmp_path: Path, classifier: Any) -> None:
+    spec = Input(batch(0)).TrainBatches().element_spec
+    image = tf.constant(batch(0).image)
+    found = []
+    for _ in range(2):
+        export_model(classifier, spec, tmp_path / "7")
+        model = tf.saved_model.load(str(tmp_path / "7"))
+        found.append(model.signatures["serving_default"](image=image)["logits"])
+        for variable in classifier.VariablePaths().values():
+            variable.assign(variable * 0.5)
+    assert (found[0].numpy() != found[1].numpy()).any()
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
+def test_the_next_tokens_of_a_translation_are_served(tmp_path: Path) -> None:
+    task = small_models.translation_task(tied=True).Instantiate()
+    sources, targets = small_models.sentences([3, 5]), small_models.sentences([4, 2], 1)
+    given = small_models.translation_batch(
+        small_models.alone(sources), small_models.alone(targets)
+    )
+    spec = given.Transform(lambda x: tf.TensorSpec(x.shape, x.dtype))
+    export_model(task, spec, tmp_path / "1")
+    names = {
+        f"{stream}_{part}": given[stream][part].numpy()
+        for stream in ("source", "target")
+        for part in ("ids", "segment_ids", "segment_pos")
+    }
+    found = served(tmp_path / "1", names)
+    np.testing.assert_allclose(
+        found["logits"], predicted(task, given), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_keras_takes_an_exported_model_as_a_layer(
+    tmp_path: Path, classifier: Any
+) -> None:
+    given = batch(0)
+    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    endpoint = "serving_default"
+    layer = keras.layers.TFSMLayer(str(tmp_path / "7"), call_endpoint=endpoint)
+    model = keras.Sequential([keras.Input(given.image.shape[1:]), layer])
+    found = model.predict(given.image, verbose=0)["logits"]
+    logits = predicted(classifier, given.Transform(tf.constant))
+    np.testing.assert_allclose(found, logits, rtol=1e-6, atol=1e-6)

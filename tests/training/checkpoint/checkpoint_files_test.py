@@ -1,0 +1,43 @@
+"""Stats of a checkpoint's files are read, also while they are deleted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.checkpoint.checkpoint_files import checkpoint_stats
+
+STEM, NAMES = "ckpt-00000007", ("index", "data-00000-of-00002", "data-00001-of-00002")
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    for n, name in enumerate(NAMES):
+        path = tmp_path / f"{STEM}.{name}"
+        path.write_bytes(b"x" * 10**n)
+        os.utime(path, (0, 100 + n))
+    (tmp_path / "ckpt-000000070.index").write_bytes(b"of another")
+    return tmp_path / STEM
+
+
+def test_stats_are_bytes_and_time(prefix: Path) -> None:
+    assert checkpoint_stats(prefix) == (111, 102.0)
+
+
+@pytest.mark.parametrize("gone", range(len(NAMES)))
+def test_a_checkpoint_deleted_meanwhile_has_no_stats(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    stat = Path.stat
+
+    def delete_first(path: Path) -> os.stat_result:
+        if path.name == f"{STEM}.{NAMES[gone]}":
+            path.unlink()
+        return stat(path)
+
+    monkeypatch.setattr(Path, "stat", delete_first)
+    assert checkpoint_stats(prefix) is None
+    monkeypatch.undo()
+    assert (checkpoint_stats(prefix) is None) == (NAMES[gone] == "index")

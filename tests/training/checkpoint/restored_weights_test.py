@@ -1,0 +1,86 @@
+"""A model gets its trained weights, or their averages if there are any."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
+from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
+from tests.training.injected_faults import truncate
+from tests.training.toy_run import Input, batch, published_params, run
+
+DATA = Input(*map(batch, range(3)))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps with averages."""
+    logdir = tmp_path_factory.mktemp("source")
+    run(published_params().Instantiate(), DATA, logdir)
+    return logdir / "checkpoints"
+
+
+def weights(
+    directory: Path, checkpoint: str | None = None, num_stages: int = 4
+) -> tuple[int, dict[str, np.ndarray]]:
+    variables = published_params(num_stages=num_stages).Instantiate().VariablePaths()
+    step = restore_weights(variables, directory, checkpoint, lambda _: None)
+    return step, {path: variable.numpy() for path, variable in variables.items()}
+
+
+def test_the_newest_averages_are_restored(source: Path) -> None:
+    step, got = weights(source)
+    assert step == 3
+    state = tf.train.load_checkpoint(str(source / stem_of(3)))
+    for path, value in got.items():
+        np.testing.assert_array_equal(value, state.get_tensor(f"{path}/ema"))
+        assert not np.array_equal(value, state.get_tensor(path))
+
+
+def test_a_named_checkpoint_is_restored(source: Path) -> None:
+    step, got = weights(source, "ckpt-00000002")
+    assert step == 2
+    newest = weights(source, "ckpt-00000003")[1]
+    assert all(not np.array_equal(value, newest[path]) for path, value in got.items())
+
+
+def test_without_averages_the_weights_are_restored(tmp_path: Path) -> None:
+    p = published_params()
+    p.train.Set(ema_decay=0.0, ema_decay_moving_vars=None)
+    task = p.Instantiate()
+    run(task, DATA, tmp_path)
+    _, got = weights(tmp_path / "checkpoints")
+    for path, variable in task.VariablePaths().items():
+        np.testing.assert_array_equal(got[path], variable)
+
+
+def test_a_damaged_checkpoint_is_passed_over_or_rejected(
+    source: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(source, tmp_path / "checkpoints"))
+    (data,) = copy.glob("ckpt-00000003.data-*")
+    truncate(data)
+    assert weights(copy)[0] == 2
+    with pytest.raises(ValueError, match=rf"{copy}/ckpt-00000003\b.*damaged"):
+        weights(copy, "ckpt-00000003")
+
+
+def test_a_missing_checkpoint_is_an_error(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"'ckpt-3'.*{source}.*'ckpt-00000003'"):
+        weights(source, "ckpt-3")
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*--logdir"):
+        weights(tmp_path)
+
+
+def test_another_models_checkpoint_is_rejected(source: Path) -> None:
+    task = published_params(num_classes=3).Instantiate()
+    before = {path: v.numpy() for path, v in task.VariablePaths().items()}
+    with pytest.raises(ValueError, match=r"out/w,.* float32 \[5, 3\],.*\[5, 2\]"):
+        restore_weights(task.VariablePaths(), source, None, lambda _: None)
+    for path, variable in task.VariablePaths().items():
+        np.testing.assert_array_equal(variable, before[path])

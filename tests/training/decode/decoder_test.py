@@ -1,0 +1,44 @@
+"""Every sentence is translated once, in order, and padding is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.training.decode.decoder import Decoder, Hypothesis, Translation
+from tests.training.decoder_examples import Letters, WordsInput, spelling_task
+from tests.training.toy_run import make_task
+
+
+def decoded(*words: str, weight: float = -0.5) -> list[Translation]:
+    data = WordsInput(*words)
+    return list(Decoder(spelling_task(weight), data.vocabulary)(data.DecodeBatches()))
+
+
+@pytest.mark.parametrize("words", [("ab", "c", "xyz"), ("ab", "c", "xyz", "d")])
+def test_each_sentence_is_translated_in_order(words: tuple[str, ...]) -> None:
+    found = decoded(*words)
+    assert [each.source for each in found] == list(words)
+    assert [each.hypotheses[0].text for each in found] == list(words)
+    assert [each.reference for each in found] == [word.upper() for word in words]
+    assert [each.position for each in found] == list(range(len(words)))
+    assert [each.source_language for each in found[:2]] == ["de", "zh_Hant"]
+    assert {each.target_language for each in found} == {"en"}
+
+
+def test_all_hypotheses_have_their_scores() -> None:
+    (found,) = decoded("xyz")
+    assert found.hypotheses == (Hypothesis("xyz", -0.5), Hypothesis("x", -1.0))
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("-inf")])
+def test_scores_that_are_not_finite_are_refused(weight: float) -> None:
+    with pytest.raises(FloatingPointError, match=f"'xyz'.*{weight}"):
+        decoded("xyz", weight=weight)
+
+
+def test_a_task_without_decode_is_refused() -> None:
+    task: Any = make_task()
+    with pytest.raises(ValueError, match=r"\bDecode\b.*ImageClassifier"):
+        Decoder(task, Letters())

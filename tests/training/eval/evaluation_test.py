@@ -1,0 +1,77 @@
+"""Evaluations average metrics over the examples of positive weight."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.task.base_task import BaseTask
+
+
+class LabelledTask(BaseTask):
+    """A task with a second metric: the mean label of some examples."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.name = "task"
+        p.pipeline.cell_tpl = [FCLayer.Params().Set(input_dim=1, output_dim=1)]
+        return p
+
+    def PipelineInputs(self, input_batch: NestedMap) -> list[tf.Tensor]:
+        return [input_batch.x]
+
+    def LossTargets(self, input_batch: NestedMap) -> NestedMap:
+        return input_batch
+
+    def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
+        count = tf.reduce_sum(targets.counts)
+        total = tf.reduce_sum(targets.label * targets.counts)
+        return NestedMap(
+            loss=(tf.reduce_mean(predictions**2), tf.reduce_sum(targets.weight)),
+            label=(tf.math.divide_no_nan(total, count), count),
+        )
+
+
+def _batch(label: float, counts: float, weight: float = 1.0) -> NestedMap:
+    return NestedMap(
+        x=tf.ones([2, 1]),
+        label=tf.constant([label, label]),
+        counts=tf.constant([0.0, counts]),
+        weight=tf.constant([weight, 0.0]),
+    )
+
+
+@pytest.fixture(name="evaluation", scope="module")
+def _evaluation() -> Evaluation:
+    return Evaluation(LabelledTask.Params().Instantiate())
+
+
+def test_means_are_weighted(evaluation: Evaluation) -> None:
+    metrics = evaluation([_batch(3.0, 0.0), _batch(4.0, 1.0), _batch(7.0, 2.0)])
+    assert metrics["label"] == pytest.approx((4.0 + 2 * 7.0) / 3)
+    assert metrics.keys() == {"loss", "label"}
+
+
+def test_a_metric_without_weight_is_left_out(evaluation: Evaluation) -> None:
+    loss = evaluation([_batch(3.0, 1.0)])["loss"]
+    assert evaluation([_batch(3.0, 0.0), _batch(5.0, 0.0)]) == {"loss": loss}
+
+
+def test_a_loss_without_weight_is_refused(evaluation: Evaluation) -> None:
+    with pytest.raises(ValueError, match=r"\['loss'\].*\b0\b"):
+        evaluation([_batch(3.0, 1.0, weight=0.0)])
+    with pytest.raises(ValueError, match=r"\['label', 'loss'\].*\b0\b"):
+        evaluation([_batch(3.0, 0.0, weight=0.0)])
+    loss = evaluation([_batch(3.0, 1.0)])["loss"]
+    both = evaluation([_batch(3.0, 1.0, weight=0.0), _batch(3.0, 1.0)])
+    assert both["loss"] == loss
+
+
+def test_no_batches_are_refused(evaluation: Evaluation) -> None:
+    with pytest.raises(ValueError, match=r"evaluation.*\b1 batch"):
+        evaluation([])

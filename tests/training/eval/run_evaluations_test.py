@@ -1,0 +1,142 @@
+"""Evaluations by another process equal the trainer's own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.training.eval.run_evaluations import evaluate_run
+from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.task.base_task import BaseTask
+from tests.training.toy_run import Input, batch, published_params
+
+STEPS = 6
+
+
+def task(**eval_params: Any) -> BaseTask:
+    p = published_params()
+    p.train.Set(max_steps=STEPS)
+    p.eval.Set(**eval_params)
+    return p.Instantiate()
+
+
+def train_toy(logdir: Path, **eval_params: Any) -> None:
+    data, test = Input(*map(batch, range(STEPS))), Input(batch(9))
+    directory = RunDirectory(logdir, "toy.Toy")
+    params = f"task.train.max_steps : {STEPS}\n"
+    train(task(**eval_params), data, test, directory, params, lambda _: None)
+
+
+def evaluate(logdir: Path, split: str = "test", **arguments: Any) -> list[Any]:
+    directory = open_run(logdir, "toy.Toy", arguments.get("follow_seconds"))
+    data = Input(batch(9)) if split == "test" else Input(batch(3))
+    evaluate_run(task(), data, directory, split, log=lambda _: None, **arguments)
+    return read_metrics(logdir / "evaler")
+
+
+class CallingInput(Input):
+    """Calls something before each evaluation."""
+
+    def __init__(self, call: Callable[[], Any]):
+        super().__init__(batch(9))
+        self._call, self._num_calls = call, 0
+
+    def EvalBatches(self) -> Any:
+        self._num_calls += 1
+        if self._num_calls > 1:  # The first call is for the spec.
+            self._call()
+        return super().EvalBatches()
+
+
+def logged_tests(logdir: Path) -> list[dict[str, Any]]:
+    return [line for line in read_metrics(logdir) if line["split"] == "test"]
+
+
+def test_each_checkpoint_is_evaluated_as_the_trainer_does(tmp_path: Path) -> None:
+    """With the averages of the weights."""
+    train_toy(tmp_path, interval_steps=3)
+    evaluate(tmp_path, checkpoint="ckpt-00000003")
+    found = evaluate(tmp_path)
+    assert found == logged_tests(tmp_path)
+    assert [line["step"] for line in found] == [3, STEPS]
+    assert evaluate(tmp_path) == found  # Nothing is logged twice.
+    assert evaluate(tmp_path, "dev")[-1]["split"] == "dev"
+
+
+def test_the_best_is_found(tmp_path: Path) -> None:
+    train_toy(tmp_path, interval_steps=1, best_metric="-loss")
+    losses = {line["step"]: line["loss"] for line in logged_tests(tmp_path)}
+    (found,) = evaluate(tmp_path, checkpoint="best")
+    assert found["loss"] == min(losses.values())
+    assert losses[found["step"]] == found["loss"]
+
+
+def test_a_run_without_a_best_is_refused(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    with pytest.raises(ValueError, match=rf"=best\b.*{tmp_path}\b.*best_metric"):
+        evaluate(tmp_path, checkpoint="best")
+
+
+def test_a_running_trainer_is_followed_to_its_end(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(evaluate, tmp_path / "run", follow_seconds=300)
+        train_toy(tmp_path / "run", interval_steps=1)
+        found = following.result()
+    assert found[-1]["step"] == STEPS
+    expected = logged_tests(tmp_path / "run")
+    assert all(line in expected for line in found)
+
+
+def test_a_run_that_has_not_started_is_refused(tmp_path: Path) -> None:
+    for seconds in (None, 0.1):
+        with pytest.raises(ValueError, match=rf"{tmp_path}/none\b.*--logdir"):
+            open_run(tmp_path / "none", "toy.Toy", seconds)
+
+
+def test_simultaneous_evaluations_lose_nothing(tmp_path: Path) -> None:
+    """One evaluates while the other begins and ends."""
+    train_toy(tmp_path)
+    data = CallingInput(lambda: evaluate(tmp_path, "dev"))
+    directory = open_run(tmp_path, "toy.Toy")
+    evaluate_run(task(), data, directory, "test", log=lambda _: None)
+    lines = read_metrics(tmp_path / "evaler")
+    assert [line["split"] for line in lines] == ["dev", "test"]
+
+
+def test_nan_is_logged_once(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    directory = open_run(tmp_path, "toy.Toy")
+    data = Input(batch(9, scale=math.nan))
+    for _ in range(2):
+        evaluate_run(task(), data, directory, "test", log=lambda _: None)
+    (line,) = read_metrics(tmp_path / "evaler")
+    assert math.isnan(line["loss"])
+
+
+def test_a_trainer_that_saves_nothing_is_reported(tmp_path: Path) -> None:
+    RunDirectory(tmp_path, "toy.Toy").write_params("task.train.max_steps : 6\n")
+    with pytest.raises(
+        ValueError, match=rf"{tmp_path}/checkpoints\b.*\b0\.1\b.*--follow_seconds"
+    ):
+        evaluate(tmp_path, follow_seconds=0.1)
+
+
+def test_a_trainer_that_ends_early_is_reported(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    for last, num_lines in ((STEPS, 0), (STEPS + 1, 1)):
+        directory, lines = open_run(tmp_path, "toy.Toy"), list[str]()
+        directory.write_params(f"task.train.max_steps : {last}\n")
+        steps = weights_in_turn(task(), directory, None, 0.1, lines.append)
+        assert list(steps) == [STEPS]
+        assert len(lines) == num_lines
+        expected = rf"Followed\b.*step {STEPS}\b.*\b0\.1\b.*\b{last}\b"
+        assert all(re.match(expected, line) for line in lines)

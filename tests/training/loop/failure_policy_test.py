@@ -1,0 +1,149 @@
+"""Training continues after steps that are not finite and after loss spikes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
+from lingvo_pipe.training.task.base_task import BaseTask
+from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
+
+STEPS = 12
+
+
+def _steps(logdir: Path) -> list[int]:
+    return [r["step"] for r in read_metrics(logdir) if r["split"] == "train"]
+
+
+def bad_batches(*steps: int) -> list[NestedMap]:
+    return [batch(n, np.nan if n + 1 in steps else 1.0) for n in range(STEPS)]
+
+
+def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
+    logged: list[str] = []
+    task = _task(max_skipped_steps=2)
+    run(task, Input(*bad_batches(4, 5, 9)), tmp_path / "whole", logged.append)
+    skipped = [line for line in logged if line.startswith("Skipped")]
+    assert len(skipped) == 3
+    assert re.search(r"step 4\b.*\bnan\b.*input\[0\]", skipped[0])
+    made = [n for n in range(1, STEPS + 1) if n not in (4, 5, 9)]
+    assert _steps(tmp_path / "whole") == made
+
+    # A run resumed in between ends in the same bytes.
+    for last in (4, STEPS):
+        task = _task(max_skipped_steps=2, max_steps=last)
+        run(task, Input(*bad_batches(4, 5, 9)), tmp_path / "parts")
+    assert saved_bytes(tmp_path / "parts", STEPS) == saved_bytes(
+        tmp_path / "whole", STEPS
+    )
+
+
+def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:
+    task = _task(max_skipped_steps=1, max_steps=4)
+    run(task, Input(*bad_batches(4)), tmp_path)
+    before, after = saved_bytes(tmp_path, 3), saved_bytes(tmp_path, 4)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"global_step", "skipped_steps"}
+
+
+def test_too_many_consecutive_bad_steps_end_the_run(tmp_path: Path) -> None:
+    task = _task(max_skipped_steps=2)
+    with pytest.raises(FloatingPointError, match=r"step 6\b.*\bnan\b.*max_skipped"):
+        run(task, Input(*bad_batches(2, 4, 5, 6)), tmp_path)
+    assert sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.index"))[-1] == (
+        "ckpt-00000005"
+    )
+
+
+def test_a_resumed_run_continues_the_count(tmp_path: Path) -> None:
+    """Once each start counted from 0 again."""
+    spoilt = Input(*bad_batches(3, 4, 5, 6))
+    task = _task(max_skipped_steps=2, max_steps=4)
+    run(task, spoilt, tmp_path)
+    for _ in range(2):
+        task = _task(max_skipped_steps=2)
+        with pytest.raises(FloatingPointError, match=r"step 5\b.*\bnan\b.*max_skipped"):
+            run(task, spoilt, tmp_path)
+
+
+def _task(**train_params: object) -> BaseTask:
+    params = {"max_steps": STEPS, "report_interval_steps": 1, **train_params}
+    return make_task(**params)
+
+
+# A step with large images spoils the weights.
+SPIKE, SAVED = 8, 6
+SPIKING = {"loss_spike_factor": 4.0, "save_interval_steps": SAVED}
+
+
+def _with_spikes(*numbers: int) -> Input:
+    """Returns more batches than steps; those at some indices are bad."""
+    return Input(*[batch(n, 1e3 if n in numbers else 1.0) for n in range(STEPS + 10)])
+
+
+def test_a_run_rolls_back_before_a_spike_and_skips_the_batches(
+    tmp_path: Path,
+) -> None:
+    logged: list[str] = []
+    run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path / "run", logged.append)
+    assert any(re.match(r"Rolled back\b.*step 6\b.*step 8\b", line) for line in logged)
+    file = tmp_path / "run" / "skipped_batches.json"
+    assert json.loads(file.read_text()) == [{"after_step": 6, "num_batches": 2}]
+    assert _steps(tmp_path / "run") == list(range(1, STEPS + 1))
+
+    # A run without these batches is the same.
+    kept = [batch(n) for n in range(STEPS + 10) if n not in (6, 7)]
+    run(_task(**SPIKING), Input(*kept), tmp_path / "without")
+    assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
+        tmp_path / "without", STEPS
+    )
+    ours, theirs = (
+        (tmp_path / name / "metrics.jsonl").read_text() for name in ("run", "without")
+    )
+    assert ours == theirs
+
+
+def test_a_run_without_a_checkpoint_rolls_back_to_its_start(tmp_path: Path) -> None:
+    params = SPIKING | {"save_interval_steps": 100}
+    run(_task(**params), _with_spikes(SPIKE - 1), tmp_path)
+    file = tmp_path / "skipped_batches.json"
+    assert json.loads(file.read_text()) == [{"after_step": 0, "num_batches": 8}]
+
+
+def test_too_many_spikes_end_the_run(tmp_path: Path) -> None:
+    data = _with_spikes(7, 9, 10)
+    task = _task(max_rollbacks=1, **SPIKING)
+    with pytest.raises(
+        FloatingPointError, match=r"step 8\b.*step 6\b.*\b1\b.*max_rollbacks"
+    ):
+        run(task, data, tmp_path)
+    # With more roll-backs the run resumes from there.
+    run(_task(max_rollbacks=3, **SPIKING), data, tmp_path)
+    assert _steps(tmp_path) == list(range(1, STEPS + 1))
+
+
+def test_a_signal_is_not_forgotten_after_a_spike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the run trained to its end."""
+    original, logged = LossSpikes.check, list[str]()
+
+    def check(self: LossSpikes, step: int, loss: float) -> None:
+        try:
+            original(self, step, loss)
+        except LossSpikeError:
+            signal.raise_signal(signal.SIGTERM)
+            raise
+
+    monkeypatch.setattr(LossSpikes, "check", check)
+    run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path, logged.append)
+    assert re.match(rf"Stopped\b.*\bSIGTERM\b.*step {SAVED}\b.*\bsaved\b", logged[-1])
+    assert _steps(tmp_path)[-1] == SAVED

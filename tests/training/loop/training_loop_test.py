@@ -1,0 +1,255 @@
+"""Training resumes, saves only finite state, and starts from other runs."""
+
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.loop.batches import InputPosition
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.stability.non_finite import SkippedSteps
+from lingvo_pipe.training.step.train_step import TrainStep
+from tests.training.injected_faults import before_calls
+from tests.training.toy_run import (
+    STEPS,
+    Input,
+    batch,
+    make_task,
+    published_params,
+    resumed_steps,
+    run,
+    saved_bytes,
+    saved_steps,
+)
+
+DATA = Input(*map(batch, range(6)))
+
+
+def test_a_loss_that_is_not_finite_ends_training(tmp_path):
+    data = Input(batch(0), batch(1), batch(2, scale=np.nan))
+    with pytest.raises(FloatingPointError, match=r"step 3\b.*\bnan\b.*learning_rate"):
+        run(make_task(), data, tmp_path)
+    assert saved_steps(tmp_path) == [1, 2]
+    # With good data the run resumes.
+    logged: list[str] = []
+    data = Input(*map(batch, range(STEPS)))
+    metrics = run(make_task(), data, tmp_path, logged.append)
+    assert resumed_steps(logged) == [2]
+    assert read_metrics(tmp_path)[-1] == {"step": STEPS, "split": "test", **metrics}
+
+
+def test_variables_that_are_not_finite_are_not_saved(tmp_path):
+    data = Input(*[batch(step, scale=1e3) for step in range(STEPS)])
+    with pytest.raises(FloatingPointError, match=r"step 1\b.*task/pipeline/cells_"):
+        run(make_task(learning_rate=1e38), data, tmp_path)
+    assert saved_steps(tmp_path) == []
+
+
+def test_batches_that_end_too_soon_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"TrainBatches.*\b3\b.*\b2\b"):
+        run(make_task(), Input(batch(0), batch(1)), tmp_path)
+    assert saved_steps(tmp_path) == [1, 2]
+
+
+def test_wrong_shapes_are_found_before_anything_is_written(tmp_path):
+    small = NestedMap({name: value[:1] for name, value in batch(0).items()})
+    with pytest.raises(ValueError, match=r"task/pipeline.*\b1\b.*\b2\b"):
+        run(make_task(), Input(small), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_reported_is_on_disk_before_a_checkpoint_is_saved(
+    tmp_path, monkeypatch
+):
+    """Otherwise a crash of the machine leaves a gap that no resumed run fills."""
+    sync, synced, found = os.fsync, {}, []
+
+    def note(descriptor):
+        sync(descriptor)
+        synced[os.fstat(descriptor).st_ino] = os.fstat(descriptor).st_size
+
+    def look():
+        file = (tmp_path / "metrics.jsonl").stat()
+        found.append(
+            (len(read_metrics(tmp_path)), synced.get(file.st_ino) == file.st_size)
+        )
+
+    monkeypatch.setattr(os, "fsync", note)
+    before_calls(monkeypatch, AsyncSaver, "save", look)
+    run(make_task(report_interval_steps=1), DATA, tmp_path)
+    assert found == [(n, True) for n in range(1, STEPS + 1)]
+
+
+def test_evaluation_is_the_mean_over_examples_without_padding():
+    task = make_task()
+    batches = [batch(0), batch(1), batch(2, num_padding=3)]
+    got = Evaluation(task)(Input(*batches).EvalBatches())
+
+    first, second = (cell.vars for cell in task.pipeline.cells)
+    images = np.concatenate([b.image for b in batches])
+    labels = np.concatenate([b.label for b in batches])
+    is_real = np.concatenate([b.weight for b in batches]) > 0
+    hidden = np.maximum(images @ first.w.numpy() + first.b.numpy(), 0)
+    logits = hidden @ second.w.numpy() + second.b.numpy()
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    losses = -log_probs[np.arange(len(labels)), labels]
+    assert got == pytest.approx(
+        {
+            "loss": losses[is_real].mean(),
+            "accuracy": (logits.argmax(-1) == labels)[is_real].mean(),
+        },
+        rel=1e-5,
+    )
+
+
+def test_evaluation_without_batches_is_rejected():
+    with pytest.raises(ValueError, match=r"evaluation.*\b1 batch"):
+        Evaluation(make_task())([])
+
+
+def published_task(max_steps=6, **train_params):
+    p = published_params()
+    p.train.Set(max_steps=max_steps, **train_params)
+    return p.Instantiate()
+
+
+def test_a_resumed_run_ends_in_the_same_bytes(tmp_path):
+    """The state is the published training's: slots, averages, rates."""
+    whole = run(published_task(), DATA, tmp_path / "whole")
+    run(published_task(max_steps=4), DATA, tmp_path / "parts")
+    parts = run(published_task(), DATA, tmp_path / "parts")
+    expected = saved_bytes(tmp_path / "whole", 6)
+    assert any("ema" in name for name in expected)
+    assert saved_bytes(tmp_path / "parts", 6) == expected
+    assert parts == whole
+
+    # The averages were evaluated.
+    task = published_task()
+    step = TrainStep(task)
+    state = {
+        **step.State(),
+        **InputPosition(DATA).state(),
+        **SkippedSteps(task.params.train).state(),
+    }
+    assert Checkpointer(tmp_path / "whole/checkpoints", state).restore() == 6
+    assert Evaluation(task, step.EvalValues)([batch(9)]) == whole
+    assert Evaluation(task)([batch(9)]) != whole
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A run of two steps."""
+    logdir = tmp_path_factory.mktemp("source")
+    run(published_task(max_steps=2), DATA, logdir)
+    return logdir
+
+
+def own_names(source):
+    return {str(source): ([("(.*)", "%s")], [])}
+
+
+def test_a_new_run_starts_from_another(tmp_path, source):
+    rules = {str(source): ([("(.*)", "%s")], [".*/out/"])}
+    p = published_params(num_classes=3)
+    p.train.Set(max_steps=1, init_from_checkpoint_rules=rules)
+    logged: list[str] = []
+    run(p.Instantiate(), DATA, tmp_path / "new", logged.append)
+    assert re.search(rf"\b7 of 9\b.*{source}", logged[0])
+    assert re.search(r"/out/w  float32 \[5, 3\], .*'\.\*/out/'", logged[1])
+    before, start = saved_bytes(source, 2), saved_bytes(tmp_path / "new", 0)
+
+    def stored(state, name, ending=""):
+        return state[f"task/pipeline/{name}{ending}"]
+
+    for name in ("in/w", "norm/gamma", "norm/moving_mean", "mid/b"):
+        assert stored(start, name) == stored(before, name, "/ema")
+        # The initial averages are the initial weights.
+        assert stored(start, name, "/ema") == stored(start, name)
+
+
+class Ended:
+    """An input like another, without batches."""
+
+    def __init__(self, data):
+        self.params = data.params
+        self._data = data
+
+    def TrainBatches(self, start_step=0):
+        return self._data.TrainBatches(start_step).take(0)
+
+
+def test_a_started_run_does_not_need_its_source(tmp_path, source):
+    source = shutil.copytree(source, tmp_path / "source")
+    rules = own_names(source)
+    run(
+        published_task(max_steps=3, init_from_checkpoint_rules=rules),
+        DATA,
+        tmp_path / "whole",
+    )
+    killed = published_task(max_steps=1, init_from_checkpoint_rules=rules)
+    with pytest.raises(ValueError, match=r"TrainBatches.*\b1\b.*\b0\b"):
+        run(killed, Ended(DATA), tmp_path / "parts")
+    assert saved_steps(tmp_path / "parts") == [0]
+    shutil.rmtree(source)
+    logged: list[str] = []
+    task = published_task(max_steps=3, init_from_checkpoint_rules=rules)
+    run(task, DATA, tmp_path / "parts", logged.append)
+    assert resumed_steps(logged) == [0]
+    assert saved_bytes(tmp_path / "parts", 3) == saved_bytes(tmp_path / "whole", 3)
+
+
+def test_a_wrong_source_is_found_before_anything_is_written(tmp_path, source):
+    p = published_params(num_classes=3)
+    p.train.init_from_checkpoint_rules = own_names(source)
+    with pytest.raises(
+        ValueError, match=r"/out/w,.* float32 \[5, 3\],.* float32 \[5, 2\]"
+    ):
+        run(p.Instantiate(), DATA, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_source_without_rules_is_rejected(tmp_path, source):
+    task = published_task(init_from_checkpoint_override=str(source))
+    with pytest.raises(ValueError, match=rf"_override.*_rules.*'{source}'.*\b0\b"):
+        run(task, DATA, tmp_path / "new")
+
+
+def test_frozen_parameters_are_counted_separately(tmp_path):
+    logged: list[str] = []
+    task = published_task(max_steps=1, bprop_variable_filter="/out/")
+    run(task, DATA, tmp_path, logged.append)
+    # 5 * 2 + 2 of the last layer; 3 * 5, 2 * 5 and 5 * 5 + 5 of the others.
+    assert logged[0].startswith("parameters: 12 and 55 frozen; ")
+
+
+def _histograms(logdir):
+    """Returns steps and names of the histograms that a run has written."""
+    return sorted(
+        (event.step, value.tag)
+        for events in (logdir / "train").iterdir()
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "histograms"
+    )
+
+
+def test_histograms_are_written_if_requested(tmp_path):
+    run(make_task(histogram_interval_steps=2), DATA, tmp_path / "asked")
+    run(make_task(), DATA, tmp_path / "not")
+    names = sorted(make_task().TrainedVariables())
+    assert _histograms(tmp_path / "asked") == [(2, name) for name in names]
+    assert _histograms(tmp_path / "not") == []
+
+
+def test_progress_shows_the_utilisation_of_stages(tmp_path, capfd):
+    run(make_task(report_interval_steps=1), DATA, tmp_path)
+    shown = re.findall(r"stages (\d+)% busy, loss", capfd.readouterr().err)
+    assert len(shown) == STEPS
+    assert all(0 < int(percent) <= 100 for percent in shown)

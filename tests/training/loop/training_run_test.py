@@ -1,0 +1,218 @@
+"""Runs stop by a signal or without improvement, and resume."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.run.best_evaluation import read_best_step
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.step.train_step import TrainStep
+from tests.training.toy_run import (
+    PARAMS,
+    Input,
+    batch,
+    make_task,
+    run,
+    saved_bytes,
+    saved_steps,
+)
+
+STEPS = 6
+# With this learning rate the loss grows.
+GROWING: dict[str, Any] = {"learning_rate": 3.0, "save_interval_steps": 5}
+BY_LOSS: dict[str, Any] = {"best_metric": "-loss"}
+
+
+def data() -> Input:
+    return Input(*map(batch, range(STEPS)))
+
+
+def task(eval_params: dict[str, Any] | None = None, **train_params: Any) -> Any:
+    p = make_task(**{"max_steps": STEPS, **train_params}).params.Copy()
+    p.eval.Set(interval_steps=2, **(eval_params or {}))
+    return p.Instantiate()
+
+
+def signal_after(
+    monkeypatch: pytest.MonkeyPatch, cls: type, number: int
+) -> Callable[[], None]:
+    """Sends SIGTERM in a call, counted from 1; returns a function to undo it."""
+    calls = iter(range(1, 1000))
+    original = cls.__call__
+
+    def sending(self: Any, *args: Any) -> Any:
+        if next(calls) == number:
+            signal.raise_signal(signal.SIGTERM)
+        return original(self, *args)
+
+    monkeypatch.setattr(cls, "__call__", sending)
+    return monkeypatch.undo
+
+
+@pytest.mark.parametrize(
+    ("cls", "number", "stopped_at"),
+    [(TrainStep, 1, 1), (TrainStep, 4, 4), (Evaluation, 1, 2), (Evaluation, 3, 6)],
+)
+def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cls: type,
+    number: int,
+    stopped_at: int,
+) -> None:
+    run(task(save_interval_steps=5), data(), tmp_path / "whole")
+    undo = signal_after(monkeypatch, cls, number)
+    logged: list[str] = []
+    assert (
+        run(task(save_interval_steps=5), data(), tmp_path / "run", logged.append) == {}
+    )
+    undo()
+    pattern = rf"Stopped\b.*\bSIGTERM\b.*step {stopped_at}\b.*\bsaved\b"
+    assert re.match(pattern, logged[-1])
+    assert saved_steps(tmp_path / "run")[-1] == stopped_at
+    run(task(save_interval_steps=5), data(), tmp_path / "run")
+    assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
+        tmp_path / "whole", STEPS
+    )
+    files = [tmp_path / name / "metrics.jsonl" for name in ("run", "whole")]
+    assert files[0].read_text() == files[1].read_text()
+
+
+def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
+    params = GROWING | {"keep_checkpoints": 1, "save_interval_steps": 3}
+    run(task(BY_LOSS, **params), data(), tmp_path)
+    tests = {
+        r["step"]: r["loss"] for r in read_metrics(tmp_path) if r["split"] == "test"
+    }
+    best = min(tests, key=tests.__getitem__)
+    assert best < STEPS
+    assert read_best_step(tmp_path / "best.json") == best
+    assert saved_steps(tmp_path) == [best, STEPS]
+
+
+def test_training_stops_without_improvement(tmp_path: Path) -> None:
+    stopping = BY_LOSS | {"patience": 1}
+    logged: list[str] = []
+    metrics = run(task(stopping, **GROWING), data(), tmp_path, logged.append)
+    records = read_metrics(tmp_path)
+    tests = [r for r in records if r["split"] == "test"]
+    assert tests[-1]["step"] < STEPS
+    # Once the last evaluation ran, and was written and counted, twice.
+    assert [r["step"] for r in tests] == list(range(2, tests[-1]["step"] + 1, 2))
+    assert tests[-1]["loss"] >= tests[-2]["loss"]
+    assert {**tests[-1], **metrics} == tests[-1]
+    assert any(re.match(r"Stopped\b.*\b1\b.*-loss\b", line) for line in logged)
+    # The same command again has nothing to do.
+    again = run(task(stopping, **GROWING), data(), tmp_path, logged.append)
+    assert again == metrics
+    assert read_metrics(tmp_path) == records
+
+
+def test_a_run_resumed_with_more_patience_equals_one_started_with_it(
+    tmp_path: Path,
+) -> None:
+    for name, patience in [("parts", 1), ("parts", 2), ("whole", 2)]:
+        run(task(BY_LOSS | {"patience": patience}, **GROWING), data(), tmp_path / name)
+    texts = [(tmp_path / n / "metrics.jsonl").read_text() for n in ("parts", "whole")]
+    assert texts[0] == texts[1]
+
+
+def test_a_best_metric_set_later_chooses_an_existing_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """Once the best was an evaluation whose checkpoint had been deleted."""
+    params = GROWING | {"keep_checkpoints": 1, "save_interval_steps": 2}
+    run(task(**params, max_steps=4), data(), tmp_path)
+    assert saved_steps(tmp_path) == [4]
+    logged: list[str] = []
+    run(task(BY_LOSS, **params), data(), tmp_path, logged.append)
+    assert any(re.search(r"best\b.*step 2\b.*checkpoint", line) for line in logged)
+    best = read_best_step(tmp_path / "best.json")
+    assert best in saved_steps(tmp_path)
+    # Without a metric there is no best.
+    run(task(**params), data(), tmp_path)
+    assert read_best_step(tmp_path / "best.json") is None
+
+
+def test_a_failed_save_is_not_logged_as_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the line was logged before the checkpoint was written."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(Checkpointer, "_write", fail)
+    undo = signal_after(monkeypatch, TrainStep, 3)
+    logged: list[str] = []
+    with pytest.raises(OSError, match="room"):
+        run(task(save_interval_steps=5), data(), tmp_path, logged.append)
+    undo()
+    assert not any("SIGTERM" in line for line in logged)
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the system's handlers were restored by then."""
+    original, main = Checkpointer._write, threading.main_thread()
+
+    def write(self: Checkpointer, step: int, values: Any) -> None:
+        if step == STEPS:
+            signal.pthread_kill(main.ident or 0, signal.SIGTERM)
+        original(self, step, values)
+
+    monkeypatch.setattr(Checkpointer, "_write", write)
+    run(task(save_interval_steps=5), data(), tmp_path)
+    assert saved_steps(tmp_path) == [5, 6]
+
+
+def test_a_run_that_another_trainer_started_meanwhile_is_not_changed(
+    tmp_path: Path,
+) -> None:
+    """Once the second of two trainers overwrote the first's files."""
+
+    class Slow(Input):
+        """An input during whose creation another trainer starts and ends."""
+
+        def EvalBatches(self) -> Any:
+            if not (tmp_path / "params.txt").exists():
+                run(task(), data(), tmp_path)
+            return super().EvalBatches()
+
+    second = RunDirectory(tmp_path, "toy.Toy")
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*another\b.*--logdir"):
+        train(task(), data(), Slow(batch(9)), second, "other : 1\n")
+    assert RunDirectory(tmp_path, "toy.Toy").read_params() == PARAMS
+    assert read_metrics(tmp_path)[-1]["step"] == STEPS
+
+
+def test_an_unknown_metric_is_an_error_before_the_first_step(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ValueError, match=r"eval\.best_metric.*'f1'.*accuracy, loss"):
+        run(task({"best_metric": "f1"}), data(), tmp_path)
+    assert saved_steps(tmp_path) == []
+
+
+def test_a_second_trainer_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
+    run(task(), data(), tmp_path)
+    before = (tmp_path / "params.txt").read_text()
+    first = RunDirectory(tmp_path, "toy.Toy")
+    first.lock()
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{os.getpid()}\b"):
+        train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other : 1\n")
+    assert (tmp_path / "params.txt").read_text() == before
+    first.unlock()

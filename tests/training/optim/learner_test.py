@@ -1,0 +1,200 @@
+"""The learner updates as Keras does, on the devices where the variables are."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
+from lingvo_pipe.training.optim.learner import Learner, define_learner_params
+
+COSINE = ScheduleParams("CosineDecay", decay_steps=4)
+
+
+def learner_params(**values):
+    p = Params()
+    define_learner_params(p)
+    return p.Set(learning_rate=0.1).Set(**values)
+
+
+def make_variables():
+    """Two variables on two devices."""
+    variables = {}
+    for i, (path, shape) in enumerate({"task/a/b_w": [3, 2], "task/b": [4]}.items()):
+        with tf.device(f"CPU:{i + 1}"):
+            initial = tf.random.stateless_uniform(shape, seed=[i, 0])
+            variables[path] = tf.Variable(initial, name=path)
+    return variables
+
+
+def gradients_of(variables, step):
+    return {
+        path: tf.random.stateless_normal(variable.shape, seed=[step, i])
+        for i, (path, variable) in enumerate(variables.items())
+    }
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(
+    ("values", "make_keras"),
+    [
+        ({}, lambda: keras.optimizers.SGD(0.1)),
+        (
+            {"optimizer": OptimizerParams("SGD", momentum=0.9, nesterov=True)},
+            lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+        ),
+        (
+            {"optimizer": OptimizerParams("Adam"), "lr_schedule": COSINE},
+            lambda: keras.optimizers.Adam(
+                keras.optimizers.schedules.CosineDecay(0.1, 4)
+            ),
+        ),
+        (
+            {"clip_gradient_norm_to_value": 0.5},
+            lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.5),
+        ),
+        (
+            {"optimizer": OptimizerParams("AdamW", weight_decay=0.1)},
+            lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1),
+        ),
+    ],
+    ids=["SGD", "momentum", "schedule", "clipped", "decoupled"],
+)
+def test_updates_as_keras_does(values, make_keras, in_graph):
+    ours, theirs = make_variables(), make_variables()
+    learner, optimizer = Learner(learner_params(**values), ours), make_keras()
+    optimizer.build(list(theirs.values()))
+    apply, keras_apply = learner.Apply, optimizer.apply
+    if in_graph:
+        apply = tf.function(learner.Apply, autograph=False)
+        keras_apply = tf.function(optimizer.apply, autograph=False)
+    for step in range(3):
+        gradients = gradients_of(ours, step)
+        apply(gradients)
+        keras_apply(list(gradients.values()))
+    for path, variable in ours.items():
+        np.testing.assert_array_equal(variable, theirs[path])
+        assert not np.array_equal(variable, make_variables()[path])
+
+
+def test_weight_decay_comes_before_clipping():
+    """It is part of the loss, whose gradient is clipped."""
+    variables = make_variables()
+    p = learner_params(
+        l2_regularizer_weight=0.3,
+        l2_regularizer_scales=[("b$", 0.0)],
+        clip_gradient_norm_to_value=0.5,
+    )
+    gradients = gradients_of(variables, 0)
+    want = {path: variable.numpy() for path, variable in variables.items()}
+    sums = {path: gradients[path].numpy() for path in want}
+    sums["task/a/b_w"] += 0.3 * want["task/a/b_w"]
+    norm = np.sqrt(sum(np.sum(np.square(total)) for total in sums.values()))
+    assert norm > 0.5
+    Learner(p, variables).Apply(gradients)
+    for path, variable in variables.items():
+        want[path] -= 0.1 * sums[path] * 0.5 / norm
+        np.testing.assert_allclose(variable, want[path], rtol=1e-6)
+
+
+def test_gradients_of_others_are_left_out():
+    """Frozen variables have no slots and no share in the norm."""
+    both, first = make_variables(), make_variables()
+    gradients = gradients_of(both, 0)
+    (path, other) = both
+    p = learner_params(
+        optimizer=OptimizerParams("Adam"), clip_gradient_norm_to_value=0.1
+    )
+    learner = Learner(p, {path: both[path]})
+    learner.Apply(gradients)
+    assert {tuple(slot.shape) for slot in learner.State().values()} == {(), (3, 2)}
+    Learner(p, {path: first[path]}).Apply({path: gradients[path]})
+    np.testing.assert_array_equal(both[path], first[path])
+    np.testing.assert_array_equal(both[other], first[other])
+
+
+def test_gradients_are_matched_by_path_not_by_order():
+    ours, again = make_variables(), make_variables()
+    gradients = gradients_of(ours, 0)
+    Learner(learner_params(), ours).Apply(gradients)
+    Learner(learner_params(), again).Apply(dict(reversed(gradients.items())))
+    for path, variable in ours.items():
+        np.testing.assert_array_equal(variable, again[path])
+
+
+def test_slots_are_beside_their_variables():
+    variables = make_variables()
+    adam = learner_params(optimizer=OptimizerParams("Adam"))
+    state = Learner(adam, variables).State()
+    for variable in variables.values():
+        slots = [slot for slot in state.values() if slot.shape == variable.shape]
+        assert len(slots) == 2
+        assert {slot.device for slot in slots} == {variable.device}
+    assert len({variable.device for variable in variables.values()}) == 2
+
+
+def test_state_is_complete_and_named_alike_each_time():
+    adam = learner_params(optimizer=OptimizerParams("Adam"))
+    variables = make_variables()
+    variables["task/a_b/w"] = tf.Variable(tf.ones([3, 2]), name="task/a_b/w")
+    first, second = (Learner(adam, variables).State() for _ in range(2))
+    assert list(first) == list(second)
+    # Two slots for each variable, and the number of steps.
+    assert len({id(variable) for variable in first.values()}) == 2 * 3 + 1
+
+
+def test_optimizers_that_only_train_kerass_variables_are_refused():
+    muon = learner_params(optimizer=OptimizerParams("Muon"))
+    with pytest.raises(ValueError, match=r"optimizer\b.*\bMuon\b"):
+        Learner(muon, make_variables())
+
+
+def test_learning_rate_is_that_of_the_next_step():
+    variables = make_variables()
+    learner = Learner(learner_params(lr_schedule=COSINE), variables)
+    for step in range(6):
+        want = 0.1 * (1 + np.cos(np.pi * min(step, 4) / 4)) / 2
+        assert float(learner.learning_rate) == pytest.approx(want, abs=1e-7)
+        learner.Apply(gradients_of(variables, step))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"learning_rate": None},
+        {"learning_rate": 0.0},
+        {"learning_rate": -0.1},
+        {"learning_rate": float("nan")},
+        {"clip_gradient_norm_to_value": 0.0},
+        {"clip_gradient_single_norm_to_value": -1.0},
+    ],
+)
+def test_rates_and_norms_are_positive(values):
+    ((name, value),) = values.items()
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        Learner(learner_params(**values), make_variables())
+
+
+def test_gradients_are_clipped_each_by_itself():
+    variables = make_variables()
+    gradients = gradients_of(variables, 0)
+    want = {path: variable.numpy() for path, variable in variables.items()}
+    p = learner_params(clip_gradient_single_norm_to_value=0.5)
+    Learner(p, variables).Apply(gradients)
+    for path, variable in variables.items():
+        gradient = gradients[path].numpy()
+        assert np.linalg.norm(gradient) > 0.5
+        want[path] -= 0.1 * gradient * 0.5 / np.linalg.norm(gradient)
+        np.testing.assert_allclose(variable, want[path], rtol=1e-6)
+
+
+def test_gradients_are_clipped_by_one_norm():
+    p = learner_params(
+        clip_gradient_norm_to_value=1.0, clip_gradient_single_norm_to_value=1.0
+    )
+    with pytest.raises(
+        ValueError, match="_gradient_norm_.*_gradient_single_norm_.*None"
+    ):
+        Learner(p, make_variables())

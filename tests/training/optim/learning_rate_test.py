@@ -1,0 +1,159 @@
+"""Warm-up, floor and inverse square root, alone and around other schedules."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
+from lingvo_pipe.training.optim.keras_optimizer import (
+    OptimizerParams,
+    ScheduleParams,
+    make_optimizer,
+)
+from lingvo_pipe.training.optim.learning_rate import (
+    Floor,
+    InverseSquareRoot,
+    LinearWarmup,
+)
+
+RATE = 0.015
+
+
+def rates(schedule, num_steps):
+    return [float(schedule(tf.constant(n, tf.int64))) for n in range(num_steps)]
+
+
+def amoebanet_schedule(epoch, is_staircase=True):
+    """The schedule of tf/tpu, amoeba_net, with `epoch` steps an epoch."""
+    decay = ScheduleParams(
+        "ExponentialDecay",
+        decay_steps=2.4 * epoch,
+        decay_rate=0.1,
+        staircase=is_staircase,
+    )
+    warmup = ScheduleParams("LinearWarmup", warmup_steps=3 * epoch, schedule=decay)
+    return ScheduleParams("Floor", fraction=1e-4, schedule=warmup)
+
+
+def amoebanet_rate(step, epoch, is_staircase=True):
+    if step < 3 * epoch:
+        rate = RATE * step / (3 * epoch)
+    else:
+        periods = step / (2.4 * epoch)
+        rate = RATE * 0.1 ** (math.floor(periods) if is_staircase else periods)
+    return max(rate, 1e-4 * RATE)
+
+
+def test_warm_up_rises_in_a_line_and_stays():
+    assert rates(LinearWarmup(0.8, 4), 6) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 0.8])
+
+
+def test_after_the_warm_up_the_other_schedule_counts_all_steps():
+    cosine = keras.optimizers.schedules.CosineDecay(0.8, 10)
+    got = rates(LinearWarmup(0.8, 4, cosine), 12)
+    assert got[4:] == rates(cosine, 12)[4:]
+    assert got[:4] == pytest.approx([0.0, 0.2, 0.4, 0.6])
+
+
+def test_the_floor_is_a_fraction_of_the_initial_rate():
+    halving = keras.optimizers.schedules.ExponentialDecay(0.8, 1, 0.5)
+    assert rates(Floor(0.8, 0.25, halving), 5) == pytest.approx([0.8, 0.4] + 3 * [0.2])
+    assert rates(Floor(0.8, 0.25), 2) == pytest.approx([0.8, 0.8])
+
+
+def test_the_inverse_square_root_begins_after_the_constant_steps():
+    got = rates(InverseSquareRoot(0.8, 4), 16)
+    assert got == pytest.approx([0.8 * min(1, (4 / t) ** 0.5) for t in range(1, 17)])
+    assert got[:4] == [np.float32(0.8)] * 4
+    assert got[15] == pytest.approx(0.4)
+
+
+def test_gshards_rate():
+    """1/√max(t, 10⁴), the learning rate of 1.0 with which it was published."""
+    schedule = InverseSquareRoot(0.01, 10_000)
+    for step in (0, 9_999, 10_000, 1_000_000):
+        got = float(schedule(tf.constant(step, tf.int64)))
+        assert got == pytest.approx(max(step + 1, 10_000) ** -0.5, rel=1e-6)
+
+
+def test_the_transformers_rate():
+    """D^-0.5·min(t^-0.5, t·w^-1.5), but for the warm-up being a step behind."""
+    dim, warmup = 16, 5
+    after = ScheduleParams("InverseSquareRoot", constant_steps=warmup)
+    p = ScheduleParams("LinearWarmup", warmup_steps=warmup, schedule=after)
+    optimizer = make_optimizer(OptimizerParams("SGD"), (dim * warmup) ** -0.5, p)
+    optimizer.build([tf.Variable(0.0)])
+    for step in range(12):
+        t = step if step < warmup else step + 1
+        want = 0.0 if t == 0 else dim**-0.5 * min(t**-0.5, t * warmup**-1.5)
+        assert float(optimizer.learning_rate) == pytest.approx(want, rel=1e-6)
+        optimizer.apply([tf.constant(0.0)])
+
+
+@pytest.mark.parametrize("is_staircase", [True, False])
+def test_amoebanets_rate_by_composition(is_staircase):
+    params = amoebanet_schedule(5, is_staircase)
+    optimizer = make_optimizer(OptimizerParams("SGD"), RATE, params)
+    variable = tf.Variable(0.0)
+    optimizer.build([variable])
+    got = []
+    for _ in range(70):
+        got.append(float(optimizer.learning_rate))
+        optimizer.apply([tf.constant(0.0)])
+    want = [amoebanet_rate(step, 5, is_staircase) for step in range(70)]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert got[0] == got[-1] == pytest.approx(1e-4 * RATE)
+
+
+def test_nested_schedules_survive_their_text():
+    p, again = ImageClassifier.Params(), ImageClassifier.Params()
+    p.train.lr_schedule = amoebanet_schedule(7)
+    again.FromText(p.ToText())
+    assert again == p
+    inner = "train.lr_schedule.arguments['schedule'].arguments['warmup_steps']"
+    again.FromText(f"{inner} : 4")
+    assert again.train.lr_schedule.arguments["schedule"].arguments["warmup_steps"] == 4
+
+
+@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, True, "3"])
+def test_warm_up_takes_steps(value):
+    with pytest.raises(ValueError, match=rf"warmup_steps.*{value}\b"):
+        LinearWarmup(0.1, value)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, True, "3"])
+def test_the_inverse_square_root_takes_steps(value):
+    with pytest.raises(ValueError, match=rf"constant_steps.*{value}\b"):
+        InverseSquareRoot(0.1, value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, None])
+def test_the_floor_is_no_rate(value):
+    with pytest.raises(ValueError, match=rf"fraction.*\[0, 1\].*{value}"):
+        Floor(0.1, value)
+
+
+@pytest.mark.parametrize(
+    ("inner", "message"),
+    [
+        ("CosineDecay", "lr_schedule.*'CosineDecay'"),
+        (ScheduleParams("CosinDecay"), "'CosinDecay'.*'CosineDecay'"),
+        (ScheduleParams("Floor", fraction=2), r"\bFloor\b.*'fraction': 2.*\[0, 1\]"),
+        (ScheduleParams("Floor", fracton=1), r"\bFloor\b.*\['fracton'\].*'fraction'"),
+    ],
+)
+def test_errors_of_inner_schedules_are_reported(inner, message):
+    outer = ScheduleParams("LinearWarmup", warmup_steps=2, schedule=inner)
+    with pytest.raises(ValueError, match=message):
+        make_optimizer(OptimizerParams("SGD"), 0.1, outer)
+
+
+def test_schedules_that_wrap_none_refuse_one():
+    outer = ScheduleParams(
+        "CosineDecay", decay_steps=2, schedule=ScheduleParams("Floor", fraction=0.5)
+    )
+    with pytest.raises(ValueError, match=r"CosineDecay.*\['schedule'\].*'decay_steps'"):
+        make_optimizer(OptimizerParams("SGD"), 0.1, outer)

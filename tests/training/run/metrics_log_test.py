@@ -1,0 +1,292 @@
+"""Metrics are read back as written, and shared logs lose no line."""
+
+import json
+import math
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.training.run.metrics_log import (
+    MetricsLog,
+    buckets,
+    read_metrics,
+    same_metrics,
+    shared_log,
+)
+
+NORMAL = np.random.default_rng(0).normal(size=[40, 25]).astype(np.float32)
+
+
+def write_steps(logdir, steps, resume_step=None, loss=0.5):
+    with MetricsLog(logdir, resume_step) as log:
+        for step in steps:
+            log.write(step, "train", {"loss": loss})
+
+
+def steps_of(logdir):
+    return [record["step"] for record in read_metrics(logdir)]
+
+
+def test_scalars_of_every_kind_are_read_back(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        log.write(np.int64(1), "train", {"loss": np.float32(0.25), "accuracy": 1})
+        log.write(1, "test", {"loss": tf.constant(2.0)})
+    assert read_metrics(tmp_path) == [
+        {"step": 1, "split": "train", "loss": 0.25, "accuracy": 1.0},
+        {"step": 1, "split": "test", "loss": 2.0},
+    ]
+
+
+def test_each_line_is_on_file_when_written(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        for step in range(3):
+            log.write(step, "train", {"loss": step})
+            assert steps_of(tmp_path) == list(range(step + 1))
+
+
+def test_lines_are_on_disk_when_synced(tmp_path, monkeypatch):
+    """It is the file that readers find, with all lines."""
+    synced = []
+    sync = os.fsync
+
+    def note(descriptor):
+        sync(descriptor)
+        with open(descriptor, "rb", closefd=False) as file:
+            synced.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size))
+            assert file.fileno() == descriptor
+
+    with MetricsLog(tmp_path) as log:
+        log.write(1, "train", {"loss": 0.5})
+        monkeypatch.setattr(os, "fsync", note)
+        log.sync()
+    found = (tmp_path / "metrics.jsonl").stat()
+    assert synced == [(found.st_ino, found.st_size)]
+
+
+def test_numbers_that_are_not_finite_stay_json(tmp_path):
+    numbers = {"a": math.nan, "b": math.inf, "c": -math.inf}
+    with MetricsLog(tmp_path) as log:
+        log.write(1, "train", numbers)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    text = (tmp_path / "metrics.jsonl").read_text()
+    record = json.loads(text, parse_constant=refuse)
+    assert record == {
+        "step": 1,
+        "split": "train",
+        "a": "NaN",
+        "b": "Infinity",
+        "c": "-Infinity",
+    }
+    (read,) = read_metrics(tmp_path)
+    assert math.isnan(read["a"])
+    assert read["b"] == math.inf
+    assert read["c"] == -math.inf
+
+
+def events_of(logdir):
+    """Returns step, tag, plugin and content of each event of training."""
+    (events,) = (logdir / "train").iterdir()
+    return [
+        (
+            event.step,
+            value.tag,
+            value.metadata.plugin_data.plugin_name,
+            tf.make_ndarray(value.tensor),
+        )
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    ]
+
+
+def test_tensorboard_gets_the_same_scalars(tmp_path):
+    write_steps(tmp_path, [3, 4], loss=0.25)
+    scalars = [(step, tag, x.item()) for step, tag, _, x in events_of(tmp_path)]
+    assert scalars == [(3, "loss", 0.25), (4, "loss", 0.25)]
+
+
+def test_tensorboard_gets_pages(tmp_path):
+    """They have the shape that its image and text plugins read."""
+    image = tf.io.encode_png(tf.zeros([2, 3, 3], tf.uint8)).numpy()
+    with MetricsLog(tmp_path) as log:
+        log.write_page(7, "train", "page", image, "one\ntwo\n")
+    found = {tag: (s, plugin, x.tolist()) for s, tag, plugin, x in events_of(tmp_path)}
+    assert found == {
+        "page/picture": (7, "images", [b"3", b"2", image]),
+        "page/text": (7, "text", b"    one\n    two\n"),
+    }
+    assert read_metrics(tmp_path) == []
+
+
+def test_tensorboard_gets_histograms(tmp_path):
+    """They have the shape that its histogram plugin reads."""
+    with MetricsLog(tmp_path) as log:
+        log.write_histograms(7, "train", {"a/w": NORMAL, "a/b": np.zeros([0])})
+    events = events_of(tmp_path)
+    assert {(step, plugin) for step, _, plugin, _ in events} == {(7, "histograms")}
+    values = {tag: x for _, tag, _, x in events}
+    assert set(values) == {"a/w", "a/b"}
+    np.testing.assert_array_equal(values["a/w"], buckets(NORMAL))
+    assert values["a/b"].shape == (0, 3)
+    assert values["a/b"].dtype == np.float64
+    assert read_metrics(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("resume_step", "num_left"), [(None, 4), (9, 4), (2, 2), (0, 0)]
+)
+def test_resuming_drops_later_steps(tmp_path, resume_step, num_left):
+    write_steps(tmp_path, [1, 2, 3, 4])
+    write_steps(tmp_path, [7], resume_step)
+    assert steps_of(tmp_path) == [1, 2, 3, 4][:num_left] + [7]
+
+
+@pytest.mark.parametrize(("resume_step", "same"), [(None, True), (2, True), (1, False)])
+def test_the_file_is_another_only_if_a_line_is_dropped(tmp_path, resume_step, same):
+    """A process that has it open would write to a file that is gone."""
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    before = path.stat().st_ino
+    with path.open():
+        write_steps(tmp_path, [3], resume_step)
+        assert (path.stat().st_ino == before) == same
+
+
+def test_lines_with_nan_are_found(tmp_path):
+    metrics = {"loss": math.nan, "accuracy": 0.25}
+    with MetricsLog(tmp_path) as log:
+        assert not log.contains(1, "test", metrics)
+        log.write(1, "test", metrics)
+        assert log.contains(1, "test", metrics)
+        assert not log.contains(2, "test", metrics)
+        assert not log.contains(1, "dev", metrics)
+        assert not log.contains(1, "test", metrics | {"loss": math.inf})
+        assert not log.contains(1, "test", {"loss": math.nan})
+
+
+def test_missing_metrics_equal_only_missing_ones():
+    assert same_metrics(None, None)
+    assert not same_metrics(None, {})
+    assert not same_metrics({}, None)
+
+
+def test_an_incomplete_line_is_dropped(tmp_path):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    whole = path.read_text()
+    first_line = whole.index("\n") + 1
+    for end in range(first_line, len(whole)):
+        path.write_text(whole[:end])
+        assert steps_of(tmp_path) == [1]
+    write_steps(tmp_path, [5])
+    assert steps_of(tmp_path) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", "{}", '{"step": 1, "split": "", "a": []}']
+)
+def test_a_damaged_line_is_named(tmp_path, damage):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    before = f"{damage}\n{path.read_text()}"
+    path.write_text(before)
+    with pytest.raises(ValueError, match=r"/metrics\.jsonl:1\b.*JSON"):
+        MetricsLog(tmp_path, resume_step=1)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("split", "metrics", "message"),
+    [
+        ("train", {"step": 1.0}, r"\bstep\b.*\bsplit\b.*\bstep\b"),
+        ("../test", {"loss": 1.0}, r"\bsplit\b.*'\.\./test'"),
+    ],
+)
+def test_unusable_names_are_rejected(tmp_path, split, metrics, message):
+    with MetricsLog(tmp_path) as log, pytest.raises(ValueError, match=message):
+        log.write(1, split, metrics)
+    assert read_metrics(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [NORMAL, NORMAL.astype(np.float64), np.arange(31), [-1.0, 1.0], [1, 2, 2, 2, 9]],
+)
+def test_buckets_count_as_numpy_does(values):
+    counts, edges = np.histogram(np.asarray(values, np.float64), bins=30)
+    got = buckets(values)
+    np.testing.assert_allclose(got[:, 0], edges[:-1], atol=1e-12)
+    np.testing.assert_allclose(got[:, 1], edges[1:], atol=1e-12)
+    np.testing.assert_array_equal(got[:, 2], counts)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+def test_each_number_is_in_its_bucket(dtype):
+    values = tf.cast(NORMAL, dtype).numpy()
+    numbers = values.astype(np.float64).ravel()
+    got = buckets(values)
+    assert got.dtype == np.float64
+    for i, (left, right, count) in enumerate(got):
+        below = numbers <= right if i == len(got) - 1 else numbers < right
+        assert count == np.sum((numbers >= left) & below)
+    assert got[:, 2].sum() == NORMAL.size
+
+
+def test_numbers_that_are_not_finite_are_in_no_bucket():
+    values = np.concatenate([NORMAL.ravel(), [np.nan, np.inf, -np.inf]])
+    np.testing.assert_array_equal(buckets(values), buckets(NORMAL))
+
+
+@pytest.mark.parametrize("value", [0.0, -3.5, 1e30, 1e-40])
+def test_equal_numbers_are_one_bucket(value):
+    np.testing.assert_array_equal(buckets(np.full([2, 3], value)), [[value, value, 6]])
+
+
+@pytest.mark.parametrize("values", [[], np.zeros([3, 0]), [np.nan, np.nan]])
+def test_no_numbers_are_no_buckets(values):
+    assert buckets(values).shape == (0, 3)
+
+
+def test_numbers_that_hardly_differ_are_counted():
+    values = [1.0, np.nextafter(1.0, 2)]
+    got = buckets(values)
+    assert (got[0, 0], got[-1, 1], got[:, 2].sum()) == (*values, 2)
+
+
+def test_one_writer_of_a_log_waits_for_the_other(tmp_path: Path) -> None:
+    opened = threading.Event()
+
+    def write() -> None:
+        with shared_log(tmp_path / "evaler") as log:
+            opened.set()
+            log.write(2, "dev", {"loss": 2.0})
+
+    with ThreadPoolExecutor(1) as pool:
+        with shared_log(tmp_path / "evaler") as log:
+            writing = pool.submit(write)
+            assert not opened.wait(0.2)
+            log.write(1, "test", {"loss": 1.0})
+        writing.result()
+    lines = [
+        (line["step"], line["split"]) for line in read_metrics(tmp_path / "evaler")
+    ]
+    assert lines == [(1, "test"), (2, "dev")]
+
+
+def test_many_writers_of_a_log_lose_no_line(tmp_path: Path) -> None:
+    def write(writer: int) -> None:
+        for step in range(10):
+            with shared_log(tmp_path) as log:
+                log.write(step, f"split_{writer}", {"loss": 0.5})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    found = {(line["step"], line["split"]) for line in read_metrics(tmp_path)}
+    assert len(found) == len(read_metrics(tmp_path)) == 40

@@ -1,0 +1,147 @@
+"""Run directories are created, found again, locked, and rejected if others'."""
+
+import errno
+import multiprocessing
+import os
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.run.run_directory import RunDirectory, RunLock
+
+NO_DIRECTORY = os.strerror(errno.ENOTDIR)
+PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
+
+
+def test_params_are_read_back(tmp_path):
+    run = RunDirectory(tmp_path / "a" / "b", "image.digits.X")
+    assert run.read_params() is None
+    run.write_params(PARAMS)
+    again = RunDirectory(tmp_path / "a" / "b", "image.digits.X")
+    assert again.read_params() == PARAMS
+    again.write_params("name : 'y'\n")
+    assert again.read_params() == "name : 'y'\n"
+    assert [path.name for path in again.path.iterdir()] == ["params.txt"]
+
+
+@pytest.mark.parametrize("logdir", ["new", "new/below", "."])
+def test_a_directory_is_created_with_its_params(tmp_path, monkeypatch, logdir):
+    """A run that cannot start leaves nothing; relative paths start here."""
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory(logdir, "image.digits.X")
+    assert run.read_params() is None
+    assert not list(tmp_path.iterdir())
+    run.write_params(PARAMS)
+    assert RunDirectory(tmp_path / logdir, "image.digits.X").read_params() == PARAMS
+
+
+def test_a_run_killed_while_writing_params_can_start_again(tmp_path):
+    (tmp_path / ".params.txt.incomplete").write_text("# mod")
+    run = RunDirectory(tmp_path, "image.digits.X")
+    assert run.read_params() is None
+    run.write_params(PARAMS)
+    assert run.read_params() == PARAMS
+
+
+def a_file(tmp_path):
+    (tmp_path / "run").write_text("")
+
+
+def a_dangling_link(tmp_path):
+    (tmp_path / "run").symlink_to(tmp_path / "file" / "below")
+    (tmp_path / "file").write_text("")
+
+
+def somebody_elses(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("")
+
+
+def another_models(tmp_path):
+    RunDirectory(tmp_path / "run", "image.digits.Y").write_params(PARAMS)
+
+
+def another_programs(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "params.txt").write_text("name : 'x'\n")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (a_file, rf"/run \({NO_DIRECTORY}\).*--logdir"),
+        (a_dangling_link, rf"/run \({NO_DIRECTORY}\).*--logdir"),
+        (somebody_elses, r"/run\b[^/]*\bparams\.txt.*--logdir"),
+        (another_models, r"image\.digits\.X.*/run\b.*--model=image\.digits\.Y"),
+        (another_programs, r"'# model: NAME'.*/run/params\.txt\b"),
+    ],
+)
+def test_other_paths_are_rejected_untouched(tmp_path, prepare, message):
+    prepare(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=message) as caught:
+        RunDirectory(tmp_path / "run", "image.digits.X")
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_directory_that_cannot_be_created_is_rejected(tmp_path):
+    (tmp_path / "file").write_text("")
+    for logdir in ("/proc/run", "/proc/runs/run", str(tmp_path / "file" / "run")):
+        with pytest.raises(ValueError, match=rf"{logdir} \(.*--logdir"):
+            RunDirectory(logdir, "image.digits.X")
+
+
+def test_an_error_of_damaged_params_names_their_file(tmp_path):
+    """Once the error named the line only, as if it came from the command line."""
+    run = RunDirectory(tmp_path, "image.digits.X")
+    run.write_params(PARAMS + "bogus\n")
+    with pytest.raises(ValueError, match=rf"{tmp_path}/params\.txt.*'bogus'"):
+        run.read_params()
+
+
+def _hold(directory: Path, pipe: Connection) -> None:
+    lock = RunLock(directory)
+    lock.acquire()
+    pipe.send(os.getpid())
+    pipe.recv()
+
+
+def test_a_lock_is_held_until_its_process_is_killed(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    holder = context.Process(target=_hold, args=(tmp_path, there))
+    holder.start()
+    try:
+        number = here.recv()
+        with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{number}\b"):
+            RunLock(tmp_path).acquire()
+    finally:
+        holder.kill()
+        holder.join()
+    lock = RunLock(tmp_path)
+    lock.acquire()
+    assert f"process {os.getpid()} " in (tmp_path / "lock").read_text()
+    lock.release()
+
+
+def test_a_lock_may_be_taken_twice_and_again(tmp_path: Path) -> None:
+    lock, other = RunLock(tmp_path), RunLock(tmp_path)
+    lock.acquire()
+    lock.acquire()
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{os.getpid()}\b"):
+        other.acquire()
+    lock.release()
+    lock.release()
+    other.acquire()
+    other.release()
+
+
+def test_a_directory_with_nothing_but_a_lock_is_new(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run", "toy.Toy")
+    directory.lock()  # As if killed before it wrote the params.
+    directory.unlock()
+    again = RunDirectory(tmp_path / "run", "toy.Toy")
+    again.lock()
+    again.unlock()

@@ -1,0 +1,78 @@
+"""Loss spikes are found by the losses before them, also in a resumed run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.stability.loss_spikes import (
+    LossSpikeError,
+    LossSpikes,
+    check_spike_params,
+    define_spike_params,
+)
+
+
+def _records(*losses: float) -> list[dict[str, Any]]:
+    train = [{"step": i, "split": "train", "loss": x} for i, x in enumerate(losses)]
+    return [*train, {"step": 9, "split": "test", "loss": 1e9}]
+
+
+def _is_spike(spikes: LossSpikes, loss: float) -> bool:
+    try:
+        spikes.check(7, loss)
+    except LossSpikeError:
+        return True
+    return False
+
+
+def test_a_spike_is_above_a_multiple_of_the_median() -> None:
+    spikes = LossSpikes(3.0, _records(5, 2, 1, 2, 2))
+    assert not _is_spike(spikes, 6.0)
+    assert _is_spike(spikes, 6.1)
+    with pytest.raises(LossSpikeError, match=r"step 7\b.*\b6\.1\b.*\b2$"):
+        spikes.check(7, 6.1)
+    assert not _is_spike(LossSpikes(None, _records(5, 2, 1, 2, 2)), 1e9)
+
+
+def test_negative_losses_have_spikes_too() -> None:
+    spikes = LossSpikes(3.0, _records(*[-2.0] * 5))
+    assert not _is_spike(spikes, 1.9)
+    assert _is_spike(spikes, 2.1)
+
+
+def test_a_few_losses_do_not_suffice() -> None:
+    spikes = LossSpikes(2.0, _records(1, 1, 1, 1))
+    assert not _is_spike(spikes, 100)
+    spikes.add(1)
+    assert _is_spike(spikes, 100)
+
+
+def test_only_the_last_losses_count() -> None:
+    spikes = LossSpikes(2.0, _records(*[100.0] * 20))
+    assert not _is_spike(spikes, 150)
+    for _ in range(20):
+        spikes.add(1)
+    assert _is_spike(spikes, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("loss_spike_factor", 1.0),
+        ("loss_spike_factor", "3"),
+        ("loss_spike_factor", True),
+        ("max_rollbacks", -1),
+        ("max_rollbacks", None),
+        ("max_rollbacks", 2.0),
+    ],
+)
+def test_a_wrong_param_is_rejected(name: str, wrong: Any) -> None:
+    p = Params()
+    define_spike_params(p)
+    check_spike_params(p)
+    p.Set(**{name: wrong})
+    with pytest.raises(ValueError, match=rf"task\.train\.{name}\b.*{wrong!r}"):
+        check_spike_params(p)

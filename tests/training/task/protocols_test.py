@@ -1,0 +1,135 @@
+"""Images of evaluations get each batch, and appear in TensorBoard's events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.convolution import GlobalAveragePoolingLayer
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
+from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from tests.training.toy_run import CLASSES, Input, batch
+
+STEPS = 4
+
+
+def _images(seed: int, num_padding: int = 0) -> NestedMap:
+    found = batch(seed, num_padding=num_padding)
+    random = np.random.default_rng(seed)
+    found.image = random.normal(size=[len(found.label), 3, 3, 5]).astype(np.float32)
+    return found
+
+
+def _task(splits: int = 2, **eval_params: Any) -> InstantiableParams:
+    p = ImageClassifier.Params().Set(name="task")
+    p.pipeline.Set(
+        cell_tpl=[
+            GlobalAveragePoolingLayer.Params(),
+            FCLayer.Params().Set(input_dim=5, output_dim=CLASSES),
+        ],
+        splits=splits,
+        num_micro_batches=2,
+    )
+    p.train.Set(learning_rate=0.1, max_steps=STEPS)
+    p.eval.Set(interval_steps=2, **eval_params)
+    return p
+
+
+class Notes:
+    """Images that record their batches."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[NestedMap, np.ndarray]] = []
+
+    def Add(self, input_batch: NestedMap, predictions: Any) -> None:
+        self.seen.append((input_batch, predictions.numpy()))
+
+    def Draw(self) -> dict[str, bytes]:
+        return {}
+
+
+def test_each_batch_is_added_with_its_predictions() -> None:
+    task, notes = _task().Instantiate(), Notes()
+    batches = [_images(seed) for seed in range(3)]
+    evaluation = Evaluation(task)
+    assert evaluation(batches, notes) == evaluation(batches)
+    assert len(notes.seen) == len(batches)
+    for given, (seen, logits) in zip(batches, notes.seen, strict=True):
+        assert seen is given
+        with ForwardContext(do_eval=True):
+            want = task.ComputePredictions(task.theta, given)
+        np.testing.assert_array_equal(logits, want)
+
+
+class NamedInput(Input):
+    """An input whose classes have names."""
+
+    class_names = ["ant", "bee"]
+
+
+def _events(logdir: Path) -> dict[tuple[str, int], list[bytes]]:
+    """Returns the images in the events by tag and step."""
+    return {
+        (value.tag, event.step): tf.make_ndarray(value.tensor).tolist()
+        for path in sorted((logdir / "test").iterdir())
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "images"
+    }
+
+
+def _train(logdir: Path, task: Any, data: Input) -> dict[str, float]:
+    test = NamedInput(_images(9), _images(10, num_padding=1))
+    directory = RunDirectory(logdir, "toy.Toy")
+    return train(task, data, test, directory, "task.name : 'task'\n", lambda _: None)
+
+
+@pytest.fixture(name="data", scope="module")
+def _data() -> Input:
+    return Input(*map(_images, range(STEPS)))
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_images_are_in_the_events_after_each_evaluation(
+    tmp_path: Path, data: Input, splits: int
+) -> None:
+    task = _task(splits).Instantiate()
+    _train(tmp_path, task, data)
+    events = _events(tmp_path)
+    kinds = ("images", "confusion")
+    assert set(events) == {(kind, step) for kind in kinds for step in (2, STEPS)}
+    for width, height, image in events.values():
+        shape = tf.io.decode_png(image).shape
+        assert (int(height), int(width)) == tuple(shape[:2])
+    # Drawing the trained task again gives the same bytes.
+    test = NamedInput(_images(9), _images(10, num_padding=1))
+    images = task.MakeEvalImages(test)
+    Evaluation(task)(test.EvalBatches(), images)
+    drawn = images.Draw()
+    assert {kind: events[kind, STEPS][2] for kind in kinds} == drawn
+    unnamed = task.MakeEvalImages(Input(_images(9)))
+    Evaluation(task)(test.EvalBatches(), unnamed)
+    assert unnamed.Draw() != drawn
+    # A complete run adds nothing.
+    _train(tmp_path, _task(splits).Instantiate(), data)
+    assert _events(tmp_path) == events
+
+
+def test_metrics_are_the_same_without_images(tmp_path: Path, data: Input) -> None:
+    metrics = [
+        _train(tmp_path / str(images), _task(images=images).Instantiate(), data)
+        for images in (True, False)
+    ]
+    assert metrics[0] == metrics[1]
+    assert not _events(tmp_path / "False")

@@ -1,0 +1,67 @@
+"""The kernel's counters of this machine: cores that other programs use, bytes sent."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+# The columns of /proc/stat without idle time: user, nice, system, irq, softirq, steal.
+_BUSY = (1, 2, 3, 6, 7, 8)
+# The network of this process, which may be a sandbox's own.
+_INTERFACES = Path("/proc/self/net/dev")
+_SENT = 8  # The column of bytes sent, after the interface's name.
+
+
+class OtherPrograms:
+    """A counter of other programs' load on some cores, while it is entered.
+
+    Args:
+        cores: the cores on which this process and its helpers run.
+        helpers: ids of the processes that work for this one.
+    """
+
+    def __init__(self, cores: Collection[int], helpers: Collection[int] = ()):
+        self._names = {f"cpu{core}" for core in cores}
+        self._helpers = helpers
+        self._seconds = self._other_seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._seconds -= time.perf_counter()
+        self._other_seconds -= self._busy_seconds() - self._own_seconds()
+
+    def __exit__(self, *_: object) -> None:
+        self._other_seconds += self._busy_seconds() - self._own_seconds()
+        self._seconds += time.perf_counter()
+
+    def num_cores(self) -> float:
+        """Returns how many of the cores other programs kept busy."""
+        # The kernel counts in ticks, so an idle core may come out just below 0.
+        return max(0.0, self._other_seconds / self._seconds) if self._seconds else 0.0
+
+    def _busy_seconds(self) -> float:
+        with open("/proc/stat", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+        ticks = sum(int(row[i]) for row in rows if row[0] in self._names for i in _BUSY)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _own_seconds(self) -> float:
+        return time.process_time() + sum(map(_processor_seconds, self._helpers))
+
+
+def _processor_seconds(pid: int) -> float:
+    """Returns the seconds of a process's threads, by clock_getcpuclockid(3)."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def loopback_bytes() -> int:
+    """Returns all bytes that this machine's processes have sent to one another.
+
+    They include headers and acknowledgements.
+    """
+    for line in _INTERFACES.read_text(encoding="ascii").splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == "lo":
+            return int(numbers.split()[_SENT])
+    return 0

@@ -1,0 +1,187 @@
+"""The study's charts. Needs matplotlib; no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from tools.local_study.pareto import reached_losses
+from tools.local_study.study_rows import Average, Curve, Row, averages, metric_names
+
+_COLORS = {
+    "backpropagation": "#262626",
+    "chunked": "#3f73b0",
+    "greedy": "#e58b45",
+    "overlapping": "#4fa37a",
+}
+_SHOWN = {"loss": "test loss", "accuracy": "test error"}
+_INCHES = 3.4, 2.8  # of a panel
+_DPI = 110
+_DECADE = 10
+_GIGA = 1e9
+
+
+def draw_all(rows: Sequence[Row], folder: Path) -> None:
+    """Writes steps.png, cost_and_time.png, pareto.png and similarity.png."""
+    found = averages(rows)
+    _save(_steps(found), folder / "steps.png", found)
+    _save(_cost_and_time(found), folder / "cost_and_time.png", found)
+    _save(_pareto(found), folder / "pareto.png", found)
+    local = [each for each in found if each.similarities()]
+    if local:
+        _similarity(local).savefig(folder / "similarity.png")
+
+
+def _steps(found: Sequence[Average]) -> Figure:
+    """Draws test metrics over steps, a column per batch size; dashed: training."""
+    sizes, metrics = _batch_sizes(found), metric_names(found)
+    figure, panels = _panels(len(metrics), len(sizes))
+    for row, metric in zip(panels, metrics, strict=True):
+        for panel, size in zip(row, sizes, strict=True):
+            for each in found:
+                if each.batch_size == size:
+                    color = _COLORS[each.scheme]
+                    panel.plot(*_xy(_curve(each, metric)), color=color)
+                    if metric == "loss":
+                        curve = _xy(each.train_curve())
+                        panel.plot(*curve, "--", color=color, linewidth=0.8)
+            _label(panel, f"batch size {size}", "steps", _SHOWN[metric])
+            _scale(panel)
+    return figure
+
+
+def _cost_and_time(found: Sequence[Average]) -> Figure:
+    """Draws test metrics over total cost and sequential time; thin: small batches."""
+    sizes, metrics = _batch_sizes(found), metric_names(found)
+    figure, panels = _panels(len(metrics), 2)
+    for row, metric in zip(panels, metrics, strict=True):
+        for each in found:
+            steps, values = _xy(_curve(each, metric))
+            points = [each.row.point(step) for step in steps]
+            width = 0.8 + 0.7 * sizes.index(each.batch_size)
+            style: dict[str, Any] = {"color": _COLORS[each.scheme], "linewidth": width}
+            row[0].plot([p.cost / _GIGA for p in points], values, **style)
+            row[1].plot([p.time / _GIGA for p in points], values, **style)
+        shown = ", ".join(map(str, sizes))
+        title = f"batch sizes {shown}, from thin to thick"
+        for panel, name in zip(row, ("total cost", "sequential time"), strict=True):
+            _label(panel, title, f"{name}, GFLOPs", _SHOWN[metric])
+            _scale(panel)
+            panel.set_xscale("log")
+    return figure
+
+
+def _pareto(found: Sequence[Average]) -> Figure:
+    """Draws cost and time to each loss, a curve per scheme, labels are batch sizes."""
+    reached = reached_losses(found)
+    figure, panels = _panels(1, len(reached))
+    for panel, (target, by_scheme) in zip(panels[0], reached.items(), strict=True):
+        for scheme, best in by_scheme.items():
+            costs = [one.point.cost / _GIGA for one in best]
+            times = [one.point.time / _GIGA for one in best]
+            panel.plot(costs, times, "o-", color=_COLORS[scheme], markersize=4)
+            for one, x, y in zip(best, costs, times, strict=True):
+                panel.annotate(
+                    str(one.batch_size),
+                    (x, y),
+                    textcoords="offset points",
+                    xytext=(4, 4),
+                    fontsize=7,
+                )
+        title = f"to a test loss of {target:.3f}"
+        _label(panel, title, "total cost, GFLOPs", "sequential time, GFLOPs")
+        panel.margins(0.15)
+        panel.set_xlim(left=0.0)
+        panel.set_ylim(bottom=0.0)
+    return figure
+
+
+def _similarity(local: Sequence[Average]) -> Figure:
+    """Draws cosines by layer, a row per batch size; early moments are light."""
+    sizes, schemes = _batch_sizes(local), list(dict.fromkeys(x.scheme for x in local))
+    figure, panels = _panels(len(sizes), len(schemes), sharey=True)
+    for each in local:
+        panel = panels[sizes.index(each.batch_size)][schemes.index(each.scheme)]
+        moments = each.similarities()
+        for strength, (step, by_layer) in zip(
+            np.linspace(0.3, 1.0, len(moments)), moments.items(), strict=True
+        ):
+            shown = {name: x for name, x in by_layer.items() if x is not None}
+            panel.plot(
+                list(shown),
+                list(shown.values()),
+                "o-",
+                markersize=3,
+                color=_COLORS[each.scheme],
+                alpha=strength,
+                label=f"step {step}",
+            )
+        title = f"{each.scheme}, batch size {each.batch_size}"
+        _label(panel, title, "", "cosine with the true gradient")
+        panel.tick_params(axis="x", rotation=60)
+        panel.axhline(0.0, color="#bbbbbb", linewidth=0.6)
+        panel.legend(fontsize=6, frameon=False)
+    return figure
+
+
+def _curve(each: Average, metric: str) -> Curve:
+    """Returns the test metric from the first step on; errors instead of accuracies."""
+    curve = each.test_curve(metric)[1:]
+    return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
+
+
+def _xy(curve: Curve) -> tuple[list[int], list[float]]:
+    return [step for step, _ in curve], [value for _, value in curve]
+
+
+def _batch_sizes(found: Sequence[Average]) -> list[int]:
+    return sorted({each.batch_size for each in found})
+
+
+def _panels(
+    num_rows: int, num_columns: int, sharey: bool = False
+) -> tuple[Figure, Any]:
+    width, height = _INCHES
+    size = max(2, num_columns) * width, num_rows * height + 0.4
+    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+    return figure, figure.subplots(num_rows, num_columns, squeeze=False, sharey=sharey)
+
+
+def _label(panel: Axes, title: str, x: str, y: str) -> None:
+    panel.set_title(title, fontsize=9)
+    panel.set_xlabel(x, fontsize=8)
+    panel.set_ylabel(y, fontsize=8)
+    panel.tick_params(labelsize=7)
+    panel.grid(visible=True, which="both", color="#ebebeb", linewidth=0.5)
+
+
+def _scale(panel: Axes) -> None:
+    """Sets a logarithmic scale with labels between powers of ten."""
+    panel.set_yscale("log")
+    low, high = panel.get_ylim()
+    shown = (1, 2, 5) if high > _DECADE * low else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    panel.yaxis.set_major_locator(LogLocator(subs=shown))
+    panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _save(figure: Figure, path: Path, found: Sequence[Average]) -> None:
+    """Saves a figure with a legend of the schemes."""
+    schemes = list(dict.fromkeys(each.scheme for each in found))
+    figure.legend(
+        handles=[
+            Line2D([], [], color=_COLORS[scheme], label=scheme) for scheme in schemes
+        ],
+        loc="outside lower center",
+        ncols=len(schemes),
+        frameon=False,
+        fontsize=8,
+    )
+    figure.savefig(path)

@@ -1,0 +1,80 @@
+"""Makes the files that `shipped.py` names.
+
+python -m tools.make_cldr_files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
+from lingvo_pipe.input.cldr.sentences import draw_sentence
+from lingvo_pipe.input.cldr.shipped import (
+    ALL_VOCABULARY,
+    EIGHT_VOCABULARY,
+    ENGLISH_VOCABULARY,
+    TEXTS,
+    VOCABULARY_SIZES,
+    shipped_file,
+)
+from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+
+# Enough for a few hundred kilobytes.
+_NUM_ENGLISH = {"train": 10_000, "test": 1_000}
+
+# The languages besides English, and the number of sentences in each, by vocabulary.
+_VOCABULARIES: dict[str, tuple[tuple[str, ...], int]] = {
+    EIGHT_VOCABULARY: (EIGHT, 5_000),
+    ALL_VOCABULARY: (tuple(LANGUAGES), 2_000),
+}
+
+
+def english_sentences(split: str) -> Iterator[str]:
+    """Yields the sentences of an English text."""
+    for index in range(_NUM_ENGLISH[split]):
+        yield draw_sentence(ENGLISH, split, index).text(ENGLISH)
+
+
+def vocabulary(name: str) -> bytes:
+    """Returns a vocabulary of training sentences.
+
+    It has a token for each character. Each digit is a token, so numbers of any length
+    are translated digit by digit. Texts stay unchanged, since they have only plain
+    spaces.
+    """
+    languages: tuple[str, ...] = ()
+    texts = english_sentences("train")
+    if name != ENGLISH_VOCABULARY:
+        others, num_sentences = _VOCABULARIES[name]
+        texts, languages = _translated(others, num_sentences), (ENGLISH, *others)
+    return train_vocabulary(
+        texts,
+        VOCABULARY_SIZES[name],
+        languages,
+        character_coverage=1.0,
+        normalization="identity",
+        split_digits=True,
+    )
+
+
+def main() -> None:
+    """Writes all files to the package's data folder."""
+    for split, name in TEXTS.items():
+        lines = (f"{sentence}\n" for sentence in english_sentences(split))
+        Path(shipped_file(name)).write_text("".join(lines), encoding="utf-8")
+    for name in VOCABULARY_SIZES:
+        Path(shipped_file(name)).write_bytes(vocabulary(name))
+
+
+def _translated(languages: tuple[str, ...], num_sentences: int) -> Iterator[str]:
+    """Yields sentences in English and in each of some languages."""
+    for language in languages:
+        for index in range(num_sentences):
+            sentence = draw_sentence(language, "train", index)
+            yield sentence.text(ENGLISH)
+            yield sentence.text(language)
+
+
+if __name__ == "__main__":
+    main()
