@@ -92,7 +92,7 @@ class WorkerWatch:
         """
         self._wait_for_all()
         if self._restarts.client_before is not None:
-            # Otherwise they keep its objects besides those of this process.
+            # Otherwise they keep its objects as well as this process's objects.
             self._workers.forget(self._restarts.client_before)
         set_keep_alive(max(_MIN_KEEP_ALIVE, round(2 * self._timeout)))
         self._signal = FirstSignal()

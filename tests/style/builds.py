@@ -2,7 +2,7 @@
 
     python -m tests.style.builds
 
-writes the `deps` of every library and test anew, from the imports of its sources.
+rewrites the `deps` of every library and test, from the imports of its sources.
 BUILD files are Python except for the functions that they call, which are given here.
 """
 
@@ -155,7 +155,7 @@ def _parent(file: str) -> str:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Yields the modules that a file imports, but for those of type checkers alone."""
+    """Yields the modules that a file imports, except modules for type checkers."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     left_out = {
         id(inner)

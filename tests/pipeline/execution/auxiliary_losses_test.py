@@ -190,7 +190,7 @@ def test_metrics_are_means_by_their_weights(num_micro_batches: int) -> None:
 
 
 def test_a_metric_is_not_trained() -> None:
-    """Although it depends on weights, also on those of an earlier layer."""
+    """It depends on weights, also on an earlier layer's, and still trains none."""
     batch = _batch(8)
     found = []
     for metric in ("mean_square", "of_another_name"):

@@ -185,7 +185,7 @@ def _arrays(result: NestedMap) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", SAME)
 def test_other_data_build_nothing(name: str) -> None:
-    """The results are those of a function built for them."""
+    """The results are the same as from a function built for them."""
     runner = Runner()
     runner.run(FIRST)
     got = runner.run(SAME[name])

@@ -48,7 +48,7 @@ def _trained(layer: PipeliningLayer) -> dict[str, tf.Variable]:
 def _assert_plain(
     layer: PipeliningLayer, batch: Any, result: NestedMap, loss: Any = loss_fn
 ) -> None:
-    """Asserts that metrics and gradients are those of a tape around all layers."""
+    """Asserts that metrics and gradients equal a tape's around all layers."""
     inputs, targets = batch
     trained = _trained(layer)
     with _context(layer.params.batch_dim), tf.GradientTape() as tape:

@@ -55,7 +55,7 @@ def test_the_last_stage_of_1f1b_never_recomputes() -> None:
 
 
 def test_residuals_of_weight_gradients_stay_until_they_have_run() -> None:
-    """A device stashes those of waiting weight gradients and of one micro-batch."""
+    """A device stashes waiting weight gradients' residuals and one micro-batch's."""
     for num_micro_batches in (1, 2, 4, 9):
         schedule = zero_bubble(4, num_micro_batches)
         before = peak_stash_sizes(schedule)

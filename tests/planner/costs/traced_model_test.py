@@ -1,4 +1,4 @@
-"""The traced costs of a model are those of its pipeline and its learner."""
+"""The traced costs of a model equal the costs of its pipeline and its learner."""
 
 from __future__ import annotations
 

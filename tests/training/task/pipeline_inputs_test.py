@@ -1,4 +1,4 @@
-"""A pipeline's input shapes become those of its micro-batches."""
+"""A pipeline's input shapes become the shapes of its micro-batches."""
 
 from __future__ import annotations
 
