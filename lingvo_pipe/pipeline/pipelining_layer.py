@@ -22,6 +22,11 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches, as_tensors
 from lingvo_pipe.pipeline.execution.pipeline_function import PipelineFunction
+from lingvo_pipe.pipeline.execution.pipeline_runs import (
+    Runs,
+    check_theta,
+    run_arguments,
+)
 from lingvo_pipe.pipeline.execution.pipeline_spec import (
     OWN_CPU,
     PipelineSpec,
@@ -29,7 +34,6 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import (
 )
 from lingvo_pipe.pipeline.execution.prologue import Prologue, PrologueRun
 from lingvo_pipe.pipeline.execution.replicas import Bytes
-from lingvo_pipe.pipeline.execution.runs import Runs, check_theta, run_arguments
 from lingvo_pipe.pipeline.execution.update_function import sum_tied
 from lingvo_pipe.pipeline.pipelining_params import (
     define_pipelining_params,

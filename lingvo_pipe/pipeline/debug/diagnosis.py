@@ -56,14 +56,10 @@ def diagnose(
     arguments: NestedMap,
     trains: bool,
 ) -> None:
-    """Runs the layers one by one, eagerly, forward and backward.
+    """Runs the layers one by one, eagerly, forward and, if it `trains`, backward.
 
-    Args:
-        stages: the stages, in order.
-        devices: full device names, one per stage.
-        assembly: the model that the stages were made from.
-        arguments: see `Emitter.emit`.
-        trains: whether there is a backward pass.
+    The stages, each on one of `devices`, were made from `assembly`; see `Emitter.emit`
+    for the arguments.
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
@@ -73,17 +69,13 @@ def diagnose(
     found = NotFinite()
     given = {"input": arguments.inputs, "target": arguments.targets}
     found.inspect("the mini-batch", _by_path("", given))
+    own = zip(stages, devices, arguments.weights, strict=True)
     placed = [
-        (call, device, own)
-        for stage, device, weights in zip(
-            stages, devices, arguments.weights, strict=True
-        )
-        for call, own in zip(stage.calls, weights, strict=True)
+        (call, device, flat)
+        for stage, device, weights in own
+        for call, flat in zip(stage.calls, weights, strict=True)
     ]
-    layers = [
-        _Layer(assembly, i, call, device, own, found)
-        for i, (call, device, own) in enumerate(placed)
-    ]
+    layers = [_Layer(assembly, i, *each, found) for i, each in enumerate(placed)]
     for m in range(len(arguments.first_examples)):
         num = arguments.num_examples
         call_context = CallContext(
@@ -113,33 +105,26 @@ class NotFinite:
         self._has_nan = False
 
     def inspect(self, owner: str, values: Iterable[tuple[str, tf.Tensor]]) -> None:
-        """Inspects values.
+        """Inspects an owner's values, pairs of a name and a tensor.
 
-        Args:
-            owner: as in "model/dense, micro-batch 0,".
-            values: pairs of a name, as in "output hidden", and a tensor.
+        For example "output hidden" of "model/dense, micro-batch 0,".
         """
         for name, x in values:
             if self._has_nan or not is_differentiable(x):
                 continue
             sizes = tf.abs(x)  # For complex numbers too.
-            num_nan = _count(tf.math.is_nan(sizes))
-            num_infinite = _count(tf.math.is_inf(sizes))
-            if num_nan or (num_infinite and not self._found):
-                numbers = {"nan": num_nan, "inf": num_infinite}
+            flags = {"nan": tf.math.is_nan(sizes), "inf": tf.math.is_inf(sizes)}
+            numbers = {k: int(tf.math.count_nonzero(own)) for k, own in flags.items()}
+            if numbers["nan"] or (numbers["inf"] and not self._found):
                 kinds = " or ".join(kind for kind, number in numbers.items() if number)
-                count = f"{num_nan + num_infinite} of {x.shape.num_elements()}"
+                count = f"{sum(numbers.values())} of {x.shape.num_elements()}"
                 self._found.append(f"the {name} of {owner} has {kinds} in {count}")
-            self._has_nan = num_nan > 0
+            self._has_nan = numbers["nan"] > 0
 
     def raise_found(self) -> None:
         """Raises FloatingPointError about the values found, if there are any."""
         if self._found:
             raise UserNumberError(f"at first {', then '.join(self._found)}")
-
-
-def _count(flags: tf.Tensor) -> int:
-    return int(tf.math.count_nonzero(flags))
 
 
 class _Layer:
@@ -167,20 +152,18 @@ class _Layer:
         self, call_context: CallContext, values: Values, micro_batch: int
     ) -> Handles:
         functions = self._call.functions
-        with tf.device(self._device), self._naming("forward", micro_batch):
+        with self._running("forward", micro_batch) as label:
             slot = StashSlot(functions.empty_residuals(tf.constant(1)), 0)
             sums = functions.zero_sums()
             given = PhaseInputs(self._weights, call_context)
             sums, stash = self._call.forward(given, values, sums, slot)
             flat = functions.unpack_sums(*sums)
-        made = {
-            x.ref(): values[value]
-            for x, value in zip(self._trace.made, self._call.call.made, strict=True)
-        }
+        pairs = zip(self._trace.made, self._call.call.made, strict=True)
+        made = {x.ref(): values[value] for x, value in pairs}
         outputs = map_present(lambda x: made.get(x.ref()), self._trace.result.outputs)
-        self._inspect(micro_batch, _by_path("output", outputs))
         accumulators = tf.nest.pack_sequence_as(self._trace.result.sums, flat)
-        self._inspect(micro_batch, _by_path("sum", accumulators))
+        self._found.inspect(label, _by_path("output", outputs))
+        self._found.inspect(label, _by_path("sum", accumulators))
         return stash
 
     def backward(
@@ -191,7 +174,7 @@ class _Layer:
         micro_batch: int,
     ) -> None:
         call, functions = self._call, self._call.functions
-        with tf.device(self._device), self._naming("backward", micro_batch):
+        with self._running("backward", micro_batch) as label:
             accumulators = functions.zero_gradients()
             slot = StashSlot(stash, 0)
             given = PhaseInputs(self._weights, call_context)
@@ -199,24 +182,18 @@ class _Layer:
             of_weights = functions.unpack_gradients(*accumulators)
         has = zip(self._weight_names, functions.phases.has_gradient, strict=True)
         names = [f"gradient of {name}" for name, yes in has if yes]
-        self._inspect(micro_batch, zip(names, of_weights, strict=True))
-        args = call.call.args
-        of_inputs = [
-            (f"gradient of input {i}", gradients[args[i]])
-            for i in functions.phases.gives
-        ]
-        self._inspect(micro_batch, of_inputs)
+        self._found.inspect(label, zip(names, of_weights, strict=True))
+        for i in functions.phases.gives:
+            gradient = gradients[call.call.args[i]]
+            self._found.inspect(label, [(f"gradient of input {i}", gradient)])
 
-    def _inspect(
-        self, micro_batch: int, values: Iterable[tuple[str, tf.Tensor]]
-    ) -> None:
-        self._found.inspect(f"{self._label}, micro-batch {micro_batch},", values)
-
-    def _naming(
-        self, direction: str, micro_batch: int
-    ) -> contextlib.AbstractContextManager:
-        location = f"the {direction} pass of {self._label}, micro-batch {micro_batch}"
-        return naming(location, self._trace.graph)
+    @contextlib.contextmanager
+    def _running(self, direction: str, micro_batch: int) -> Iterator[str]:
+        """Names the pass in errors; yields the layer's label for its values."""
+        label = f"{self._label}, micro-batch {micro_batch}"
+        location = f"the {direction} pass of {label}"
+        with tf.device(self._device), naming(location, self._trace.graph):
+            yield f"{label},"
 
 
 def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:

@@ -17,11 +17,7 @@ _MAX_NAMED = 5
 
 
 def warn_of_unreached_weights(assembly: Assembly) -> None:
-    """Logs a line if no loss depends on some trained weights.
-
-    Args:
-        assembly: a model with its loss, differentiated.
-    """
+    """Logs a line if no loss depends on some trained weights of a traced model."""
     paths = _unreached_weights(assembly)
     if paths:
         more = f" and {len(paths) - _MAX_NAMED} more" * (len(paths) > _MAX_NAMED)
@@ -51,8 +47,7 @@ def _unreached_weights(assembly: Assembly) -> list[str]:
         reached.update(call.args[i] for i in inputs)
         for i, variable in enumerate(tf.nest.flatten(layer.vars)):
             if trace.weight_gradients[i] is not None:
-                was_trained = trained.get(id(variable), False)
-                trained[id(variable)] = was_trained or i in weights
+                trained[id(variable)] = trained.get(id(variable)) or i in weights
     return [
         path
         for layer in assembly.layers
@@ -62,14 +57,11 @@ def _unreached_weights(assembly: Assembly) -> list[str]:
 
 
 def _reach(trace: Trace, seeded: Sequence[int]) -> tuple[set[int], set[int]]:
-    """Returns positions of the weights and inputs that gradients reach.
+    """Returns positions of a layer's weights and inputs that gradients reach.
 
-    Args:
-        trace: a layer's trace.
-        seeded: positions of the outputs that have gradients.
+    They come from the outputs at the positions `seeded`.
     """
-    seeds = [trace.output_gradients[i] for i in seeded]
-    seeds += trace.goal_seeds
+    seeds = [*(trace.output_gradients[i] for i in seeded), *trace.goal_seeds]
     found = {x.op for x in seeds if x is not None}
     for op in trace.graph.get_operations():
         if any(x.op in found for x in op.inputs):

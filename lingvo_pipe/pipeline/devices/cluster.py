@@ -27,6 +27,7 @@ from lingvo_pipe.pipeline.devices.handshake import (
     differences,
     is_busy,
     read_worker,
+    server_session,
     versions,
 )
 from lingvo_pipe.pipeline.devices.listener_restriction import restricting_listeners
@@ -57,34 +58,25 @@ _connection = _Connection()
 
 @dataclass(frozen=True)
 class ReadyWorkers:
-    """Workers that are ready for a trainer to connect to them.
+    """Workers that are ready for a trainer to connect to them."""
 
-    Attributes:
-        own_host: this machine's address, as the workers see it.
-        workers: descriptions of worker 0, 1, ...
-    """
-
-    own_host: str
+    own_host: str  # This machine's address, as the workers see it.
     workers: tuple[WorkerDescription, ...]
 
     def note(self, cluster: Cluster) -> str:
         """Returns a line for the user about the workers."""
         return "workers: " + "; ".join(
-            f"worker:{task} at {address} ({worker})"
-            for task, (address, worker) in enumerate(
-                zip(cluster.workers, self.workers, strict=True)
-            )
+            f"worker:{task} at {cluster.workers[task]} ({worker})"
+            for task, worker in enumerate(self.workers)
         )
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
     """Waits for all workers, and checks their descriptions.
 
-    Raises:
-        ConnectionError: if a worker can't be reached, or is not the expected one.
+    Raises ConnectionError if a worker can't be reached, or is not the expected one.
     """
-    own_host = _reach(cluster.workers)
-    return ReadyWorkers(own_host, _checked_workers(cluster.workers))
+    return ReadyWorkers(_reach(cluster.workers), _checked_workers(cluster.workers))
 
 
 def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
@@ -151,9 +143,8 @@ def _reach(workers: Sequence[str]) -> str:
             if worker not in hosts
         ]
         if not absent:
-            every = list(hosts.values())
-            outside = [host for host in every if not is_loopback(host.strip("[]"))]
-            return [*outside, every[0]][0]
+            # The first that is not loopback, if there is one.
+            return min(hosts.values(), key=lambda host: is_loopback(host.strip("[]")))
         if time.monotonic() > deadline:
             raise UserConnectionError(
                 f"Cannot reach {', '.join(absent)} within {_PATIENCE:.0f} seconds. "
@@ -165,13 +156,11 @@ def _reach(workers: Sequence[str]) -> str:
 
 def _own_host(worker: str) -> str | None:
     """Returns the address under which `worker` sees this machine, if reachable."""
-    address = split_address(worker)
-    try:
-        with socket.create_connection(address, _CONNECT_SECONDS) as connection:
-            host = connection.getsockname()[0]
-    except OSError:
-        return None
-    return f"[{host}]" if ":" in host else host
+    address = split_address(worker), _CONNECT_SECONDS
+    with contextlib.suppress(OSError), socket.create_connection(*address) as connection:
+        host = connection.getsockname()[0]
+        return f"[{host}]" if ":" in host else host
+    return None
 
 
 def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
@@ -223,11 +212,6 @@ def _description(name: str, address: str) -> WorkerDescription:
 
 def _incarnations(address: str) -> dict[str, int]:
     """Returns the incarnations of all devices that the task at an address sees."""
-    config = tf.compat.v1.ConfigProto(
-        operation_timeout_in_ms=int(ANSWER_SECONDS * 1000)
-    )
-    with (
-        tf.Graph().as_default(),
-        tf.compat.v1.Session(f"grpc://{address}", config=config) as session,
-    ):
+    target = f"grpc://{address}"
+    with tf.Graph().as_default(), server_session(target, sees_all=True) as session:
         return {device.name: device.incarnation for device in session.list_devices()}

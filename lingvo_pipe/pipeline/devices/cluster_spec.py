@@ -22,41 +22,29 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True)
 class Cluster:
-    """The tasks of a job.
+    """The tasks of a job; each address is `host:port`.
 
-    Attributes:
-        workers: addresses of worker 0, 1, ..., each `host:port`.
-        trainer: the trainer's address, if it is a task like the others: then a number
-            of devices counts its devices before the workers'. If None, it takes any
-            port, and only devices that are named may be its own.
-        listens_on_all: True if tasks answer at all addresses of their machines, and not
-            only at those given here.
+    With a trainer's address, the trainer is a task like the others: a number of devices
+    counts its devices before the workers'. If None, it takes any port, and only devices
+    that are named may be its own.
     """
 
     workers: tuple[str, ...]
     trainer: str | None = None
-    listens_on_all: bool = False
+    listens_on_all: bool = False  # At all addresses of a machine, not only at these.
 
 
 @dataclass(frozen=True)
 class SchedulersCluster:
-    """A cluster as a scheduler describes it.
+    """A cluster as a scheduler describes it."""
 
-    Attributes:
-        source: the scheduler, for messages.
-        jobs: addresses by job, which may be chief, worker, ...
-        task_type: this process's job; None if the scheduler does not give it.
-        task_index: this process's number in its job.
-        hint: what to write instead if it is wrong.
-        ends_together: True if the scheduler does not end the workers when the trainer
-            ends, so they must end by themselves.
-    """
-
-    source: str
-    jobs: Mapping[str, Sequence[str]]
-    task_type: str | None
+    source: str  # The scheduler, for messages.
+    jobs: Mapping[str, Sequence[str]]  # Addresses by job: chief, worker, ...
+    task_type: str | None  # This process's job; None if the scheduler does not give it.
     task_index: int | None
     hint: str
+    # True if the scheduler does not end the workers when the trainer ends, so they must
+    # end by themselves.
     ends_together: bool = False
 
 
@@ -85,10 +73,7 @@ def parse_cluster_spec(text: str) -> Cluster:
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
     """Returns a cluster of workers and at most one trainer.
 
-    Args:
-        jobs: addresses by job.
-        source: origin of the addresses, for errors.
-        hint: what to write instead, for errors.
+    The addresses in `jobs` come from `source`, which errors name.
 
     Raises:
         ValueError: if there is no worker, or more than one trainer, or an address is

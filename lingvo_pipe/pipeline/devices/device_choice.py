@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,27 +42,7 @@ def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName
             + ", ".join(f"{n} {num}" for n, num in zip(names, present, strict=True))
             + f". Use {sum(present)} at most, or start more workers."
         )
-    taken = _in_order(number, present) if has_gpus else _in_turn(number, present)
-    return [
-        DeviceName(task.worker, kind, index)
-        for task, num_taken in zip(tasks, taken, strict=True)
-        for index in range(num_taken)
-    ]
-
-
-def _in_order(number: int, present: Sequence[int]) -> list[int]:
-    """Returns the number of devices per task: all of each, until there are enough."""
-    taken: list[int] = []
-    for available in present:
-        taken.append(min(available, number - sum(taken)))
-    return taken
-
-
-def _in_turn(number: int, present: Sequence[int]) -> list[int]:
-    """Returns the number of devices per task: one of each in turn, until enough."""
-    taken = [0] * len(present)
-    while sum(taken) < number:
-        for i, available in enumerate(present):
-            if taken[i] < available and sum(taken) < number:
-                taken[i] += 1
-    return taken
+    places = [(t, i) for t, num in enumerate(present) for i in range(num)]
+    if not has_gpus:
+        places.sort(key=operator.itemgetter(1))  # Stable: the tasks stay in order.
+    return [DeviceName(tasks[t].worker, kind, i) for t, i in sorted(places[:number])]

@@ -33,17 +33,11 @@ _HELP = (
 
 @dataclass(frozen=True)
 class DeviceName:
-    """A device of this process, or of a worker task.
+    """A device of this process, or of a worker task."""
 
-    Attributes:
-        worker: number of the worker; None for this process.
-        kind: CPU, GPU or TPU.
-        index: number among the devices of its kind and process.
-    """
-
-    worker: int | None
-    kind: str
-    index: int
+    worker: int | None  # None for this process.
+    kind: str  # CPU, GPU or TPU.
+    index: int  # Among the devices of its kind and process.
 
     @property
     def full(self) -> str:
@@ -65,13 +59,8 @@ class DeviceName:
 
 
 def device_name(text: str) -> DeviceName:
-    """Parses the name of a device, short or full.
-
-    Raises:
-        ValueError: if it is not valid.
-    """
-    (name,) = device_names([text])
-    return name
+    """Parses the name of a device, short or full; raises ValueError for another."""
+    return device_names([text])[0]
 
 
 def device_names(texts: Sequence[str]) -> list[DeviceName]:
@@ -92,10 +81,7 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
 
 
 def parse_devices(text: str) -> int | list[str]:
-    """Parses a list of devices: a number, or names separated by commas.
-
-    Returns:
-        The number, or full names.
+    """Parses a number of devices, or names separated by commas; returns full names.
 
     Raises:
         ValueError: if the number is below 1, or a name is not valid or occurs twice.

@@ -24,29 +24,17 @@ ANSWER_SECONDS = 5.0
 # Seconds in which a worker finishes its work for an earlier trainer.
 FINISH_SECONDS = 600.0
 _VARIABLE = "lingvo_pipe_worker"
-# A session sees, and waits for, all tasks that no filter excludes.
-_NO_OTHERS = ["/job:none"]
 
 
 @dataclass(frozen=True)
 class WorkerDescription:
-    """A worker's description of itself.
+    """A worker's description of itself."""
 
-    Attributes:
-        lingvo_pipe: version.
-        tensorflow: version.
-        task: number of the worker.
-        workers: addresses of all workers.
-        kinds: kind of each of its devices: CPU, CPU, GPU, ...
-        host: name of its machine.
-        pid: id of its process.
-    """
-
-    lingvo_pipe: str
-    tensorflow: str
+    lingvo_pipe: str  # Version.
+    tensorflow: str  # Version.
     task: int
-    workers: tuple[str, ...]
-    kinds: tuple[str, ...]
+    workers: tuple[str, ...]  # Addresses of all workers.
+    kinds: tuple[str, ...]  # Kind of each of its devices: CPU, CPU, GPU, ...
     host: str
     pid: int
 
@@ -54,9 +42,9 @@ class WorkerDescription:
         """Returns the description as text, for `parse_description`."""
         return json.dumps(asdict(self))
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """Returns the number of devices of each kind."""
-        return dict(Counter(self.kinds))
+        return Counter(self.kinds)
 
     def __str__(self) -> str:
         devices = ", ".join(f"{n} {kind}" for kind, n in self.counts().items())
@@ -120,8 +108,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 def read_worker(address: str) -> WorkerDescription | None:
     """Reads a task's description; returns None if there is none, or another version's.
 
-    Raises:
-        tf.errors.OpError: if it does not answer as a TensorFlow server.
+    Raises OpError if it does not answer as a TensorFlow server.
     """
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         value = tf.raw_ops.ReadVariableOp(resource=_variable(), dtype=tf.string)
@@ -138,18 +125,21 @@ def is_busy(address: str) -> bool:
     All its threads may still be busy for a trainer that is gone.
     """
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
-        try:
+        with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
-        except tf.errors.OpError:
-            return False
+        return False
 
 
-def server_session(target: str, graph: tf.Graph | None = None) -> tf.compat.v1.Session:
-    """Returns a session with one server, with a timeout; ignores other servers."""
+def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
+    """Returns a session with one server, with a timeout.
+
+    It sees, and waits for, all tasks that no filter excludes: none, or all others.
+    """
     config = tf.compat.v1.ConfigProto(
-        operation_timeout_in_ms=int(ANSWER_SECONDS * 1000), device_filters=_NO_OTHERS
+        operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
+        device_filters=[] if sees_all else ["/job:none"],
     )
-    return _Session(target, graph, config)
+    return _Session(target, config=config)
 
 
 class _Session(tf.compat.v1.Session):

@@ -46,17 +46,18 @@ _VERSION_BITS, _VERSION_4 = 0xF0, 0x40
 _DESTINATION = {4: 16, 6: 24}
 _KEEP, _DROP = 0xFFFFFFFF, 0
 
+# Operation, jump if true, jump if false, operand.
 Instruction = tuple[int, int, int, int]
 
 
 def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
+    Then closes connections that clients made elsewhere before.
     Without the capability CAP_NET_ADMIN, the sockets may answer at other addresses of
     the same interface, too: for a loopback address, at all loopback addresses.
 
-    Raises:
-        ConnectionError: if the system rejects the restriction, or ignores it.
+    Raises ConnectionError if the system rejects the restriction, or ignores it.
     """
     try:
         interfaces = _restrict(port, addresses)
@@ -69,17 +70,14 @@ def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
     if answering:
         reason = f"it still answers at {', '.join(answering)}"
         raise _restriction_error(port, addresses, reason)
+    close_other_connections(port, addresses)
 
 
 @contextlib.contextmanager
 def restricting_listeners(port: int, addresses: Sequence[str]) -> Iterator[None]:
     """Restricts a port as soon as it listens in the block, which may take long.
 
-    At the end of the block, it checks the restriction and closes connections that
-    earlier clients made.
-
-    Raises:
-        ConnectionError: at the end of the block, as `restrict_listeners` does.
+    At the end of the block, `restrict_listeners` checks the restriction.
     """
     ended = threading.Event()
 
@@ -103,7 +101,6 @@ def restricting_listeners(port: int, addresses: Sequence[str]) -> Iterator[None]
         ended.set()
         early.join()
     restrict_listeners(port, addresses)
-    close_other_connections(port, addresses)
 
 
 def close_other_connections(port: int, addresses: Sequence[str]) -> None:
@@ -119,14 +116,12 @@ def close_other_connections(port: int, addresses: Sequence[str]) -> None:
 
 
 def filter_program(addresses: Sequence[str]) -> list[Instruction]:
-    """Returns a kernel filter program that keeps only packets for these addresses.
-
-    Returns:
-        (operation, jump if true, jump if false, operand) of each instruction.
-    """
+    """Returns a kernel filter program that keeps only packets for these addresses."""
     ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
-    version_4 = _instructions(4, [ip.packed for ip in ips if ip.version == 4])
-    version_6 = _instructions(6, [ip.packed for ip in ips if ip.version == 6])
+    version_4, version_6 = (
+        _instructions(version, [ip.packed for ip in ips if ip.version == version])
+        for version in (4, 6)
+    )
     return [
         (_LOAD_BYTE, 0, 0, _IP_HEADER),
         (_AND, 0, 0, _VERSION_BITS),
@@ -153,8 +148,7 @@ def _instructions(version: int, addresses: Sequence[bytes]) -> list[Instruction]
 def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
     """Attaches a filter program to a socket, replacing an earlier one.
 
-    Raises:
-        OSError: if the system does not allow it, or has no such filters.
+    Raises OSError if the system does not allow it, or has no such filters.
     """
     packed = b"".join(struct.pack("HBBI", *each) for each in program)
     buffer = ctypes.create_string_buffer(packed)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import ipaddress
-import os
 import socket
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import psutil
 
 from lingvo_pipe.core.errors import UserConnectionError
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
 
 ALL_FLAG = "--listen_on_all_addresses"
 _LOOPBACK = "lo"
-# Offset and size of the IP address in a socket's address, in bytes.
-_IP_AT = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
 
 
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
@@ -37,12 +35,13 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     host, _ = split_address(address)
     expected = "A task must have an address of its own machine"
     try:
-        found = _resolve(host)
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise UserConnectionError(
             f"{expected}; {host} of {address} is not known here ({error.strerror}). "
             "Give the same address to all tasks."
         ) from error
+    found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     own = [ip for ip in found if _is_own(ip)]
     if not own:
         raise UserConnectionError(
@@ -85,11 +84,9 @@ def port_error(task: str, address: str, reason: str) -> ConnectionError:
 
 def answers(host: str, port: int, seconds: float) -> bool:
     """Returns True if a connection to a port can be made within some seconds."""
-    try:
-        with socket.create_connection((host, port), seconds):
-            return True
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), socket.create_connection((host, port), seconds):
+        return True
+    return False
 
 
 def is_loopback(ip: str) -> bool:
@@ -106,46 +103,34 @@ def unused_ports(number: int) -> list[int]:
         return [int(listener.getsockname()[1]) for listener in listeners]
 
 
-def _resolve(host: str) -> list[str]:
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
 def _is_own(ip: str) -> bool:
     """Returns True for an address of this machine: only those can be bound."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-    try:
-        with socket.socket(family) as probe:
-            probe.bind((ip, 0))
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), socket.socket(family) as probe:
+        probe.bind((ip, 0))
+        return True
+    return False
 
 
 def _means_loopback(host: str) -> bool:
     """Returns True if a host name or address is loopback on every machine."""
-    if host == "localhost":
-        return True
-    try:
-        return is_loopback(host)
-    except ValueError:
-        return False
+    with contextlib.suppress(ValueError):  # Of another name.
+        return host == "localhost" or is_loopback(host)
+    return False
 
 
 def _route_source(address: str) -> str | None:
     """Returns this machine's address on the way to another task; sends nothing."""
-    try:
+    with contextlib.suppress(OSError):
         found = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)
         family, kind, protocol, _, target = found[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(target)
             return str(probe.getsockname()[0])
-    except OSError:
-        return None
+    return None
 
 
-@dataclass(frozen=True)
-class InterfaceAddress:
+class InterfaceAddress(NamedTuple):
     """An IP address, and the name of its network interface."""
 
     interface: str
@@ -155,58 +140,22 @@ class InterfaceAddress:
 def common_interface(addresses: Sequence[str]) -> str | None:
     """Returns the one interface at which packets for these addresses arrive, or None.
 
-    Raises:
-        OSError: if the system does not list its interfaces.
+    Raises OSError if the system does not list its interfaces.
     """
     # The loopback interface may have other addresses, as behind some load balancers;
     # packets of other machines for those arrive elsewhere.
-    known = {
-        each.ip: each.interface
-        for each in interface_addresses()
-        if each.interface != _LOOPBACK
-    }
+    known = {ip: name for name, ip in interface_addresses() if name != _LOOPBACK}
     ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
     names = {_LOOPBACK if ip.is_loopback else known.get(str(ip)) for ip in ips}
     return names.pop() if len(names) == 1 else None
 
 
 def interface_addresses() -> list[InterfaceAddress]:
-    """Returns all addresses of this machine's interfaces.
-
-    Raises:
-        OSError: if the system does not list them.
-    """
-    library = ctypes.CDLL(None, use_errno=True)
-    first = ctypes.c_void_p()
-    if library.getifaddrs(ctypes.byref(first)):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    try:
-        return list(_addresses(first.value))
-    finally:
-        library.freeifaddrs(first)
-
-
-class _Entry(ctypes.Structure):
-    """The first fields of `struct ifaddrs`, the same on all systems."""
-
-    _fields_ = (
-        ("following", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("flags", ctypes.c_uint),
-        ("address", ctypes.c_void_p),
-    )
-
-
-def _addresses(pointer: int | None) -> Iterator[InterfaceAddress]:
-    while pointer:
-        entry = _Entry.from_address(pointer)
-        pointer = entry.following
-        if not entry.address:
-            continue
-        family = ctypes.c_ushort.from_address(entry.address).value
-        if family in _IP_AT:
-            offset, size = _IP_AT[socket.AddressFamily(family)]
-            packed = ctypes.string_at(entry.address + offset, size)
-            # A label follows the name of an interface's second address: `eth0:1`.
-            name = entry.name.decode().partition(":")[0]
-            yield InterfaceAddress(name, str(ipaddress.ip_address(packed)))
+    """Returns all addresses of this machine's interfaces; raises OSError if unknown."""
+    # A label follows the name of an interface's second address: `eth0:1`.
+    return [
+        InterfaceAddress(label.partition(":")[0], each.address.partition("%")[0])
+        for label, own in psutil.net_if_addrs().items()
+        for each in own
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    ]

@@ -21,10 +21,9 @@ class ShutdownNotice:
     """The shutdown notice in a worker's server, at `target`."""
 
     def __init__(self, target: str) -> None:
-        with tf.Graph().as_default() as graph:
-            variable = _variable()
-            self._is_given = tf.raw_ops.VarIsInitializedOp(resource=variable)
-            self._session = server_session(target, graph)
+        with tf.Graph().as_default():
+            self._is_given = tf.raw_ops.VarIsInitializedOp(resource=_variable())
+            self._session = server_session(target)
 
     def is_given(self) -> bool:
         """Returns True if the trainer has announced its end."""
@@ -53,13 +52,13 @@ def announce_shutdown(workers: Sequence[str]) -> None:
 
 
 def _announce(address: str) -> None:
-    with tf.Graph().as_default() as graph:
-        notice = tf.raw_ops.AssignVariableOp(resource=_variable(), value=tf.constant(1))
-        with (
-            contextlib.suppress(tf.errors.OpError),
-            server_session(f"grpc://{address}", graph) as session,
-        ):
-            session.run(notice)
+    with (
+        contextlib.suppress(tf.errors.OpError),
+        tf.Graph().as_default(),
+        server_session(f"grpc://{address}") as session,
+    ):
+        value = tf.constant(1)
+        session.run(tf.raw_ops.AssignVariableOp(resource=_variable(), value=value))
 
 
 def _variable() -> tf.Tensor:

@@ -33,8 +33,6 @@ from lingvo_pipe.pipeline.devices.device_names import (
     device_names,
 )
 
-_ACCELERATORS = [kind for kind in KINDS if kind != "CPU"]
-
 
 def initialize_devices(
     devices: int | Sequence[str],
@@ -64,7 +62,8 @@ def initialize_devices(
         RuntimeError: if TensorFlow has run something on other devices.
     """
     if isinstance(devices, int):
-        names = _first_local(devices)
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        names = [DeviceName(None, kind, i) for i in range(checked_number(devices))]
     else:
         names = device_names(devices)
         _check_tasks(names, cluster)
@@ -80,7 +79,7 @@ def initialize_devices(
     _configure(local)
     if cluster is not None:
         connect(cluster, ready)
-        _check_present([name.full for name in names])
+        _check_present(names)
     if any(name.kind == "TPU" for name in names):
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
         tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -100,7 +99,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        local = [name for name in _present(kind) if name.worker is None]
+        local = [name for name in _present([kind]) if name.worker is None]
         if len(local) < num_devices:
             raise UserValueError(
                 f"The stages need {num_devices} devices (one for every "
@@ -118,9 +117,9 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
             f"stages), but {len(names)} are named: {list(names)}. Change splits, "
             "stages_per_device or devices."
         )
-    full = [name.full for name in device_names(names)]
-    _check_present(full)
-    return full
+    found = device_names(names)
+    _check_present(found)
+    return [name.full for name in found]
 
 
 def disable_graph_optimizer() -> None:
@@ -167,24 +166,14 @@ def colocated_identity(x: tf.Tensor) -> tf.Tensor:
         return tf.identity(x)
 
 
-def _first_local(number: int) -> list[DeviceName]:
-    """Returns the first GPUs of this machine, or CPU devices if it has no GPU."""
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    return [DeviceName(None, kind, i) for i in range(checked_number(number))]
-
-
 def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
     """Returns the devices of all tasks, including the trainer if it is a task."""
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
-    own = [TaskDevices(None, num_gpus, os.cpu_count() or 1)]
-    counts = [worker.counts() for worker in ready.workers]
-    return [
-        *(own if cluster.trainer is not None else []),
-        *(
-            TaskDevices(task, count.get("GPU", 0), count.get("CPU", 0))
-            for task, count in enumerate(counts)
-        ),
-    ]
+    counts = enumerate(worker.counts() for worker in ready.workers)
+    tasks = [TaskDevices(task, count["GPU"], count["CPU"]) for task, count in counts]
+    if cluster.trainer is not None:
+        num_gpus = len(tf.config.list_physical_devices("GPU"))
+        tasks.insert(0, TaskDevices(None, num_gpus, os.cpu_count() or 1))
+    return tasks
 
 
 def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
@@ -219,7 +208,7 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
         f"{name.short} ({ready.workers[name.worker]})"
         for name in names
         if name.worker is not None
-        and name.index >= ready.workers[name.worker].counts().get(name.kind, 0)
+        and name.index >= ready.workers[name.worker].counts()[name.kind]
     ]
     if absent:
         raise UserValueError(
@@ -230,7 +219,7 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
 
 def _check_accelerators(names: Sequence[DeviceName]) -> None:
     """Raises ValueError unless this machine has all of them."""
-    for kind in _ACCELERATORS:
+    for kind in ("GPU", "TPU"):
         num_present = len(tf.config.list_physical_devices(kind))
         absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
         if absent:
@@ -241,9 +230,9 @@ def _check_accelerators(names: Sequence[DeviceName]) -> None:
             )
 
 
-def _check_present(full: Sequence[str]) -> None:
-    present = _present()
-    absent = [name for name in device_names(full) if name not in present]
+def _check_present(names: Sequence[DeviceName]) -> None:
+    present = _present(KINDS)
+    absent = [name for name in names if name not in present]
     if absent:
         raise UserValueError(
             f"The devices {[name.short for name in absent]} are not present. There are "
@@ -252,12 +241,12 @@ def _check_present(full: Sequence[str]) -> None:
         )
 
 
-def _present(kind: str | None = None) -> list[DeviceName]:
-    """Returns the devices of this process and its workers, of one kind or all."""
+def _present(kinds: Sequence[str]) -> list[DeviceName]:
+    """Returns the devices of these kinds, of this process and its workers."""
     return [
         device_name(device.name)
-        for each in ([kind] if kind else KINDS)
-        for device in tf.config.list_logical_devices(each)
+        for kind in kinds
+        for device in tf.config.list_logical_devices(kind)
     ]
 
 

@@ -29,9 +29,7 @@ def wait_for_trainers_end(
 
     A scheduler that ends a job signals all its tasks at once. A worker with a trainer
     then stays until the trainer has saved its step and ended. See `poll_trainer`.
-
-    Raises:
-        ConnectionError: if no trainer starts.
+    Raises ConnectionError if no trainer starts.
     """
     with TerminationSignals([signal.SIGTERM]) as signals:
         seen = poll_trainer(
@@ -60,13 +58,8 @@ def poll_trainer(
 ) -> bool:
     """Waits for the end of a trainer; returns True if there was one.
 
-    Args:
-        answers: returns True if the trainer can be reached.
-        is_signalled: returns True if this process has got a termination signal.
-        has_notice: returns True if the trainer has announced its end.
-        patience: seconds for which the trainer waits for its workers.
-        clock: returns the time, in seconds.
-        sleep: waits for a number of seconds.
+    The trainer `answers` if it can be reached, and waits `patience` seconds for its
+    workers. Termination signals are this process's.
     """
     seen, last = False, clock()
     while not has_notice():

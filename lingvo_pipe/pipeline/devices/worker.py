@@ -45,13 +45,12 @@ def serve(
     Args:
         cluster: all tasks.
         task: this worker's number.
-        ends_with_trainer: True to end with the trainer, if the cluster has its address.
+        ends_with_trainer: True to end with the trainer, if the cluster has its address;
+            then raises ConnectionError if no trainer starts.
         patience: seconds for which the trainer waits for its workers.
 
     Raises:
-        ValueError: see `start_worker`.
-        ConnectionError: see `start_worker`; or if `ends_with_trainer`, and no trainer
-            starts.
+        ValueError, ConnectionError: see `start_worker`.
     """
     exit_on_sigterm()
     server = start_worker(cluster, task)
@@ -82,8 +81,7 @@ def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
     workers = cluster.workers
     address = workers[checked_task(task, workers)]
     name = f"{WORKER_JOB}:{task}"
-    every = [*workers, *([cluster.trainer] if cluster.trainer else [])]
-    others = [each for each in every if each != address]
+    others = [x for x in (*workers, cluster.trainer) if x and x != address]
     addresses = [] if cluster.listens_on_all else own_addresses(address, others)
     check_port(name, address)
     try:
@@ -100,7 +98,6 @@ def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
     port = split_address(address)[1]
     if addresses:
         restrict_listeners(port, addresses)
-        close_other_connections(port, addresses)
     server.start()
     describe_worker(server.target, cluster, task)
     if addresses:

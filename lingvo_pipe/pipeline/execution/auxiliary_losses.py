@@ -24,19 +24,6 @@ def has_auxiliary_losses(traces: list[Trace]) -> bool:
     return any(trace.result.sums.get("losses") for trace in traces)
 
 
-def has_local_losses(traces: list[Trace]) -> bool:
-    """Returns whether some block of layers has a loss of its own."""
-    return any(trace.result.local_goals for trace in traces)
-
-
-def check_weight(loss: Trace, num_targets: int) -> None:
-    """Raises ValueError unless the loss's weight follows from the targets.
-
-    Then it is the same for all losses of the model.
-    """
-    _weight_graph(loss, num_targets)
-
-
 def loss_weights(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tensor:
     """Returns the weight of each micro-batch, `[M]`, which add up to W.
 
@@ -44,11 +31,8 @@ def loss_weights(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tens
         loss: trace of the main loss.
         num_targets: number of its inputs, the last ones, that are targets.
         arguments: see `PipelineFunction`.
-
-    Raises:
-        ValueError: if the loss's weight depends on the predictions.
     """
-    cut, weight, targets = _weight_graph(loss, num_targets)
+    cut, weight, targets = weight_graph(loss, num_targets)
     function = cut.function(0, [*loss.call_context, *targets], [weight])
     num = arguments.num_examples
 
@@ -72,12 +56,7 @@ def loss_weights(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tens
 def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
     """Returns W / B, the factor for sums of auxiliary losses, or 1 where W is 0.
 
-    Args:
-        weights: `[M]`, weight of each micro-batch.
-        batch_size: B, [] integer.
-
-    Returns:
-        `[]` float64.
+    Takes the weight of each micro-batch, `[M]`, and B, `[]`; returns `[]` float64.
     """
     scale = tf.reduce_sum(weights) / tf.cast(batch_size, weights.dtype)
     scale = tf.cast(scale, tf.float64)
@@ -98,10 +77,14 @@ def loss_divisor(
     return tf.cast(weight, tf.float64)
 
 
-def _weight_graph(
+def weight_graph(
     loss: Trace, num_targets: int
 ) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
-    """Returns the graph that computes the loss's weight, the weight and the targets."""
+    """Returns the graph that computes the loss's weight, the weight and the targets.
+
+    Raises ValueError unless the weight follows from the targets. Then it is the same
+    for all losses of the model.
+    """
     weight = loss.result.sums.metrics["loss"][1]
     targets = loss.args[len(loss.args) - num_targets :]
     cut = CutGraph(loss.graph, loss.call_context, [], [[weight]])

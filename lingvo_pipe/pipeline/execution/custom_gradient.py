@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.nests import map_present, pack_present, present
 from lingvo_pipe.pipeline.devices.stage_devices import colocated_identity
 from lingvo_pipe.pipeline.tracing.trace import differentiable, is_differentiable
 
@@ -32,7 +32,7 @@ def with_gradient(
     sources: Sequence[tuple[str, Sequence[tf.Tensor]]],
     gradients: Callable[[list[tf.Tensor]], Sequence[Sequence[Any]]],
 ) -> Any:
-    """Returns the outputs of a run with a gradient that tapes see.
+    """Returns the outputs of a run, the differentiable ones with a gradient for tapes.
 
     Args:
         outputs: structure of outputs, of a run that no tape watched.
@@ -41,9 +41,6 @@ def with_gradient(
         gradients: `gradients of the differentiable outputs, flat -> gradients of the
             sources`, in the structure of the tensors in `sources`; None for no
             gradient.
-
-    Returns:
-        The outputs; those that are differentiable have the gradient.
     """
     flat = differentiable(outputs)
     found: list[Sequence[Any]] = []
@@ -55,7 +52,10 @@ def with_gradient(
     @tf.custom_gradient
     def release(*args: tf.Tensor) -> Any:
         def grad(*output_gradients: tf.Tensor) -> list[Any]:
-            seeds = list(map(_stopped, output_gradients))
+            seeds = []
+            for x in output_gradients:
+                with tf.device(x.device):
+                    seeds.append(tf.stop_gradient(x))
             found[:] = _final(gradients(seeds), [*ties, *output_gradients])
             return [None] * len(flat) + [tf.zeros([0]) for _ in ties]
 
@@ -66,21 +66,13 @@ def with_gradient(
     return map_present(lambda x: next(released) if is_differentiable(x) else x, outputs)
 
 
-def _stopped(x: tf.Tensor) -> tf.Tensor:
-    with tf.device(x.device):
-        return tf.stop_gradient(x)
-
-
 def _final(
     gradients: Sequence[Sequence[Any]], sources: Sequence[tf.Tensor]
 ) -> list[list[Any]]:
     """Returns the gradients; second derivatives of them raise an error.
 
     Otherwise a tape would treat them as constants, because no tape watched their run.
-
-    Args:
-        gradients: see `with_gradient`.
-        sources: tensors that the gradients depend on, as a tape sees them.
+    It sees that they depend on `sources`.
     """
     flat = present(gradients)
 
@@ -88,11 +80,7 @@ def _final(
     def final(*args: tf.Tensor) -> Any:
         return [colocated_identity(x) for x in args[: len(flat)]], _refuse_second
 
-    remaining = iter(final(*flat, *sources))
-    return [
-        [None if x is None else next(remaining) for x in source_gradients]
-        for source_gradients in gradients
-    ]
+    return pack_present(list(map(list, gradients)), final(*flat, *sources))
 
 
 def _refuse_second(*unused: tf.Tensor) -> list[Any]:

@@ -43,17 +43,11 @@ def as_tensors(batch: Any, path: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class MicroBatches:
-    """Cut of a mini-batch into micro-batches.
+    """Cut of a mini-batch into micro-batches."""
 
-    Attributes:
-        batch_size: B.
-        num_micro_batches: M.
-        batch_dim: the dimension of the examples; the last, in tensors with fewer.
-    """
-
-    batch_size: int
-    num_micro_batches: int
-    batch_dim: int = 0
+    batch_size: int  # B.
+    num_micro_batches: int  # M.
+    batch_dim: int = 0  # Dimension of the examples; the last, in tensors with fewer.
 
     @property
     def num_rows(self) -> int:
@@ -84,8 +78,7 @@ class MicroBatches:
     def merge(self, tensors: Any, path: str) -> Any:
         """Merges every output: `[M, .. b ..]` -> `[.. B ..]`; keeps None.
 
-        Raises:
-            ValueError: if a tensor does not have b rows.
+        Raises ValueError if a tensor does not have b rows.
         """
         wrong = [
             f"{name} {x.shape[1:]}".strip()
@@ -153,10 +146,10 @@ def cut_batch(
     batch_dim: int,
     path: str,
 ) -> MicroBatches:
-    """Decides how to cut a mini-batch.
+    """Decides how to cut a mini-batch, a structure of tensors and None.
 
     Args:
-        tensors: a structure of tensors and None.
+        tensors: the mini-batch.
         num_micro_batches: M.
         num_rows: b, if the user sets it, or None.
         batch_dim: the dimension of the examples.

@@ -8,6 +8,7 @@ order and number, share one function.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -20,12 +21,15 @@ from lingvo_pipe.pipeline.debug.diagnosis import diagnose
 from lingvo_pipe.pipeline.debug.unreached_weights import warn_of_unreached_weights
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.auxiliary_losses import (
-    check_weight,
     has_auxiliary_losses,
-    has_local_losses,
     loss_divisor,
     loss_scale,
     loss_weights,
+    weight_graph,
+)
+from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
+    results_of,
+    results_of_steps,
 )
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
 from lingvo_pipe.pipeline.execution.replicas import (
@@ -33,7 +37,6 @@ from lingvo_pipe.pipeline.execution.replicas import (
     emit_batch_shards,
     step_bytes,
 )
-from lingvo_pipe.pipeline.execution.results import results_of, results_of_steps
 from lingvo_pipe.pipeline.execution.update_function import Update, update_function
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.emit import Emitter
@@ -83,10 +86,10 @@ class PipelineFunction:
             )
             for replica, devices in enumerate(spec.replicas)
         ]
-        rows = tf.TensorSpec([None, 4], tf.int32)
         tables = [
             NestedMap(
-                rows=rows, num_slots=tf.TensorSpec([len(table.num_slots)], tf.int32)
+                rows=tf.TensorSpec([None, 4], tf.int32),
+                num_slots=tf.TensorSpec([len(table.num_slots)], tf.int32),
             )
             for table in spec.tables
         ]
@@ -130,11 +133,7 @@ class PipelineFunction:
         """
         fed = NestedMap(arguments, tables=list(tables))
         results = self._function(*present(fed))
-        packed = pack_present(self._results, results)
-        packed.accumulated = dict(
-            zip(self._accumulator_paths, packed.accumulated, strict=True)
-        )
-        return packed
+        return pack_present(self._results, results)
 
     def diagnose(self, arguments: NestedMap) -> None:
         """Raises the error of the operation that fails; see `diagnosis`."""
@@ -162,34 +161,26 @@ class PipelineFunction:
         return self._function.graph
 
     def _emit(self, *flat: tf.Tensor) -> list[tf.Tensor]:
-        arguments = pack_present(self._arguments, flat)
+        spec, arguments = self._spec, pack_present(self._arguments, flat)
 
         def run() -> list[tf.Tensor]:
-            results = self._results_of(arguments)
-            self._accumulator_paths = sorted(results.accumulated)
-            results.accumulated = [
-                results.accumulated[path] for path in self._accumulator_paths
-            ]
+            shards = emit_batch_shards(self._emitters, spec, self._fed(arguments))
+            if spec.update:
+                results = results_of_steps(spec, self._assembly, shards[0], arguments)
+            else:
+                results = results_of(
+                    spec, self._assembly, self._stages, shards, arguments
+                )
+            results.accumulated = dict(sorted(results.accumulated.items()))
             self._results = map_present(spec_of, results)
             return present(results)
 
-        return with_mutex(self._spec.name, flat, run)
-
-    def _results_of(self, arguments: NestedMap) -> NestedMap:
-        spec, fed = self._spec, self._fed(arguments)
-        if spec.update:
-            (emitter,) = self._emitters
-            raw = emitter.emit(fed)
-            return results_of_steps(spec, self._assembly, raw, arguments)
-        shards = emit_batch_shards(self._emitters, spec, fed)
-        return results_of(spec, self._assembly, self._stages, shards, arguments)
+        return with_mutex(spec.name, flat, run)
 
     def _fed(self, arguments: NestedMap) -> NestedMap:
         """Returns the arguments of the emitter."""
-        weights = [
-            [tf.nest.flatten(theta) for theta in thetas]
-            for thetas in by_stage(arguments.thetas, self._spec.boundaries)
-        ]
+        flat = list(map(tf.nest.flatten, arguments.thetas))
+        weights = by_stage(flat, self._spec.boundaries)
         if self._spec.loss_fn:
             weights[-1].append([])
         fed = NestedMap(
@@ -206,8 +197,8 @@ class PipelineFunction:
         """Adds the scale of auxiliary losses, and with updates each step's divisor."""
         traces = self._assembly.traces
         num_targets = len(present(fed.targets))
-        if has_local_losses(traces):
-            check_weight(traces[-1], num_targets)
+        if any(trace.result.local_goals for trace in traces):
+            weight_graph(traces[-1], num_targets)  # It must follow from the targets.
         fed.loss_scale = tf.constant(1.0, tf.float64)
         if not (has_auxiliary_losses(traces) or self._spec.update):
             return
@@ -231,16 +222,14 @@ class PipelineFunction:
                 fed.loss_scale = tf.repeat(scales, per_step)
 
     def _updates(self, update: Update) -> list[StageUpdate]:
-        traces = iter(self._assembly.traces)
-        layers_by_stage = by_stage(self._spec.layers, self._spec.boundaries)
-        found = []
-        for layers, stage, device in zip(
-            layers_by_stage, self._stages, self._devices, strict=True
-        ):
-            own_traces = [next(traces) for _ in stage.calls]
-            function = update_function(update, layers, stage, own_traces, device)
-            found.append(StageUpdate(stage, function))
-        return found
+        functions = map(
+            functools.partial(update_function, update),
+            by_stage(self._spec.layers, self._spec.boundaries),
+            by_stage(self._assembly.traces, self._spec.boundaries),
+            self._stages,
+            self._devices,
+        )
+        return list(map(StageUpdate, self._stages, functions))
 
 
 def specs_for_any_number(arguments: NestedMap) -> NestedMap:
@@ -283,15 +272,11 @@ def _assemble(spec: PipelineSpec, specs: NestedMap) -> Assembly:
 
 def _stages(spec: PipelineSpec, assembly: Assembly) -> list[Stage]:
     """Groups the layers' calls, and the loss, into stages."""
+    layers = by_stage(spec.layers, spec.boundaries)
     compiled = [
         compilation(yes, device)
-        for yes, device, layers in zip(
-            spec.jit_compile,
-            spec.devices,
-            by_stage(spec.layers, spec.boundaries),
-            strict=True,
-        )
-        for _ in layers
+        for yes, device, own in zip(spec.jit_compile, spec.devices, layers, strict=True)
+        for _ in own
     ]
     recomputed = list(spec.recomputed)
     if spec.loss_fn:

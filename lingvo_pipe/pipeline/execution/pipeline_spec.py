@@ -33,44 +33,27 @@ OWN_CPU = device_name("cpu:0").full
 class PipelineSpec:
     """Everything that a pipeline is built from.
 
-    Attributes:
-        layers: all layers, in order.
-        boundaries: stage boundaries.
-        replicas: for each replica the full names of its devices, one per stage.
-        recomputed: for each layer, whether it is recomputed wherever the schedule
-            recomputes.
-        jit_compile: for each stage, whether XLA compiles its layers.
-        name: prefix of its channels, and name of its mutex, which pipelines of the same
-            name share.
-        batch_dim: dimension of the examples in the inputs.
-        state_dtype: see `LayerFunctions`.
-        tables: table of each device; see `make_tables`.
-        loss_fn: see `trace_loss`; None if a run returns outputs instead of metrics.
-        do_eval: whether layers run in evaluation.
-        trains: whether the schedule has backward passes. Without a loss they start from
-            given gradients of the outputs.
-        input_gradients: whether runs return gradients of the inputs.
-        update: updates weights, in a schedule with UPDATEs.
-        num_batch_shards: number of shards of the mini-batch; see `replicas`.
-        inputs_device: device of the mini-batch.
+    Pipelines of the same name share the mutex and the prefix of channels. If it trains,
+    the schedule has backward passes; without a loss they start from given gradients of
+    the outputs.
     """
 
     layers: Sequence[BaseLayer]
-    boundaries: Sequence[int]
-    replicas: Sequence[Sequence[str]]
-    recomputed: Sequence[bool]
-    jit_compile: Sequence[bool]
+    boundaries: Sequence[int]  # Of the stages.
+    replicas: Sequence[Sequence[str]]  # Full names of each one's devices, by stage.
+    recomputed: Sequence[bool]  # For each layer, wherever the schedule recomputes.
+    jit_compile: Sequence[bool]  # For each stage, whether XLA compiles its layers.
     name: str
-    batch_dim: int = 0
-    state_dtype: tf.DType | None = None
-    tables: Sequence[Table] = ()
-    loss_fn: LossFunction | None = None
+    batch_dim: int = 0  # Dimension of the examples in the inputs.
+    state_dtype: tf.DType | None = None  # See `LayerFunctions`.
+    tables: Sequence[Table] = ()  # One for each device; see `make_tables`.
+    loss_fn: LossFunction | None = None  # See `trace_loss`; None to return the outputs.
     do_eval: bool = False
     trains: bool = False
-    input_gradients: bool = False
-    update: Update | None = None
-    num_batch_shards: int = 1
-    inputs_device: str = OWN_CPU
+    input_gradients: bool = False  # Whether runs return gradients of the inputs.
+    update: Update | None = None  # Updates weights, in a schedule with UPDATEs.
+    num_batch_shards: int = 1  # See `replicas`.
+    inputs_device: str = OWN_CPU  # Device of the mini-batch.
 
     @property
     def devices(self) -> Sequence[str]:
@@ -96,14 +79,8 @@ class PipelineSpec:
         **options: Any,
     ) -> Assembly:
         """Traces the layers; see `Assembly`, and `LayerFunctions` for options."""
-        functions = LayerFunctions(
-            self.do_eval,
-            self.trains,
-            self.batch_dim,
-            self.state_dtype,
-            loss_fn=self.loss_fn,
-            **options,
-        )
+        rules = self.do_eval, self.trains, self.batch_dim, self.state_dtype
+        functions = LayerFunctions(*rules, loss_fn=self.loss_fn, **options)
         goal = self.loss_fn, functions, self.input_gradients
         return Assembly(self.layers, thetas, context, inputs, targets, *goal)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,8 +25,11 @@ from lingvo_pipe.pipeline.debug.diagnosis import naming
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.build_cache import BuildCache
 from lingvo_pipe.pipeline.execution.custom_gradient import with_gradient
+from lingvo_pipe.pipeline.execution.gradients_and_metrics import (
+    layer_gradients,
+    sums_of,
+)
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
-from lingvo_pipe.pipeline.execution.results import layer_gradients, sums_of
 from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StashSlot, Values
 from lingvo_pipe.pipeline.loops.stash import Handles
 from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
@@ -38,18 +43,12 @@ from lingvo_pipe.pipeline.tracing.trace import (
 
 
 class PrologueRun(NamedTuple):
-    """One run of the prologue.
+    """One run of the prologue."""
 
-    Attributes:
-        outputs: positional inputs of the first cell, with gradients for outer tapes.
-        accumulated: dict of sums by the accumulators' paths.
-        num_bytes: see `PrologueFunction`.
-        stashed: the function and its outputs; None if there are no layers.
-    """
-
-    outputs: tuple
-    accumulated: dict[str, tf.Tensor]
-    num_bytes: int = 0
+    outputs: tuple  # Positional inputs of the first cell; outer tapes see gradients.
+    accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
+    num_bytes: int = 0  # See `PrologueFunction`.
+    # The function and its outputs; None if there are no layers.
     stashed: tuple[PrologueFunction, PrologueOutputs] | None = None
 
     def gradients(self, output_gradients: Any) -> list[Any]:
@@ -72,9 +71,7 @@ class Prologue:
         )
 
     def run(self, thetas: Sequence[Any], args: tuple, trains: bool) -> PrologueRun:
-        """Runs the layers forward.
-
-        An outer tape that asks for a gradient runs them once more.
+        """Runs the layers forward, and again if an outer tape asks for a gradient.
 
         Args:
             thetas: weights of each layer.
@@ -98,7 +95,13 @@ class Prologue:
             given = PrologueInputs(own, call_context, inputs)
         function = self._function(spec, given)
         forward = function.forward(given)
-        outputs = self._with_gradient(spec, given, forward.outputs, (thetas, args))
+        device, tensors = spec.devices[0], (present(thetas), differentiable(args))
+        outputs = with_gradient(
+            forward.outputs,
+            device,
+            [(device, flat) for flat in tensors],
+            functools.partial(self._gradients, spec, given, forward.outputs),
+        )
         return PrologueRun(
             outputs, forward.accumulated, function.num_bytes, (function, forward)
         )
@@ -109,33 +112,26 @@ class Prologue:
         key = spec.do_eval, spec.trains, spec.input_gradients, repr(specs)
         return self._functions.get(key, lambda: PrologueFunction(spec, specs))
 
-    def _with_gradient(
+    def _gradients(
         self,
         spec: PipelineSpec,
         given: PrologueInputs,
         outputs: tuple,
-        sources: tuple[Any, tuple],
-    ) -> tuple:
-        """Returns the outputs with gradients to the sources, weights and inputs."""
-        thetas, args = sources
+        output_gradients: list[tf.Tensor],
+    ) -> list[list[Any]]:
+        """Runs the layers again, and backward; returns gradients of thetas and args."""
+        remaining = iter(output_gradients)
+        seeds = map_present(
+            lambda x: next(remaining) if is_differentiable(x) else None, outputs
+        )
         spec = dataclasses.replace(spec, trains=True, input_gradients=True)
-
-        def gradients(output_gradients: list[tf.Tensor]) -> list[list[Any]]:
-            remaining = iter(output_gradients)
-            seeds = map_present(
-                lambda x: next(remaining) if is_differentiable(x) else None, outputs
-            )
-            function = self._function(spec, given)
-            theta_gradients, arg_gradients = function.backward(
-                function.forward(given), seeds
-            )
-            pairs = zip(present(args), arg_gradients, strict=True)
-            real = [gradient for x, gradient in pairs if is_differentiable(x)]
-            return [tf.nest.flatten(theta_gradients), real]
-
-        device = spec.devices[0]
-        tied = [(device, present(thetas)), (device, differentiable(args))]
-        return with_gradient(outputs, device, tied, gradients)
+        function = self._function(spec, given)
+        of_thetas, of_args = function.backward(function.forward(given), seeds)
+        has_gradient = map(is_differentiable, present(given.args))
+        return [
+            tf.nest.flatten(of_thetas),
+            list(itertools.compress(of_args, has_gradient)),
+        ]
 
 
 def prologue_spec(layers: Sequence[BaseLayer], cells: PipelineSpec) -> PipelineSpec:
@@ -151,45 +147,27 @@ def prologue_spec(layers: Sequence[BaseLayer], cells: PipelineSpec) -> PipelineS
 
 
 class PrologueInputs(NamedTuple):
-    """Inputs of a forward pass.
+    """Inputs of a forward pass."""
 
-    Attributes:
-        thetas: weights of each layer.
-        context: step and first example.
-        args: positional inputs of the first layer.
-    """
-
-    thetas: Sequence[Any]
-    context: CallContext
-    args: tuple
+    thetas: Sequence[Any]  # Weights of each layer.
+    context: CallContext  # Step and first example.
+    args: tuple  # Positional inputs of the first layer.
 
 
 class PrologueOutputs(NamedTuple):
-    """Outputs of a forward pass, and what the backward pass needs.
+    """Outputs of a forward pass, and what the backward pass needs."""
 
-    Attributes:
-        outputs: outputs of the last layer, as positional inputs of the next.
-        accumulated: dict of sums by the accumulators' paths.
-        context: step and first example.
-        weights: weights of each layer, packed.
-        stashes: stash of each layer, packed; empty unless the layers are trained.
-    """
-
-    outputs: tuple
-    accumulated: dict[str, tf.Tensor]
-    context: CallContext
-    weights: list[Handles]
-    stashes: list[Handles]
+    outputs: tuple  # Outputs of the last layer, as positional inputs of the next.
+    accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
+    inputs: list[PhaseInputs]  # Of each layer.
+    stashes: list[Handles]  # Of each layer, packed; empty unless they are trained.
 
 
 class PrologueFunction:
     """The prologue's forward and backward pass for certain shapes.
 
     No loop calls them: the forward pass returns its stash to the caller, who passes it
-    to the backward pass.
-
-    Attributes:
-        num_bytes: bytes of the weights, their gradients, and the stash.
+    to the backward pass. `num_bytes` counts weights, their gradients, and the stash.
     """
 
     def __init__(self, spec: PipelineSpec, specs: PrologueInputs):
@@ -210,10 +188,9 @@ class PrologueFunction:
         self._outputs = as_args(self._assembly.outputs)
         compiled = compilation(spec.jit_compile[0], spec.devices[0])
         self._calls = self._assembly.stage_calls([compiled] * len(spec.layers))
-        functions = [call.functions for call in self._calls]
         self.num_bytes = sum(
             num_bytes([*f.phases.weights, *f.accumulators, *f.phases.residuals])
-            for f in functions
+            for f in [call.functions for call in self._calls]
         )
 
     @property
@@ -224,7 +201,7 @@ class PrologueFunction:
     def forward(self, given: PrologueInputs) -> PrologueOutputs:
         """Runs the layers forward."""
         values: Values = dict(enumerate(present(given.args)))
-        all_sums, all_weights, stashes = [], [], []
+        all_sums, inputs, stashes = [], [], []
         for call, layer, theta in zip(
             self._calls, self._spec.layers, given.thetas, strict=True
         ):
@@ -234,51 +211,31 @@ class PrologueFunction:
                 if self._spec.trains:
                     slot = _only_slot(functions.empty_residuals(tf.constant(1)))
                 weights = functions.pack_weights(*tf.nest.flatten(theta))
+                inputs.append(PhaseInputs(weights, given.context))
                 sums = functions.zero_sums()
-                sums, stash = call.forward(
-                    PhaseInputs(weights, given.context), values, sums, slot
-                )
+                sums, stash = call.forward(inputs[-1], values, sums, slot)
                 all_sums.append(functions.unpack_sums(*sums))
-            all_weights.append(weights)
             stashes.append(stash)
-        accumulated = sums_of(
-            self._spec.layers, self._assembly.traces, all_sums
-        ).accumulated
+        found = sums_of(self._assembly, all_sums)
         outputs = map_present(lambda value: values[value], self._outputs)
-        return PrologueOutputs(
-            outputs, accumulated, given.context, all_weights, stashes
-        )
+        return PrologueOutputs(outputs, found.accumulated, inputs, stashes)
 
     def backward(
         self, forward: PrologueOutputs, output_gradients: Any
     ) -> tuple[list[Any], list[Any]]:
-        """Runs the layers backward.
+        """Runs the layers backward, after a forward pass with `trains` in the spec.
 
-        Args:
-            forward: outputs of the forward pass, with `trains` in the specification.
-            output_gradients: gradients in the structure of its outputs, or None.
-
-        Returns:
-            For each layer its gradients in theta's structure, None for untrained
-            weights; and the gradients of the present inputs, or None.
+        `output_gradients` has the structure of its outputs, with None for no gradient.
+        Returns for each layer its gradients in theta's structure, None for untrained
+        weights; and the gradients of the present inputs, or None.
         """
         gradients = self._seeds(output_gradients)
         found = []
-        for call, layer, weights, stash in zip(
-            reversed(self._calls),
-            reversed(self._spec.layers),
-            reversed(forward.weights),
-            reversed(forward.stashes),
-            strict=True,
-        ):
-            functions = call.functions
+        each = (self._calls, self._spec.layers, forward.inputs, forward.stashes)
+        for call, layer, given, stash in zip(*map(reversed, each), strict=True):
             with self._running("backward", layer):
-                _, accumulators = call.backward(
-                    PhaseInputs(weights, forward.context),
-                    _only_slot(stash),
-                    gradients,
-                    functions.zero_gradients(),
-                )
+                slot, zeros = _only_slot(stash), call.functions.zero_gradients()
+                _, accumulators = call.backward(given, slot, gradients, zeros)
                 found.append(layer_gradients(call, layer.vars, accumulators, None))
         inputs = [gradients.get(value) for value in self._assembly.inputs]
         return found[::-1], inputs

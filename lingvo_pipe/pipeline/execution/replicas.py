@@ -43,15 +43,10 @@ _STACKED = ("batch", "first_examples", "num_examples", "output_gradients")
 def emit_batch_shards(
     emitters: Sequence[Emitter], spec: PipelineSpec, arguments: NestedMap
 ) -> list[NestedMap]:
-    """Emits a run of the pipeline for each batch shard.
+    """Emits a run for each batch shard; returns the results of each.
 
-    Args:
-        emitters: emitter of each replica.
-        spec: specification of the pipeline.
-        arguments: arguments for all micro-batches; see `Emitter.emit`.
-
-    Returns:
-        For each shard the results of its emitter.
+    There is an emitter for each replica; `arguments` are for all micro-batches, see
+    `Emitter.emit`.
     """
     if spec.num_batch_shards == 1:
         return [emitters[0].emit(arguments)]
@@ -75,39 +70,44 @@ def join_batch_shards(shards: Sequence[NestedMap], spec: PipelineSpec) -> Nested
     if len(shards) == 1:
         return shards[0]
     devices = list(map(loop_device, spec.devices))
-    sums = []
+    add = functools.partial(tf.nest.map_structure, tf.add)
+    sums, times = [], []
     for k, device in enumerate(devices):
         with tf.device(device):
-            sums.append(_sum([shard.sums[k] for shard in shards]))
+            sums.append(functools.reduce(add, [shard.sums[k] for shard in shards]))
     with tf.device(devices[-1]):
         outputs = _concat([shard.outputs for shard in shards])
     with tf.device(devices[0]):
         input_gradients = _concat([shard.input_gradients for shard in shards])
+    for start in range(0, len(shards), spec.shards_per_replica):
+        of_replica = shards[start : start + spec.shards_per_replica]
+        for own in zip(*(shard.times for shard in of_replica), strict=True):
+            with tf.device(own[0].device):
+                times.append(tf.concat(own, 0))
     return NestedMap(
-        sums=sums,
-        outputs=outputs,
-        input_gradients=input_gradients,
-        times=_times(shards, spec.shards_per_replica),
+        sums=sums, outputs=outputs, input_gradients=input_gradients, times=times
     )
 
 
 def summed_accumulators(
     call: StageCall,
     accumulators: Sequence[Handles],
-    devices: Sequence[str],
+    spec: PipelineSpec,
+    stage: int,
     owner: str,
 ) -> Handles:
-    """Sums the gradients of one layer over all batch shards, on the weights' owner.
+    """Sums one layer's packed accumulators of all batch shards, in their order.
 
-    Args:
-        call: call of the layer.
-        accumulators: packed gradient accumulators of each shard.
-        devices: device of each shard's accumulators.
-        owner: device that sums them, in the order of the shards.
+    `owner` is the device that sums them, the weights' owner.
     """
     if len(accumulators) == 1:
         return accumulators[0]
     functions = call.functions
+    devices = [
+        loop_device(devices[stage])
+        for devices in spec.replicas
+        for _ in range(spec.shards_per_replica)
+    ]
     flat = []
     for packed, device in zip(accumulators, devices, strict=True):
         with tf.device(device):
@@ -119,37 +119,24 @@ def summed_accumulators(
     return total
 
 
-def devices_of_shards(spec: PipelineSpec, stage: int) -> list[str]:
-    """Returns for each batch shard the device that runs the loop of a stage."""
-    return [
-        loop_device(devices[stage])
-        for devices in spec.replicas
-        for _ in range(spec.shards_per_replica)
-    ]
-
-
 def step_bytes(
     spec: PipelineSpec,
     hops: Sequence[Bytes],
     calls: Sequence[CallBytes],
     num_micro_batches: int,
 ) -> Bytes:
-    """Returns the bytes that a training step sends between devices.
+    """Returns the bytes that a training step of M micro-batches sends between devices.
 
-    Args:
-        spec: specification of the pipeline.
-        hops: for each replica the bytes that a micro-batch sends between stages.
-        calls: bytes of the layers' weights and gradient accumulators.
-        num_micro_batches: M.
+    For each replica `hops` has the bytes that a micro-batch sends between stages.
     """
     found: Counter[tuple[str, str]] = Counter()
     for between in hops:
         for pair, size in between.items():
             found[pair] += size * num_micro_batches // len(spec.replicas)
-    owners = by_stage(spec.owners, spec.boundaries)
-    for stage, own_calls in enumerate(by_stage(calls, spec.boundaries)):
+    owned = zip(calls, spec.owners, strict=False)  # The loss has no owner.
+    for stage, own_calls in enumerate(by_stage(list(owned), spec.boundaries)):
         for devices in spec.replicas:
-            for call, owner in zip(own_calls, owners[stage], strict=True):
+            for call, owner in own_calls:
                 away = devices[stage]
                 found[owner, away] += call.weights
                 found[away, owner] += call.accumulators * spec.shards_per_replica
@@ -164,22 +151,5 @@ def _cut(arguments: NestedMap, shard: int, num_batch_shards: int) -> NestedMap:
     return NestedMap(arguments, **own)
 
 
-def _sum(structures: Sequence[Any]) -> Any:
-    return functools.reduce(
-        functools.partial(tf.nest.map_structure, tf.add), structures
-    )
-
-
 def _concat(structures: Sequence[Any]) -> Any:
     return tf.nest.map_structure(lambda *own: tf.concat(own, 0), *structures)
-
-
-def _times(shards: Sequence[NestedMap], per_replica: int) -> list[tf.Tensor]:
-    """Returns the times of each device, batch shards one after another."""
-    found = []
-    for start in range(0, len(shards), per_replica):
-        own_shards = shards[start : start + per_replica]
-        for own in zip(*(shard.times for shard in own_shards), strict=True):
-            with tf.device(own[0].device):
-                found.append(tf.concat(own, 0))
-    return found

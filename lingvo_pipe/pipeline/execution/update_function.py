@@ -5,6 +5,7 @@ Gradients of a tied weight, which has several paths in a model, are summed here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,14 +26,10 @@ Update = Callable[[Sequence[BaseLayer], list[Any], list[Any], tf.Tensor], list[A
 
 
 def sum_tied(variables: Any, gradients: Any) -> Any:
-    """Sums the gradients of each tied weight over its positions.
+    """Sums the gradients of each tied weight over its positions in `variables`.
 
-    Args:
-        variables: a structure in which a variable may occur more than once.
-        gradients: gradients or None, in the same structure.
-
-    Returns:
-        The gradients, with the sum at a variable's first position and None at others.
+    Returns the gradients in the same structure, with the sum at a variable's first
+    position and None at its others.
     """
     positions: dict[Any, list[int]] = {}
     for i, variable in enumerate(tf.nest.flatten(variables)):
@@ -52,38 +49,30 @@ def sum_tied(variables: Any, gradients: Any) -> Any:
 def update_function(
     update: Update,
     layers: Sequence[BaseLayer],
-    stage: Stage,
     traces: Sequence[Trace],
+    stage: Stage,
     device: str,
 ) -> Any:
     """Returns the function of a `StageUpdate`, for a stage's layers and traces."""
     phases = [call.functions.phases for call in stage.calls]
-    trained = [
-        [spec for spec, has in zip(p.weights, p.has_gradient, strict=True) if has]
-        for p in phases
-    ]
-    sums = [list(p.sums) for p in phases]
-    specs = [x for own in (*trained, *sums) for x in own]
+    trained = [list(itertools.compress(p.weights, p.has_gradient)) for p in phases]
+    specs = [*trained, *(p.sums for p in phases)]
 
     def run(*flat: tf.Tensor) -> list[tf.Tensor]:
-        *lists, (step,) = cut_list(flat, *map(len, (*trained, *sums)))
+        *lists, (step,) = cut_list(flat, *map(len, specs))
         gradients = [
             pack_trained(layer.vars, p.has_gradient, own)
             for layer, p, own in zip(layers, phases, lists, strict=False)
         ]
-        accumulated = [
-            _accumulated(layer, trace, own)
-            for layer, trace, own in zip(
-                layers, traces, lists[len(phases) :], strict=False
-            )
-        ]
+        accumulated = list(map(_accumulated, layers, traces, lists[len(phases) :]))
         variables = [layer.vars for layer in layers]
         with tf.device(device):
             notes = update(layers, sum_tied(variables, gradients), accumulated, step)
         return [*map(_read, tf.nest.flatten(variables)), *notes]
 
     function = tf.function(run, autograph=False)
-    return function.get_concrete_function(*specs, tf.TensorSpec([], tf.int64))
+    flat_specs = itertools.chain(*specs, [tf.TensorSpec([], tf.int64)])
+    return function.get_concrete_function(*flat_specs)
 
 
 def pack_trained(

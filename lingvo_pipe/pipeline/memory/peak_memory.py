@@ -22,12 +22,8 @@ def peak_bytes(
 ) -> list[int]:
     """Returns the bytes of weights, accumulators and peak stash for each device.
 
-    Args:
-        schedule: a training schedule.
-        stages: its stages.
-        specs: specs of all values, for one micro-batch.
-        inputs: values that belong to the mini-batch, which are not stashed.
-        num_accumulators: see `call_bytes`.
+    `specs` are of all values, for one micro-batch; of these, `inputs` belong to the
+    mini-batch and are not stashed. See `call_bytes` for `num_accumulators`.
     """
     calls = [
         call_bytes(call, is_recomputed, num_accumulators)
@@ -43,10 +39,7 @@ def peak_bytes(
 def call_bytes(call: StageCall, recomputed: bool, num_accumulators: int) -> CallBytes:
     """Returns the bytes of a layer or the loss.
 
-    Args:
-        call: the call of the layer or the loss.
-        recomputed: whether it is recomputed wherever the schedule recomputes.
-        num_accumulators: number of batch shards whose accumulators a device holds.
+    A device holds the accumulators of `num_accumulators` batch shards.
     """
     phases = call.functions.phases
     return CallBytes(

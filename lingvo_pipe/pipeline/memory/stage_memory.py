@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,38 +28,25 @@ from lingvo_pipe.pipeline.schedules.slots import (
 
 
 class CallBytes(NamedTuple):
-    """Bytes of a layer, or of the loss, at its position in the model.
-
-    Attributes:
-        weights: bytes of its weights.
-        accumulators: bytes of its gradient accumulators.
-        residuals: bytes that its backward pass needs per micro-batch.
-        weight_residuals: bytes that its deferred weight gradients need per
-            micro-batch.
-        recomputed: whether it is recomputed wherever the schedule recomputes.
-        used: numbers of the values that its forward pass takes.
-        made: numbers of the values that it makes.
-    """
+    """Bytes of a layer, or of the loss, at its position in the model."""
 
     weights: int
-    accumulators: int
-    residuals: int
-    weight_residuals: int
-    recomputed: bool
-    used: Sequence[int]
-    made: Sequence[int]
+    accumulators: int  # Of its gradients.
+    residuals: int  # That its backward pass needs, per micro-batch.
+    weight_residuals: int  # That its deferred weight gradients need, per micro-batch.
+    recomputed: bool  # Wherever the schedule recomputes.
+    used: Sequence[int]  # Numbers of the values that its forward pass takes.
+    made: Sequence[int]  # Numbers of the values that it makes.
 
 
 class StageMemory:
     """Bytes of stages, each given as the range of its calls from `start` to `end`."""
 
     def __init__(self, calls: Sequence[CallBytes], value_bytes: Mapping[int, int]):
-        """Initialises the memory.
+        """Initialises the memory of all calls of a model, in order.
 
-        Args:
-            calls: all calls of a model, in order.
-            value_bytes: bytes of the values between calls, for one micro-batch, without
-                the mini-batch's inputs, which are not stashed.
+        `value_bytes` are of the values between calls, for one micro-batch, without the
+        mini-batch's inputs, which are not stashed.
         """
         self._calls = calls
         self._value_bytes = value_bytes
@@ -88,11 +76,10 @@ class StageMemory:
             StashKind.WEIGHT_RESIDUALS: weight_residuals,
         }
 
-    def residuals(self, start: int, end: int) -> tuple[int, int, int]:
+    def residuals(self, start: int, end: int) -> tuple[int, ...]:
         """Returns the bytes of `stash` without the values that recomputation needs."""
         sums = self._not_recomputed, self._residuals, self._weight_residuals
-        first, second, third = (own[end] - own[start] for own in sums)
-        return first, second, third
+        return tuple(own[end] - own[start] for own in sums)
 
     def of_devices(self, schedule: Schedule, boundaries: Sequence[int]) -> list[int]:
         """Returns the peak bytes of each device, for a training schedule."""
@@ -158,15 +145,14 @@ class StageNeeds:
 
     def _peak(self, stage: int, each: Sequence[int]) -> int:
         return max(
-            sum(map(int.__mul__, numbers, each)) for numbers in self._moments[stage]
+            sum(map(operator.mul, numbers, each)) for numbers in self._moments[stage]
         )
 
 
 def _moments(schedule: Schedule) -> list[list[tuple[int, ...]]]:
     """Returns for each stage the numbers of micro-batches that it may hold at once.
 
-    Returns:
-        Tuples with a number for each StashKind, without those that others dominate.
+    Each has a number for each StashKind; those that others dominate are left out.
     """
     found: list[set[tuple[int, ...]]] = [set() for _ in range(schedule.num_stages)]
     device_of_stage = schedule.device_of_stage()
@@ -175,17 +161,14 @@ def _moments(schedule: Schedule) -> list[list[tuple[int, ...]]]:
         for held in stash_counts(schedule, device):
             for stage in stages:
                 found[stage].add(tuple(held[stage, kind] for kind in StashKind))
-    return [_not_dominated(moments) for moments in found]
-
-
-def _not_dominated(moments: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [
-        a
-        for a in moments
-        if not any(
-            a != b and all(x <= y for x, y in zip(a, b, strict=True)) for b in moments
-        )
+        [a for a in moments if not any(a != b and _dominates(b, a) for b in moments)]
+        for moments in found
     ]
+
+
+def _dominates(a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(map(operator.ge, a, b))
 
 
 def _running_sums(values: Iterable[int]) -> list[int]:

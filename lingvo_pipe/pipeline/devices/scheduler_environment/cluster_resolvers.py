@@ -84,7 +84,14 @@ def from_slurm() -> SchedulersCluster:
         for job, tasks in jobs.items()
     }
     task_type, task_index = resolver.get_task_info()
-    _check_node(jobs, task_type, task_index)
+    address = jobs[task_type][task_index]
+    node = os.environ.get("SLURMD_NODENAME")
+    if node not in (None, split_address(address)[0]):
+        raise UserValueError(
+            "Tasks of Slurm must be laid out block by block, since their addresses are "
+            f"counted so; {task_type} {task_index} should be at {address}, but runs on "
+            f"{node}. Run srun --distribution=block."
+        )
     return SchedulersCluster("Slurm", jobs, task_type, task_index, _SLURM_HINT, True)
 
 
@@ -97,18 +104,6 @@ class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
     def _resolve_task_configuration(self) -> dict[str, int]:
         found = super()._resolve_task_configuration()
         return {f"{i:06}@{host}": n for i, (host, n) in enumerate(found.items())}
-
-
-def _check_node(jobs: dict[str, list[str]], task_type: str, task_index: int) -> None:
-    """Raises ValueError unless this task runs on the expected node."""
-    address = jobs[task_type][task_index]
-    node = os.environ.get("SLURMD_NODENAME")
-    if node not in (None, split_address(address)[0]):
-        raise UserValueError(
-            "Tasks of Slurm must be laid out block by block, since their addresses are "
-            f"counted so; {task_type} {task_index} should be at {address}, but runs on "
-            f"{node}. Run srun --distribution=block."
-        )
 
 
 def from_kubernetes(labels: str) -> SchedulersCluster:
@@ -162,13 +157,10 @@ class _Pods:
     The resolver asks for the pods of all namespaces, which few may do, sorts them by
     name, and takes the addresses of their nodes, where nothing listens. This client
     asks for one namespace, and answers with sortable names and the pods' addresses.
-
-    Attributes:
-        names: names of the pods in the last answer, in order.
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.names: list[str] = []  # Of the pods in the last answer, in order.
         try:
             importlib.import_module("kubernetes.config").load_incluster_config()
             client = importlib.import_module("kubernetes.client")

@@ -31,6 +31,8 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.tf_config import (
 
 SCHEDULERS = ("tf_config", "slurm", "kubernetes")
 _EVALER = "evaler"
+# Our names of schedulers' jobs; all others are the same.
+_OUR_JOBS = {**dict.fromkeys(TRAINER_TYPES, TRAINER_JOB), EVALUATOR_TYPE: _EVALER}
 # Our jobs that may replace a scheduler's job.
 _SUBSTITUTES = {
     WORKER_JOB: (),
@@ -41,21 +43,13 @@ _SUBSTITUTES = {
 
 @dataclass(frozen=True)
 class Membership:
-    """A process's job, task and cluster.
+    """A process's job, task and cluster."""
 
-    Attributes:
-        job: a value of the flag --job.
-        task: number of the worker, as --task, or None.
-        cluster: the cluster, or None.
-        source: the scheduler that gave all this; empty if the user did.
-        ends_with_trainer: True if workers end when the trainer does.
-    """
-
-    job: str
-    task: int | None
+    job: str  # A value of the flag --job.
+    task: int | None  # Number of the worker, as --task.
     cluster: Cluster | None
-    source: str = ""
-    ends_with_trainer: bool = False
+    source: str = ""  # The scheduler that gave all this; empty if the user did.
+    ends_with_trainer: bool = False  # True if workers end when the trainer does.
 
     def note(self) -> str:
         """Returns a line for the user if a scheduler gave all this, else ""."""
@@ -76,10 +70,8 @@ def find_membership(
 ) -> Membership:
     """Returns this process's job, task and cluster.
 
-    Args:
-        flag: --cluster; if None, TF_CONFIG counts if it is set.
-        job: --job, if given.
-        task: --task, if given.
+    They follow from --cluster, --job and --task, as far as these are given. Without
+    --cluster, TF_CONFIG counts if it is set.
 
     Raises:
         ValueError: if a flag or the scheduler's cluster is not valid; see `membership`.
@@ -127,16 +119,11 @@ def membership(
     An evaluator is not part of the cluster, and uses its own machine, as elsewhere in
     TensorFlow.
 
-    Args:
-        found: the scheduler's cluster.
-        job: the flag --job, if given.
-        task: the flag --task, if given.
-
     Raises:
         ValueError: if the cluster is not valid, or the flags contradict it.
     """
     cluster = checked_cluster(_our_jobs(found.jobs), found.source, found.hint)
-    its_job = _our_job(found.task_type)
+    its_job = found.task_type and _OUR_JOBS.get(found.task_type, found.task_type)
     its_task = found.task_index if its_job == WORKER_JOB else None
     if its_job is not None:
         _check_flags(found.source, its_job, its_task, job, task)
@@ -166,15 +153,8 @@ def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     ours: dict[str, list[str]] = {}
     for job, addresses in jobs.items():
         if job != EVALUATOR_TYPE:
-            name = TRAINER_JOB if job in TRAINER_TYPES else job
-            ours.setdefault(name, []).extend(addresses)
+            ours.setdefault(_OUR_JOBS.get(job, job), []).extend(addresses)
     return ours
-
-
-def _our_job(task_type: str | None) -> str | None:
-    if task_type in TRAINER_TYPES:
-        return TRAINER_JOB
-    return _EVALER if task_type == EVALUATOR_TYPE else task_type
 
 
 def _check_flags(

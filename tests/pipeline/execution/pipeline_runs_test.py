@@ -18,7 +18,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.execution.runs import check_theta
+from lingvo_pipe.pipeline.execution.pipeline_runs import check_theta
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     gradients,

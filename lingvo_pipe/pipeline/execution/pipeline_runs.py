@@ -51,11 +51,7 @@ class Runs:
         self.cache = FunctionCache(spec)
 
     def outputs(self, schedule: Schedule, arguments: NestedMap) -> Any:
-        """Runs the forward part of a training schedule.
-
-        Returns:
-            Outputs of the last layer, stacked by micro-batch.
-        """
+        """Runs a training schedule's forward part; returns outputs by micro-batch."""
         context = forward_context.current_context()
         stopped = self._stopped(arguments)
         result = self._run(context.do_eval, schedule.forward_part(), stopped)
@@ -125,8 +121,8 @@ class Runs:
         for owner, theta in zip(self.spec.owners, arguments.thetas, strict=True):
             with tf.device(owner):
                 thetas.append(map_present(tf.stop_gradient, theta))
-        rest = NestedMap({k: v for k, v in arguments.items() if k != "thetas"})
-        return NestedMap(map_present(tf.stop_gradient, rest), thetas=thetas)
+        rest = map_present(tf.stop_gradient, NestedMap(arguments, thetas=[]))
+        return NestedMap(rest, thetas=thetas)
 
     def _with_gradient(self, results: Any, arguments: NestedMap, gradients: Any) -> Any:
         # Each source stays on its device, or it would have to be sent.
@@ -161,12 +157,7 @@ def run_arguments(
 ) -> tuple[MicroBatches, NestedMap]:
     """Cuts a mini-batch; returns the cut, and the arguments of a `PipelineFunction`.
 
-    Args:
-        p: params of a PipeliningLayer.
-        path: the layer's path.
-        theta: its weights.
-        inputs: inputs of the first cell, `[B, ...]`.
-        targets: targets of the loss, `[B, ...]`; None if there is no loss.
+    Inputs of the first cell and targets of the loss are `[B, ...]` each, or None.
     """
     batch = as_tensors((tuple(inputs), targets), path)
     cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import pack_present, present
-from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.auxiliary_losses import loss_divisor
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.execution.replicas import (
-    devices_of_shards,
     join_batch_shards,
     summed_accumulators,
 )
@@ -24,7 +23,6 @@ from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
-from lingvo_pipe.pipeline.tracing.trace import Trace
 
 
 def results_of(
@@ -39,7 +37,7 @@ def results_of(
     `shards` come from `emit_batch_shards`; `arguments` are the function's.
     """
     raw = join_batch_shards(shards, spec)
-    sums = _all_sums(assembly, raw)
+    sums = sums_of(assembly, itertools.chain(*raw.sums))
     with tf.device(loop_device(spec.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
         divisor = None
@@ -76,7 +74,7 @@ def results_of_steps(
             times: see `Emitter.emit`.
             accumulated: empty, because variables hold the sums.
     """
-    sums = _all_sums(assembly, raw)
+    sums = sums_of(assembly, itertools.chain(*raw.sums))
     with tf.device(loop_device(spec.devices[-1])):
         metrics = _metrics(sums, arguments.batch_size)
     return NestedMap(metrics=metrics, notes=raw.notes, times=raw.times, accumulated={})
@@ -87,11 +85,7 @@ def layer_gradients(
 ) -> Any:
     """Returns a layer's gradients in theta's structure; None for untrained weights.
 
-    Args:
-        call: call of the layer.
-        theta: any structure like the layer's weights.
-        packed: packed gradient accumulators.
-        divisor: their divisor, `[]` float64, or None for 1.
+    The packed accumulators are divided by `divisor`, `[]` float64, or None for 1.
     """
     functions = call.functions
     if divisor is None:
@@ -101,9 +95,7 @@ def layer_gradients(
     return pack_trained(theta, functions.phases.has_gradient, found)
 
 
-def sums_of(
-    layers: Sequence[BaseLayer], traces: Sequence[Trace], accumulators: Sequence[Any]
-) -> NestedMap:
+def sums_of(assembly: Assembly, by_call: Iterable[Any]) -> NestedMap:
     """Returns the sums of all calls by their names.
 
     Returns:
@@ -117,7 +109,8 @@ def sums_of(
     """
     found = NestedMap(accumulated={}, losses={}, metrics={})
     used_twice: set[str] = set()
-    for i, (trace, flat) in enumerate(zip(traces, accumulators, strict=True)):
+    layers = assembly.layers
+    for i, (trace, flat) in enumerate(zip(assembly.traces, by_call, strict=True)):
         sums = tf.nest.pack_sequence_as(trace.result.sums, flat)
         if i == len(layers):  # The task's loss.
             used_twice = set(sums.metrics) & {*found.losses, *found.metrics}
@@ -139,11 +132,6 @@ def sums_of(
     return found
 
 
-def _all_sums(assembly: Assembly, raw: NestedMap) -> NestedMap:
-    by_call = [own for stage in raw.sums for own in stage]
-    return sums_of(assembly.layers, assembly.traces, by_call)
-
-
 def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
     """Returns pairs (mean, weight) by name."""
     metrics = NestedMap()
@@ -163,17 +151,14 @@ def _gradients(
     divisor: Any,
 ) -> list[Any]:
     """Returns the gradients of each layer; the loss, in the last stage, has none."""
-    calls = [
-        (call, [shard.gradients[k][i] for shard in shards], devices)
-        for k, stage in enumerate(stages)
-        for devices in [devices_of_shards(spec, k)]
-        for i, call in enumerate(stage.calls)
-    ]
+    places = [(k, i) for k, stage in enumerate(stages) for i in range(len(stage.calls))]
     found = []
-    for (call, accumulators, devices), theta, owner in zip(
-        calls, thetas, map(loop_device, spec.owners), strict=False
+    for (k, i), theta, owner in zip(
+        places, thetas, map(loop_device, spec.owners), strict=False
     ):
-        packed = summed_accumulators(call, accumulators, devices, owner)
+        call = stages[k].calls[i]
+        accumulators = [shard.gradients[k][i] for shard in shards]
+        packed = summed_accumulators(call, accumulators, spec, k, owner)
         with tf.device(owner):
             found.append(layer_gradients(call, theta, packed, divisor))
     return found
