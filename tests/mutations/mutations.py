@@ -33,7 +33,7 @@ MUTATIONS = (
     ),
     Mutation(
         "micro-batches in reverse",
-        "lingvo_pipe/pipeline/loops/operation.py",
+        "lingvo_pipe/pipeline/loops/loop_state.py",
         "{value: x[self.micro_batch] for",
         "{value: x[-1 - self.micro_batch] for",
         ("tests/pipeline/plain_model_test.py::test_outputs_are_those_of_the_cells",),
@@ -83,8 +83,8 @@ MUTATIONS = (
     Mutation(
         "weight gradient dropped",
         "lingvo_pipe/pipeline/loops/stage_runner.py",
-        "Outcome(state._replace(gradients=accumulators), [], started)",
-        "Outcome(state, [], started)",
+        "StashKind.WEIGHT_RESIDUALS, stash, gradients=accumulators",
+        "StashKind.WEIGHT_RESIDUALS, stash",
         (f"{_SIDE}_bytes_do_not_depend_on_the_stages",),
     ),
     Mutation(

@@ -23,13 +23,8 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import (
-    PhaseInputs,
-    StageCall,
-    StashSlot,
-    Values,
-)
-from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
+from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable
 
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")

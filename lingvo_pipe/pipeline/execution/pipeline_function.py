@@ -39,8 +39,8 @@ from lingvo_pipe.pipeline.execution.replicas import (
 )
 from lingvo_pipe.pipeline.execution.update_function import Update, update_function
 from lingvo_pipe.pipeline.loops.assembly import Assembly
-from lingvo_pipe.pipeline.loops.emit import Emitter
 from lingvo_pipe.pipeline.loops.mutex import with_mutex
+from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, peak_bytes

@@ -28,7 +28,7 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec, by_stage
-from lingvo_pipe.pipeline.loops.emit import Emitter
+from lingvo_pipe.pipeline.loops.schedule_graph import Emitter
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.loops.stash import Handles
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes
@@ -52,7 +52,7 @@ def emit_batch_shards(
         return [emitters[0].emit(arguments)]
     shards: list[NestedMap] = []
     for emitter in emitters:
-        after: Sequence[tf.Tensor] | None = None
+        after: Sequence[tf.Tensor] = ()
         for _ in range(spec.shards_per_replica):
             with tf.device(spec.inputs_device):
                 own = _cut(arguments, len(shards), spec.num_batch_shards)

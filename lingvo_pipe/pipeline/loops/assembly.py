@@ -52,17 +52,11 @@ class Assembly:
         functions: LayerFunctions,
         input_gradients: bool,
     ):
-        """Traces the layers, and the loss.
+        """Traces at least one layer, and the loss if there is one, from specs.
 
-        Args:
-            layers: the layers, at least one.
-            thetas: for each layer, specs of its weights.
-            call_context: specs for the layers.
-            inputs: specs of the first layer's positional inputs, for a micro-batch.
-            targets: specs of the loss's targets, for a micro-batch.
-            loss_fn: see `LayerFunctions.trace_loss`; None to return the outputs.
-            functions: cache in which identical layers share their traces.
-            input_gradients: whether the gradients of `inputs` are needed.
+        `inputs` are the first layer's positional inputs for a micro-batch, whose
+        gradients are needed if `input_gradients`; `targets` are the loss's. Identical
+        layers share their traces in `functions`.
 
         Raises:
             ValueError: if a layer or the loss breaks a rule, or a layer returns None.
@@ -109,19 +103,17 @@ class Assembly:
         """Returns the calls with their functions, each with its compilation."""
         known: dict[Any, PackedPhases] = {}
         found = []
-        for i, (trace, call, compilation) in enumerate(
-            zip(self.traces, self.calls, compilations, strict=True)
+        hashes = [random_streams.path_hash(layer.path) for layer in self.layers]
+        has_loss = len(self.traces) > len(hashes)
+        path_hashes = [*hashes, None] if has_loss else hashes
+        for trace, call, compilation, path_hash in zip(
+            self.traces, self.calls, compilations, path_hashes, strict=True
         ):
             needed = tuple(value in self.needed for value in call.args)
             key = id(trace), needed, compilation
             if key not in known:
                 known[key] = PackedPhases(Phases(trace, needed, compilation))
             call = call._replace(gives=call.gives & self.needed)
-            path_hash = (
-                random_streams.path_hash(self.layers[i].path)
-                if i < len(self.layers)
-                else None
-            )
             found.append(StageCall(known[key], call, path_hash))
         return found
 
@@ -138,21 +130,18 @@ class Assembly:
     def _add(self, trace: Trace, args: Any) -> Any:
         """Adds a call; returns its outputs as a structure of values."""
         values = present(args)
-        made = self._number([spec_of(x) for x in trace.made])
-        known = {
-            x.ref(): value
-            for x, value in zip(
-                itertools.chain(trace.args, trace.made), [*values, *made], strict=True
-            )
-        }
-
-        def flagged(flags: Sequence[Any]) -> frozenset[int]:
-            return frozenset(itertools.compress(values, flags))
-
+        made = self._number(list(map(spec_of, trace.made)))
+        tensors = [x.ref() for x in (*trace.args, *trace.made)]
+        known = dict(zip(tensors, [*values, *made], strict=True))
         gives = [gradient is not None for gradient in trace.input_gradients]
-        wants = frozenset(itertools.compress(made, trace.wants))
         self.traces.append(trace)
         self.calls.append(
-            Call(tuple(values), flagged(trace.uses), tuple(made), flagged(gives), wants)
+            Call(
+                args=tuple(values),
+                uses=frozenset(itertools.compress(values, trace.uses)),
+                made=tuple(made),
+                gives=frozenset(itertools.compress(values, gives)),
+                wants=frozenset(itertools.compress(made, trace.wants)),
+            )
         )
         return map_present(lambda x: known[x.ref()], trace.result.outputs)

@@ -38,14 +38,9 @@ class Channel:
         spec: tf.TensorSpec,
         is_urgent: bool = True,
     ):
-        """Initialises the channel.
+        """Initialises a channel for tensors of static shape, from device to device.
 
-        Args:
-            name: unique among the channels of a step.
-            source: full name of the sending device.
-            target: full name of the receiving device.
-            spec: spec of the tensors, with a static shape.
-            is_urgent: whether to relay messages to another process.
+        Its name is unique in a step. Messages to another process are relayed if urgent.
         """
         self.devices = source, target
         self.num_bytes = spec.shape.num_elements() * spec.dtype.size

@@ -14,6 +14,7 @@ added in the same order however layers are grouped into stages.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -54,32 +55,19 @@ class Dataflow:
         outputs: Sequence[int] = (),
         seeded: Sequence[int] = (),
     ):
-        """Finds the hops.
+        """Finds the hops between stages, which are given as lists of their calls.
 
-        Args:
-            stages: the calls of each stage.
-            outputs: the values that the last stage returns.
-            seeded: the outputs whose gradients are arguments of the last stage.
+        The last stage returns `outputs`, and gets the gradients of `seeded`.
         """
-        self._owner: dict[int, int] = {}
-        users: dict[int, set[int]] = {}
-        givers: dict[int, set[int]] = {}
-        for stage, calls in enumerate(stages):
-            for call in calls:
-                self._owner.update(dict.fromkeys(call.made, stage))
-                for value in call.uses:
-                    users.setdefault(value, set()).add(stage)
-                for value in call.gives:
-                    givers.setdefault(value, set()).add(stage)
+        calls = [(k, call) for k, own in enumerate(stages) for call in own]
         last = len(stages) - 1
-        for value in outputs:
-            users.setdefault(value, set()).add(last)
-        for value in seeded:
-            givers.setdefault(value, set()).add(last)
-        self._givers = givers
-        self._users = users
-        self.forward = self._hops(users, descending=False)
-        self.backward = self._hops(givers, descending=True)
+        self._owner = {value: k for k, call in calls for value in call.made}
+        self._users = _stages([*((k, call.uses) for k, call in calls), (last, outputs)])
+        self._givers = _stages(
+            [*((k, call.gives) for k, call in calls), (last, seeded)]
+        )
+        self.forward = self._hops(self._users, descending=False)
+        self.backward = self._hops(self._givers, descending=True)
 
     def inputs(self, stage: int) -> list[int]:
         """Returns the inputs of the mini-batch that a stage uses."""
@@ -114,9 +102,7 @@ def needs_gradient(
 ) -> set[int]:
     """Returns the values whose gradients trained weights or `inputs` depend on.
 
-    Args:
-        calls: pairs of a call and whether it has trained weights, in the model's order.
-        inputs: the mini-batch's inputs whose gradients are needed.
+    Each call, in the model's order, comes with whether it has trained weights.
     """
     needed = set(inputs)
     for call, is_trained in calls:
@@ -144,3 +130,12 @@ def saved_by_call(
         if is_recomputed:
             known.update(made)
         yield needed
+
+
+def _stages(uses: Iterable[tuple[int, Iterable[int]]]) -> dict[int, set[int]]:
+    """Returns the stages of each value, from pairs of a stage and some values."""
+    found: dict[int, set[int]] = collections.defaultdict(set)
+    for stage, values in uses:
+        for value in values:
+            found[value].add(stage)
+    return found

@@ -17,8 +17,8 @@ def accumulator_specs(weights: Sequence[Any]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(w.shape, _wide(w.dtype)) for w in weights]
 
 
-def zero_accumulators(specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
-    """Returns empty accumulators."""
+def zeros(specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
+    """Returns a tensor of zeros for each spec."""
     return [tf.zeros(spec.shape, spec.dtype) for spec in specs]
 
 

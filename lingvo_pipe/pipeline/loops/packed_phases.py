@@ -15,24 +15,25 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import pack_present, present
 from lingvo_pipe.pipeline.loops.gradient_accumulators import (
     accumulate_gradients,
     accumulator_specs,
     finish_accumulation,
-    zero_accumulators,
+    zeros,
 )
 from lingvo_pipe.pipeline.loops.stash import PackedStash, Packing
-from lingvo_pipe.pipeline.tracing.phases import Function, Phases
+from lingvo_pipe.pipeline.tracing.phases import Phases
 from lingvo_pipe.pipeline.tracing.trace import effects
 
-Specs = Sequence[tf.TensorSpec]
+Flat = list[tf.Tensor]
 
 _SLOT = tf.TensorSpec([], tf.int32)
 _DIVISOR = tf.TensorSpec([], tf.float64)
 
 
 class PackedPhases:
-    """The functions of one kind of layer.
+    """The functions of one kind of layer; their arguments may be nested or flat.
 
     A phase passes residuals to a later one through a slot of a packed stash, which is
     an argument and a result. In the docstrings of the functions `stash` stands for the
@@ -60,208 +61,169 @@ class PackedPhases:
     # Stashes.
 
     @functools.cached_property
-    def empty_residuals(self) -> Function:
+    def empty_residuals(self) -> Callable:
         """`number of slots -> stash`."""
-        return _out_of_line(lambda n: self.residuals.empty(n), [_SLOT])
+        return _out_of_line(self.residuals.empty, _SLOT)
 
     @functools.cached_property
-    def empty_weight_residuals(self) -> Function:
+    def empty_weight_residuals(self) -> Callable:
         """`number of slots -> late stash`."""
-        return _out_of_line(lambda n: self.weight_residuals.empty(n), [_SLOT])
+        return _out_of_line(self.weight_residuals.empty, _SLOT)
 
     @functools.cached_property
-    def move(self) -> Function:
+    def move(self) -> Callable:
         """`(stash, slot, other stash, slot) -> both stashes`, with residuals moved."""
         stash = self.residuals
 
-        def move(*flat: tf.Tensor) -> list[tf.Tensor]:
-            source, (read,), target, (write,) = cut_list(flat, len(stash.handles), 1, 1)
+        def move(source: Flat, read: Any, target: Flat, write: Any) -> Any:
             residuals, source = stash.take(source, read)
-            return source + stash.put(target, write, residuals)
+            return source, stash.put(target, write, residuals)
 
-        return _out_of_line(move, stash.handles, [_SLOT], stash.handles, [_SLOT])
+        return _out_of_line(move, stash.handles, _SLOT, stash.handles, _SLOT)
 
     # Weights, sums and gradient accumulators.
 
     @functools.cached_property
-    def pack_weights(self) -> Function:
+    def pack_weights(self) -> Callable:
         """`flat weights -> weights`."""
-        return _out_of_line(lambda *x: self.weights.pack(x), self.phases.weights)
+        return _out_of_line(self.weights.pack, self.phases.weights)
 
     @functools.cached_property
-    def zero_sums(self) -> Function:
+    def zero_sums(self) -> Callable:
         """`() -> sums`."""
-
-        def zeros() -> list[tf.Tensor]:
-            specs = self.phases.sums
-            return self.sums.pack([tf.zeros(s.shape, s.dtype) for s in specs])
-
-        return _out_of_line(zeros)
+        return _out_of_line(lambda: self.sums.pack(zeros(self.phases.sums)))
 
     @functools.cached_property
-    def unpack_sums(self) -> Function:
+    def unpack_sums(self) -> Callable:
         """`sums -> flat sums`."""
-        return _out_of_line(lambda *x: self.sums.unpack(x), self.sums.handles)
+        return _out_of_line(self.sums.unpack, self.sums.handles)
 
     @functools.cached_property
-    def zero_gradients(self) -> Function:
+    def zero_gradients(self) -> Callable:
         """`() -> accumulators`."""
-        return _out_of_line(
-            lambda: self.gradients.pack(zero_accumulators(self.accumulators))
-        )
+        return _out_of_line(lambda: self.gradients.pack(zeros(self.accumulators)))
 
     @functools.cached_property
-    def pack_gradients(self) -> Function:
+    def pack_gradients(self) -> Callable:
         """`flat accumulators -> accumulators`."""
-        return _out_of_line(lambda *x: self.gradients.pack(x), self.accumulators)
+        return _out_of_line(self.gradients.pack, self.accumulators)
 
     @functools.cached_property
-    def unpack_gradients(self) -> Function:
+    def unpack_gradients(self) -> Callable:
         """`accumulators -> flat accumulators`."""
-        return _out_of_line(lambda *x: self.gradients.unpack(x), self.gradients.handles)
+        return _out_of_line(self.gradients.unpack, self.gradients.handles)
 
     @functools.cached_property
-    def add_gradients(self) -> Function:
+    def add_gradients(self) -> Callable:
         """`(accumulators, flat accumulators) -> accumulators`, their sums."""
-
-        def add(*flat: tf.Tensor) -> list[tf.Tensor]:
-            packed, more = cut_list(flat, len(self.gradients.handles))
-            return self._added(packed, more)
-
-        return _out_of_line(add, self.gradients.handles, self.accumulators)
+        return _out_of_line(self._added, self.gradients.handles, self.accumulators)
 
     @functools.cached_property
-    def final_gradients(self) -> Function:
+    def final_gradients(self) -> Callable:
         """`(accumulators, divisor) -> flat gradients`, in the weights' dtypes."""
-
-        def final(*flat: tf.Tensor) -> list[tf.Tensor]:
-            *packed, divisor = flat
-            return self._finished(packed, divisor)
-
-        return _out_of_line(final, self.gradients.handles, [_DIVISOR])
+        return _out_of_line(self._finished, self.gradients.handles, _DIVISOR)
 
     @functools.cached_property
-    def undivided_gradients(self) -> Function:
+    def undivided_gradients(self) -> Callable:
         """`accumulators -> flat gradients`, in the weights' dtypes."""
-        return _out_of_line(
-            lambda *packed: self._finished(packed, None), self.gradients.handles
-        )
+        return _out_of_line(self._finished, self.gradients.handles, None)
 
     # Phases.
 
     @functools.cached_property
-    def forward(self) -> Function:
-        """`(weights, context, args, sums) -> made outputs, sums`."""
+    def forward(self) -> Callable:
+        """`(weights, context, args, sums) -> made outputs, sums, []`."""
         return self._forward(stashes=False, adds=True)
 
     @functools.cached_property
-    def forward_stash(self) -> Function:
+    def forward_stash(self) -> Callable:
         """`(weights, context, args, sums, stash, slot) -> made, sums, stash`."""
         return self._forward(stashes=True, adds=True)
 
     @functools.cached_property
-    def recompute(self) -> Function:
-        """`(weights, context, args, stash, slot) -> made outputs, stash`."""
+    def recompute(self) -> Callable:
+        """`(weights, context, args, stash, slot) -> made outputs, [], stash`."""
         return self._forward(stashes=True, adds=False)
 
     @functools.cached_property
-    def backward(self) -> Function:
+    def backward(self) -> Callable:
         """Runs a backward pass.
 
         `(weights, context, stash, slot, doutputs, accumulators)
         -> dinputs, stash, accumulators`.
         """
-        phases, run, stash = self.phases, self.phases.backward(), self.residuals
-        more = stash.handles, [_SLOT], phases.output_gradients, self.gradients.handles
-
-        def backward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, context, handles, (slot,), seeds, packed = self._cut(flat, *more)
-            residuals, handles = stash.take(handles, slot)
-            results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
-            inputs, gradients = cut_list(results, len(phases.gives))
-            return inputs + handles + self._added(packed, gradients)
-
-        return self._out_of_line(backward, *more)
+        run = self.phases.backward()
+        return self._backward(run, self._added, self.gradients.handles)
 
     @functools.cached_property
-    def input_backward(self) -> Function:
+    def input_backward(self) -> Callable:
         """Runs a backward pass that delays the weight gradients.
 
         `(weights, context, stash, slot, doutputs, late stash, slot)
         -> dinputs, stash, late stash`.
         """
-        phases, run = self.phases, self.phases.input_backward()
-        stash, late = self.residuals, self.weight_residuals
-        more = stash.handles, [_SLOT], phases.output_gradients, late.handles, [_SLOT]
-
-        def input_backward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, context, handles, (read,), seeds, late_handles, (write,) = (
-                self._cut(flat, *more)
-            )
-            residuals, handles = stash.take(handles, read)
-            results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
-            inputs, rest = cut_list(results, len(phases.gives))
-            return inputs + handles + late.put(late_handles, write, rest)
-
-        return self._out_of_line(input_backward, *more)
+        run, late = self.phases.input_backward(), self.weight_residuals
+        return self._backward(run, late.put, late.handles, _SLOT)
 
     @functools.cached_property
-    def weight_backward(self) -> Function:
+    def weight_backward(self) -> Callable:
         """`(weights, context, late stash, slot, accumulators)` -> the last two."""
-        run, stash = self.phases.weight_backward(), self.weight_residuals
-        more = stash.handles, [_SLOT], self.gradients.handles
+        run, late = self.phases.weight_backward(), self.weight_residuals
 
-        def weight_backward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, context, handles, (slot,), packed = self._cut(flat, *more)
-            residuals, handles = stash.take(handles, slot)
+        def weight_backward(weights: Flat, context: Flat, *more: Any) -> Any:
+            stash, slot, accumulators = more
+            residuals, stash = late.take(stash, slot)
             gradients = run(*self.weights.unpack(weights), *context, *residuals)
-            return handles + self._added(packed, gradients)
+            return stash, self._added(accumulators, gradients)
 
-        return self._out_of_line(weight_backward, *more)
+        return self._phase(weight_backward, late.handles, _SLOT, self.gradients.handles)
 
-    def _forward(self, stashes: bool, adds: bool) -> Function:
+    def _forward(self, stashes: bool, adds: bool) -> Callable:
         phases, run, stash = self.phases, self.phases.forward(stashes), self.residuals
-        sums_in = self.sums.handles if adds else []
-        stash_in = (stash.handles, [_SLOT]) if stashes else ([], [])
-        more = phases.args, sums_in, *stash_in
 
-        def forward(*flat: tf.Tensor) -> list[tf.Tensor]:
-            weights, context, args, sums_before, handles, slot = self._cut(flat, *more)
+        def forward(weights: Flat, context: Flat, args: Flat, *more: Any) -> Any:
+            sums_before, handles, slot = more
             results = run(*self.weights.unpack(weights), *context, *args)
             sizes = len(phases.made), len(phases.sums)
             made, sums, residuals = cut_list(results, *sizes)
             if adds:
                 before = self.sums.unpack(sums_before)
-                made += self.sums.pack(list(map(tf.add, before, sums)))
-            return made + stash.put(handles, slot[0], residuals) if stashes else made
+                sums = self.sums.pack(list(map(tf.add, before, sums)))
+            stashed = stash.put(handles, slot, residuals) if stashes else []
+            return made, sums if adds else [], stashed
 
-        return self._out_of_line(forward, *more)
+        sums_in = self.sums.handles if adds else []
+        stash_in = (stash.handles, _SLOT) if stashes else ([], None)
+        return self._phase(forward, phases.args, sums_in, *stash_in)
 
-    def _finished(
-        self, packed: Sequence[tf.Tensor], divisor: tf.Tensor | None
-    ) -> list[tf.Tensor]:
+    def _backward(self, run: Callable, store: Callable, *into: Any) -> Callable:
+        """Returns a backward pass; `store(*into, gradients or residuals)` ends it."""
+        phases, stash = self.phases, self.residuals
+
+        def backward(weights: Flat, context: Flat, *more: Any) -> Any:
+            handles, slot, seeds, *into = more
+            residuals, handles = stash.take(handles, slot)
+            results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
+            inputs, rest = cut_list(results, len(phases.gives))
+            return inputs, handles, store(*into, rest)
+
+        seeds = phases.output_gradients
+        return self._phase(backward, stash.handles, _SLOT, seeds, *into)
+
+    def _finished(self, packed: Flat, divisor: tf.Tensor | None) -> Flat:
         accumulators = self.gradients.unpack(packed)
         return [
             finish_accumulation(total, divisor, spec.dtype)
             for total, spec in zip(accumulators, self._learned, strict=True)
         ]
 
-    def _added(
-        self, packed: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
+    def _added(self, packed: Flat, gradients: Flat) -> Flat:
         added = accumulate_gradients(self.gradients.unpack(packed), gradients)
         return self.gradients.pack(added)
 
-    def _cut(self, flat: Sequence[tf.Tensor], *more: Specs) -> list[list[Any]]:
-        """Cuts arguments into weights, context, then lists as long as `more`."""
-        sizes = [self.weights.handles, self.phases.call_context, *more]
-        *found, _ = cut_list(flat, *map(len, sizes))
-        return found
-
-    def _out_of_line(self, function: Callable, *more: Specs) -> Function:
-        return _out_of_line(
-            function, self.weights.handles, self.phases.call_context, *more
-        )
+    def _phase(self, function: Callable, *specs: Any) -> Callable:
+        shared = self.weights.handles, self.phases.call_context
+        return _out_of_line(function, *shared, *specs)
 
 
 def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
@@ -270,11 +232,20 @@ def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
     return [list(flat[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def _out_of_line(function: Callable, *specs: Specs) -> Function:
-    """Returns a function that is one node where it is called, or none if empty."""
+def _out_of_line(function: Callable, *specs: Any) -> Callable:
+    """Returns the function as one node where it is called, or none if it is empty.
+
+    It takes tensors in the structure of `specs`, or flat.
+    """
+
+    def flat_function(*flat: tf.Tensor) -> Any:
+        return function(*pack_present(specs, flat))
+
+    flat_function.__name__ = function.__name__
     traced = tf.function(
-        function, autograph=False, experimental_attributes={"_noinline": True}
+        flat_function, autograph=False, experimental_attributes={"_noinline": True}
     )
-    concrete = traced.get_concrete_function(*itertools.chain(*specs))
-    does_nothing = not concrete.outputs and not effects(concrete.graph)
-    return lambda *flat: [] if does_nothing else list(concrete(*flat))
+    concrete = traced.get_concrete_function(*present(specs))
+    if concrete.outputs or effects(concrete.graph):
+        return lambda *given: concrete(*present(given))
+    return lambda *given: pack_present(concrete.structured_outputs, [])

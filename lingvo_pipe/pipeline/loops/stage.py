@@ -9,20 +9,16 @@ pass is the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.dataflow import saved_by_call
-from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases, cut_list
-from lingvo_pipe.pipeline.loops.stage_call import (
-    PhaseInputs,
-    StageCall,
-    StashSlot,
-    Values,
-)
-from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks
+from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
+from lingvo_pipe.pipeline.loops.stash import Handles, PackOfPacks, StashSlot
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
 class Stage:
@@ -34,26 +30,29 @@ class Stage:
         calls: the calls, in order.
         recomputed: for each call, whether its residuals are recomputed rather than
             stashed, in a schedule that recomputes.
-        weights, sums, gradients, residuals, weight_residuals: the packings.
-        for_recompute: the packing of the residuals that are stashed although the
-            schedule recomputes.
+        weights, sums, gradients: the packings.
+        stashes: the packings of stashes; FOR_RECOMPUTE has residuals that are stashed
+            although the schedule recomputes.
     """
 
     def __init__(self, calls: Sequence[StageCall], recomputed: Sequence[bool]):
         self.calls = list(calls)
         self.recomputed = list(recomputed)
         functions = [call.functions for call in calls]
-        residuals = [len(f.residuals.handles) for f in functions]
-        self.weights = PackOfPacks([len(f.weights.handles) for f in functions])
-        self.sums = PackOfPacks([len(f.sums.handles) for f in functions])
-        self.gradients = PackOfPacks([len(f.gradients.handles) for f in functions])
-        self.residuals = PackOfPacks(residuals)
-        self.weight_residuals = PackOfPacks(
-            [len(f.weight_residuals.handles) for f in functions]
-        )
-        self.for_recompute = PackOfPacks(
-            [0 if r else n for r, n in zip(recomputed, residuals, strict=True)]
-        )
+        self.weights = PackOfPacks([f.weights.handles for f in functions])
+        self.sums = PackOfPacks([f.sums.handles for f in functions])
+        self.gradients = PackOfPacks([f.gradients.handles for f in functions])
+        residuals = [f.residuals.handles for f in functions]
+        stashed = zip(residuals, recomputed, strict=True)
+        self.stashes = {
+            StashKind.RESIDUALS: PackOfPacks(residuals),
+            StashKind.WEIGHT_RESIDUALS: PackOfPacks(
+                [f.weight_residuals.handles for f in functions]
+            ),
+            StashKind.FOR_RECOMPUTE: PackOfPacks(
+                [[] if again else handles for handles, again in stashed]
+            ),
+        }
 
     def pack_weights(self, weights: Sequence[Sequence[tf.Tensor]]) -> Handles:
         packed = [
@@ -63,20 +62,24 @@ class Stage:
         return self.weights.pack(packed)
 
     def zero_sums(self) -> Handles:
-        return self.sums.pack(self.of_calls(lambda f: f.zero_sums()))
+        return self.sums.pack(self._of_calls(lambda f: f.zero_sums()))
 
     def zero_gradients(self) -> Handles:
-        return self.gradients.pack(self.of_calls(lambda f: f.zero_gradients()))
+        return self.gradients.pack(self._of_calls(lambda f: f.zero_gradients()))
 
     def unpack_sums(self, sums: Handles) -> list[list[tf.Tensor]]:
         calls = zip(self.calls, self.sums.unpack(sums), strict=True)
         return [call.functions.unpack_sums(*pack) for call, pack in calls]
 
-    def of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
-        """Returns initial state for each call; calls of equal functions share it."""
-        functions = [call.functions for call in self.calls]
-        made = {f: make(f) for f in dict.fromkeys(functions)}
-        return [made[f] for f in functions]
+    def empty_stash(self, kind: StashKind, num_slots: tf.Tensor) -> Handles:
+        if kind is StashKind.WEIGHT_RESIDUALS:
+            made = self._of_calls(lambda f: f.empty_weight_residuals(num_slots))
+        else:
+            made = self._of_calls(lambda f: f.empty_residuals(num_slots))
+        if kind is StashKind.FOR_RECOMPUTE:
+            stashed = zip(made, self.recomputed, strict=True)
+            made = [[] if again else stash for stash, again in stashed]
+        return self.stashes[kind].pack(made)
 
     @property
     def saved(self) -> list[int]:
@@ -97,20 +100,16 @@ class Stage:
     ) -> tuple[Handles, Handles]:
         """Runs the layers, adding their outputs to `values`.
 
-        Args:
-            given: packed weights, and the micro-batch's context.
-            values: values by number.
-            sums: packed sums.
-            slot: slot for the residuals; None if they are not stashed.
-            will_recompute: whether the slot is only for the residuals of the calls that
-                are not recomputed.
+        Residuals are stashed if there is a slot; if `will_recompute`, only for the
+        calls that are not recomputed.
 
         Returns:
             The new sums and stash.
         """
-        packing = self.for_recompute if will_recompute else self.residuals
-        stashes = packing.unpack(slot.stash) if slot else [[] for _ in self.calls]
-        new_sums, new_stashes = [], []
+        kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
+        packing = self.stashes[kind]
+        stashes = packing.unpack(slot) if slot else [None] * len(self.calls)
+        results = []
         for call, own, total, stash, is_recomputed in zip(
             self.calls,
             self._inputs_of_calls(given),
@@ -119,12 +118,9 @@ class Stage:
             self.recomputed,
             strict=True,
         ):
-            into = None
-            if slot and not (will_recompute and is_recomputed):
-                into = StashSlot(stash, slot.slot)
-            added, stash = call.forward(own, values, total, into)
-            new_sums.append(added)
-            new_stashes.append(stash)
+            into = None if will_recompute and is_recomputed else stash
+            results.append(call.forward(own, values, total, into))
+        new_sums, new_stashes = zip(*results, strict=True)
         return self.sums.pack(new_sums), packing.pack(new_stashes) if slot else []
 
     def recompute(
@@ -139,100 +135,85 @@ class Stage:
         Returns:
             Both stashes.
         """
-        all_stashed, all_residuals = [], []
-        for call, own, source, target, is_recomputed in zip(
+        source = self.stashes[StashKind.FOR_RECOMPUTE]
+        target = self.stashes[StashKind.RESIDUALS]
+        results = []
+        for call, own, before, into, is_recomputed in zip(
             self.calls,
             self._inputs_of_calls(given),
-            self.for_recompute.unpack(stashed.stash),
-            self.residuals.unpack(residuals.stash),
+            source.unpack(stashed),
+            target.unpack(residuals),
             self.recomputed,
             strict=True,
         ):
+            result = before.stash, into.stash
             if is_recomputed:
-                into = StashSlot(target, residuals.slot)
-                target = call.recompute(own, values, into)
-            elif target:
-                slots = stashed.slot, residuals.slot
-                both = call.functions.move(*source, slots[0], *target, slots[1])
-                source, target = cut_list(both, len(source))
-            all_stashed.append(source)
-            all_residuals.append(target)
-        return self.for_recompute.pack(all_stashed), self.residuals.pack(all_residuals)
+                result = before.stash, call.recompute(own, values, into)
+            elif into.stash:
+                result = call.functions.move(before, into)
+            results.append(result)
+        all_stashed, all_residuals = zip(*results, strict=True)
+        return source.pack(all_stashed), target.pack(all_residuals)
 
     def backward(
         self,
         given: PhaseInputs,
         residuals: StashSlot,
         gradients: Values,
-        accumulators: Handles,
-    ) -> tuple[Handles, Handles]:
+        into: Handles | StashSlot,
+    ) -> list[Handles]:
         """Runs the layers backward, adding gradients of values to `gradients`.
 
-        Returns:
-            The new stash and accumulators.
-        """
-        results = [
-            call.backward(own, StashSlot(stash, residuals.slot), gradients, accumulated)
-            for call, own, stash, accumulated in self._reversed(
-                self._inputs_of_calls(given),
-                self.residuals.unpack(residuals.stash),
-                self.gradients.unpack(accumulators),
-            )
-        ]
-        stashes, new_accumulators = zip(*reversed(results), strict=True)
-        return self.residuals.pack(stashes), self.gradients.pack(new_accumulators)
-
-    def input_backward(
-        self,
-        given: PhaseInputs,
-        residuals: StashSlot,
-        gradients: Values,
-        late: StashSlot,
-    ) -> tuple[Handles, Handles]:
-        """Runs the layers backward; stashes weight residuals for `weight_backward`.
+        Weights' gradients are added to accumulators; if `into` is a slot instead, it
+        gets the weight residuals for `weight_backward`.
 
         Returns:
-            Both stashes.
+            The new stash, and the new accumulators or stash of weight residuals.
         """
-        results = [
-            call.input_backward(
-                own,
-                StashSlot(stash, residuals.slot),
-                gradients,
-                StashSlot(late_stash, late.slot),
-            )
-            for call, own, stash, late_stash in self._reversed(
-                self._inputs_of_calls(given),
-                self.residuals.unpack(residuals.stash),
-                self.weight_residuals.unpack(late.stash),
-            )
-        ]
-        stashes, all_late = zip(*reversed(results), strict=True)
-        return self.residuals.pack(stashes), self.weight_residuals.pack(all_late)
+        packing = self.gradients
+        if isinstance(into, StashSlot):
+            packing = self.stashes[StashKind.WEIGHT_RESIDUALS]
+        return self._run(
+            lambda call, own, stash, to: call.backward(own, stash, gradients, to),
+            given,
+            [(self.stashes[StashKind.RESIDUALS], residuals), (packing, into)],
+            step=-1,
+        )
 
     def weight_backward(
         self, given: PhaseInputs, late: StashSlot, accumulators: Handles
-    ) -> tuple[Handles, Handles]:
+    ) -> list[Handles]:
         """Returns the new late stash, and accumulators with the weights' gradients."""
-        results = [
-            call.weight_backward(own, StashSlot(stash, late.slot), accumulated)
-            for call, own, stash, accumulated in zip(
-                self.calls,
-                self._inputs_of_calls(given),
-                self.weight_residuals.unpack(late.stash),
-                self.gradients.unpack(accumulators),
-                strict=True,
-            )
+        packing = self.stashes[StashKind.WEIGHT_RESIDUALS]
+        packs = [(packing, late), (self.gradients, accumulators)]
+        return self._run(StageCall.weight_backward, given, packs)
+
+    def _run(
+        self,
+        run: Callable,
+        given: PhaseInputs,
+        packs: Sequence[tuple[PackOfPacks, Any]],
+        step: int = 1,
+    ) -> list[Handles]:
+        """Returns new packs, made by calling `run(call, inputs, *packs)` for each call.
+
+        If `step` is -1, the last call runs first.
+        """
+        inputs = self._inputs_of_calls(given)
+        parts = [packing.unpack(pack) for packing, pack in packs]
+        calls = list(zip(self.calls, inputs, *parts, strict=True))
+        results = [run(*own) for own in calls[::step]]
+        made = zip(*results[::step], strict=True)
+        return [
+            packing.pack(new) for (packing, _), new in zip(packs, made, strict=True)
         ]
-        stashes, new_accumulators = zip(*results, strict=True)
-        return self.weight_residuals.pack(stashes), self.gradients.pack(
-            new_accumulators
-        )
+
+    def _of_calls(self, make: Callable[[PackedPhases], Handles]) -> list[Handles]:
+        """Returns initial state for each call; calls of equal functions share it."""
+        functions = [call.functions for call in self.calls]
+        made = {f: make(f) for f in dict.fromkeys(functions)}
+        return [made[f] for f in functions]
 
     def _inputs_of_calls(self, given: PhaseInputs) -> list[PhaseInputs]:
         weights = self.weights.unpack(given.weights)
         return [PhaseInputs(own, given.context) for own in weights]
-
-    def _reversed(self, *packs: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
-        """Returns each call with its packs, last call first."""
-        return reversed(list(zip(self.calls, *packs, strict=True)))

@@ -22,16 +22,15 @@ import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
-from lingvo_pipe.pipeline.loops.operation import (
+from lingvo_pipe.pipeline.loops.loop_state import (
     Operation,
     Outcome,
     StageConstants,
     StagePorts,
     StageState,
-    StashContents,
 )
 from lingvo_pipe.pipeline.loops.stage import Stage
-from lingvo_pipe.pipeline.loops.stage_call import Values
+from lingvo_pipe.pipeline.loops.stage_call import Values, gradient_or_zeros
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
 from lingvo_pipe.pipeline.loops.stash import Stash
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
@@ -48,21 +47,14 @@ class StageRunner:
         ports: StagePorts,
         specs: Mapping[int, tf.TensorSpec],
         device: str,
-        update: StageUpdate | None = None,
+        update: StageUpdate | None,
     ):
-        """Initialises the runner.
+        """Initialises the runner of a stage on a device, given by its full name.
 
-        Args:
-            stage: the stage.
-            ports: the values that go in and out.
-            specs: specs of all values, for one micro-batch.
-            device: full name of the device that runs the operations.
-            update: changes the weights after a step; None in a schedule without
-                updates.
+        `specs` are of all values, for one micro-batch.
         """
         self._stage = stage
         self._ports = ports
-        self._specs = specs
         self._device = device
         self._update = update
         inputs = set(ports.inputs)
@@ -80,19 +72,20 @@ class StageRunner:
     ) -> tuple[StageState, StageConstants]:
         """Returns the loop's initial state and constants.
 
-        Args:
-            arguments: the pipeline's arguments.
-            weights: the stage's weights, for each call.
-            num_slots: sizes of the stashes that the schedule uses.
-            trains: whether the schedule has backward passes.
+        `weights` are lists, one for each call; `num_slots` are the sizes of the stashes
+        that the schedule uses; `trains` is false without backward passes.
         """
         stage, ports, update = self._stage, self._ports, self._update
         packed_weights = stage.pack_weights(weights)
         num_micro_batches = tf.shape(arguments.first_examples)[0]
+        kind = StashKind.FOR_RECOMPUTE
         state = StageState(
             sums=stage.zero_sums(),
             gradients=stage.zero_gradients() if trains else [],
-            stashes={k.name: self._empty(k, n) for k, n in num_slots.items()},
+            stashes={
+                kind.name: stage.empty_stash(kind, n) for kind, n in num_slots.items()
+            },
+            saved=self._saved_stash.empty(num_slots[kind]) if kind in num_slots else [],
             outputs=self._outputs.empty(num_micro_batches),
             input_gradients=self._input_gradients.empty(num_micro_batches),
             updated=update.begin(packed_weights, arguments) if update else [],
@@ -124,28 +117,20 @@ class StageRunner:
         }[operation.branch.kind]
         return run(operation, state)
 
-    # Results, from the final state.
-
-    def sums(self, state: StageState) -> list[list[tf.Tensor]]:
-        return self._stage.unpack_sums(state.sums)
-
-    def updates(self, state: StageState) -> NestedMap:
-        """Returns the results of the updates; see `StageUpdate.results`."""
-        assert self._update is not None
-        return self._update.results(state.updated)
-
-    def packed_gradients(self, state: StageState) -> list[list[tf.Tensor]]:
-        """Returns the packed gradient accumulators of each call."""
-        return self._stage.gradients.unpack(state.gradients)
-
-    def stacked_outputs(self, state: StageState) -> list[tf.Tensor]:
-        """Returns the pipeline's outputs, stacked by micro-batch."""
-        return self._outputs.stacked(state.outputs)
-
-    def stacked_input_gradients(self, state: StageState) -> Values:
-        """Returns the gradients of the mini-batch's inputs, stacked by micro-batch."""
+    def results(self, state: StageState) -> NestedMap:
+        """Returns the stage's results, from the final state; see `Emitter.emit`."""
+        if self._update:
+            found = self._update.results(state.updated)
+        else:
+            gradients = self._stage.gradients.unpack(state.gradients)
+            sums = self._stage.unpack_sums(state.sums)
+            found = NestedMap(gradients=gradients, sums=sums, notes=[])
         stacked = self._input_gradients.stacked(state.input_gradients)
-        return dict(zip(self._ports.input_gradients, stacked, strict=True))
+        found.input_gradients = dict(
+            zip(self._ports.input_gradients, stacked, strict=True)
+        )
+        found.outputs = self._outputs.stacked(state.outputs)
+        return found
 
     # Operations, one method for each kind.
 
@@ -166,11 +151,10 @@ class StageRunner:
                 will_recompute=kind is StashKind.FOR_RECOMPUTE,
             )
         if kind is StashKind.FOR_RECOMPUTE:
-            saved = [values[value] for value in self._saved]
-            before = state.stashes[kind.name].inputs
-            inputs = self._saved_stash.put(before, op.write_slot, saved)
-            state = state.with_stash(kind, stash, inputs)
-        elif kind is not None:
+            values_saved = [values[value] for value in self._saved]
+            saved = self._saved_stash.put(state.saved, op.write_slot, values_saved)
+            state = state._replace(saved=saved)
+        if kind is not None:
             state = state.with_stash(kind, stash)
         made = [values[value] for value in ports.outputs]
         outputs = self._outputs.put(state.outputs, op.micro_batch, made)
@@ -179,8 +163,7 @@ class StageRunner:
 
     def _recompute(self, op: Operation, state: StageState) -> Outcome:
         stashed = state.slot(StashKind.FOR_RECOMPUTE, op.read_slot)
-        before = state.stashes[StashKind.FOR_RECOMPUTE.name].inputs
-        taken, inputs = self._saved_stash.take(before, op.read_slot)
+        taken, saved = self._saved_stash.take(state.saved, op.read_slot)
         values = op.batch_values(self._ports.inputs)
         values.update(zip(self._saved, taken, strict=True))
         started = self._time_after(values.values())
@@ -189,7 +172,7 @@ class StageRunner:
             stash, residuals = self._stage.recompute(
                 op.phase_inputs(), values, stashed, into
             )
-        state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, inputs)
+        state = state.with_stash(StashKind.FOR_RECOMPUTE, stash, saved=saved)
         state = state.with_stash(StashKind.RESIDUALS, residuals)
         return Outcome(state, [], started)
 
@@ -203,17 +186,17 @@ class StageRunner:
             gradients[value] = seed if before is None else before + seed
         started = self._time_after(received.values())
         residuals = state.slot(StashKind.RESIDUALS, op.read_slot)
+        late = state.slot(late_kind, op.write_slot) if late_kind else None
         given = op.phase_inputs(), residuals, gradients
         with tf.control_dependencies([started]):
-            if late_kind is None:
-                stash, accumulators = self._stage.backward(*given, state.gradients)
-                state = state._replace(gradients=accumulators)
-            else:
-                late = state.slot(late_kind, op.write_slot)
-                stash, late_stash = self._stage.input_backward(*given, late)
-                state = state.with_stash(late_kind, late_stash)
+            stash, new = self._stage.backward(*given, late or state.gradients)
+        if late_kind:
+            state = state.with_stash(late_kind, new)
+        else:
+            state = state._replace(gradients=new)
         state = state.with_stash(StashKind.RESIDUALS, stash)
-        whole = [self._gradient(gradients, value) for value in ports.input_gradients]
+        specs = zip(ports.input_gradients, self._input_gradients.specs, strict=True)
+        whole = [gradient_or_zeros(gradients, *pair) for pair in specs]
         input_gradients = self._input_gradients.put(
             state.input_gradients, op.micro_batch, whole
         )
@@ -227,8 +210,10 @@ class StageRunner:
             stash, accumulators = self._stage.weight_backward(
                 op.phase_inputs(), late, state.gradients
             )
-        state = state.with_stash(StashKind.WEIGHT_RESIDUALS, stash)
-        return Outcome(state._replace(gradients=accumulators), [], started)
+        state = state.with_stash(
+            StashKind.WEIGHT_RESIDUALS, stash, gradients=accumulators
+        )
+        return Outcome(state, [], started)
 
     def _change_weights(self, op: Operation, state: StageState) -> Outcome:
         assert self._update is not None
@@ -242,30 +227,9 @@ class StageRunner:
                 sent = [self._ports.credit_out.send(tf.constant(True))]
         return Outcome(state, sent, started, ended)
 
-    def _gradient(self, gradients: Values, value: int) -> tf.Tensor:
-        spec = self._specs[value]
-        found = gradients.get(value)
-        return tf.zeros(spec.shape, spec.dtype) if found is None else found
-
     def _time_after(self, tensors: Iterable[tf.Tensor]) -> tf.Tensor:
         with tf.control_dependencies(list(tensors)):
             return timestamp(self._device)
-
-    def _empty(self, kind: StashKind, num_slots: tf.Tensor) -> StashContents:
-        """Returns the contents of an empty stash."""
-        stage = self._stage
-        if kind is StashKind.WEIGHT_RESIDUALS:
-            late = stage.of_calls(lambda f: f.empty_weight_residuals(num_slots))
-            return StashContents([], stage.weight_residuals.pack(late))
-        stashes = stage.of_calls(lambda f: f.empty_residuals(num_slots))
-        if kind is StashKind.RESIDUALS:
-            return StashContents([], stage.residuals.pack(stashes))
-        stashes = [
-            [] if is_recomputed else stash
-            for stash, is_recomputed in zip(stashes, stage.recomputed, strict=True)
-        ]
-        inputs = self._saved_stash.empty(num_slots)
-        return StashContents(inputs, stage.for_recompute.pack(stashes))
 
 
 def _receive(channels: Mapping[int, Channel]) -> Values:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
-from lingvo_pipe.pipeline.loops.operation import StageConstants, StageState
+from lingvo_pipe.pipeline.loops.loop_state import StageConstants, StageState
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Handles, Stash
@@ -50,14 +50,7 @@ class StageUpdate:
         )
 
     def begin(self, weights: Handles, arguments: NestedMap) -> NestedMap:
-        """Returns the state before the first step.
-
-        Returns:
-            NestedMap:
-                weights: packed.
-                sums: contents of the stash of sums, a slot per step.
-                notes: contents of the stash of notes, a slot per step.
-        """
+        """Returns packed weights, and stashes of sums and notes, a slot per step."""
         num_steps = tf.shape(arguments.divisors)[0]
         return NestedMap(
             weights=weights,
@@ -81,12 +74,7 @@ class StageUpdate:
             for gradient in call.functions.final_gradients(*packed, divisor)
         ]
         results = tf.raw_ops.StatefulPartitionedCall(
-            args=[
-                *gradients,
-                *sums,
-                constants.step[micro_batch],
-                *own.captured,
-            ],
+            args=[*gradients, *sums, constants.step[micro_batch], *own.captured],
             Tout=[x.dtype for x in self._function.outputs],
             f=self._function,
             config_proto=unoptimized_config(),
@@ -99,17 +87,11 @@ class StageUpdate:
             sums=self._sums.put(before.sums, n, sums),
             notes=self._notes.put(before.notes, n, notes),
         )
-        return state._replace(
-            sums=stage.zero_sums(),
-            gradients=stage.zero_gradients(),
-            updated=updated,
-        )
+        sums, gradients = stage.zero_sums(), stage.zero_gradients()
+        return state._replace(sums=sums, gradients=gradients, updated=updated)
 
     def results(self, updated: NestedMap) -> NestedMap:
-        """Returns the results of the steps, stacked by step.
-
-        Returns:
-            NestedMap(sums: for each call its sums, notes: a list).
-        """
+        """Returns the sums of each call, and the notes, stacked by step."""
         *sums, _ = cut_list(self._sums.stacked(updated.sums), *self._num_sums)
-        return NestedMap(sums=sums, notes=self._notes.stacked(updated.notes))
+        notes = self._notes.stacked(updated.notes)
+        return NestedMap(gradients=[], sums=sums, notes=notes)

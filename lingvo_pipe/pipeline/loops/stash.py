@@ -11,23 +11,22 @@ A stash holds the residuals of a micro-batch from one operation to a later one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from lingvo_pipe.core.nests import pack_present, present
 
 # A pack: one tensor, or none if there is nothing to hold.
 Handles = list[tf.Tensor]
 
 
 class Packing:
-    """Packs tensors of fixed specs."""
+    """Packs tensors of fixed specs; `handles` are the specs of a pack."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
-
-    @property
-    def handles(self) -> list[tf.TensorSpec]:
-        """Specs of a pack."""
-        return [tf.TensorSpec([], tf.variant)] if self._specs else []
+        self.handles = [tf.TensorSpec([], tf.variant)] if specs else []
 
     def pack(self, tensors: Sequence[tf.Tensor]) -> Handles:
         if not self._specs:
@@ -45,20 +44,29 @@ class Packing:
         )
 
 
-class PackOfPacks:
-    """Packs several packs of 0 or 1 handles each, as `sizes` gives them."""
+class StashSlot(NamedTuple):
+    """A packed stash, and one of its slots, `[]` int32."""
 
-    def __init__(self, sizes: Sequence[int]):
-        self._sizes = list(sizes)
-        self._all = Packing([tf.TensorSpec([], tf.variant)] * sum(sizes))
+    stash: Handles
+    slot: tf.Tensor
+
+
+class PackOfPacks:
+    """Packs several packs, whose specs are given."""
+
+    def __init__(self, packs: Sequence[list[tf.TensorSpec]]):
+        self._packs = packs
+        self._all = Packing(present(packs))
         self.handles = self._all.handles
 
     def pack(self, packs: Sequence[Handles]) -> Handles:
-        return self._all.pack([handle for pack in packs for handle in pack])
+        return self._all.pack(present(packs))
 
-    def unpack(self, handles: Handles) -> list[Handles]:
-        remaining = iter(self._all.unpack(handles))
-        return [[next(remaining) for _ in range(size)] for size in self._sizes]
+    def unpack(self, pack: Handles | StashSlot) -> list[Any]:
+        """Returns the packs; from a slot of a packed stash, slots of their stashes."""
+        if isinstance(pack, StashSlot):
+            return [StashSlot(own, pack.slot) for own in self.unpack(pack.stash)]
+        return pack_present(self._packs, self._all.unpack(pack))
 
 
 class Stash:
@@ -69,7 +77,7 @@ class Stash:
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
-        self._specs = list(specs)
+        self.specs = list(specs)
 
     def empty(self, num_slots: tf.Tensor) -> list[tf.Tensor]:
         """Returns empty contents of `num_slots` slots, [] int32."""
@@ -79,7 +87,7 @@ class Stash:
                 num_elements=num_slots,
                 element_dtype=spec.dtype,
             )
-            for spec in self._specs
+            for spec in self.specs
         ]
 
     def put(
@@ -105,9 +113,9 @@ class Stash:
                 ),
                 spec.shape,
             )
-            for handle, spec in zip(contents, self._specs, strict=True)
+            for handle, spec in zip(contents, self.specs, strict=True)
         ]
-        return taken, self.put(contents, slot, list(map(_nothing, self._specs)))
+        return taken, self.put(contents, slot, list(map(_nothing, self.specs)))
 
     def stacked(self, contents: list[tf.Tensor]) -> list[tf.Tensor]:
         """Returns all slots' tensors, stacked along a new first dimension."""
@@ -120,7 +128,7 @@ class Stash:
                 ),
                 [None, *spec.shape],
             )
-            for handle, spec in zip(contents, self._specs, strict=True)
+            for handle, spec in zip(contents, self.specs, strict=True)
         ]
 
 
@@ -161,5 +169,4 @@ def _shape(spec: tf.TensorSpec) -> tf.Tensor:
     """Returns the shape as a tensor, -1 for unknown sizes."""
     if spec.shape.rank is None:
         return tf.constant(-1)
-    sizes = [-1 if n is None else n for n in spec.shape]
-    return tf.constant(sizes, tf.int32)
+    return tf.constant([-1 if n is None else n for n in spec.shape], tf.int32)

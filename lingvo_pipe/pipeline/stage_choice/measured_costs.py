@@ -20,12 +20,8 @@ from lingvo_pipe.pipeline.devices.stage_devices import (
     loop_device,
 )
 from lingvo_pipe.pipeline.loops.packed_phases import PackedPhases
-from lingvo_pipe.pipeline.loops.stage_call import (
-    PhaseInputs,
-    StageCall,
-    StashSlot,
-    Values,
-)
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StageCall, Values
+from lingvo_pipe.pipeline.loops.stash import StashSlot
 from lingvo_pipe.pipeline.loops.while_loop import timestamp
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.tracing.trace import CallContext, is_differentiable

@@ -44,10 +44,8 @@ class CutGraph:
         self._targets = targets
         self._phases: list[set[tf.Operation]] = []
         done: set[tf.Operation] = {x.op for x in given} | self._free
-        for phase_targets in targets:
-            operations = [
-                x if isinstance(x, tf.Operation) else x.op for x in phase_targets
-            ]
+        for own in targets:
+            operations = (x if isinstance(x, tf.Operation) else x.op for x in own)
             phase = _ancestors(operations, done)
             self._phases.append({op for op in phase if op.type != "Placeholder"})
             done |= phase
@@ -58,14 +56,9 @@ class CutGraph:
         used = [x for op in operations for x in op.inputs]
         # An earlier phase may have computed a target already.
         used += [x for x in self._targets[phase] if isinstance(x, tf.Tensor)]
-        found = {
-            x.ref(): x
-            for x in used
-            if x.op not in self._phases[phase]
-            and x.op not in self._free
-            and x.ref() not in self._given
-        }
-        return list(found.values())
+        known = self._phases[phase] | self._free
+        found = {x.ref(): x for x in used if x.op not in known}
+        return [x for ref, x in found.items() if ref not in self._given]
 
     def is_made_in(self, phase: int, tensor: tf.Tensor) -> bool:
         """Returns whether a phase computes a tensor."""

@@ -7,6 +7,7 @@ layers are grouped into stages: results do not depend on the number of stages.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,49 +30,37 @@ from lingvo_pipe.pipeline.tracing.purity import OF_LOSSES, check_pure
 from lingvo_pipe.pipeline.tracing.trace import CallContext, Result, Trace
 
 
+@dataclasses.dataclass(eq=False)
 class LayerFunctions:
     """The traces of a model's layers and loss, in training or in evaluation.
 
     Attributes:
+        do_eval: whether layers run in evaluation.
+        trains: whether they are differentiated.
+        batch_dim: see `ForwardContext`.
+        state_dtype: dtype of the floating-point tensors between layers; if None, the
+            dtype that the layers return.
+        num_rows: rows of the inputs; None for any number.
+        stages: stages by the paths of layers, for errors.
+        has_last: whether the last layer is also the model's last layer, whose outputs
+            go to no other layer.
+        loss_fn: the model's loss function, for blocks with losses of their own.
         row_change: a sentence about the first layer whose outputs have another number
             of rows than its inputs, for the errors that this may cause; or "".
     """
 
-    def __init__(
-        self,
-        do_eval: bool,
-        trains: bool,
-        batch_dim: int = 0,
-        state_dtype: tf.DType | None = None,
-        num_rows: int | None = None,
-        stages: Mapping[str, int] | None = None,
-        has_last: bool = True,
-        loss_fn: LossFunction | None = None,
-    ):
-        """Initialises the functions.
-
-        Args:
-            do_eval: whether layers run in evaluation.
-            trains: whether they are differentiated.
-            batch_dim: see `ForwardContext`.
-            state_dtype: dtype of the floating-point tensors between layers; if None,
-                the dtype that the layers return.
-            num_rows: rows of the inputs; None for any number.
-            stages: stages by the paths of layers, for errors.
-            has_last: whether the last layer is also the model's last layer, whose
-                outputs go to no other layer.
-            loss_fn: the model's loss function, for blocks with losses of their own.
-        """
-        self.do_eval = do_eval
-        self.trains = trains
-        self.batch_dim = batch_dim
-        self.state_dtype = state_dtype
-        self.num_rows = num_rows
-        self.row_change = ""
-        self._stages = stages or {}
-        self._has_last = has_last
-        self._loss_fn = loss_fn
-        self._known: list[tuple[LayerIdentity, Trace]] = []
+    do_eval: bool
+    trains: bool
+    batch_dim: int = 0
+    state_dtype: tf.DType | None = None
+    num_rows: int | None = None
+    stages: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    has_last: bool = True
+    loss_fn: LossFunction | None = None
+    row_change: str = dataclasses.field(default="", init=False)
+    _known: list[tuple[LayerIdentity, Trace]] = dataclasses.field(
+        default_factory=list, init=False
+    )
 
     def context(self, call_context: CallContext, root_path: str = "") -> ForwardContext:
         """Returns the context of a forward pass."""
@@ -94,14 +83,7 @@ class LayerFunctions:
         outputs: Any,
         targets: Any,
     ) -> Trace:
-        """Traces the loss as sums over micro-batches.
-
-        Args:
-            loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`.
-            last_layer: the layer whose outputs it takes.
-            call_context: specs.
-            outputs: specs of the last layer's outputs for a micro-batch.
-            targets: specs of a micro-batch's targets.
+        """Traces the loss of a micro-batch, for specs of its outputs and targets.
 
         Returns:
             The trace. Its sums are NestedMap(metrics=NestedMap(name=(sum, weight))), in
@@ -110,14 +92,12 @@ class LayerFunctions:
         Raises:
             ValueError: if the loss breaks a rule, or does not depend on the outputs.
         """
-        body = functools.partial(_loss, loss_fn, last_layer, self)
+        body = functools.partial(self._loss, loss_fn, last_layer)
         args = outputs, targets
         with named_errors(self.loss_label(last_layer), args, self.row_change):
             trace = Trace(body, [], [], call_context, args, self.trains)
-        num_outputs = len(present(outputs))
-        if self.trains and not any(
-            gradient is not None for gradient in trace.input_gradients[:num_outputs]
-        ):
+        of_outputs = trace.input_gradients[: len(present(outputs))]
+        if self.trains and not present(of_outputs):
             raise UserValueError(
                 "The loss: expected a gradient for the last layer's outputs; there is "
                 f"none for {last_layer.path}. Look for a tf.stop_gradient, a "
@@ -127,7 +107,7 @@ class LayerFunctions:
 
     def takes_targets(self, layer: BaseLayer) -> bool:
         """Returns whether a layer's last input is the loss's targets."""
-        trains_by_loss = self._loss_fn is not None and not self.do_eval
+        trains_by_loss = self.loss_fn is not None and not self.do_eval
         return trains_by_loss and isinstance(layer, LocalLossLayer)
 
     def trace(
@@ -139,16 +119,13 @@ class LayerFunctions:
         is_last: bool,
     ) -> Trace:
         """Returns the trace of a layer, for these specs of weights and inputs."""
-        dtype = None if is_last and self._has_last else self.state_dtype
+        dtype = None if is_last and self.has_last else self.state_dtype
         identity = LayerIdentity(layer, (theta, call_context, args, dtype))
         same = [pair for pair in self._known if pair[0].matches(identity)]
         trace = next((t for known, t in same if known.has_same_reads(identity)), None)
         if trace is None:
             trained = [variable.trainable for variable in tf.nest.flatten(layer.vars)]
-            loss_fn = self._loss_fn if self.takes_targets(layer) else None
-            body = functools.partial(
-                _forward, layer, self, dtype, identity.reads, loss_fn
-            )
+            body = functools.partial(self._forward, layer, dtype, identity.reads)
             with named_errors(self.location(layer), args, self.row_change):
                 traced = Trace(body, theta, trained, call_context, args, self.trains)
             # The position may have been read without any effect.
@@ -171,84 +148,77 @@ class LayerFunctions:
         return f"FProp of the {type(layer).__name__} at {self.label(layer)}"
 
     def _stage(self, layer: BaseLayer) -> str:
-        stage = self._stages.get(layer.path)
+        stage = self.stages.get(layer.path)
         return "" if stage is None else f" (stage {stage})"
+
+    def _forward(
+        self,
+        layer: BaseLayer,
+        state_dtype: tf.DType | None,
+        reads: PlaceReads,
+        theta: Any,
+        call_context: CallContext,
+        args: Any,
+    ) -> Result:
+        """Runs FProp; in the result, names of sums are relative to the layer's path."""
+        context = self.context(call_context, root_path=layer.path)
+        theta = layer.CastTheta(theta)
+        inputs, loss_fn = args, self.loss_fn
+        if loss_fn is not None and self.takes_targets(layer):
+            *inputs, targets = args
+            context.compute_loss = lambda outputs: loss_sums(
+                loss_fn, context, (outputs, targets)
+            )
+        with context, reads.recording(layer):
+            outputs = layer.FProp(theta, *inputs)
+        graph, location = tf.compat.v1.get_default_graph(), self.location(layer)
+        check_pure(graph, location, _root(layer).VariablePaths())
+        _check_outputs(outputs)
+        if state_dtype is not None:
+            outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
+        if context.do_eval:
+            context.accumulated.clear()  # An evaluation accumulates nothing.
+        else:
+            _check_all_accumulated(layer, context)
+        check_padding_rows_left_out(context, call_context, args, location)
+        names = "accumulated", "losses", "metrics"
+        sums = NestedMap({name: getattr(context, name) for name in names})
+        goals = list(context.losses.values())
+        return Result(outputs, sums, goals, context.local_losses)
+
+    def _loss(
+        self,
+        loss_fn: LossFunction,
+        last_layer: BaseLayer,
+        theta: Any,
+        call_context: CallContext,
+        args: Any,
+    ) -> Result:
+        context = self.context(call_context)
+        with context:
+            sums = loss_sums(loss_fn, context, args)
+        added = {**context.accumulated, **context.losses, **context.metric_pairs}
+        if added:
+            raise UserValueError(
+                "The loss: expected no calls of Accumulate, AddLoss or AddMetric, "
+                f"which are for layers; it added {sorted(added)}. Return them as "
+                "metrics."
+            )
+        graph, location = tf.compat.v1.get_default_graph(), self.loss_label(last_layer)
+        check_pure(graph, location, _root(last_layer).VariablePaths(), OF_LOSSES)
+        return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
 
     def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
         """Records the first layer without any output that has the inputs' rows."""
         if self.row_change or self.num_rows is None:
             return
-        rows = {
-            x.shape[row_dim(x.shape.rank, self.batch_dim)]
-            for x in outputs
-            if x.shape.rank
-        }
+        shapes = [x.shape for x in outputs if x.shape.rank]
+        rows = [shape[row_dim(shape.rank, self.batch_dim)] for shape in shapes]
         if self.num_rows not in rows:
             self.row_change = (
                 f"From {self.num_rows} rows {self.label(layer)} made "
                 f"{specs_text(outputs) or 'nothing'}."
             )
-
-
-def _forward(
-    layer: BaseLayer,
-    functions: LayerFunctions,
-    state_dtype: tf.DType | None,
-    reads: PlaceReads,
-    loss_fn: LossFunction | None,
-    theta: Any,
-    call_context: CallContext,
-    args: Any,
-) -> Result:
-    """Runs FProp; in the result, names of sums are relative to the layer's path."""
-    context = functions.context(call_context, root_path=layer.path)
-    theta = layer.CastTheta(theta)
-    inputs = args
-    if loss_fn is not None:
-        *inputs, targets = args
-        context.compute_loss = lambda outputs: loss_sums(
-            loss_fn, context, (outputs, targets)
-        )
-    with context, reads.recording(layer):
-        outputs = layer.FProp(theta, *inputs)
-    graph, location = tf.compat.v1.get_default_graph(), functions.location(layer)
-    check_pure(graph, location, _root(layer).VariablePaths())
-    _check_outputs(outputs)
-    if state_dtype is not None:
-        outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
-    if context.do_eval:
-        context.accumulated.clear()  # An evaluation accumulates nothing.
-    else:
-        _check_all_accumulated(layer, context)
-    check_padding_rows_left_out(context, call_context, args, location)
-    sums = NestedMap(
-        accumulated=context.accumulated,
-        losses=context.losses,
-        metrics=context.metrics,
-    )
-    return Result(outputs, sums, list(context.losses.values()), context.local_losses)
-
-
-def _loss(
-    loss_fn: LossFunction,
-    last_layer: BaseLayer,
-    functions: LayerFunctions,
-    theta: Any,
-    call_context: CallContext,
-    args: Any,
-) -> Result:
-    context = functions.context(call_context)
-    with context:
-        sums = loss_sums(loss_fn, context, args)
-    added = {**context.accumulated, **context.losses, **context.metric_pairs}
-    if added:
-        raise UserValueError(
-            "The loss: expected no calls of Accumulate, AddLoss or AddMetric, which "
-            f"are for layers; it added {sorted(added)}. Return them as metrics."
-        )
-    graph, location = tf.compat.v1.get_default_graph(), functions.loss_label(last_layer)
-    check_pure(graph, location, _root(last_layer).VariablePaths(), OF_LOSSES)
-    return Result(None, NestedMap(metrics=sums), [sums.loss[0]])
 
 
 def _root(layer: BaseLayer) -> BaseLayer:

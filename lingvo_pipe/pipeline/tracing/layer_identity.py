@@ -29,12 +29,7 @@ class LayerIdentity:
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
-        """Initialises the identity.
-
-        Args:
-            layer: the layer.
-            specs: specs of theta, of the inputs and of other arguments of the trace.
-        """
+        """Initialises it; `specs` are of theta, inputs and other arguments."""
         self.reads = PlaceReads()
         self._layer = layer
         self._specs = repr(specs)
@@ -53,13 +48,9 @@ class LayerIdentity:
 
     def has_same_reads(self, other: LayerIdentity) -> bool:
         """Returns whether FProp would read the same paths and names."""
-        paths, names = self.reads.paths, self.reads.names
-        if not paths and not names:
-            return True
-        layers = self._layer.Descendants(), other._layer.Descendants()
-        pairs = list(zip(*layers, strict=True))
-        return all(pairs[i][0].path == pairs[i][1].path for i in paths) and all(
-            pairs[i][0].params.name == pairs[i][1].params.name for i in names
+        own, others = (list(x._layer.Descendants()) for x in (self, other))
+        return all(own[i].path == others[i].path for i in self.reads.paths) and all(
+            own[i].params.name == others[i].params.name for i in self.reads.names
         )
 
 

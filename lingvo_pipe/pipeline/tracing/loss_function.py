@@ -17,12 +17,7 @@ LossFunction = Callable[[Any, Any], NestedMap]
 
 
 def check_loss_function(loss_fn: Any, path: str) -> None:
-    """Raises ValueError unless a pipeline can call `loss_fn`.
-
-    Args:
-        loss_fn: the user's function.
-        path: the pipeline's path.
-    """
+    """Raises ValueError unless the pipeline at `path` can call the user's function."""
     if not callable(loss_fn):
         raise UserValueError(
             path=f"loss_fn of {path}",
@@ -43,12 +38,8 @@ def check_loss_function(loss_fn: Any, path: str) -> None:
 def loss_sums(loss_fn: LossFunction, context: ForwardContext, args: Any) -> NestedMap:
     """Returns the metrics of a micro-batch's examples as NestedMap(name=(sum, weight)).
 
-    They are in float32 or wider, regardless of the metrics' dtypes.
-
-    Args:
-        loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`.
-        context: context of the forward pass.
-        args: outputs and targets, which may have padding rows.
+    They are in float32 or wider, regardless of the metrics' dtypes. `args` are outputs
+    and targets, which may have padding rows.
 
     Raises:
         ValueError: if padding rows cannot be distinguished, or the result of `loss_fn`

@@ -49,17 +49,11 @@ _PRESERVING = {
 def check_padding_rows_left_out(
     context: ForwardContext, call_context: CallContext, args: Any, location: str
 ) -> None:
-    """Checks the sums and metrics of a forward pass.
+    """Checks the sums and metrics of a forward pass, given its placeholders.
 
     An accumulator's share, and both the mean and the weight of a metric, must leave out
     padding rows, except for metrics of only weights and constants. Losses are per row,
     and the context masks them.
-
-    Args:
-        context: the context of the forward pass.
-        call_context: placeholders.
-        args: the placeholders of its inputs.
-        location: the pass, as in "FProp of the FCLayer at model/dense (stage 0)".
 
     Raises:
         ValueError: if one of them may depend on padding rows.
@@ -109,11 +103,7 @@ def _unmasked(
 ) -> set[tf.Operation]:
     """Returns the operations that a path without a mask connects to the rows.
 
-    Args:
-        graph: the graph.
-        rows: placeholders of the micro-batch's rows.
-        by_number_alone: operations that depend on the number of examples and on no row.
-        num_rows: b.
+    `by_number_alone` depend on the number of examples and on no row.
     """
     masks = {
         op

@@ -57,23 +57,12 @@ class Phases:
     """
 
     def __init__(self, trace: Trace, needed: Sequence[bool], compilation: Compilation):
-        """Cuts the trace.
-
-        Args:
-            trace: the trace.
-            needed: for each of the flat inputs, whether its gradient is needed.
-            compilation: the compilation of each function.
-        """
+        """Cuts the trace; `needed` says which flat inputs' gradients are needed."""
         self._trace = trace
         self._compilation = compilation
         self._sums = tf.nest.flatten(trace.result.sums)
-        self.gives = [
-            i
-            for i, (gradient, yes) in enumerate(
-                zip(trace.input_gradients, needed, strict=True)
-            )
-            if yes and gradient is not None
-        ]
+        pairs = enumerate(zip(trace.input_gradients, needed, strict=True))
+        self.gives = [i for i, (g, yes) in pairs if yes and g is not None]
         self._dinputs = [trace.input_gradients[i] for i in self.gives]
         self._dweights = present(trace.weight_gradients)
         self._doutputs = present(trace.output_gradients)
@@ -100,16 +89,11 @@ class Phases:
         self.input_gradients = list(map(spec_of, self._dinputs))
 
     def forward(self, stashes: bool) -> Function:
-        """Returns `(weights, context, used args) -> made, sums, residuals`.
-
-        Args:
-            stashes: whether to return the residuals.
-        """
+        """Returns `(weights, context, used args) -> made, sums (, residuals)`."""
         args = [self._trace.args[i] for i in self.used]
-        residuals = self._residuals if stashes else []
-        return self._function(
-            self._whole, 0, args, [*self._trace.made, *self._sums, *residuals]
-        )
+        results = [*self._trace.made, *self._sums]
+        results += self._residuals if stashes else []
+        return self._function(self._whole, 0, args, results)
 
     def backward(self) -> Function:
         """Returns `(weights, context, residuals, doutputs) -> dinputs, dweights`.
@@ -144,14 +128,9 @@ class Phases:
         return self._function(self._split, 2, self._weight_residuals, self._dweights)
 
     def _function(
-        self,
-        cut: CutGraph,
-        phase: int,
-        inputs: Sequence[tf.Tensor],
-        outputs: Sequence[Any],
+        self, cut: CutGraph, phase: int, inputs: list[Any], outputs: list[Any]
     ) -> Function:
-        trace = self._trace
-        given = [*trace.weights, *trace.call_context, *inputs]
+        given = [*self._trace.weights, *self._trace.call_context, *inputs]
         run = cut.function(phase, given, outputs)
         by_xla, device = self._compilation
         if not by_xla:

@@ -37,13 +37,7 @@ OUTSIDE_MODEL = "from outside the model"
 
 
 class Remedies(NamedTuple):
-    """Hints for errors, as sentences.
-
-    Attributes:
-        of_reading: what to do instead of reading a variable.
-        of_writing: what to do instead of writing one.
-        of_state: what to do instead of using stateful operations.
-    """
+    """Sentences on what to do instead: of a variable's reads and writes, of state."""
 
     of_reading: str
     of_writing: str
@@ -71,13 +65,7 @@ def check_pure(
     variables: Mapping[str, tf.Variable],
     remedies: Remedies = OF_LAYERS,
 ) -> None:
-    """Checks a function just traced.
-
-    Args:
-        graph: the function's graph.
-        location: the function, as in "FProp of the FCLayer at model/dense".
-        variables: the model's variables, by path.
-        remedies: hints for the errors.
+    """Checks the graph of a function just traced; `variables` are the model's, by path.
 
     Raises:
         ValueError: if it uses tensors or variables other than its arguments, or
@@ -102,7 +90,17 @@ def check_pure(
             f"{location}: expected weights as arguments; it reads the variables "
             f"{paths} directly. {remedies.of_reading}"
         )
-    _check_captures(graph.external_captures, location)
+    captured = [
+        CAPTURED_VARIABLE if x.dtype == tf.resource else f"{x.dtype.name} {x.shape}"
+        for x in graph.external_captures
+    ]
+    if captured:
+        raise UserValueError(
+            f"{location}: expected a function of only its arguments; it uses tensors "
+            f"made elsewhere: {', '.join(captured)}. Keep constants as numpy arrays, "
+            "make state by CreateVariable, and pass changing values among the inputs "
+            "or targets."
+        )
     stateful = [
         op_type
         for op_type in sorted(types - _HARMLESS)
@@ -122,17 +120,3 @@ def _operation_types(graph: Any) -> set[str]:
     types = {op.type for op in graph.get_operations()}
     types.update(node.op for function in library for node in function.node_def)
     return types - {function.signature.name for function in library}
-
-
-def _check_captures(captured: list[tf.Tensor], location: str) -> None:
-    if captured:
-        found = [
-            CAPTURED_VARIABLE if x.dtype == tf.resource else f"{x.dtype.name} {x.shape}"
-            for x in captured
-        ]
-        raise UserValueError(
-            f"{location}: expected a function of only its arguments; it uses tensors "
-            f"made elsewhere: {', '.join(found)}. Keep constants as numpy arrays, "
-            "make state by CreateVariable, and pass changing values among the inputs "
-            "or targets."
-        )

@@ -118,7 +118,9 @@ class Trace:
             outputs = map_present(tf.convert_to_tensor, result.outputs)
             self.result = result._replace(outputs=outputs)
         self.must_run = effects(tf.compat.v1.get_default_graph())
-        self.made = _distinct(present(self.result.outputs), self.args)
+        distinct = {x.ref(): x for x in present(self.result.outputs)}
+        inputs = {x.ref() for x in self.args}
+        self.made = [x for ref, x in distinct.items() if ref not in inputs]
         self.output_gradients = [
             tf.compat.v1.placeholder(y.dtype, y.shape) if is_differentiable(y) else None
             for y in self.made
@@ -132,11 +134,8 @@ class Trace:
         self.weight_gradients = [found.get(x.ref()) for x in self.weights]
         self.input_gradients = [found.get(x.ref()) for x in self.args]
         # An output's gradient may itself be a gradient of an input or weight.
-        passed_on = {
-            gradient.ref()
-            for gradient in (*self.weight_gradients, *self.input_gradients)
-            if gradient is not None
-        }
+        gradients = present((self.weight_gradients, self.input_gradients))
+        passed_on = {gradient.ref() for gradient in gradients}
         self.wants = [
             x is not None and (bool(x.consumers()) or x.ref() in passed_on)
             for x in self.output_gradients
@@ -157,11 +156,8 @@ class Trace:
         if not targets or not sources:
             return {}
         gradients = tape.gradient(targets, sources, output_gradients=seeds)
-        return {
-            x.ref(): tf.convert_to_tensor(gradient)
-            for x, gradient in zip(sources, gradients, strict=True)
-            if gradient is not None
-        }
+        found = zip(sources, gradients, strict=True)
+        return {x.ref(): tf.convert_to_tensor(g) for x, g in found if g is not None}
 
 
 def is_differentiable(x: Any) -> bool:
@@ -181,11 +177,3 @@ def effects(graph: Any) -> list[tf.Operation]:
         for op in graph.get_operations()
         if op.type != "Placeholder" and graph.op_def_for_type(op.type).is_stateful
     ]
-
-
-def _distinct(tensors: Sequence[tf.Tensor], known: Sequence[tf.Tensor]) -> list[Any]:
-    """Returns each tensor once, without those in `known`."""
-    found = {x.ref(): x for x in tensors}
-    for x in known:
-        found.pop(x.ref(), None)
-    return list(found.values())

@@ -14,7 +14,7 @@ from lingvo_pipe.pipeline.loops.gradient_accumulators import (
     accumulate_gradients,
     accumulator_specs,
     finish_accumulation,
-    zero_accumulators,
+    zeros,
 )
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, pipeline, state_batch
@@ -25,7 +25,7 @@ SPEC = tf.TensorSpec([2, 3])
 def test_equal_accumulators_are_not_shared() -> None:
     @tf.function
     def run(x: tf.Tensor) -> list[tf.Tensor]:
-        first, second = zero_accumulators(accumulator_specs([SPEC, SPEC]))
+        first, second = zeros(accumulator_specs([SPEC, SPEC]))
         for _ in range(3):
             (first,) = accumulate_gradients([first], [x])
         return [

@@ -12,6 +12,7 @@ from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.stage import Stage
+from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
 from lingvo_pipe.pipeline.tracing.phases import Compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext
@@ -78,7 +79,7 @@ def test_full_recomputation_stashes_the_stages_inputs_alone(
 ) -> None:
     stage = StashingStage(first, end, range(first, end))
     assert set(stage.saved) == stage.incoming
-    assert stage.for_recompute.handles == []
+    assert stage.stashes[StashKind.FOR_RECOMPUTE].handles == []
 
 
 @every_stage

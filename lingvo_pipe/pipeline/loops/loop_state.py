@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.channel import Channel
-from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, StashSlot, Values
-from lingvo_pipe.pipeline.loops.stash import Handles
+from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, Values
+from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
 from lingvo_pipe.pipeline.schedules.slots import StashKind
 from lingvo_pipe.pipeline.schedules.table import Branch
 from lingvo_pipe.pipeline.tracing.trace import CallContext
@@ -29,10 +29,8 @@ class StagePorts(NamedTuple):
 
     Attributes:
         inputs: values that are inputs of the mini-batch.
-        receives: channels of other values that come in, forward.
-        sends: channels of values that go out, forward.
-        gradient_receives: channels of gradients that come in, backward.
-        gradient_sends: channels of gradients that go out, backward.
+        receives, sends: channels of other values that come in and go out.
+        gradient_receives, gradient_sends: the same for gradients, backward.
         outputs: values that are outputs of the pipeline.
         seeded: values whose gradients are arguments of the pipeline.
         input_gradients: values whose gradients are results of the pipeline.
@@ -49,8 +47,8 @@ class StagePorts(NamedTuple):
     outputs: Sequence[int]
     seeded: Sequence[int]
     input_gradients: Sequence[int]
-    credit_in: Channel | None = None
-    credit_out: Channel | None = None
+    credit_in: Channel | None
+    credit_out: Channel | None
 
 
 class StageConstants(NamedTuple):
@@ -74,18 +72,6 @@ class StageConstants(NamedTuple):
     weights: Any
 
 
-class StashContents(NamedTuple):
-    """The contents of one stash of a stage.
-
-    Attributes:
-        inputs: contents of the stash of values that a recomputation starts from.
-        stash: packed stashes of the calls.
-    """
-
-    inputs: list[tf.Tensor]
-    stash: Handles
-
-
 class StageState(NamedTuple):
     """The loop state of a stage.
 
@@ -93,7 +79,8 @@ class StageState(NamedTuple):
         gradients: packed gradient accumulators; empty without backward passes.
         input_gradients: contents of the stash of the mini-batch's inputs' gradients.
         outputs: contents of the stash of outputs.
-        stashes: contents of the stashes that the schedule uses, by `StashKind.name`.
+        saved: contents of the stash of values that a recomputation starts from.
+        stashes: packed stashes that the schedule uses, by `StashKind.name`.
         sums: packed sums of all calls.
         updated: see `StageUpdate.begin`; [] without updates.
     """
@@ -101,19 +88,17 @@ class StageState(NamedTuple):
     gradients: Handles
     input_gradients: list[tf.Tensor]
     outputs: list[tf.Tensor]
-    stashes: dict[str, StashContents]
+    saved: list[tf.Tensor]
+    stashes: dict[str, Handles]
     sums: Handles
     updated: Any
 
     def slot(self, kind: StashKind, slot: tf.Tensor) -> StashSlot:
-        return StashSlot(self.stashes[kind.name].stash, slot)
+        return StashSlot(self.stashes[kind.name], slot)
 
-    def with_stash(
-        self, kind: StashKind, stash: Handles, inputs: Sequence[tf.Tensor] = ()
-    ) -> StageState:
-        """Returns the state with new contents of a stash."""
-        contents = StashContents(list(inputs), stash)
-        return self._replace(stashes={**self.stashes, kind.name: contents})
+    def with_stash(self, kind: StashKind, stash: Handles, **new: Any) -> StageState:
+        """Returns the state with a new stash, and other new fields."""
+        return self._replace(stashes={**self.stashes, kind.name: stash}, **new)
 
 
 class Operation(NamedTuple):

@@ -16,7 +16,7 @@ operation that must run in an iteration is tied to its results by hand.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.dataflow import Dataflow, Hop
 from lingvo_pipe.pipeline.loops.device_loop import DeviceLoop
-from lingvo_pipe.pipeline.loops.operation import StagePorts
+from lingvo_pipe.pipeline.loops.loop_state import StagePorts
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_runner import StageRunner
 from lingvo_pipe.pipeline.loops.stage_update import StageUpdate
@@ -64,12 +64,21 @@ class Emitter:
             [[call.call for call in stage.calls] for stage in stages], outputs, seeded
         )
         self._devices = devices
-        self._updates = updates
         forward = self._hop_channels(flow.forward, f"{channel_prefix}/value", specs)
         back = self._hop_channels(flow.backward, f"{channel_prefix}/gradient", specs)
         self._channels = [*forward.values(), *back.values()]
         last = len(stages) - 1
-        self._credits = self._credit_channels(tables, channel_prefix)
+        branches = [branch for table in tables for branch in table.branches]
+        self._credits = {
+            k: Channel(
+                f"{channel_prefix}/credit/{k}",
+                devices[k + 1],
+                devices[k],
+                tf.TensorSpec([], tf.bool),
+                is_urgent=False,
+            )
+            for k in sorted({b.stage for b in branches if b.waits_for_next})
+        }
         self._runners = [
             StageRunner(
                 stage,
@@ -96,12 +105,7 @@ class Emitter:
             for k, stage in enumerate(stages)
         ]
         self._loops = [
-            DeviceLoop(
-                devices[table.branches[0].stage],
-                table.branches,
-                table.stashes,
-                dict(enumerate(self._runners)),
-            )
+            DeviceLoop(devices[table.branches[0].stage], table, self._runners)
             for table in tables
         ]
 
@@ -112,9 +116,7 @@ class Emitter:
             found[channel.devices] += channel.num_bytes
         return dict(found)
 
-    def emit(
-        self, arguments: NestedMap, after: Sequence[tf.Tensor] | None = None
-    ) -> NestedMap:
+    def emit(self, arguments: NestedMap, after: Sequence[tf.Tensor] = ()) -> NestedMap:
         """Emits the loops into the current graph, one without automatic dependencies.
 
         Args:
@@ -137,7 +139,7 @@ class Emitter:
         Returns:
             NestedMap:
                 gradients: for each stage, for each call, packed accumulators; empty
-                    lists if the schedule has no backward passes.
+                    lists without backward passes, or with updates.
                 sums: for each stage, for each call, its sums; with updates stacked by
                     step.
                 notes: with updates: for each stage, the update's notes, stacked by
@@ -147,55 +149,49 @@ class Emitter:
                 times: for each device `[N, 3]` float64 seconds: when each operation
                     began to wait, started and ended.
         """
-        states = {}
-        times = []
+        states, times = {}, []
         for i, (loop, table) in enumerate(
             zip(self._loops, arguments.tables, strict=True)
         ):
-            before = [
-                *self._send_first_credits(loop.stages),
-                *(after[i : i + 1] if after else []),
-            ]
-            final = loop.emit(arguments, table, arguments.weights, before)
-            states.update(final.states)
-            rest = self._receive_last_credits(final, loop.stages)
-            with tf.control_dependencies(before):
-                rest += self._relays(loop.stages, arguments.first_examples)
-            device = self._devices[loop.stages[0]]
-            with tf.device(device), tf.control_dependencies(rest):
-                times.append(tf.identity(final.times))
-        found = NestedMap(
-            gradients=[], sums=[], notes=[], input_gradients={}, times=times
-        )
+            with tf.device(loop.device):
+                credits = self._credits_of(k - 1 for k in loop.stages)
+                before = [channel.send(tf.constant(True)) for channel in credits]
+                before += after[i : i + 1]
+                final = loop.emit(arguments, table, before)
+                states.update(final.states)
+                with tf.control_dependencies([final.times]):
+                    # So that no message remains.
+                    rest = [c.receive() for c in self._credits_of(loop.stages)]
+                with tf.control_dependencies(before):
+                    rest += self._relays(loop.device, arguments.first_examples)
+                with tf.control_dependencies(rest):
+                    times.append(tf.identity(final.times))
+        results = []
         for k, runner in enumerate(self._runners):
             with tf.device(self._devices[k]):
-                if self._updates:
-                    results = runner.updates(states[k])
-                    found.sums.append(results.sums)
-                    found.notes.append(results.notes)
-                else:
-                    found.gradients.append(runner.packed_gradients(states[k]))
-                    found.sums.append(runner.sums(states[k]))
-                found.input_gradients.update(runner.stacked_input_gradients(states[k]))
-        with tf.device(self._devices[-1]):
-            found.outputs = self._runners[-1].stacked_outputs(states[len(states) - 1])
-        return found
+                results.append(runner.results(states[k]))
+        return NestedMap(
+            gradients=[own.gradients for own in results],
+            sums=[own.sums for own in results],
+            notes=[own.notes for own in results],
+            outputs=results[-1].outputs,
+            input_gradients={
+                v: x for own in results for v, x in own.input_gradients.items()
+            },
+            times=times,
+        )
 
-    def _relays(
-        self, stages: Sequence[int], first_examples: tf.Tensor
-    ) -> list[tf.Tensor]:
-        """Emits the loops that relay messages from other processes to these stages.
+    def _relays(self, device: str, first_examples: tf.Tensor) -> list[tf.Tensor]:
+        """Emits the loops that relay messages from other processes to a device.
 
         Each value, and each gradient, comes once for each micro-batch.
         """
-        device = self._devices[stages[0]]
-        with tf.device(device):
-            number = tf.shape(first_examples)[0]
-            return [
-                channel.relay(number)
-                for channel in self._channels
-                if channel.is_relayed and channel.devices[1] == device
-            ]
+        number = tf.shape(first_examples)[0]
+        return [
+            channel.relay(number)
+            for channel in self._channels
+            if channel.is_relayed and channel.devices[1] == device
+        ]
 
     def _hop_channels(
         self, hops: Sequence[Hop], prefix: str, specs: Mapping[int, tf.TensorSpec]
@@ -212,41 +208,10 @@ class Emitter:
 
     # Flow control: a stage begins a step with a credit from the next stage.
 
-    def _credit_channels(
-        self, tables: Sequence[Table], prefix: str
-    ) -> dict[int, Channel]:
-        """Returns a channel for each stage that needs the next one's credits."""
-        branches = [branch for table in tables for branch in table.branches]
-        return {
-            k: Channel(
-                f"{prefix}/credit/{k}",
-                self._devices[k + 1],
-                self._devices[k],
-                tf.TensorSpec([], tf.bool),
-                is_urgent=False,
-            )
-            for k in sorted({b.stage for b in branches if b.waits_for_next})
-        }
+    def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
+        """Returns channels of credits to these stages, once for each credit.
 
-    def _send_first_credits(self, stages: Sequence[int]) -> list[tf.Operation]:
-        """Sends credits for the first step and the steps that may be ahead of it."""
-        with tf.device(self._devices[stages[0]]):
-            return [
-                self._credits[k - 1].send(tf.constant(True))
-                for k in stages
-                if k - 1 in self._credits
-                for _ in range(MAX_STEPS_AHEAD + 1)
-            ]
-
-    def _receive_last_credits(
-        self, final: NestedMap, stages: Sequence[int]
-    ) -> list[tf.Tensor]:
-        """Receives the credits left after the last step, so that no message remains."""
-        device = self._devices[stages[0]]
-        with tf.device(device), tf.control_dependencies([final.times]):
-            return [
-                self._credits[k].receive()
-                for k in stages
-                if k in self._credits
-                for _ in range(MAX_STEPS_AHEAD + 1)
-            ]
+        There are credits for the first step and the steps that may be ahead of it.
+        """
+        channels = [self._credits[k] for k in stages if k in self._credits]
+        return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]
