@@ -74,8 +74,8 @@ def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     directory = use.open(request.name, model)
     configure_inputs(model.task, data)
     task, log = plain_task(model.task).Instantiate(), log_after(note)
-    split = use.split.lower()
-    evaluate_run(task, data, directory, split, use.checkpoint, use.follow_seconds, log)
+    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
+    evaluate_run(task, data, directory, use.split.lower(), steps, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:
@@ -85,12 +85,10 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
     data = model.input.Instantiate()
     directory = use.open(request.name, model)
     configure_inputs(model.task, data)
-    task = plain_task(model.task).Instantiate()
-    log = log_after(note)
+    task, log = plain_task(model.task).Instantiate(), log_after(note)
     check_vocabulary(directory.path, data)
-    for step in weights_in_turn(
-        task, directory, use.checkpoint, use.follow_seconds, log
-    ):
+    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
+    for step in steps:
         path = directory.export_path / str(step)
         export_model(task, data.element_spec, path)
         log(f"Exported the checkpoint of step {step} to {path}.")
@@ -105,6 +103,6 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     sentences = check_decode_input(data)
     directory = use.open(request.name, model)
     configure_inputs(model.task, data)
-    task = plain_task(model.task).Instantiate()
-    log, split = log_after(note), use.split.lower()
-    decode(task, sentences, directory, split, use.checkpoint, use.follow_seconds, log)
+    task, log = plain_task(model.task).Instantiate(), log_after(note)
+    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
+    decode(task, sentences, directory, use.split.lower(), steps, log)

@@ -51,10 +51,8 @@ class AsyncSaver:
 
     def close(self) -> None:
         """Waits for the checkpoint being written, and ends the thread."""
-        try:
+        with self._thread:
             self.wait()
-        finally:
-            self._thread.shutdown()
 
     def __enter__(self) -> AsyncSaver:
         return self

@@ -35,25 +35,15 @@ def check_names(
     reader: tf.train.CheckpointReader,
     variables: Mapping[str, tf.Variable],
 ) -> None:
-    """Checks that a checkpoint holds exactly the variables of the model.
+    """Raises ValueError unless a checkpoint holds exactly the model's variables.
 
-    Args:
-        checkpoint: the checkpoint's path, for the error.
-        reader: reader of the checkpoint.
-        variables: variables of the model, by name.
-
-    Raises:
-        ValueError: if one is missing, unexpected, or of another shape or dtype. The
-            message has the number and the first few of each kind, with similar names.
+    The message has the number and the first few of those that are missing, unexpected,
+    or of another shape or dtype, with similar names.
     """
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
-    problems = [
-        *mismatches(variables, stored, unexpected),
-        *problem_lines(
-            "unexpected", unexpected, lambda name: f"{name}, {stored[name]}"
-        ),
-    ]
+    problems = mismatches(variables, stored, unexpected)
+    problems += _lines("unexpected", unexpected, lambda name: f"{name}, {stored[name]}")
     if problems:
         raise UserValueError(
             f"{checkpoint}: expected exactly the variables of the model, got\n"
@@ -93,12 +83,12 @@ def mismatches(
         return f"{path}, here {here[path]}, in the checkpoint {stored[names[path]]}"
 
     return [
-        *problem_lines("missing", missing, missing_text),
-        *problem_lines("mismatched", other, other_text),
+        *_lines("missing", missing, missing_text),
+        *_lines("mismatched", other, other_text),
     ]
 
 
-def problem_lines(
+def _lines(
     title: str, names: Iterable[str], text_of: Callable[[str], str]
 ) -> list[str]:
     """Returns a title and a line for each name, or for the first few of many."""
@@ -114,10 +104,9 @@ def problem_lines(
 def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
-    """Returns how each variable differs between checkpoints, sorted by name.
+    """Returns how each variable whose bytes differ does so, sorted by name.
 
-    Variables with equal bytes are left out. An example of a text is `float32 [3], only
-    in the second`.
+    An example is `float32 [3], only in the second`.
     """
     ours, theirs = stored_variables(first), stored_variables(second)
     found = {}

@@ -58,15 +58,10 @@ class ReadCheckpoint(NamedTuple):
 def read_newest(
     directory: Path, log: Callable[[str], None], hint: str
 ) -> ReadCheckpoint | None:
-    """Reads the newest checkpoint in a directory that is not damaged.
+    """Reads the newest checkpoint in a directory that is not damaged, if any.
 
-    Args:
-        directory: folder of the checkpoints.
-        log: callback for a line about each damaged checkpoint.
-        hint: the user's next step if all are damaged, for the ValueError.
-
-    Returns:
-        The checkpoint, or None if there is none.
+    `log` gets a line about each damaged one. `hint` is the user's next step if all are
+    damaged, for the ValueError.
     """
     reasons: dict[int, str] = {}
     # Listed again each time: a trainer may save while another process reads.
@@ -88,11 +83,11 @@ def read_newest(
     return None
 
 
-def read_through(prefix: str) -> tf.train.CheckpointReader:
+def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
-        ValueError: if the checkpoint is damaged.
+        ValueError: if the checkpoint is damaged; its message begins with `title`.
         OSError: if the system refuses to read it; it may be intact.
     """
     try:
@@ -103,7 +98,7 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
         for number in _REFUSED:
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), prefix) from error
-        raise UserValueError(" ".join(str(error).split())) from error
+        raise UserValueError(title + " ".join(str(error).split())) from error
     return reader
 
 

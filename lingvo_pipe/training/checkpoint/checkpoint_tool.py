@@ -16,7 +16,7 @@ import datetime
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,50 +44,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def list_checkpoints(path: Path) -> bool:
-    """Prints a table: step, time, size, numbers of variables and elements.
-
-    Leaves out checkpoints that a trainer has just deleted.
-    """
-    from lingvo_pipe.training.checkpoint.checkpoint_files import (
-        checkpoint_stats,
-        is_checkpoint,
-    )
+    """Prints a table: step, time, size, numbers of variables and elements."""
+    from lingvo_pipe.training.checkpoint.checkpoint_files import checkpoint_stats
 
     rows = [("checkpoint", "saved", "MiB", "variables", "elements")]
-    for prefix in _prefixes(path):
+    for prefix, reader, _ in _read_all(path):
         stats = checkpoint_stats(prefix)
         if stats is None:
             continue
+        counts = "damaged", "see verify"
+        if reader is not None:
+            shapes = reader.get_variable_to_shape_map()
+            num_elements = sum(math.prod(shape) for shape in shapes.values())
+            counts = f"{len(shapes):,}", f"{num_elements:,}"
         saved = datetime.datetime.fromtimestamp(stats.saved).isoformat(" ", "seconds")
-        start = prefix.name, saved, f"{stats.num_bytes / 2**20:.3f}"
-        try:
-            shapes = _open(prefix).get_variable_to_shape_map()
-        except ValueError:
-            if is_checkpoint(prefix):
-                rows.append((*start, "damaged", "see verify"))
-            continue
-        num_elements = sum(math.prod(shape) for shape in shapes.values())
-        rows.append((*start, f"{len(shapes):,}", f"{num_elements:,}"))
+        rows.append((prefix.name, saved, f"{stats.num_bytes / 2**20:.3f}", *counts))
     print(*text_table(rows, right={2, 3, 4}), sep="\n")
     return True
 
 
 def verify_checkpoints(path: Path) -> bool:
-    """Reads each checkpoint completely, and prints whether it is damaged.
-
-    Leaves out checkpoints that a trainer has just deleted.
-    """
-    from lingvo_pipe.training.checkpoint.checkpoint_files import is_checkpoint
-
+    """Reads each checkpoint completely, and prints whether it is damaged."""
     is_good = True
-    for prefix in _prefixes(path):
-        try:
-            _open(prefix)
-            print(f"{prefix.name}: good")
-        except ValueError as error:
-            if is_checkpoint(prefix):
-                print(f"{prefix.name}: damaged: {error}")
-                is_good = False
+    for prefix, reader, problem in _read_all(path):
+        print(f"{prefix.name}: {problem or 'good'}")
+        is_good &= reader is not None
     return is_good
 
 
@@ -95,8 +76,16 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
     """Prints the variables whose bytes differ between two checkpoints."""
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
 
-    prefixes = [_prefixes(path)[-1] for path in (first, second)]
-    found = differences(*map(_open_to_compare, prefixes))
+    prefixes, readers = [_prefixes(path)[-1] for path in (first, second)], []
+    for prefix in prefixes:
+        try:
+            readers.append(_open(prefix))
+        except ValueError as error:
+            raise UserValueError(
+                f"Cannot compare {prefix}: it is damaged: {error}. Give another "
+                "checkpoint."
+            ) from error
+    found = differences(*readers)
     for name, text in found.items():
         print(f"{name}: {text}")
     print(f"{prefixes[0]} and {prefixes[1]}: {len(found)} variables differ")
@@ -118,19 +107,27 @@ def _prefixes(path: Path) -> list[Path]:
     )
 
 
+def _read_all(
+    path: Path,
+) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
+    """Yields each checkpoint's prefix, its reader, and the problem if it is damaged.
+
+    Leaves out checkpoints that a trainer has just deleted.
+    """
+    from lingvo_pipe.training.checkpoint.checkpoint_files import is_checkpoint
+
+    for prefix in _prefixes(path):
+        try:
+            yield prefix, _open(prefix), ""
+        except ValueError as error:
+            if is_checkpoint(prefix):
+                yield prefix, None, f"damaged: {error}"
+
+
 def _open(prefix: Path) -> tf.train.CheckpointReader:
     from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 
     return read_through(str(prefix))
-
-
-def _open_to_compare(prefix: Path) -> tf.train.CheckpointReader:
-    try:
-        return _open(prefix)
-    except ValueError as error:
-        raise UserValueError(
-            f"Cannot compare {prefix}: it is damaged: {error}. Give another checkpoint."
-        ) from error
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -142,18 +139,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True)
     for name, command, num_paths, description in (
         ("list", list_checkpoints, 1, "Prints time and size of each checkpoint."),
-        (
-            "verify",
-            verify_checkpoints,
-            1,
-            "Reads each; exits with 1 on damage.",
-        ),
-        (
-            "compare",
-            compare_checkpoints,
-            2,
-            "Exits with 1 if two differ.",
-        ),
+        ("verify", verify_checkpoints, 1, "Reads each; exits with 1 on damage."),
+        ("compare", compare_checkpoints, 2, "Exits with 1 if two differ."),
     ):
         parsed = commands.add_parser(name, help=description, description=description)
         parsed.add_argument("paths", nargs=num_paths, metavar="PATH")

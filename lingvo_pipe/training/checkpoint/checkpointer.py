@@ -30,16 +30,13 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
 class Checkpointer:
     """The checkpoints of named variables in a directory.
 
-    Creating it reads and writes nothing.
+    Creating it touches no file; it raises ValueError unless `keep` is positive.
 
     Args:
         directory: folder for the checkpoints, and nothing else.
         variables: variables by names such as `task/stem/conv/w`.
         keep: number of checkpoints to keep; older ones are deleted.
         log: callback for a line about each damaged checkpoint.
-
-    Raises:
-        ValueError: if `keep` is not positive.
     """
 
     def __init__(
@@ -69,17 +66,13 @@ class Checkpointer:
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Saves the variables as the state after `step` steps.
-
-        Does nothing if this step is already saved.
+        """Saves the variables as the state after `step` steps, unless it is saved.
 
         Args:
             step: number of steps.
-            values: values after these steps, from `snapshot`; if None, the current
-                ones.
+            values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: callback for when the checkpoint exists, before others are
-                deleted.
+            when_written: callback before others are deleted.
 
         Raises:
             ValueError: if a later step is already saved.
@@ -105,9 +98,8 @@ class Checkpointer:
     def restore(self) -> int | None:
         """Restores the newest intact checkpoint; returns its step, or None without one.
 
-        Raises:
-            ValueError: if all checkpoints are damaged, or the newest intact one holds
-                other variables. No variable is changed then.
+        Raises ValueError if all checkpoints are damaged, or the newest intact one holds
+        other variables. No variable is changed then.
         """
         hint = "Put back a copy, or start a new run with another --logdir."
         newest = read_newest(self._directory, self._log, hint)

@@ -28,7 +28,7 @@ def restore_weights(
     checkpoint: str | None,
     log: Callable[[str], None],
 ) -> int:
-    """Restores a model's variables, or their moving averages if there are any.
+    """Restores a model's variables, or their averages if any; returns the step.
 
     Args:
         variables: all variables of the model, by path.
@@ -36,9 +36,6 @@ def restore_weights(
         checkpoint: name of a checkpoint, such as `ckpt-00000600`; if None, the newest
             that is not damaged.
         log: callback for a line about each newer checkpoint that is damaged.
-
-    Returns:
-        The checkpoint's step.
 
     Raises:
         ValueError: if there is no such checkpoint, it is damaged, or it holds another
@@ -52,12 +49,29 @@ def restore_weights(
             + "\n".join(problems)
             + "\nUse the params it was saved with, those in params.txt."
         )
-    for path, variable in variables.items():
-        average = average_name(path)
-        value = reader.get_tensor(average if average in stored else path)
-        with tf.device(variable.device):
-            variable.assign(tf.cast(value, variable.dtype))
+    assign_weights(variables, {path: path for path in variables}, reader)
     return int(reader.get_tensor("global_step"))
+
+
+def assign_weights(
+    variables: Mapping[str, tf.Variable],
+    names: Mapping[str, str],
+    reader: tf.train.CheckpointReader,
+    use_averages: bool = True,
+) -> list[str]:
+    """Assigns values in a checkpoint to variables; returns the names of the values.
+
+    `names` has the name in the checkpoint of each variable to assign, by path. If
+    `use_averages`, variables that have a moving average take it.
+    """
+    used = []
+    for path, name in names.items():
+        average, variable = average_name(name), variables[path]
+        has_average = use_averages and reader.has_tensor(average)
+        used.append(average if has_average else name)
+        with tf.device(variable.device):
+            variable.assign(tf.cast(reader.get_tensor(used[-1]), variable.dtype))
+    return used
 
 
 def _read(
@@ -78,7 +92,4 @@ def _read(
             f"{did_you_mean(checkpoint, saved)} It holds {', '.join(saved) or 'none'}."
         )
     prefix = str(directory / checkpoint)
-    try:
-        return prefix, read_through(prefix)
-    except ValueError as error:
-        raise UserValueError(f"Checkpoint {prefix} is damaged: {error}") from error
+    return prefix, read_through(prefix, f"Checkpoint {prefix} is damaged: ")

@@ -28,34 +28,20 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """A sentence and its translations.
-
-    Attributes:
-        source: the sentence.
-        reference: the data's translation.
-        hypotheses: the model's translations, the best first.
-        source_language: language of the sentence.
-        target_language: language of the translations.
-        position: the sentence's position in the data.
-    """
+    """A sentence and its translations."""
 
     source: str
-    reference: str
-    hypotheses: tuple[Hypothesis, ...]
+    reference: str  # The data's translation.
+    hypotheses: tuple[Hypothesis, ...]  # The best first.
     source_language: str
     target_language: str
-    position: int
+    position: int  # The sentence's, in the data.
 
 
 class Decoder:
-    """Translates with a task's current variables.
+    """A translator with a task's current variables; `vocabulary` is the targets'.
 
-    Args:
-        task: the task, a DecodingTask.
-        vocabulary: vocabulary of the targets.
-
-    Raises:
-        ValueError: if the task cannot decode.
+    Raises ValueError unless the task is a DecodingTask.
     """
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
@@ -70,20 +56,22 @@ class Decoder:
         self._function = tf.function(self._run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields the translations batch by batch; padding is left out.
+        """Yields the translations of `DecodeInput.DecodeBatches`, without padding.
 
-        Args:
-            batches: batches as in `DecodeInput.DecodeBatches`.
-
-        Raises:
-            FloatingPointError: if a sentence's best score is not finite.
+        Raises FloatingPointError if a sentence's best score is not finite.
         """
         for batch in batches:
             texts, scores, lengths = (x.numpy() for x in self._function(batch))
             for row in np.flatnonzero(batch.weight):
-                _check_score(scores[row, 0], _text(batch.source_text[row]))
+                source, best_score = _text(batch.source_text[row]), scores[row, 0]
+                if not np.isfinite(best_score):
+                    raise UserNumberError(
+                        f"The score of {source[:60]!r} is {best_score}, not finite. "
+                        "Check the checkpoint's weights, or decode with an earlier "
+                        "checkpoint."
+                    )
                 yield Translation(
-                    source=_text(batch.source_text[row]),
+                    source=source,
                     reference=_text(batch.target_text[row]),
                     hypotheses=tuple(
                         Hypothesis(text.decode(), float(score))
@@ -113,11 +101,3 @@ class Decoder:
 
 def _text(value: tf.Tensor) -> str:
     return value.numpy().decode()
-
-
-def _check_score(score: float, source: str) -> None:
-    if not np.isfinite(score):
-        raise UserNumberError(
-            f"The score of {source[:60]!r} is {score}, not finite. Check the "
-            "checkpoint's weights, or decode with an earlier checkpoint."
-        )

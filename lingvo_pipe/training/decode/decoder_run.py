@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,11 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.decode.decoder import Decoder, Translation
 from lingvo_pipe.training.decode.translation_scores import (
-    TranslationScores,
     draw_scores,
     mean_scores,
     scores_by_languages,
     scores_table,
 )
-from lingvo_pipe.training.eval.run_weights import weights_in_turn
 from lingvo_pipe.training.run.metrics_log import shared_log
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
@@ -42,11 +40,7 @@ from lingvo_pipe.training.task.protocols import DecodeInput
 
 
 def check_decode_input(input_generator: Any) -> DecodeInput:
-    """Returns the input, checked to be a readable DecodeInput.
-
-    Raises:
-        ValueError: if the input has no such interface, or its data cannot be read.
-    """
+    """Returns the input; raises ValueError unless it is a readable DecodeInput."""
     if not isinstance(input_generator, DecodeInput):
         raise UserValueError(
             "Decoding needs an input with DecodeBatches and a vocabulary, got "
@@ -61,40 +55,36 @@ def decode(
     data: DecodeInput,
     directory: RunDirectory,
     split: str,
-    checkpoint: str | None = None,
-    follow_seconds: float | None = None,
-    log: Callable[[str], None] = tqdm.tqdm.write,
+    steps: Iterable[int],
+    log: Callable[[str], None],
 ) -> None:
     """Translates a data set, and writes translations and scores.
 
     It uses one checkpoint or, following a trainer, one after another. For the
-    arguments, see `evaluate_run`.
-
-    Raises:
-        ValueError: if the task, the checkpoint or the vocabulary is unusable, or there
-            are no sentences.
+    arguments, see `evaluate_run`. Raises ValueError if the task, the checkpoint or the
+    vocabulary is unusable, or there are no sentences.
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)
-    for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
+    for step in steps:
         log(f"Decoding {split} with the checkpoint of step {step}.")
-        translations = _translations(decoder, data, split)
+        found = decoder(data.DecodeBatches())
+        bar = tqdm.tqdm(found, unit=" sentences", disable=None, leave=False)
+        translations = sorted(bar, key=lambda each: each.position)
+        if not translations:
+            raise UserValueError(
+                f"Decoding needs at least 1 sentence; {split} has none. Check the "
+                "input."
+            )
         log(write_report(directory.decoder_path, step, split, translations))
 
 
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all files; several processes write one after another.
+    """Writes all files of at least one translation; returns the table of scores.
 
-    Args:
-        directory: `decoder` in the run's directory.
-        step: step of the checkpoint.
-        split: name of the data, such as `test`.
-        translations: at least one.
-
-    Returns:
-        The table of scores.
+    Several processes write one after another. `directory` is the run's `decoder`.
     """
     scores = scores_by_languages(translations)
     table, image = scores_table(scores), draw_scores(scores)
@@ -111,7 +101,10 @@ def write_report(
         "png": image,
     }
     stem = stem_of(step).replace("ckpt", split)
-    metrics = _metrics(scores)
+    metrics = mean_scores(scores)
+    for each in scores:
+        metrics[f"bleu/{each.languages}"] = each.bleu
+        metrics[f"chrf/{each.languages}"] = each.chrf
     with shared_log(directory) as log:
         for ending, content in contents.items():
             write_atomically(directory / f"{stem}.{ending}", content)
@@ -120,18 +113,6 @@ def write_report(
             log.write(step, split, metrics)
             log.write_page(step, split, "translations", image, table)
     return table
-
-
-def _translations(decoder: Decoder, data: DecodeInput, split: str) -> list[Translation]:
-    sentences = tqdm.tqdm(
-        decoder(data.DecodeBatches()), unit=" sentences", disable=None, leave=False
-    )
-    translations = sorted(sentences, key=lambda each: each.position)
-    if not translations:
-        raise UserValueError(
-            f"Decoding needs at least 1 sentence; {split} has none. Check the input."
-        )
-    return translations
 
 
 def _line(each: Translation) -> str:
@@ -147,11 +128,3 @@ def _line(each: Translation) -> str:
     if others:
         record["others"] = [dataclasses.asdict(other) for other in others]
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
-
-
-def _metrics(scores: Sequence[TranslationScores]) -> dict[str, float]:
-    metrics = mean_scores(scores)
-    for each in scores:
-        metrics[f"bleu/{each.languages}"] = each.bleu
-        metrics[f"chrf/{each.languages}"] = each.chrf
-    return metrics

@@ -35,15 +35,9 @@ _INCHES_AROUND = 1.1  # Titles and axes.
 
 @dataclass(frozen=True)
 class TranslationScores:
-    """The scores of the translations between two languages.
+    """Scores, from 0 to 100, of the translations between two languages, as `de-en`.
 
-    Attributes:
-        languages: source and target, as in `de-en`.
-        num_sentences: number of sentences.
-        bleu: from 0 to 100.
-        chrf: from 0 to 100.
-        bleu_signature: sacrebleu's signature of its BLEU.
-        chrf_signature: sacrebleu's signature of its chrF.
+    The signatures are sacrebleu's.
     """
 
     languages: str
@@ -66,10 +60,7 @@ def scores_by_languages(
 
 def mean_scores(scores: Sequence[TranslationScores]) -> dict[str, float]:
     """Returns the unweighted means over the language pairs, by metric."""
-    return {
-        "bleu": sum(each.bleu for each in scores) / len(scores),
-        "chrf": sum(each.chrf for each in scores) / len(scores),
-    }
+    return {m: sum(getattr(s, m) for s in scores) / len(scores) for m in _TITLES}
 
 
 def scores_table(scores: Sequence[TranslationScores]) -> str:
@@ -91,10 +82,7 @@ def scores_table(scores: Sequence[TranslationScores]) -> str:
 def draw_scores(scores: Sequence[TranslationScores]) -> bytes:
     """Draws a PNG: a bar per language pair and metric, the best BLEU on top.
 
-    Dashed lines are the means over the pairs.
-
-    Args:
-        scores: at least one.
+    Dashed lines are the means over the pairs, of which there must be at least one.
     """
     # Imported here: it takes half a second, and only decoding draws.
     from matplotlib.figure import Figure

@@ -19,43 +19,30 @@ from lingvo_pipe.training.task.protocols import EvalImages
 class Evaluation:
     """An evaluation of a task with its current variables or with other values.
 
-    Args:
-        task: the task.
-        values: function that reads the values to evaluate with, in the structure of
-            `task.vars`; if None, `task.Values`.
+    `values` reads them in the structure of `task.vars`; if None, it is `task.Values`.
     """
 
     def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
-        self._task = task
-        self._values = values or task.Values
-        self._names: list[str] = []
+        self._task, self._values = task, values or task.Values
+        # Known after `Trace`.
+        self.metric_names: list[str] = []
         self._function = tf.function(self._run, autograph=False)
         self._predictions = tf.function(self._predict, autograph=False)
 
     def Trace(self, batch_spec: NestedMap) -> None:
         """Builds the graph for batches of a spec, as in `TrainStep`."""
         traced = self._function.get_concrete_function(batch_spec)
-        self._names = sorted(traced.structured_outputs)
-
-    @property
-    def metric_names(self) -> list[str]:
-        """Names of the metrics, known after `Trace`."""
-        return self._names
+        self.metric_names = sorted(traced.structured_outputs)
 
     def __call__(
         self, batches: Iterable[NestedMap], images: EvalImages | None = None
     ) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 
-        A metric whose weights are all 0 has no mean and is left out.
+        A metric whose weights are all 0 has no mean and is left out. If `images` is to
+        receive each batch and its predictions, each batch runs forward once more.
 
-        Args:
-            batches: at least one.
-            images: receiver of each batch and its predictions; if given, each batch
-                runs forward once more.
-
-        Raises:
-            ValueError: if there are no batches, or the loss has a total weight of 0.
+        Raises ValueError if there are no batches, or the loss's total weight is 0.
         """
         sums: dict[str, float] = {}
         weights: dict[str, float] = {}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import Any
-
-import tqdm
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.eval.evaluation import Evaluation
-from lingvo_pipe.training.eval.run_weights import weights_in_turn
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
 from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,
@@ -31,9 +29,8 @@ def evaluate_run(
     data: Any,
     directory: RunDirectory,
     split: str,
-    checkpoint: str | None = None,
-    follow_seconds: float | None = None,
-    log: Callable[[str], None] = tqdm.tqdm.write,
+    steps: Iterable[int],
+    log: Callable[[str], None],
 ) -> None:
     """Evaluates one checkpoint or, following a trainer, one after another.
 
@@ -41,14 +38,12 @@ def evaluate_run(
     evaluations may run at a time.
 
     Args:
-        task: the task, just instantiated.
+        task: the task.
         data: input with `EvalBatches()`.
         directory: the run's directory.
         split: name of the data.
-        checkpoint: see `weights_in_turn`.
-        follow_seconds: see `weights_in_turn`.
-        log: callback for a line of text for the user, while a progress bar may be
-            visible.
+        steps: iterator that restores the task's weights; see `weights_in_turn`.
+        log: callback for a line of text for the user.
 
     Raises:
         ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
@@ -56,7 +51,7 @@ def evaluate_run(
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
     evaluation.Trace(data.EvalBatches().element_spec)
-    for step in weights_in_turn(task, directory, checkpoint, follow_seconds, log):
+    for step in steps:
         metrics = evaluation(data.EvalBatches())
         with shared_log(directory.evaler_path) as metrics_log:
             # A repeated evaluation has the same metrics.
@@ -65,57 +60,47 @@ def evaluate_run(
         log(_line(step, split, metrics))
 
 
+@dataclass
 class RunEvaluations:
     """Evaluations by a run's trainer: logged, compared, and drawn.
 
-    Args:
-        task: the task.
+    Attributes:
         evaluation: evaluation of the task, traced.
         test_input: input with `EvalBatches()`.
-        directory: the run's directory.
-        metrics_log: the run's log.
-        log: callback for a line of text for the user.
-        saved_steps: steps of the run's checkpoints.
+        saved_steps: steps of the run's checkpoints when this is created.
         is_stopping: function that returns whether the run is stopping, which ends an
             evaluation.
     """
 
-    def __init__(
-        self,
-        task: BaseTask,
-        evaluation: Evaluation,
-        test_input: Any,
-        directory: RunDirectory,
-        metrics_log: MetricsLog,
-        log: Callable[[str], None],
-        saved_steps: Collection[int],
-        is_stopping: Callable[[], Any],
-    ):
-        self._task = task
-        self._evaluation = evaluation
-        self._test_input = test_input
-        self._directory = directory
-        self._metrics_log = metrics_log
-        self._log = log
-        self._is_stopping = is_stopping
-        self._interval = task.params.eval.interval_steps
+    task: BaseTask
+    evaluation: Evaluation
+    test_input: Any
+    directory: RunDirectory
+    metrics_log: MetricsLog
+    log: Callable[[str], None]
+    saved_steps: InitVar[Collection[int]]
+    is_stopping: Callable[[], Any]
+    best: BestEvaluation = field(init=False)
+
+    def __post_init__(self, saved_steps: Collection[int]) -> None:
         # A resumed run does not repeat evaluations from before its checkpoint.
-        self._records = read_metrics(directory.path)
+        self._records = read_metrics(self.directory.path)
         self._evaluated: dict[int, dict[str, float]] = {}
         self.best = self._best_of(self._records)
         if self.best.step is not None and self.best.step not in saved_steps:
-            log(
+            self.log(
                 f"The best evaluation's checkpoint, of step {self.best.step}, is "
                 "missing. The best evaluation with a checkpoint replaces it."
             )
             self.best = self._best_of(
                 [r for r in self._records if r["step"] in saved_steps]
             )
-        write_best(directory.best_path, self.best.text())
+        self.best_writer()()
 
     def is_due(self, step: int) -> bool:
         """Returns whether to evaluate after a step."""
-        return self._interval is not None and step > 0 and step % self._interval == 0
+        interval = self.task.params.eval.interval_steps
+        return interval is not None and step > 0 and step % interval == 0
 
     def is_missing(self, step: int) -> bool:
         """Returns whether the run stopped between a step and its evaluation."""
@@ -125,28 +110,24 @@ class RunEvaluations:
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the current state, after `step` steps, once per step.
-
-        Returns:
-            The metrics; empty if the run is stopping.
-        """
+        """Returns the metrics after `step` steps, now; empty if the run is stopping."""
         if step in self._evaluated:
             return self._evaluated[step]
-        draws = self._task.params.eval.images
-        images = self._task.MakeEvalImages(self._test_input) if draws else None
+        draws = self.task.params.eval.images
+        images = self.task.MakeEvalImages(self.test_input) if draws else None
         try:
-            metrics = self._evaluation(self._batches(), images)
+            metrics = self.evaluation(self._batches(), images)
         except _StoppingError:
             return {}
         self._evaluated[step] = metrics
         # Rerunning a finished run gives the same metrics.
         record = {"step": step, "split": SPLIT, **metrics}
         if not any(same_metrics(record, before) for before in self._records):
-            self._metrics_log.write(step, SPLIT, metrics)
+            self.metrics_log.write(step, SPLIT, metrics)
             if images is not None:
-                self._metrics_log.write_images(step, SPLIT, images.Draw())
+                self.metrics_log.write_images(step, SPLIT, images.Draw())
         self.best.add(step, metrics)
-        self._log(_line(step, SPLIT, metrics))
+        self.log(_line(step, SPLIT, metrics))
         return metrics
 
     def best_writer(self) -> Callable[[], None]:
@@ -154,18 +135,18 @@ class RunEvaluations:
 
         Call it when the checkpoint of that evaluation exists.
         """
-        path, text = self._directory.best_path, self.best.text()
+        path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 
     def _best_of(self, records: Iterable[Mapping[str, Any]]) -> BestEvaluation:
-        best = BestEvaluation(self._task.params.eval)
-        best.check_metrics(self._evaluation.metric_names)
+        best = BestEvaluation(self.task.params.eval)
+        best.check_metrics(self.evaluation.metric_names)
         best.add_all(records)
         return best
 
     def _batches(self) -> Iterator[NestedMap]:
-        for batch in self._test_input.EvalBatches():
-            if self._is_stopping():
+        for batch in self.test_input.EvalBatches():
+            if self.is_stopping():
                 raise _StoppingError
             yield batch
 

@@ -21,15 +21,9 @@ _POLL_SECONDS = 1.0
 def open_run(
     logdir: str | Path, model_name: str | None, follow_seconds: float | None = None
 ) -> RunDirectory:
-    """Returns the directory of a run that has started.
+    """Returns the directory of a run, of any model if `model_name` is None.
 
-    Args:
-        logdir: the run's directory.
-        model_name: name of the run's model; if None, any.
-        follow_seconds: seconds to wait for the run to start.
-
-    Raises:
-        ValueError: if the run has not started, or is another model's.
+    Raises ValueError if it is another model's, or does not start in `follow_seconds`.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
     while not params.is_file() and time.monotonic() < end:
@@ -51,23 +45,24 @@ def weights_in_turn(
 ) -> Iterator[int]:
     """Restores a task's weights from a checkpoint, and yields the checkpoint's step.
 
-    Args:
-        task: the task.
-        directory: the run's directory.
-        checkpoint: name of the checkpoint, or `best` for the best evaluation's; if
-            None, the newest.
-        follow_seconds: maximum seconds to wait for a checkpoint; if given, yields the
-            newest and each later one until the run ends or the wait is over.
-        log: callback for a line of text for the user.
+    `checkpoint` is its name, or `best` for the best evaluation's; if None, the newest
+    is restored. With `follow_seconds`, the maximum seconds to wait for a checkpoint, it
+    restores the newest and each later one until the run ends or the wait is over.
 
-    Raises:
-        ValueError: if a checkpoint is unusable, the run has no best evaluation, or no
-            checkpoint appeared.
+    Raises ValueError if a checkpoint is unusable, the run has no best evaluation, or no
+    checkpoint appeared.
     """
     variables, path = task.VariablePaths(), directory.checkpoints_path
     if follow_seconds is None:
         if checkpoint == BEST:
-            checkpoint = _best(directory)
+            best = read_best_step(directory.best_path)
+            if best is None:
+                raise UserValueError(
+                    f"--checkpoint={BEST}: the run in {directory.path} has no best "
+                    "evaluation. Set task.eval.best_metric for training, or pass a "
+                    "checkpoint's name."
+                )
+            checkpoint = stem_of(best)
         yield restore_weights(variables, path, checkpoint, log)
         return
     used = None
@@ -99,16 +94,9 @@ def new_checkpoints(
 ) -> Iterator[int]:
     """Yields the newest checkpoint's step each time it changes.
 
-    It skips checkpoints older than the newest. It ends with the run's last step, or
-    when no new checkpoint has appeared for some time, since the trainer may have ended.
-
-    Args:
-        directory: directory of the checkpoints, which may not exist yet.
-        last_step: function that returns the run's last step, or None until it has
-            started.
-        patience_seconds: seconds to wait for a new checkpoint.
-        clock: function that returns the time in seconds.
-        sleep: function that waits for a number of seconds.
+    It skips checkpoints older than the newest. It ends with the run's last step, None
+    until the run has started; or when no new checkpoint has appeared for the time of
+    `patience_seconds`, since the trainer may have ended. The directory may be missing.
     """
     seen, since = -1, clock()
     while clock() - since <= patience_seconds:
@@ -117,18 +105,7 @@ def new_checkpoints(
             seen = newest
             yield newest
             since = clock()
-            continue
-        last = last_step()
-        if last is not None and seen >= last:
+        elif (last := last_step()) is not None and seen >= last:
             return
-        sleep(_POLL_SECONDS)
-
-
-def _best(directory: RunDirectory) -> str:
-    step = read_best_step(directory.best_path)
-    if step is None:
-        raise UserValueError(
-            f"--checkpoint={BEST}: the run in {directory.path} has no best evaluation. "
-            "Set task.eval.best_metric for training, or pass a checkpoint's name."
-        )
-    return stem_of(step)
+        else:
+            sleep(_POLL_SECONDS)

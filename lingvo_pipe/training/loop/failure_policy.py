@@ -29,11 +29,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 
 
 class FailurePolicy:
-    """A policy for bad steps: skip the step, roll back, or end the run.
-
-    Attributes:
-        skipped_batches: batches skipped by roll-backs.
-    """
+    """A policy for bad steps: skip the step, roll back, or end the run."""
 
     def __init__(
         self,
@@ -75,8 +71,7 @@ class FailurePolicy:
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
         """Skips the batches between the restored checkpoint and a loss spike.
 
-        Raises:
-            FloatingPointError: if the run rolled back to this checkpoint too often.
+        Raises FloatingPointError if the run rolled back to this checkpoint too often.
         """
         max_rollbacks = self._params.max_rollbacks
         if self.skipped_batches.num_after(start) >= max_rollbacks:

@@ -44,11 +44,9 @@ def train(
         test_input: input with `EvalBatches()`.
         directory: the run's directory.
         params_text: all params of the run, to be written there.
-        log: callback for a line of text for the user, while a progress bar may be
-            shown.
+        log: callback for a line for the user, while a progress bar may be shown.
         profile_step: step to profile, or None; see `StepProfiler`.
-        allowed_changes: paths of params that may differ from the run's so far; see
-            `check_changes`.
+        allowed_changes: params that may differ from before; see `check_changes`.
         planned: prediction of a step, to compare with the profiled one.
 
     Returns:

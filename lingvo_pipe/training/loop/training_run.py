@@ -86,7 +86,14 @@ class TrainingRun:
         restored = self._checkpointer.restore()
         self._start, self._is_resumed = restored or 0, restored is not None
         self._max_steps = p.max_steps
-        self._check_restored()
+        if self._start > self._max_steps:
+            raise UserValueError(
+                f"task.train.max_steps: expected at least {self._start}, the step of "
+                f"the newest checkpoint in {directory.path}, got {self._max_steps}. "
+                "Raise --max_steps or use another --logdir."
+            )
+        if self._is_resumed:
+            check_vocabulary(directory.path, train_input)
         has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
         self._has_initial_values = not self._is_resumed and bool(has_rules)
         if self._has_initial_values:
@@ -119,14 +126,10 @@ class TrainingRun:
                 try:
                     return self._train_segment(signals, profile_step, planned)
                 except LossSpikeError as spike:
-                    self._roll_back(spike)
-
-    def _roll_back(self, spike: LossSpikeError) -> None:
-        """Restores the newest checkpoint and skips the batches since."""
-        start = self._checkpointer.restore()
-        assert start is not None
-        self._failures.skip_batches(start, spike)
-        self._start = start
+                    start = self._checkpointer.restore()
+                    assert start is not None
+                    self._failures.skip_batches(start, spike)
+                    self._start = start
 
     def _train_segment(
         self,
@@ -172,7 +175,11 @@ class TrainingRun:
             saver.wait()
             evaluations.best_writer()()
             if signals.asked_by:
-                log(self._stopped_text(signals.asked_by, last))
+                end = "before the first step; nothing is saved."
+                if last in self._checkpointer.saved_steps():
+                    end = f"after step {last}, which is saved. The same command "
+                    end += "resumes from there."
+                log(f"Stopped by {signals.asked_by} {end}")
         report_end(directory, log)
         return metrics
 
@@ -236,21 +243,3 @@ class TrainingRun:
         segment.metrics_log.sync()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
-
-    def _check_restored(self) -> None:
-        if self._start > self._max_steps:
-            raise UserValueError(
-                f"task.train.max_steps: expected at least {self._start}, the step of "
-                f"the newest checkpoint in {self._directory.path}, got "
-                f"{self._max_steps}. Raise --max_steps or use another --logdir."
-            )
-        if self._is_resumed:
-            check_vocabulary(self._directory.path, self._train_input)
-
-    def _stopped_text(self, signal: str, step: int) -> str:
-        if step not in self._checkpointer.saved_steps():
-            return f"Stopped by {signal} before the first step; nothing is saved."
-        return (
-            f"Stopped by {signal} after step {step}, which is saved. The same command "
-            "resumes from there."
-        )

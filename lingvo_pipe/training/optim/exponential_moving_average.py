@@ -39,15 +39,9 @@ def average_name(path: str) -> str:
 def make_averages(
     p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
 ) -> ExponentialMovingAverage | None:
-    """Creates the averages that the params ask for, if any.
+    """Creates the averages that the params ask for, if any, of variables by path.
 
-    Args:
-        p: params of `define_averaging_params`.
-        trained: trained variables by path.
-        every: all variables of the model by path.
-
-    Raises:
-        ValueError: if the decay is not in [0, 1), or ema_decay_moving_vars is missing.
+    Raises ValueError unless the decay is in [0, 1) and ema_decay_moving_vars is given.
     """
     decay = p.ema_decay
     if not isinstance(decay, (int, float)) or not 0 <= decay < 1:
@@ -81,20 +75,14 @@ def make_averages(
 class ExponentialMovingAverage:
     """Averages of variables, each on the variable's device.
 
-    Averages of 16-bit variables have 32 bits: 16 would lose small changes.
-
-    Args:
-        decay: fraction of an average that a step keeps, in the long run.
-        variables: variables to average, by path.
+    Averages of 16-bit variables have 32 bits: 16 would lose small changes. In the long
+    run a step keeps the fraction `decay` of an average.
     """
 
     def __init__(self, decay: float, variables: Mapping[str, tf.Variable]):
         self._decay = decay
         self._variables = dict(variables)
-        self._averages = {
-            path: _like(variable, average_name(path))
-            for path, variable in variables.items()
-        }
+        self._averages = {path: _average_of(v, path) for path, v in variables.items()}
         self._paths = {variable.ref(): path for path, variable in variables.items()}
 
     def Reset(self) -> None:
@@ -105,11 +93,9 @@ class ExponentialMovingAverage:
     def Update(
         self, num_steps: tf.Tensor, paths: Collection[str] | None = None
     ) -> None:
-        """Moves the averages towards the variables.
+        """Moves the averages towards the variables at `paths`; if None, towards all.
 
-        Args:
-            num_steps: integer `[]`, number of steps trained, including the last.
-            paths: paths of the variables whose averages move; if None, all move.
+        `num_steps`, integer `[]`, counts the steps trained, including the last.
         """
         with tf.device("/CPU:0"):
             rate = averaging_rate(self._decay, num_steps)
@@ -136,8 +122,8 @@ class ExponentialMovingAverage:
         return {average_name(path): a for path, a in self._averages.items()}
 
 
-def _like(variable: tf.Variable, name: str) -> tf.Variable:
+def _average_of(variable: tf.Variable, path: str) -> tf.Variable:
     dtype = variable.dtype if variable.dtype.size > 2 else tf.float32
     with tf.device(variable.device):
         value = tf.cast(variable.read_value(), dtype)
-        return tf.Variable(value, trainable=False, name=name)
+        return tf.Variable(value, trainable=False, name=average_name(path))

@@ -8,7 +8,7 @@ layer with frozen weights, such as batch norm's, still move.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -39,24 +39,17 @@ def define_freezing_params(p: Params) -> None:
 def without_frozen(
     p: Params, variables: Mapping[str, tf.Variable]
 ) -> dict[str, tf.Variable]:
-    """Returns the variables that are trained.
+    """Returns the variables that are trained, of all trainable ones by path.
 
-    Args:
-        p: params of `define_freezing_params`.
-        variables: variables that layers declare as trainable, by path.
-
-    Raises:
-        ValueError: if a pattern chooses no variable, or none is left to train.
+    Raises ValueError if a pattern chooses no variable, or none is left to train.
     """
     paths, trained = list(variables), set(variables)
-    if p.bprop_variable_filter is not None:
-        trained &= set(
-            paths_with(p.bprop_variable_filter, paths, "bprop_variable_filter")
-        )
-    if p.bprop_variable_exclusion is not None:
-        trained -= set(
-            paths_with(p.bprop_variable_exclusion, paths, "bprop_variable_exclusion")
-        )
+    for name, combine in (
+        ("bprop_variable_filter", set.intersection),
+        ("bprop_variable_exclusion", set.difference),
+    ):
+        if p.Get(name) is not None:
+            trained = combine(trained, paths_with(p.Get(name), paths, name))
     if not trained:
         raise UserValueError(
             "task.train: expected at least 1 variable to train; bprop_variable_filter "
@@ -66,42 +59,21 @@ def without_frozen(
     return {path: variable for path, variable in variables.items() if path in trained}
 
 
-def paths_with(pattern: Any, paths: Sequence[str], param: str) -> list[str]:
-    """Returns the paths that contain a match of a regular expression.
+def paths_with(
+    pattern: Any, paths: Sequence[str], param: str, at_start: bool = False
+) -> list[str]:
+    """Returns the paths that contain a match of the regular expression in a param.
 
-    Args:
-        pattern: the expression.
-        paths: paths of all variables.
-        param: name of the param that holds the expression, for errors.
-
-    Raises:
-        ValueError: if the expression is invalid, or matches no path.
-    """
-    return _chosen(compile_pattern(pattern, param).search, pattern, paths, param)
-
-
-def paths_beginning_with(pattern: Any, paths: Sequence[str], param: str) -> list[str]:
-    """Returns the paths with a match at the beginning; see `paths_with`."""
-    return _chosen(compile_pattern(pattern, param).match, pattern, paths, param)
-
-
-def compile_pattern(pattern: Any, param: str) -> re.Pattern[str]:
-    """Compiles a regular expression.
-
-    Raises:
-        ValueError: if the expression is invalid.
+    If `at_start`, only matches at the start of a path count. Raises ValueError if the
+    expression is invalid, or matches no path.
     """
     try:
-        return re.compile(pattern)
+        compiled = re.compile(pattern)
     except (re.error, TypeError) as error:
         raise UserValueError(
             f"{param}: expected a regular expression, got {pattern!r} ({error})."
         ) from error
-
-
-def _chosen(
-    matches: Callable[[str], Any], pattern: str, paths: Sequence[str], param: str
-) -> list[str]:
+    matches = compiled.match if at_start else compiled.search
     chosen = [path for path in paths if matches(path)]
     if not chosen:
         names = {name for path in paths for name in path.split("/")}

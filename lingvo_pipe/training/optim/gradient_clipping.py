@@ -10,7 +10,7 @@ of the variables, so that the result does not depend on the placement of variabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -23,14 +23,9 @@ def global_norm(
     It is finite if and only if all gradients are, and each gradient's sum of squares
     is finite in float32, or in the gradient's dtype if that is wider.
 
-    Args:
-        gradients: one gradient per variable, in the order of the model.
-        variables: variables on whose devices the gradients are.
+    `gradients` has one per variable, on the variable's device, in the model's order.
     """
-    sums = []
-    for gradient, variable in zip(gradients, variables, strict=True):
-        with tf.device(variable.device):
-            sums.append(square_sum(gradient))
+    sums = on_devices(square_sum, gradients, variables)
     with tf.device("/CPU:0"):
         return tf.sqrt(tf.add_n(sums))
 
@@ -46,20 +41,12 @@ def clip_by_global_norm(
 ) -> list[tf.Tensor]:
     """Scales gradients whose global norm exceeds a maximum down to it.
 
-    If the norm is not finite, all gradients become NaN.
-
-    Args:
-        gradients: one gradient per variable, in the order of the model.
-        variables: variables on whose devices the gradients are.
-        max_norm: largest norm that stays unchanged; positive.
+    If the norm is not finite, all gradients become NaN. Arguments are as in
+    `global_norm`; `max_norm`, the largest norm that stays unchanged, is positive.
     """
     with tf.device("/CPU:0"):
         scale = _scale(global_norm(gradients, variables), max_norm)
-    clipped = []
-    for gradient, variable in zip(gradients, variables, strict=True):
-        with tf.device(variable.device):
-            clipped.append(gradient * tf.cast(scale, gradient.dtype))
-    return clipped
+    return on_devices(lambda x: x * tf.cast(scale, x.dtype), gradients, variables)
 
 
 def clip_by_each_norm(
@@ -70,12 +57,25 @@ def clip_by_each_norm(
     A gradient whose norm is not finite becomes NaN; arguments as in
     `clip_by_global_norm`.
     """
-    clipped = []
+
+    def clipped(gradient: tf.Tensor) -> tf.Tensor:
+        scale = _scale(tf.sqrt(square_sum(gradient)), max_norm)
+        return gradient * tf.cast(scale, gradient.dtype)
+
+    return on_devices(clipped, gradients, variables)
+
+
+def on_devices(
+    function: Callable[[tf.Tensor], tf.Tensor],
+    gradients: Sequence[tf.Tensor],
+    variables: Sequence[tf.Variable],
+) -> list[tf.Tensor]:
+    """Returns the function's result for each gradient, on its variable's device."""
+    results = []
     for gradient, variable in zip(gradients, variables, strict=True):
         with tf.device(variable.device):
-            scale = _scale(tf.sqrt(square_sum(gradient)), max_norm)
-            clipped.append(gradient * tf.cast(scale, gradient.dtype))
-    return clipped
+            results.append(function(gradient))
+    return results
 
 
 def _scale(norm: tf.Tensor, max_norm: float) -> tf.Tensor:

@@ -62,20 +62,19 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
 def make_optimizer(
     p: Params, learning_rate: float, schedule: Params | None
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer that params name.
+    """Makes the optimizer of `OptimizerParams`, perhaps with `ScheduleParams`.
 
-    Args:
-        p: params from `OptimizerParams`.
-        learning_rate: constant rate, or the schedule's initial rate.
-        schedule: params from `ScheduleParams`, or None.
-
-    Raises:
-        ValueError: if the optimizer or schedule does not exist, or does not accept the
-            arguments.
+    `learning_rate` is the constant rate, or the schedule's initial rate. Raises
+    ValueError if either does not exist, or does not accept the arguments.
     """
     rate: Any = learning_rate
     if schedule is not None:
-        rate = _make_schedule(schedule, learning_rate, "task.train.lr_schedule")
+        module = keras.optimizers.schedules
+        classes = _classes(module, module.LearningRateSchedule)
+        ours = (Floor, InverseSquareRoot, LinearWarmup)
+        classes |= {each.__name__: each for each in ours}
+        initial = {"initial_learning_rate": learning_rate}
+        rate = _make(classes, schedule, initial, "task.train.lr_schedule")
     # Keras numbers the names that it chooses itself, within each process.
     given = {"name": LEARNER_NAME, "learning_rate": rate}
     return _make(optimizer_classes(), p, given, "task.train.optimizer")
@@ -94,21 +93,6 @@ def _named(name: str, kind: str, arguments: dict[str, Any]) -> Params:
     return p
 
 
-def _make_schedule(p: Any, initial_learning_rate: float, path: str) -> Any:
-    """Makes a schedule, and any schedule among its arguments."""
-    module = keras.optimizers.schedules
-    classes = _classes(module, module.LearningRateSchedule)
-    ours = (Floor, InverseSquareRoot, LinearWarmup)
-    classes |= {each.__name__: each for each in ours}
-    p = _checked(p, path).Copy()
-    if (inner := p.arguments.get("schedule")) is not None:
-        inner_path = f"{path}.arguments['schedule']"
-        p.arguments["schedule"] = _make_schedule(
-            inner, initial_learning_rate, inner_path
-        )
-    return _make(classes, p, {"initial_learning_rate": initial_learning_rate}, path)
-
-
 def _classes(module: ModuleType, base: type) -> dict[str, type]:
     return {
         name: value
@@ -117,15 +101,11 @@ def _classes(module: ModuleType, base: type) -> dict[str, type]:
     }
 
 
-def _checked(p: Any, path: str) -> Params:
+def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str) -> Any:
+    """Makes the object that params name, and any schedule among its arguments."""
     if not isinstance(p, Params):
         kind = "Optimizer" if path.endswith("optimizer") else "Schedule"
         raise UserValueError(path=path, expected=f"{kind}Params(name, ...)", got=p)
-    return p
-
-
-def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str) -> Any:
-    p = _checked(p, path)
     if p.name not in classes:
         raise UserValueError(
             f"{path}: there is no {p.name!r}.{did_you_mean(p.name, classes)} "
@@ -140,9 +120,13 @@ def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str)
             f"{sorted(accepted)}."
             + "".join(f" Set task.train.{name} instead." for name in ours)
         )
+    arguments = dict(p.Copy().arguments)
+    if (inner := arguments.get("schedule")) is not None:
+        inner_path = f"{path}.arguments['schedule']"
+        arguments["schedule"] = _make(classes, inner, given, inner_path)
     try:
-        return classes[p.name](**given, **p.arguments)
+        return classes[p.name](**given, **arguments)
     except (TypeError, ValueError) as error:
         raise UserValueError(
-            f"{path}: {p.name} does not accept {dict(p.arguments)}: {error}"
+            f"{path}: {p.name} does not accept {arguments}: {error}"
         ) from error

@@ -51,16 +51,14 @@ def define_learner_params(p: Params) -> None:
 class Learner:
     """Updates variables: adds weight decay, clips, then applies the optimizer.
 
-    All this runs on the device of the variable's stage, where the slots are too.
+    All this runs on the device of the variable's stage, where the slots are too. Raises
+    ValueError if a param is invalid.
 
     Args:
         p: params of `define_learner_params`.
         variables: variables to train, by path, in the order of the model.
         all_paths: paths of all trained variables of the model, if other learners train
             some of them.
-
-    Raises:
-        ValueError: if a param is invalid.
     """
 
     def __init__(
@@ -125,12 +123,9 @@ class Learner:
 
 
 def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
-    """Returns each learner's scalars, in one order.
+    """Returns the scalars of each learner of one kind, in one order.
 
     These are the number of steps and values derived from it.
-
-    Args:
-        learners: learners of one kind, each for some of a model's variables.
     """
     scalars = [
         {path: own for path, own in learner.OwnVariables() if not own.shape.rank}
@@ -143,9 +138,8 @@ def counters(learners: Sequence[Learner]) -> list[list[tf.Variable]]:
 def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
     """Returns the optimizers' own variables by name, for checkpoints.
 
-    Args:
-        learners: learners of a model's variables, in its order. Their counters must be
-            equal; the first learner's are saved.
+    The learners are in the order of the model's variables. Their counters must be
+    equal; the first learner's are saved.
     """
     state: dict[str, tf.Variable] = {}
     seen: Counter[str] = Counter()

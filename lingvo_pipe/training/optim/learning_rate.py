@@ -3,29 +3,17 @@
 AmoebaNet's rate (tf/tpu, amoeba_net) is exponential decay that counts from the first
 step, replaced by a warm-up at the start, with a floor under both:
 
-    ScheduleParams(
-        "Floor",
-        fraction=1e-4,
-        schedule=ScheduleParams(
-            "LinearWarmup",
-            warmup_steps=3 * epoch,
-            schedule=ScheduleParams(
-                "ExponentialDecay",
-                decay_steps=2.4 * epoch,
-                decay_rate=0.97,
-                staircase=True,
-            ),
-        ),
+    decay = ScheduleParams(
+        "ExponentialDecay", decay_steps=2.4 * epoch, decay_rate=0.97, staircase=True
     )
+    warmup = ScheduleParams("LinearWarmup", warmup_steps=3 * epoch, schedule=decay)
+    p.lr_schedule = ScheduleParams("Floor", fraction=1e-4, schedule=warmup)
 
 The Transformer's rate (1706.03762, section 5.3) rises linearly for w steps to
 (D·w)^-0.5, and falls with 1/√t from there. With a learning rate of (D·w)^-0.5 it is
 
-    ScheduleParams(
-        "LinearWarmup",
-        warmup_steps=w,
-        schedule=ScheduleParams("InverseSquareRoot", constant_steps=w),
-    )
+    decay = ScheduleParams("InverseSquareRoot", constant_steps=w)
+    p.lr_schedule = ScheduleParams("LinearWarmup", warmup_steps=w, schedule=decay)
 
 A schedule's argument `schedule` is another schedule; if None, the initial learning
 rate. Steps count from 0; rates are float32 `[]`.
@@ -35,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import keras
@@ -46,107 +35,85 @@ from lingvo_pipe.core.errors import UserValueError
 _Schedule = Callable[[Any], Any]
 
 
+@dataclass(eq=False)
 class _LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule whose config is its arguments."""
 
-    def __init__(self, initial_learning_rate: float, **arguments: Any):
-        self._rate = initial_learning_rate
-        self._arguments = arguments
+    initial_learning_rate: float
 
     def get_config(self) -> dict[str, Any]:
-        return {"initial_learning_rate": self._rate, **self._arguments}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def _inner_rate(self, step: Any) -> tf.Tensor:
-        """Returns the rate of the argument `schedule`, if given."""
-        schedule = self._arguments["schedule"]
-        return tf.cast(self._rate if schedule is None else schedule(step), tf.float32)
+    def _inner_rate(self, schedule: _Schedule | None, step: Any) -> tf.Tensor:
+        """Returns the rate of another schedule, if given."""
+        rate = self.initial_learning_rate if schedule is None else schedule(step)
+        return tf.cast(rate, tf.float32)
 
 
+@dataclass(eq=False)
 class LinearWarmup(_LearningRateSchedule):
     """initial_learning_rate·step / warmup_steps, followed by another schedule.
 
-    The other schedule counts all steps, including the warm-up.
-
-    Args:
-        initial_learning_rate: rate at the end of the warm-up, which starts at 0.
-        warmup_steps: number of steps of the warm-up; positive.
-        schedule: the other schedule.
-
-    Raises:
-        ValueError: if warmup_steps is not positive.
+    The other schedule counts all steps, including the warm-up. Raises ValueError unless
+    warmup_steps is positive.
     """
 
-    def __init__(
-        self,
-        initial_learning_rate: float,
-        warmup_steps: float,
-        schedule: _Schedule | None = None,
-    ):
-        _check_positive("warmup_steps", warmup_steps, "Leave out LinearWarmup instead.")
-        super().__init__(
-            initial_learning_rate, warmup_steps=warmup_steps, schedule=schedule
-        )
+    warmup_steps: float
+    schedule: _Schedule | None = None
+
+    def __post_init__(self) -> None:
+        hint = "Leave out LinearWarmup instead."
+        _check_positive("warmup_steps", self.warmup_steps, hint)
 
     def __call__(self, step: Any) -> tf.Tensor:
-        step, warmup_steps = tf.cast(step, tf.float32), self._arguments["warmup_steps"]
-        rising = self._rate * (step / warmup_steps)
-        return tf.where(step < warmup_steps, rising, self._inner_rate(step))
+        step = tf.cast(step, tf.float32)
+        rising = self.initial_learning_rate * (step / self.warmup_steps)
+        later = self._inner_rate(self.schedule, step)
+        return tf.where(step < self.warmup_steps, rising, later)
 
 
+@dataclass(eq=False)
 class InverseSquareRoot(_LearningRateSchedule):
     """initial_learning_rate·√(c / max(t, c)) for t = 1, 2, ..., c = constant_steps.
 
     GShard's translations (2006.16668) use Adafactor with 1/√max(t, 10⁴): an initial
-    rate of 0.01 and 10⁴ constant steps.
-
-    Args:
-        initial_learning_rate: rate of the first steps.
-        constant_steps: number of these steps; positive.
-
-    Raises:
-        ValueError: if constant_steps is not positive.
+    rate of 0.01 and 10⁴ constant steps. Raises ValueError unless constant_steps is
+    positive.
     """
 
-    def __init__(self, initial_learning_rate: float, constant_steps: float):
+    constant_steps: float
+
+    def __post_init__(self) -> None:
         hint = "With 1 the rate falls from the first step."
-        _check_positive("constant_steps", constant_steps, hint)
-        super().__init__(initial_learning_rate, constant_steps=constant_steps)
+        _check_positive("constant_steps", self.constant_steps, hint)
 
     def __call__(self, step: Any) -> tf.Tensor:
-        steps = tf.cast(self._arguments["constant_steps"], tf.float32)
+        steps = tf.cast(self.constant_steps, tf.float32)
         number = tf.cast(step, tf.float32) + 1.0
-        return self._rate * tf.sqrt(steps / tf.maximum(number, steps))
+        return self.initial_learning_rate * tf.sqrt(steps / tf.maximum(number, steps))
 
 
+@dataclass(eq=False)
 class Floor(_LearningRateSchedule):
     """Another schedule, bounded below by a fraction of the initial rate.
 
-    Args:
-        initial_learning_rate: rate that `fraction` multiplies.
-        fraction: number from 0 to 1.
-        schedule: the other schedule.
-
-    Raises:
-        ValueError: if fraction is not in [0, 1].
+    Raises ValueError unless fraction is in [0, 1].
     """
 
-    def __init__(
-        self,
-        initial_learning_rate: float,
-        fraction: float,
-        schedule: _Schedule | None = None,
-    ):
-        if not is_number(fraction) or not 0 <= fraction <= 1:
+    fraction: float
+    schedule: _Schedule | None = None
+
+    def __post_init__(self) -> None:
+        if not is_number(self.fraction) or not 0 <= self.fraction <= 1:
             raise UserValueError(
                 path="fraction",
                 expected="a number in [0, 1], which multiplies the initial rate",
-                got=fraction,
+                got=self.fraction,
             )
-        super().__init__(initial_learning_rate, fraction=fraction, schedule=schedule)
 
     def __call__(self, step: Any) -> tf.Tensor:
-        floor = self._arguments["fraction"] * self._rate
-        return tf.maximum(self._inner_rate(step), floor)
+        floor = self.fraction * self.initial_learning_rate
+        return tf.maximum(self._inner_rate(self.schedule, step), floor)
 
 
 def _check_positive(name: str, value: Any, hint: str) -> None:

@@ -38,17 +38,22 @@ def define_weight_decay_params(p: Params) -> None:
 
 
 def l2_weights(p: Params, paths: Sequence[str]) -> dict[str, float]:
-    """Returns λ of each variable that has weight decay, by path.
+    """Returns λ of each trained variable that has weight decay, by path.
 
-    Args:
-        p: params of `define_weight_decay_params`.
-        paths: paths of all trained variables.
-
-    Raises:
-        ValueError: if the weight or a scale is not a number of at least 0, an
-            expression matches no path, or scales are given without a weight.
+    Raises ValueError if the weight or a scale is not a number of at least 0, an
+    expression matches no path, or scales are given without a weight.
     """
-    weight, scales = p.l2_regularizer_weight, _checked_scales(p.l2_regularizer_scales)
+    weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales
+    if not isinstance(scales, (list, tuple)) or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in scales
+    ):
+        raise UserValueError(
+            path=_SCALES,
+            expected="a list of pairs (regular expression, scale)",
+            got=scales,
+        )
+    for _, scale in scales:
+        _check_not_negative(_SCALES, scale)
     if weight is None:
         if scales:
             raise UserValueError(
@@ -72,34 +77,13 @@ def add_l2_gradients(
     variables: Mapping[str, tf.Variable],
     weights: Mapping[str, float],
 ) -> dict[str, tf.Tensor]:
-    """Returns the gradients plus weight decay, each on its variable's device.
-
-    Args:
-        gradients: gradients by path.
-        variables: variables by path.
-        weights: result of `l2_weights`.
-    """
+    """Returns gradients plus weight decay by path, each on its variable's device."""
     added = dict(gradients)
     for path, weight in weights.items():
         variable = variables[path]
         with tf.device(variable.device):
             added[path] = gradients[path] + weight * variable.read_value()
     return added
-
-
-def _checked_scales(scales: Any) -> list[tuple[str, float]]:
-    is_list = isinstance(scales, (list, tuple))
-    if not is_list or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in scales
-    ):
-        raise UserValueError(
-            path=_SCALES,
-            expected="a list of pairs (regular expression, scale)",
-            got=scales,
-        )
-    for _, scale in scales:
-        _check_not_negative(_SCALES, scale)
-    return [(pattern, scale) for pattern, scale in scales]
 
 
 def _check_not_negative(path: str, number: Any) -> None:

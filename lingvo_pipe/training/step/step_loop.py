@@ -21,7 +21,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.training.optim.gradient_clipping import square_sum
+from lingvo_pipe.training.optim.gradient_clipping import on_devices, square_sum
 from lingvo_pipe.training.optim.learner import counters
 from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import (
@@ -35,8 +35,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 class StepLoop(TrainState):
     """Several steps in one call, in which each stage updates its own weights.
 
-    Raises:
-        ValueError: if the stages cannot update their weights by themselves.
+    Raises ValueError if the stages cannot do so by themselves.
     """
 
     def __init__(self, task: BaseTask):
@@ -55,10 +54,9 @@ class StepLoop(TrainState):
         self._concrete(batch_spec)
 
     def Steps(self, input_batches: Sequence[NestedMap]) -> Iterator[NestedMap]:
-        """Trains on batches of one shape in order.
+        """Trains on batches of one shape in order; yields the metrics of each batch.
 
-        Yields:
-            The metrics of each batch; see `TrainStep`. All steps run before the first.
+        See `TrainStep`. All steps run before the first is yielded.
 
         Raises:
             tf.errors.OpError: if an operation fails; names the layer.
@@ -94,20 +92,17 @@ class StepLoop(TrainState):
 
     def _concrete(self, batch_spec: NestedMap) -> Any:
         """Returns the concrete function for any number of steps."""
-
-        def stacked(spec: Any) -> tf.TensorSpec:
-            return tf.TensorSpec([None, *spec.shape], spec.dtype)
-
+        batches = tf.nest.map_structure(
+            lambda x: tf.TensorSpec([None, *x.shape], x.dtype), batch_spec
+        )
         tables = [
             NestedMap(
-                rows=stacked(tf.TensorSpec([4], tf.int32)),
+                rows=tf.TensorSpec([None, 4], tf.int32),
                 num_slots=tf.TensorSpec(table.num_slots.shape, tf.int32),
             )
             for table in self._steps.tables(1)
         ]
-        return self._function.get_concrete_function(
-            tf.nest.map_structure(stacked, batch_spec), tables
-        )
+        return self._function.get_concrete_function(batches, tables)
 
     def _feed(self, batch: NestedMap) -> tuple[Sequence[Any], NestedMap]:
         return self.task.PipelineInputs(batch), self.task.LossTargets(batch)
@@ -147,18 +142,14 @@ class StepLoop(TrainState):
     ) -> list[tf.Tensor]:
         """Updates the state of a stage if its gradients are finite.
 
-        Returns:
-            The learning rate, and the sum of squares of each gradient; empty if the
-            stage has nothing to train.
+        Returns the learning rate and each gradient's sum of squares, if it has any.
         """
         learner = self.learners.get(self._stage_of_cell[cells[0]])
         rate = [tf.identity(learner.learning_rate)] if learner else []
         by_path = self.gradients_by_path([cell.vars for cell in cells], gradients)
         ours = {path: x for path, x in by_path.items() if path in self.trained}
-        squares = []
-        for path, gradient in ours.items():
-            with tf.device(self.trained[path].device):
-                squares.append(square_sum(gradient))
+        variables = [self.trained[path] for path in ours]
+        squares = on_devices(square_sum, list(ours.values()), variables)
 
         def update() -> tf.Tensor:
             # Keras accepts tensors of one graph only: copy all into this branch's.

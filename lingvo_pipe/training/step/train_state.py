@@ -24,10 +24,6 @@ from lingvo_pipe.training.task.base_task import BaseTask
 class TrainState:
     """Weights, the optimizer's state, moving averages, and the number of steps.
 
-    Args:
-        task: task to be trained.
-        learner_by_stage: whether each stage updates its own weights.
-
     Attributes:
         task: task that is trained.
         trained: variables that learners update, by path.
@@ -56,10 +52,7 @@ class TrainState:
         self.global_step.assign_add(1)
 
     def EvalValues(self) -> NestedMap:
-        """Returns the values to evaluate: the moving averages, or else the weights.
-
-        They have the structure of `BaseTask.Values`.
-        """
+        """Returns the moving averages, or else the weights, as `BaseTask.Values`."""
         if self.averages is None:
             return self.task.Values()
         return tf.nest.map_structure(self.averages.Value, self.task.vars)
@@ -90,10 +83,7 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error of a step whose loss or gradient is not finite.
-
-        `n` is the number of steps between the current state and this step.
-        """
+        """Returns the error of the step, `n` steps after the state, if not finite."""
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:
@@ -134,17 +124,13 @@ def _learners_by_stage(
         if own:
             with tf.device(device):
                 learners[k] = Learner(task.params.train, own, list(trained))
-    _check_named([path for x in learners.values() for path, _ in x.OwnVariables()])
-    return learners
-
-
-def _check_named(paths: list[str]) -> None:
-    """Raises ValueError unless names show which variables learners share."""
-    odd = sorted({path for path in paths if not path.startswith(f"{LEARNER_NAME}/")})
-    if odd:
+    # Names show which variables learners share.
+    names = {name for each in learners.values() for name, _ in each.OwnVariables()}
+    if odd := sorted(n for n in names if not n.startswith(f"{LEARNER_NAME}/")):
         raise UserValueError(
             "task.train.optimizer: expected an optimizer whose variables have names, "
             "because with task.train.steps_per_loop above 1 each stage updates its own "
             f"weights; got {', '.join(odd)}. Choose another as task.train.optimizer, "
             "or set task.train.steps_per_loop to 1."
         )
+    return learners

@@ -86,8 +86,13 @@ class TrainStep(TrainState):
 
         def update() -> tf.Tensor:
             # Keras accepts tensors of one graph only: copy all into this branch's.
-            here = {path: _identity(x) for path, x in ours.items()}
-            return self._update(here, result.accumulated)
+            self._learner.Apply({path: _identity(x) for path, x in ours.items()})
+            with ForwardContext(step=self.global_step.read_value()):
+                task.PostTrainingStepUpdate(result.accumulated)
+            num_steps = self.global_step.assign_add(1).read_value()
+            if self.averages is not None:
+                self.averages.Update(num_steps)
+            return num_steps
 
         tf.cond(is_finite, update, self.global_step.read_value)
         of_step = {LEARNING_RATE: learning_rate, GRADIENT_NORM: norm}
@@ -95,18 +100,6 @@ class TrainStep(TrainState):
             result.metrics, **{k: (x, tf.constant(1.0)) for k, x in of_step.items()}
         )
         return metrics, result.times, is_finite
-
-    def _update(
-        self, gradients: dict[str, tf.Tensor], accumulated: NestedMap
-    ) -> tf.Tensor:
-        """Updates the state; returns the number of steps."""
-        self._learner.Apply(gradients)
-        with ForwardContext(step=self.global_step.read_value()):
-            self.task.PostTrainingStepUpdate(accumulated)
-        num_steps = self.global_step.assign_add(1).read_value()
-        if self.averages is not None:
-            self.averages.Update(num_steps)
-        return num_steps
 
 
 def _identity(x: tf.Tensor) -> tf.Tensor:

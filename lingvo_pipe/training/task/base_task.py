@@ -56,14 +56,9 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
-        Args:
-            p: the task's params.
-            num_cells: number of cells before the head.
-            passed_on: specs of the last cell's outputs: the head's inputs.
-            predictions: specs of the model's outputs: the head's outputs.
-
-        Raises:
-            ValueError: if the task defines no head, as in this base class.
+        `num_cells` cells come before the head. Its inputs have the specs `passed_on`,
+        of the last cell's outputs; its outputs the model's, `predictions`.
+        Raises ValueError if the task defines no head, as in this base class.
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
@@ -84,11 +79,8 @@ class BaseTask(BaseLayer):
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
         """Returns the metrics of one micro-batch; runs in the pipeline's last stage.
 
-        There is no theta: weights belong in layers.
-
-        Args:
-            predictions: the last layer's outputs.
-            targets: result of `LossTargets`.
+        `predictions` are the last layer's outputs, `targets` the result of
+        `LossTargets`. There is no theta: weights belong in layers.
 
         Returns:
             NestedMap(name=(mean, weight)) of scalars, one of them named `loss`.
@@ -96,11 +88,7 @@ class BaseTask(BaseLayer):
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
     def MakeEvalImages(self, input_generator: Any) -> EvalImages | None:
-        """Returns an object that draws images of one evaluation, or None.
-
-        Args:
-            input_generator: source of the evaluation's batches.
-        """
+        """Returns an object that draws images of one evaluation, or None."""
         return None
 
     def ComputePredictions(self, theta: NestedMap, input_batch: NestedMap) -> Any:
@@ -119,12 +107,11 @@ class BaseTask(BaseLayer):
         return self.pipeline.ComputeMetrics(*self._arguments(theta, input_batch))
 
     def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
-        """Returns metrics and gradients of a batch.
+        """Returns a NestedMap of a batch's metrics and gradients.
 
-        Returns:
-            NestedMap of `metrics` as from `ComputeMetrics`, `gradients` in the
-            structure of `vars` (None for variables that are not trained), `accumulated`
-            in the structure of `accumulators`, and the pipeline's `times`.
+        It has `metrics` as from `ComputeMetrics`, `gradients` in the structure of
+        `vars` (None for variables that are not trained), `accumulated` in the structure
+        of `accumulators`, and the pipeline's `times`.
         """
         result = self.pipeline.ComputeGradients(*self._arguments(theta, input_batch))
         return NestedMap(
@@ -137,10 +124,8 @@ class BaseTask(BaseLayer):
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
         """Raises the error of the operation that fails on a batch, if any.
 
-        Args:
-            theta: values in the structure of `vars`.
-            input_batch: batch that failed in `ComputeGradients`, or during evaluation
-                in `ComputeMetrics`; see `PipeliningLayer.Diagnose`.
+        The batch failed in `ComputeGradients`, or during evaluation in
+        `ComputeMetrics`; see `PipeliningLayer.Diagnose`.
         """
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
@@ -178,13 +163,10 @@ class BaseTask(BaseLayer):
     def TrainedVariables(self) -> dict[str, tf.Variable]:
         """Returns the variables that the learner updates, by path, in model order.
 
-        Raises:
-            ValueError: if the freezing params are invalid; see `without_frozen`.
+        Raises ValueError if the freezing params are invalid; see `without_frozen`.
         """
-        return without_frozen(
-            self.params.train,
-            {k: v for k, v in self.VariablePaths().items() if v.trainable},
-        )
+        trainable = {k: v for k, v in self.VariablePaths().items() if v.trainable}
+        return without_frozen(self.params.train, trainable)
 
 
 def _read(variable: tf.Variable) -> tf.Tensor:

@@ -31,17 +31,19 @@ def with_local_losses(
     In this task each block but the last is followed by a `LocalLossLayer`, see
     `local_pipeline`; the result's `local` asks for no further blocks. Devices and
     stages are as in the plain model. With the schedule `local` and stages that end with
-    blocks, no device waits for another's backward pass.
+    blocks, no device waits for another's backward pass. The heads' sizes depend on the
+    input's `element_spec`.
 
-    Args:
-        task_params: params of a BaseTask, which are not changed.
-        input_generator: input with an `element_spec`, on which the heads' sizes depend.
-
-    Raises:
-        ValueError: if the blocks are invalid, or the task has no head for them.
+    Raises ValueError if the blocks are invalid, or the task has no head for them.
     """
     p, local = plain_task(task_params), task_params.local
-    _check_head(local.head)
+    if local.head is not None and not isinstance(local.head, InstantiableParams):
+        raise UserValueError(
+            path="task.local.head",
+            expected="params of a layer, or None for the task's own head",
+            got=local.head,
+            hint="Set it in the model's Task, as HeadLayer.Params().",
+        )
     try:
         blocks = make_blocks(local.scheme, len(p.pipeline.cell_tpl), local.chunks)
     except ValueError as error:
@@ -66,23 +68,12 @@ def with_local_losses(
     return p
 
 
-def _check_head(head: Any) -> None:
-    if head is not None and not isinstance(head, InstantiableParams):
-        raise UserValueError(
-            path="task.local.head",
-            expected="params of a layer, or None for the task's own head",
-            got=head,
-            hint="Set it in the model's Task, as HeadLayer.Params().",
-        )
-
-
 def _passed_on(task_params: InstantiableParams, input_generator: Any) -> list[Any]:
     """Returns specs of the first cell's inputs and of each cell's outputs."""
     with tf.Graph().as_default():
         task, inputs = task_and_inputs(task_params, input_generator)
-        pipeline = task.pipeline
+        pipeline, theta = task.pipeline, task.pipeline.theta
         layers = [*pipeline.before, *pipeline.cells]
-        theta = pipeline.theta
         with ForwardContext(do_eval=True):
             outputs = outputs_in_sequence(layers, [*theta.before, *theta.cells], inputs)
             specs = [map_present(spec_of, x) for x in outputs]
@@ -94,14 +85,9 @@ def _sized(
 ) -> InstantiableParams:
     """Returns a copy of the user's head with missing sizes filled in."""
     p = head.Copy()
-    for names, specs in (
-        (("num_in", "input_dim"), passed_on),
-        (("num_classes", "output_dim"), predictions),
-    ):
-        for name in names:
-            if name in p and p.Get(name) == 0:
-                p.Set(**{name: _num_channels(specs)})
-    return p
+    sizes = dict.fromkeys(("num_in", "input_dim"), _num_channels(passed_on))
+    sizes |= dict.fromkeys(("num_classes", "output_dim"), _num_channels(predictions))
+    return p.Set(**{k: size for k, size in sizes.items() if k in p and p.Get(k) == 0})
 
 
 def _num_channels(specs: Any) -> int:

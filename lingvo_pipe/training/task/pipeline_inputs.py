@@ -17,27 +17,18 @@ from lingvo_pipe.training.task.task_params import plain_task
 def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
     """Sets the pipeline's `input_shapes` and `input_dtypes`, if its splits need them.
 
-    NestedMaps become dicts, for which params have a text form.
+    They stay unchanged if set, and come from the input's `element_spec`. NestedMaps
+    become dicts, for which params have a text form.
 
-    Args:
-        task_params: params of a BaseTask; `input_shapes` stay unchanged if set.
-        input_generator: input with an `element_spec`.
-
-    Raises:
-        ValueError: if batches cannot be cut into micro-batches.
+    Raises ValueError if batches cannot be cut into micro-batches.
     """
     p = task_params.pipeline
     if p.input_shapes is not None or not needs_inputs(p):
         return
     with tf.Graph().as_default():
         task, inputs = task_and_inputs(task_params, input_generator)
-        cut = cut_batch(
-            inputs,
-            p.num_micro_batches,
-            p.micro_batch_size,
-            p.batch_dim,
-            task.pipeline.path,
-        )
+        sizes = p.num_micro_batches, p.micro_batch_size, p.batch_dim
+        cut = cut_batch(inputs, *sizes, task.pipeline.path)
         stacked = list(cut.split(inputs))
     shapes = map_present(lambda x: tuple(x.shape[1:]), stacked)
     dtypes = map_present(lambda x: x.dtype, stacked)
@@ -48,12 +39,7 @@ def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> N
 def task_and_inputs(
     task_params: InstantiableParams, input_generator: Any
 ) -> tuple[Any, tuple]:
-    """Creates a task with one stage, and placeholders for its inputs, in the graph.
-
-    Args:
-        task_params: params of a BaseTask, which are not changed.
-        input_generator: input with an `element_spec`.
-    """
+    """Creates a task with one stage, and placeholders for its inputs, in the graph."""
     one_stage = plain_task(task_params)
     one_stage.pipeline.Set(
         splits=1,
@@ -66,8 +52,8 @@ def task_and_inputs(
         input_dtypes=None,
     )
     task = one_stage.Instantiate()
-    batch = batch_placeholders(input_generator.element_spec)
-    return task, tuple(task.PipelineInputs(batch))
+    inputs = task.PipelineInputs(batch_placeholders(input_generator.element_spec))
+    return task, tuple(inputs)
 
 
 def batch_placeholders(element_spec: Any) -> Any:

@@ -22,15 +22,10 @@ _PATH = "task.pipeline"
 
 
 class Placement(NamedTuple):
-    """Devices to run on.
-
-    Attributes:
-        devices: number of devices, or their names.
-        note: line for the user if the flag overrides the model's params, else empty.
-    """
+    """Devices to run on: their number, or their names."""
 
     devices: int | Sequence[str]
-    note: str = ""
+    note: str = ""  # Line for the user if the flag overrides the model's params.
 
 
 def place_stages(
@@ -51,11 +46,15 @@ def place_stages(
     check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
         pipeline.num_batch_shards = count_batch_shards(pipeline, _PATH)
-    named, num_stages = pipeline.devices, _num_stages(pipeline)
+    named, num_stages = pipeline.devices, None
+    if not is_auto(pipeline.splits):
+        with problems_of("splits", _PATH):
+            splits, num_cells = pipeline.splits, len(pipeline.cell_tpl)
+            num_stages = len(resolve_boundaries(splits, num_cells))
     if flag is not None:
         if named is not None:
             _check_same(flag, named)
-        note = _set_splits(pipeline, flag)
+        note = _set_splits(pipeline, flag, num_stages)
         return Placement(flag if named is None else named, note)
     if named is not None:
         return Placement(named)
@@ -66,14 +65,6 @@ def place_stages(
         )
     num_devices = max(num_stages // pipeline.stages_per_device, 1)
     return Placement(num_devices * pipeline.num_replicas)
-
-
-def _num_stages(pipeline: InstantiableParams) -> int | None:
-    """Returns the number of stages by `splits`; None if devices determine it."""
-    if is_auto(pipeline.splits):
-        return None
-    with problems_of("splits", _PATH):
-        return len(resolve_boundaries(pipeline.splits, len(pipeline.cell_tpl)))
 
 
 def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
@@ -88,23 +79,27 @@ def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
         )
 
 
-def _set_splits(pipeline: InstantiableParams, flag: int | Sequence[str]) -> str:
+def _set_splits(
+    pipeline: InstantiableParams, flag: int | Sequence[str], num_stages: int | None
+) -> str:
     """Sets `splits` to the number of stages for --devices; returns a note."""
-    splits, num_stages = pipeline.splits, _num_stages(pipeline)
+    splits, num_replicas = pipeline.splits, pipeline.num_replicas
     number = flag if isinstance(flag, int) else len(flag)
-    if number % pipeline.num_replicas:
+    if number % num_replicas:
         raise UserValueError(
-            f"--devices: expected a multiple of {_PATH}.num_replicas, "
-            f"{pipeline.num_replicas}, since replicas are of equal size; got "
-            f"{_text(flag)}. Change one of them."
+            f"--devices: expected a multiple of {_PATH}.num_replicas, {num_replicas}, "
+            f"since replicas are of equal size; got {_text(flag)}. Change one of them."
         )
-    number = number // pipeline.num_replicas * pipeline.stages_per_device
+    number = number // num_replicas * pipeline.stages_per_device
     if num_stages in (None, number):
         return ""
     if isinstance(splits, (list, tuple)):
+        per_replica = (
+            f" for each of {num_replicas} replicas" if num_replicas > 1 else ""
+        )
         raise UserValueError(
             f"--devices: got {_text(flag)}, for {number} "
-            f"stage{'s' if number > 1 else ''}{_per_replica(pipeline)}; expected "
+            f"stage{'s' if number > 1 else ''}{per_replica}; expected "
             f"devices for the {num_stages} of {_PATH}.splits, {list(splits)}. Leave "
             "--devices out, or choose other stages by "
             f"--model_params_override='{_PATH}.splits (int) : {number}'."
@@ -114,11 +109,6 @@ def _set_splits(pipeline: InstantiableParams, flag: int | Sequence[str]) -> str:
         f"stages: {number} instead of {_PATH}.splits, {splits}, since --devices asks "
         f"for {_text(flag)}"
     )
-
-
-def _per_replica(pipeline: InstantiableParams) -> str:
-    number = pipeline.num_replicas
-    return f" for each of {number} replicas" if number > 1 else ""
 
 
 def _text(devices: int | Sequence[str]) -> str:

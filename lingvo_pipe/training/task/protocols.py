@@ -93,12 +93,7 @@ class EvalImages(Protocol):
     """
 
     def Add(self, input_batch: NestedMap, predictions: Any) -> None:
-        """Adds a batch.
-
-        Args:
-            input_batch: the batch.
-            predictions: the last layer's outputs for the batch, `[B, ...]`.
-        """
+        """Adds a batch and the last layer's outputs for it, `[B, ...]`."""
 
     def Draw(self) -> Mapping[str, bytes]:
         """Returns PNGs by name; the same bytes for the same batches."""

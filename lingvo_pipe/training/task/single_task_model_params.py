@@ -22,8 +22,6 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 
 register_model = model_registry.RegisterSingleTaskModel
 
-_DEFAULT_TASK_NAME = "task"
-
 
 class SingleTaskModelParams:
     """Params of a task and of its inputs; sub-classes define them."""
@@ -49,7 +47,7 @@ class SingleTaskModelParams:
                 f"got {task!r}. Does it end without a `return`?"
             )
         if not task.name:
-            task.name = _DEFAULT_TASK_NAME
+            task.name = "task"
         p = Params()
         p.Define("task", task, "The model and its training.")
         p.Define("input", None, "The model's input.")

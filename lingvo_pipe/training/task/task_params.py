@@ -95,22 +95,13 @@ def local_params() -> Params:
 
 
 def check_loop_params(p: Params) -> None:
-    """Checks the numbers of steps and checkpoints, and all intervals.
-
-    Args:
-        p: a task's params.
-
-    Raises:
-        ValueError: unless all are positive integers.
-    """
+    """Raises ValueError unless a task's numbers and intervals are positive integers."""
     names = ["max_steps", "steps_per_loop", "save_interval_steps"]
     names += ["report_interval_steps", "keep_checkpoints"]
-    numbers = {f"task.train.{name}": p.train.Get(name) for name in names}
-    optional = {
-        "task.train.histogram_interval_steps": p.train.histogram_interval_steps,
-        "task.eval.interval_steps": p.eval.interval_steps,
-    }
-    numbers |= {name: value for name, value in optional.items() if value is not None}
+    optional = ["train.histogram_interval_steps", "eval.interval_steps"]
+    names = [f"train.{name}" for name in names]
+    names += [name for name in optional if p.Get(name) is not None]
+    numbers = {f"task.{name}": p.Get(name) for name in names}
     check_counts(
         numbers, hint="Set these in the model's Task or by --model_params_override."
     )
@@ -128,11 +119,7 @@ def plain_task(task_params: InstantiableParams) -> InstantiableParams:
 
 
 def check_plain(p: InstantiableParams, path: str) -> None:
-    """Checks that a task's params are a plain model's.
-
-    Raises:
-        ValueError: if `local` asks for blocks.
-    """
+    """Raises ValueError if a task's params ask for blocks with losses of their own."""
     if p.local.scheme != BACKPROPAGATION:
         raise UserValueError(
             f"{path}: the task has no heads yet for local.scheme={p.local.scheme!r}, "

@@ -7,7 +7,7 @@ resumes from them and takes no initial values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
     read_newest,
     read_through,
 )
+from lingvo_pipe.training.checkpoint.restored_weights import assign_weights
 from lingvo_pipe.training.optim.exponential_moving_average import average_name
 from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
 from lingvo_pipe.training.warm_start.init_rules import (
@@ -62,17 +63,13 @@ def define_initialization_params(p: Params) -> None:
 def init_from_checkpoint(
     p: Params, variables: Mapping[str, tf.Variable], log: Callable[[str], None]
 ) -> None:
-    """Assigns initial values from checkpoints to variables.
+    """Assigns initial values from checkpoints to variables of the model, by path.
 
-    Args:
-        p: params from `define_initialization_params`.
-        variables: all variables of the model, by path.
-        log: callback for two lists: the variables that keep their own initial values,
-            with the reasons; and the checkpoints' unused variables.
+    `log` gets two lists: the checkpoints' unused variables; and the variables that keep
+    their own initial values, with the reasons.
 
-    Raises:
-        ValueError: if the rules have problems, or a checkpoint is missing or damaged,
-            or lacks a variable. No variable is changed then.
+    Raises ValueError if the rules have problems, or a checkpoint is missing or damaged,
+    or lacks a variable. No variable is changed then.
     """
     rules = p.init_from_checkpoint_rules
     if p.init_from_checkpoint_override:
@@ -81,7 +78,8 @@ def init_from_checkpoint(
     for source in sources:
         _check(source, variables)
     for source in sources:
-        used = _assign(source, variables, p.init_from_checkpoint_ema)
+        names, use_averages = source.rules.names, p.init_from_checkpoint_ema
+        used = assign_weights(variables, names, source.reader, use_averages)
         log(_used_text(source, used, len(variables)))
     log(_own_values_text(sources, variables))
 
@@ -140,12 +138,8 @@ def _read(
     path: Path, log: Callable[[str], None]
 ) -> tuple[str, tf.train.CheckpointReader]:
     if is_checkpoint(path):
-        try:
-            return str(path), read_through(str(path))
-        except ValueError as error:
-            raise UserValueError(
-                f"{PARAM}: checkpoint {path} is damaged: {error}"
-            ) from error
+        title = f"{PARAM}: checkpoint {path} is damaged: "
+        return str(path), read_through(str(path), title)
     folder = checkpoints_folder(path)
     newest = folder and read_newest(folder, log, f"Name another in {PARAM}.")
     if newest:
@@ -156,22 +150,6 @@ def _read(
         f"the directory of a run, for its newest; {path} {problem}. "
         "task.train.init_from_checkpoint_override replaces the checkpoint of all rules."
     )
-
-
-def _assign(
-    source: _Source, variables: Mapping[str, tf.Variable], use_averages: bool
-) -> list[str]:
-    """Assigns the variables; returns the names of their values in the checkpoint."""
-    used = []
-    for path, name in source.rules.names.items():
-        average = average_name(name)
-        has_average = use_averages and average in source.stored
-        used.append(average if has_average else name)
-        value = source.reader.get_tensor(used[-1])
-        variable = variables[path]
-        with tf.device(variable.device):
-            variable.assign(tf.cast(value, variable.dtype))
-    return used
 
 
 def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
@@ -186,7 +164,8 @@ def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
         f"{len(averages) - num_used} moving averages, {num_learners} variables of the "
         f"learner, {len(unused)} others"
     )
-    return "\n".join([heading, *_rows(unused, lambda name: source.stored[name])])
+    rows = [f"    {name}  {source.stored[name]}" for name in sorted(unused)]
+    return "\n".join([heading, *rows])
 
 
 def _own_values_text(
@@ -196,15 +175,9 @@ def _own_values_text(
     own = variables.keys() - {path for source in sources for path in source.rules.names}
     excluded = {k: v for each in sources for k, v in each.rules.excluded.items()}
 
-    def reason(path: str) -> str:
+    lines = [f"{len(own)} variables keep their own initial values"]
+    for path in sorted(own):
         shape = describe(variables[path].dtype, variables[path].shape)
-        if path in excluded:
-            return f"{shape}, excluded by {excluded[path]!r}"
-        return f"{shape}, matched by no rule"
-
-    heading = f"{len(own)} variables keep their own initial values"
-    return "\n".join([heading, *_rows(own, reason)])
-
-
-def _rows(names: Iterable[str], text_of: Callable[[str], str]) -> list[str]:
-    return [f"    {name}  {text_of(name)}" for name in sorted(names)]
+        by = f"excluded by {excluded[path]!r}" if path in excluded else ""
+        lines.append(f"    {path}  {shape}, {by or 'matched by no rule'}")
+    return "\n".join(lines)

@@ -13,44 +13,31 @@ the second list is excluded. Lingvo has the same rules.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.training.optim.frozen_variables import (
-    compile_pattern,
-    paths_beginning_with,
-)
+from lingvo_pipe.training.optim.frozen_variables import paths_with
 
 PARAM = "task.train.init_from_checkpoint_rules"
 
 
 class InitRules(NamedTuple):
-    """The variables taken from one checkpoint.
+    """The variables taken from one checkpoint, and those excluded, by path."""
 
-    Attributes:
-        checkpoint: the checkpoint or the run's directory, as given.
-        names: name in the checkpoint of each variable that is taken, by path.
-        excluded: expression of the second list that excludes a variable, by path, for
-            variables that the first list matches.
-    """
-
-    checkpoint: str
-    names: dict[str, str]
-    excluded: dict[str, str]
+    checkpoint: str  # Its path or the run's directory, as given.
+    names: dict[str, str]  # The taken variables' names in the checkpoint.
+    excluded: dict[str, str]  # The second list's expressions, if the first matches too.
 
 
 def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
-    """Applies rules to the variables of a model.
+    """Applies rules to the variables of a model, given all their paths.
 
-    Args:
-        rules: see the module's docstring.
-        paths: paths of all variables of the model.
-
-    Raises:
-        ValueError: if the rules have another form, an expression matches no variable, a
-            format does not fit its expression, or several checkpoints have a variable.
+    Raises ValueError if the rules have another form than above, an expression matches
+    no variable, a format does not fit its expression, or several checkpoints have a
+    variable.
     """
     if not isinstance(rules, dict):
         raise _malformed(rules)
@@ -65,11 +52,7 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
 
 
 def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
-    """Returns rules with another checkpoint instead of the only one that they name.
-
-    Raises:
-        ValueError: if they name none, or several.
-    """
+    """Returns rules with another checkpoint; raises ValueError unless they name one."""
     if not isinstance(rules, dict):
         raise _malformed(rules)
     if len(rules) != 1:
@@ -86,24 +69,25 @@ def _resolve(checkpoint: Any, value: Any, paths: Sequence[str]) -> InitRules:
     if not isinstance(checkpoint, str) or not _is_sequence(value, 2):
         raise _malformed({checkpoint: value})
     taken, left_out = value
-    if not _is_sequence(taken) or not _is_sequence(left_out):
+    if not all(_is_sequence(each) for each in value) or not all(
+        _is_sequence(rule, 2) and all(isinstance(x, str) for x in rule)
+        for rule in taken
+    ):
         raise _malformed({checkpoint: value})
     names: dict[str, str] = {}
-    for rule in taken:
-        if not _is_sequence(rule, 2) or not all(isinstance(x, str) for x in rule):
-            raise _malformed({checkpoint: value})
-        for path in paths_beginning_with(rule[0], paths, PARAM):
-            names.setdefault(path, _name(rule[0], rule[1], path))
+    for pattern, name_format in taken:
+        for path in paths_with(pattern, paths, PARAM, at_start=True):
+            names.setdefault(path, _name(pattern, name_format, path))
     excluded: dict[str, str] = {}
     for pattern in left_out:
-        for path in paths_beginning_with(pattern, paths, PARAM):
+        for path in paths_with(pattern, paths, PARAM, at_start=True):
             if names.pop(path, None) is not None:
                 excluded[path] = pattern
     return InitRules(checkpoint, names, excluded)
 
 
 def _name(pattern: str, name_format: str, path: str) -> str:
-    match = compile_pattern(pattern, PARAM).match(path)
+    match = re.match(pattern, path)
     groups = match.groups() if match else ()
     try:
         return name_format % groups

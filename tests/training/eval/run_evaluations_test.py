@@ -36,10 +36,22 @@ def train_toy(logdir: Path, **eval_params: Any) -> None:
     train(task(**eval_params), data, test, directory, params, lambda _: None)
 
 
+def evaluate_in(
+    directory: RunDirectory,
+    data: Any,
+    split: str = "test",
+    checkpoint: str | None = None,
+    follow_seconds: float | None = None,
+) -> None:
+    model, log = task(), lambda _: None
+    steps = weights_in_turn(model, directory, checkpoint, follow_seconds, log)
+    evaluate_run(model, data, directory, split, steps, log)
+
+
 def evaluate(logdir: Path, split: str = "test", **arguments: Any) -> list[Any]:
     directory = open_run(logdir, "toy.Toy", arguments.get("follow_seconds"))
     data = Input(batch(9)) if split == "test" else Input(batch(3))
-    evaluate_run(task(), data, directory, split, log=lambda _: None, **arguments)
+    evaluate_in(directory, data, split, **arguments)
     return read_metrics(logdir / "evaler")
 
 
@@ -107,7 +119,7 @@ def test_simultaneous_evaluations_lose_nothing(tmp_path: Path) -> None:
     train_toy(tmp_path)
     data = CallingInput(lambda: evaluate(tmp_path, "dev"))
     directory = open_run(tmp_path, "toy.Toy")
-    evaluate_run(task(), data, directory, "test", log=lambda _: None)
+    evaluate_in(directory, data)
     lines = read_metrics(tmp_path / "evaler")
     assert [line["split"] for line in lines] == ["dev", "test"]
 
@@ -117,7 +129,7 @@ def test_nan_is_logged_once(tmp_path: Path) -> None:
     directory = open_run(tmp_path, "toy.Toy")
     data = Input(batch(9, scale=math.nan))
     for _ in range(2):
-        evaluate_run(task(), data, directory, "test", log=lambda _: None)
+        evaluate_in(directory, data)
     (line,) = read_metrics(tmp_path / "evaler")
     assert math.isnan(line["loss"])
 
