@@ -5,10 +5,16 @@ A key such as `a.b[0].c` leads to a nested value.
 
 from __future__ import annotations
 
-import collections.abc
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from typing import Any
 
 from lingvo_pipe.core import trees
@@ -79,23 +85,12 @@ class NestedMap(dict):
     def __reversed__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__(), reverse=True))
 
-    def keys(self) -> Any:
-        return collections.abc.KeysView(self)
-
-    def values(self) -> Any:
-        return collections.abc.ValuesView(self)
-
-    def items(self) -> Any:
-        return collections.abc.ItemsView(self)
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
+    # By the methods above, which dict's own would pass by.
+    keys: Any = Mapping.keys
+    values: Any = Mapping.values
+    items: Any = Mapping.items
+    update: Any = MutableMapping.update
+    setdefault: Any = MutableMapping.setdefault
 
     def copy(self) -> NestedMap:
         return type(self)(self)
@@ -129,11 +124,7 @@ class NestedMap(dict):
         return [key for key, _ in trees.leaves(self)]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
-        """Returns a map of this structure with `values` as leaves.
-
-        Raises:
-            ValueError: There are more or fewer values than leaves.
-        """
+        """Returns a map of this structure with `values`, one for each leaf."""
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
             raise UserValueError(
@@ -159,9 +150,7 @@ class NestedMap(dict):
         """Returns a map of the leaves for which `fn(key, leaf)` is true.
 
         Nodes that lose all their leaves are removed; lists and tuples get shorter.
-
-        Raises:
-            ValueError: A namedtuple would lose some of its fields.
+        Raises ValueError if a namedtuple would lose some of its fields.
         """
         filtered = trees.transform(
             self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
@@ -227,11 +216,7 @@ class NestedMap(dict):
         _set_step(node, steps[0], value, key)
 
     def GetSlice(self, keys: Iterable[str]) -> NestedMap:
-        """Returns a map of the values at `keys`.
-
-        Raises:
-            KeyError: There is no value at a key.
-        """
+        """Returns a map of the values at `keys`; see GetItem for errors."""
         sliced = type(self)()
         for key in keys:
             sliced.Set(key, self.GetItem(key))
@@ -280,7 +265,6 @@ class NestedMap(dict):
 
 
 def _parse(key: str) -> list[int | str]:
-    """Returns the names and indices in `key`."""
     return [s.name if isinstance(s, Name) else s.key for s in parse_path(key)]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.hyperparams.entries import Entry, entries_by_path
 from lingvo_pipe.hyperparams.literals import read_plain
+from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
@@ -32,12 +32,9 @@ _TYPES = {
 class AutoParams:
     """Params that are `auto`, resolved once the devices are known.
 
-    A resumed run keeps its number of micro-batches, on which bytes depend. Schedule and
-    recomputation are chosen again, because it may resume on other devices.
-
-    Args:
-        pipeline: params of a PipeliningLayer; those that are `auto` are reset.
-        open_run: function that returns the run's directory; if None, there is no run.
+    A resumed run, in the directory from `open_run`, keeps its number of micro-batches,
+    on which bytes depend. Schedule and recomputation are chosen again, because it may
+    resume on other devices. Params of `pipeline` that are `auto` are reset.
     """
 
     def __init__(
@@ -49,21 +46,15 @@ class AutoParams:
         if open_run is None or _NUM_MICRO_BATCHES not in self._names:
             return
         directory = open_run()
-        text = directory.read_params()
-        if text is not None:
+        if (text := directory.read_params()) is not None:
             _set_from_text(pipeline, [_NUM_MICRO_BATCHES], text, directory)
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
         """Resolves the params by the planner; returns a line for the user, or "".
 
-        Args:
-            model: the model's params; its task's pipeline is changed.
-            data: the model's input.
-            devices: full names.
-
-        Raises:
-            ValueError: see `resolve_auto`.
+        Changes the pipeline of the model's task. `data` is its input, and `devices` are
+        full names. Raises ValueError; see `resolve_auto`.
         """
         if not self._names:
             return ""
@@ -84,13 +75,8 @@ def extract_from_run(
 ) -> None:
     """Sets params that are `auto` to their values in the run whose weights are used.
 
-    If the number of devices differs, the stages are chosen again for these devices, and
-    the schedule is one that fits any number.
-
-    Args:
-        pipeline: params of a PipeliningLayer.
-        open_run: function that returns the directory of the run, which has started.
-        flag: see `place_stages`.
+    If the number of devices by the flag (see `place_stages`) differs, the stages are
+    chosen again for these devices, and the schedule is one that fits any number.
     """
     names = extract_auto(pipeline)
     if not names:
@@ -114,8 +100,7 @@ def _set_from_text(
 ) -> None:
     """Sets params to their values in a run's params.txt, which are plain values.
 
-    Raises:
-        ValueError: if one is missing there, or has a type that the param cannot have.
+    Raises ValueError if one is missing there, or has a type that it cannot have.
     """
     entries = entries_by_path(text)
     problems = []

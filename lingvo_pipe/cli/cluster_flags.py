@@ -9,10 +9,11 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+import tqdm
+
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.fault_tolerance.restarts import ProcessStart
-from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
     find_membership,
@@ -27,9 +28,7 @@ _WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
 def resolve_membership() -> Membership:
     """Returns this process's role in its cluster; sets --job and --task to it.
 
-    Raises:
-        ValueError: if a flag is only for tasks of a cluster; see `find_membership`.
-        ConnectionError: see `find_membership`.
+    Raises ValueError if a flag is only for tasks of a cluster; see `find_membership`.
     """
     # A job that only reads needs no cluster, even on a scheduler's machine.
     if FLAGS.cluster is None and (FLAGS.list_models or FLAGS.mode != "train"):
@@ -38,29 +37,21 @@ def resolve_membership() -> Membership:
         job = FLAGS.job if FLAGS["job"].present else None
         member = find_membership(FLAGS.cluster, job, FLAGS.task)
     if FLAGS.listen_on_all_addresses:
-        member = dataclasses.replace(member, cluster=_open(member.cluster))
+        if member.cluster is None:
+            raise UserValueError(
+                "--listen_on_all_addresses is for tasks of a cluster; this process is "
+                "in none. Leave it out, or give --cluster."
+            )
+        cluster = dataclasses.replace(member.cluster, listens_on_all=True)
+        member = dataclasses.replace(member, cluster=cluster)
     FLAGS.job, FLAGS.task = member.job, member.task
     return member
-
-
-def _open(cluster: Cluster | None) -> Cluster:
-    if cluster is None:
-        raise UserValueError(
-            "--listen_on_all_addresses is for tasks of a cluster; this process is in "
-            "none. Leave it out, or give --cluster."
-        )
-    return dataclasses.replace(cluster, listens_on_all=True)
 
 
 def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
     """Returns the watch by which a job survives lost workers; None without workers.
 
-    Args:
-        member: this process's role.
-        start: command that started this process.
-
-    Raises:
-        ValueError: if a flag is for workers, and there are none.
+    Raises ValueError if a flag is for workers, and there are none.
     """
     if member.cluster is None:
         given = [f"--{name}" for name in _WATCH_FLAGS if FLAGS[name].present]
@@ -70,16 +61,19 @@ def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
                 "Leave them out, or give --cluster."
             )
         return None
-    from lingvo_pipe.fault_tolerance.worker_watch import watch_workers
+    from lingvo_pipe.fault_tolerance.worker_status import LostWorkers, WorkerQuestions
+    from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_number
     from lingvo_pipe.pipeline.devices.shutdown_notice import announce_shutdown
 
-    workers = member.cluster.workers
-    return watch_workers(
-        workers,
-        FLAGS.worker_timeout_seconds,
+    workers, timeout = member.cluster.workers, FLAGS.worker_timeout_seconds
+    job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
+    questions = WorkerQuestions(workers)
+    return WorkerWatch(
+        LostWorkers(workers, questions, timeout, own_client_number),
+        timeout,
         FLAGS.wait_for_workers_seconds,
-        start,
-        FLAGS.job,
-        os.path.expanduser(FLAGS.logdir or ""),
+        Restarts(start, lambda: progress_of(job, logdir)),
+        resumes=job == "trainer",
+        log=tqdm.tqdm.write,
         on_end=lambda: announce_shutdown(workers if member.ends_with_trainer else ()),
     )

@@ -28,24 +28,20 @@ def errors_as_lines() -> Iterator[None]:
     except Exception as error:
         if FLAGS.traceback:
             raise
-        more = "" if user_message(error) else f"\n{_traceback_hint(error)}"
-        exit_with(f"{error_text(error)}{more}")
-
-
-def _traceback_hint(error: Exception) -> str:
-    """Returns a sentence on where to find the traceback of an unexpected error."""
-    logdir = os.path.expanduser(FLAGS.logdir or "")
-    path = write_traceback(error, logdir, FLAGS.model) if logdir else None
-    return f"The traceback is in {path}." if path else "--traceback shows more."
+        if user_message(error):
+            exit_with(error_text(error))
+        path = write_traceback(error, FLAGS.logdir or "", FLAGS.model)
+        hint = f"The traceback is in {path}." if path else "--traceback shows more."
+        exit_with(f"{error_text(error)}\n{hint}")
 
 
 def write_traceback(error: Exception, logdir: str, model_name: str) -> Path | None:
-    """Writes a traceback into a run's directory.
+    """Writes a traceback into a run's directory, and returns the file.
 
-    Returns:
-        The file; None if there is no such run, or nothing can be written.
+    Returns None if there is no such run, or nothing can be written.
     """
-    if not Path(logdir).is_dir():
+    logdir = os.path.expanduser(logdir)
+    if not os.path.isdir(logdir):
         return None
     from lingvo_pipe.training.run.run_directory import RunDirectory  # TensorFlow.
 

@@ -23,14 +23,9 @@ _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
 def check_flags(argv: Sequence[str], member: Membership) -> None:
-    """Checks the flags of this process.
+    """Checks the flags of this process, and that `argv` has no other arguments.
 
-    Args:
-        argv: the program's name, and arguments that are not flags.
-        member: this process's role in its cluster.
-
-    Raises:
-        ValueError: if a flag is missing, or belongs to another job or mode.
+    Raises ValueError if a flag is missing, or belongs to another job or mode.
     """
     if argv[1:]:
         raise UserValueError(
@@ -100,12 +95,9 @@ def _check_mode() -> None:
         "allow_params_change": FLAGS.mode == "train",
         "other_model": is_diff,
     }
+    wrong = [n for n, allowed in is_allowed.items() if not allowed and FLAGS[n].present]
     if FLAGS.mode == "report":
         wrong = sorted(given_flags() - _REPORT_FLAGS)
-    else:
-        wrong = [
-            n for n, allowed in is_allowed.items() if not allowed and FLAGS[n].present
-        ]
     if wrong:
         raise UserValueError(
             f"--mode={FLAGS.mode} takes no {' and no '.join(f'--{n}' for n in wrong)}. "

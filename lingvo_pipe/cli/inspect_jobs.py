@@ -51,13 +51,8 @@ def inspect_params(request: ModelRequest) -> str:
 def diff_params(request: ModelRequest, other: str | None, logdir: str | None) -> str:
     """Returns the params that differ between a model, `>`, and another or a run, `<`.
 
-    The first line is a legend.
-
-    Args:
-        request: the model.
-        other: name of the other model, with the same changes by the user; if None,
-            compares with the run.
-        logdir: directory of a run of the model; if None, compares with `other`.
+    The first line is a legend. The other model has the same changes by the user. One of
+    `other` and `logdir` is None.
     """
     ours = request.params("Train")
     if other is not None:
@@ -73,11 +68,6 @@ def diff_params(request: ModelRequest, other: str | None, logdir: str | None) ->
 
 
 def report_run(logdir: str, model_name: str | None = None) -> str:
-    """Writes the page about a run, and returns a line with its path.
-
-    Args:
-        logdir: directory of the run.
-        model_name: name of its model; if None, any.
-    """
+    """Writes the page about a run, and returns a line with its path."""
     directory = open_run(os.path.expanduser(logdir), model_name)
     return f"The report is {write_report(directory)}."

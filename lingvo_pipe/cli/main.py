@@ -30,9 +30,6 @@ def main(argv: Sequence[str]) -> None:
     """Runs the job of the flags; shows an error as a line.
 
     TensorFlow takes seconds to import, so flags are checked before.
-
-    Args:
-        argv: the program's name, and arguments that are not flags.
     """
     logging.set_verbosity(logging.WARNING)
     with errors_as_lines():

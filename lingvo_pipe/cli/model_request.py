@@ -50,25 +50,22 @@ class ModelRequest:
     def params(self, dataset: str) -> Params:
         """Returns the model's params with the changes, and with the input of `dataset`.
 
-        Raises:
-            ValueError: if a change cannot be made.
+        Raises ValueError if a change cannot be made.
         """
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
         model.FromText(self.override, separator=";")
         if self.data_dir is not None:
-            self._set_data_dir(model.input, self.data_dir)
+            if "data_dir" not in model.input:
+                raise UserValueError(
+                    "--data_dir is for inputs with a param data_dir; the input of "
+                    f"{self.name}, {model.input.cls.__name__}, has none. Leave the "
+                    "flag out."
+                )
+            model.input.data_dir = os.path.expanduser(self.data_dir)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         return model
-
-    def _set_data_dir(self, params: Params, data_dir: str) -> None:
-        if "data_dir" not in params:
-            raise UserValueError(
-                "--data_dir is for inputs with a param data_dir; the input of "
-                f"{self.name}, {params.cls.__name__}, has none. Leave the flag out."
-            )
-        params.data_dir = os.path.expanduser(data_dir)
 
 
 def place_model(
@@ -76,13 +73,10 @@ def place_model(
     request: ModelRequest,
     open_run: Callable[[], RunDirectory] | None = None,
 ) -> str:
-    """Prepares the devices for the stages; returns a note for the user.
+    """Prepares the devices for the stages of `model`; returns a note for the user.
 
-    Args:
-        model: the model's params, which are changed.
-        request: the user's request.
-        open_run: function that returns the directory of the run whose weights are used;
-            params that are `auto` take its values. If None, they stay `auto`.
+    Params that are `auto` take their values in the run whose weights are used, which
+    `open_run` returns. If that is None, they stay `auto`.
     """
     pipeline = model.task.pipeline
     if open_run is not None:

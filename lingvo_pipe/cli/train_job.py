@@ -32,17 +32,7 @@ def train_model(
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
 ) -> None:
-    """Trains a model to its last step, or resumes, and evaluates it.
-
-    Args:
-        request: the model.
-        logdir: directory of the run.
-        profile_step: see `train`.
-        allowed_changes: see `train`.
-
-    Raises:
-        ValueError: if the model cannot be trained; see `train`.
-    """
+    """Trains a model to its last step, or resumes, and evaluates it; see `train`."""
     model, test_model = request.params("Train"), request.params("Test")
     path = os.path.expanduser(logdir)
     pipeline = model.task.pipeline
@@ -82,14 +72,7 @@ def train_model(
 def planned_for_profile(
     model: Params, pipeline: PipeliningLayer, data: Any, log: Callable[[str], None]
 ) -> PlannedStep | None:
-    """Returns the planner's prediction of a step, or logs why there is none.
-
-    Args:
-        model: the trained model's params.
-        pipeline: the model's pipeline.
-        data: the training input.
-        log: callback for a line of text for the user.
-    """
+    """Returns the planner's prediction of a step, or logs why there is none."""
     if model.task.train.steps_per_loop > 1:
         log(
             "The step is profiled without a plan: one of several steps in a call is "

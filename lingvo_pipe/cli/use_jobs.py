@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lingvo_pipe.cli.model_request import ModelRequest, log_after, place_model
 from lingvo_pipe.hyperparams import Params
@@ -15,6 +16,7 @@ from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.changed_params import check_allowed, check_use
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from lingvo_pipe.training.task.task_params import plain_task
 
@@ -26,8 +28,7 @@ class RunUse:
     Attributes:
         logdir: directory of the run.
         split: the data set, such as `Test`.
-        checkpoint: name of one of the run's checkpoints, or `best`; if None, the
-            newest.
+        checkpoint: see `weights_in_turn`.
         follow_seconds: see `weights_in_turn`.
         allowed_changes: see `check_use`.
     """
@@ -39,24 +40,12 @@ class RunUse:
     allowed_changes: Sequence[str] = ()
 
     def directory(self, model_name: str) -> RunDirectory:
-        """Returns the run's directory; waits for it if `follow_seconds` is set.
-
-        Raises:
-            ValueError: if there is none, or it trains another model.
-        """
+        """Returns the run's directory; see `open_run`."""
         logdir = os.path.expanduser(self.logdir)
         return open_run(logdir, model_name, self.follow_seconds)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
-        """Returns the run's directory, if its weights fit the model.
-
-        Args:
-            model_name: name of the run's model.
-            model: params of the model that will use the weights.
-
-        Raises:
-            ValueError: if there is no such run, or it trains another model.
-        """
+        """Returns the run's directory; raises ValueError if another model's."""
         directory = self.directory(model_name)
         trained, now = directory.read_params() or "", model.ToText()
         if self.allowed_changes:
@@ -67,25 +56,14 @@ class RunUse:
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates trained weights on a data set."""
-    model = request.params(use.split)
-    note = place_model(model, request, lambda: use.directory(request.name))
-    data = model.input.Instantiate()
-    data.EvalBatches()
-    directory = use.open(request.name, model)
-    configure_inputs(model.task, data)
-    task, log = plain_task(model.task).Instantiate(), log_after(note)
+    task, data, directory, log = _prepare(request, use, lambda x: x.EvalBatches())
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     evaluate_run(task, data, directory, use.split.lower(), steps, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:
     """Writes trained weights as a SavedModel."""
-    model = request.params(use.split)
-    note = place_model(model, request, lambda: use.directory(request.name))
-    data = model.input.Instantiate()
-    directory = use.open(request.name, model)
-    configure_inputs(model.task, data)
-    task, log = plain_task(model.task).Instantiate(), log_after(note)
+    task, data, directory, log = _prepare(request, use, lambda x: None)
     check_vocabulary(directory.path, data)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     for step in steps:
@@ -96,13 +74,20 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
 
 def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     """Translates a data set with trained weights."""
+    task, data, directory, log = _prepare(request, use, check_decode_input)
+    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
+    decode(task, data, directory, use.split.lower(), steps, log)
+
+
+def _prepare(
+    request: ModelRequest, use: RunUse, check_input: Callable[[Any], object]
+) -> tuple[BaseTask, Any, RunDirectory, Callable[[str], None]]:
+    """Returns the task and its input, both built, the run's directory, and a log."""
     model = request.params(use.split)
     note = place_model(model, request, lambda: use.directory(request.name))
     data = model.input.Instantiate()
     # Checked first, because building the model may take minutes.
-    sentences = check_decode_input(data)
+    check_input(data)
     directory = use.open(request.name, model)
     configure_inputs(model.task, data)
-    task, log = plain_task(model.task).Instantiate(), log_after(note)
-    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
-    decode(task, sentences, directory, use.split.lower(), steps, log)
+    return plain_task(model.task).Instantiate(), data, directory, log_after(note)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -18,18 +20,31 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     machine goes down during the call.
     """
     scratch = scratch_path(path)
-    with scratch.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    with naming(path):
+        with scratch.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
     """Waits until the file or directory at `path` is on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Names the file at `path` in an OSError that names none, as failed writes do."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise

@@ -32,11 +32,8 @@ def check_counts(
 ) -> None:
     """Raises one UserValueError that names every value that is not a count.
 
-    Args:
-        counts: values by path, such as {"task.train.max_steps": 100}.
-        minimum: the smallest value allowed.
-        hint: what to do, as sentences.
-        **more: further values, by name.
+    Values are by path, such as {"task.train.max_steps": 100}, or by name. The hint says
+    what to do, as sentences.
     """
     problems = [
         f"{path}: expected an integer of at least {minimum}, got {value!r}"

@@ -22,9 +22,10 @@ _OURS = (
 
 # Error numbers of disk problems -> remedy.
 _DISK_REMEDIES = {
-    (errno.ENOSPC, errno.EDQUOT): "Free space",
-    (errno.EFBIG,): "Raise the limit of file sizes (ulimit -f)",
-    (errno.EROFS,): "Mount the disk for writing",
+    errno.ENOSPC: "Free space",
+    errno.EDQUOT: "Free space",
+    errno.EFBIG: "Raise the limit of file sizes (ulimit -f)",
+    errno.EROFS: "Mount the disk for writing",
 }
 
 # Innermost lines of their code that users see.
@@ -64,7 +65,11 @@ def error_text(error: Exception) -> str:
         return line + frames_text(traceback.extract_tb(error.__traceback__))
     message, has_called, called = plain_message(str(error)).partition(_CALLED)
     if has_called:
-        return " ".join(message.split()) + frames_text(_frames_in(called))
+        frames = [
+            traceback.FrameSummary(match[1], int(match[2]), match[3])
+            for match in _FRAME.finditer(called)
+        ]
+        return " ".join(message.split()) + frames_text(frames)
     frames = list(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:  # No frame contains it.
         message = error.msg
@@ -74,28 +79,19 @@ def error_text(error: Exception) -> str:
 
 
 def user_message(error: Exception) -> str | None:
-    """Returns the message of a UserError or of a full disk's error.
-
-    Returns None for any other error, such as one in the code of a user's model.
-    """
+    """Returns the message of a UserError or of a full disk's error, else None."""
     return str(error) if isinstance(error, UserError) else disk_problem(error)
 
 
 def disk_problem(error: Exception) -> str | None:
-    """Returns a line about a file that could not be written, or None.
-
-    Args:
-        error: an OSError, or an error of TensorFlow with the system's text at its end.
-    """
-    for numbers, remedy in _DISK_REMEDIES.items():
-        for number in numbers:
-            path = _path_in(error, number)
-            if path is not None:
-                return (
-                    f"Cannot write {path or 'a file'}: '{os.strerror(number)}'. "
-                    f"{remedy} and rerun the same command; earlier checkpoints are "
-                    "intact."
-                )
+    """Returns a line about a file that an OSError or TensorFlow could not write."""
+    for number, remedy in _DISK_REMEDIES.items():
+        path = _path_in(error, number)
+        if path is not None:
+            return (
+                f"Cannot write {path or 'a file'}: '{os.strerror(number)}'. {remedy} "
+                "and rerun the same command; earlier checkpoints are intact."
+            )
     return None
 
 
@@ -103,10 +99,8 @@ def _path_in(error: Exception, number: int) -> str | None:
     """Returns the file of an error of this number, "" if unknown; else None."""
     if isinstance(error, OSError):
         return str(error.filename or "") if error.errno == number else None
-    if not hasattr(error, "error_code"):  # Not an error of TensorFlow.
-        return None
     before, found, _ = str(error).partition(f"; {os.strerror(number)}")
-    if not found:
+    if not found or not hasattr(error, "error_code"):  # Not an error of TensorFlow.
         return None
     return (before.split() or [""])[-1]
 
@@ -120,9 +114,7 @@ def frames_text(frames: Iterable[Any]) -> str:
     """Returns the user's own stack frames as lines to put below a message.
 
     If our code called the user's, only such frames are included, not the callers.
-
-    Args:
-        frames: outermost first, of Python's traceback or TensorFlow's.
+    Frames are of Python's traceback or TensorFlow's, outermost first.
     """
     flat = list(frames)
     first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)
@@ -134,14 +126,6 @@ def frames_text(frames: Iterable[Any]) -> str:
         code = linecache.getline(frame.filename, frame.lineno).strip()
         text += f"\n    {code}" if code else ""
     return text
-
-
-def _frames_in(text: str) -> list[traceback.FrameSummary]:
-    """Returns the stack frames in the text of a traceback."""
-    return [
-        traceback.FrameSummary(match[1], int(match[2]), match[3])
-        for match in _FRAME.finditer(text)
-    ]
 
 
 def _is_users(filename: str) -> bool:

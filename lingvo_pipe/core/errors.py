@@ -85,9 +85,7 @@ class UserConnectionError(UserError, ConnectionError):
 def raise_problems(problems: Sequence[str], hint: str = "") -> None:
     """Raises one UserValueError that lists all problems; does nothing without any.
 
-    Args:
-        problems: each such as "length: expected an integer of at least 1, got 0".
-        hint: what to do, as sentences.
+    Each is such as "length: expected an integer of at least 1, got 0".
     """
     if problems:
         end = f" {hint}" if hint else ""

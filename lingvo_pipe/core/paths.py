@@ -36,16 +36,10 @@ _ITEM = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[Step, ...]:
-    """Splits a path into its steps.
+    """Splits a path into its steps, of which the first is a Name.
 
-    Args:
-        text: names joined by dots, each followed by any number of [index] or ['key'].
-
-    Returns:
-        The steps; the first is always a Name.
-
-    Raises:
-        ValueError: if `text` is not a path.
+    A path is names joined by dots, each followed by any number of [index] or ['key'].
+    Raises ValueError if `text` is something else.
     """
     steps: list[Step] = []
     rest = text

@@ -22,12 +22,9 @@ class TerminationSignals:
     By default a first signal is remembered, and a second SIGINT does what it would do
     without this object. A second SIGTERM changes nothing: schedulers may send several.
 
-    Only the main thread may handle signals; in another one nothing is changed.
-
-    Args:
-        signals: the signals to remember.
-        on_signal: called with every signal received; a second SIGINT then has no other
-            effect.
+    With `on_signal`, which is called with every signal received, a second SIGINT has no
+    other effect. Only the main thread may handle signals; in another one nothing is
+    changed.
     """
 
     def __init__(
@@ -40,7 +37,7 @@ class TerminationSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     @property
-    def asked_by(self) -> str | None:
+    def last_signal_name(self) -> str | None:
         """The name of the last signal received, such as SIGTERM, or None."""
         return None if self._received is None else self._received.name
 

@@ -9,12 +9,7 @@ from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns lines with aligned columns that are two spaces apart.
-
-    Args:
-        rows: the cells, the header's first.
-        right: indices of the columns that are aligned to the right.
-    """
+    """Returns lines of columns two spaces apart; `right` are aligned to the right."""
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 
@@ -40,10 +35,5 @@ def _padded(
 ) -> list[list[str]]:
     """Returns the rows with all cells of a column equally wide."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        [
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in rows
-    ]
+    forms = [f"{'>' if i in right else '<'}{w}" for i, w in enumerate(widths)]
+    return [list(map(format, row, forms)) for row in rows]

@@ -41,10 +41,7 @@ def quiet_startup() -> Iterator[None]:
 
 
 def count_cpu_memory() -> None:
-    """Chooses the allocator that counts all memory of CPU tensors.
-
-    TensorFlow's default allocator counts only large tensors.
-    """
+    """Chooses the allocator that counts all CPU tensors, not only large ones."""
     os.environ.update(_COUNTING)
     everything = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     os.environ.setdefault(_LIMIT, str(everything >> 20))

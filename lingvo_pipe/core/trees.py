@@ -24,8 +24,7 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     children = _children(node)
     if children is None:
         yield path.removeprefix("."), node
-        return
-    for step, child in children:
+    for step, child in children or ():
         yield from leaves(child, path + step)
 
 
@@ -33,9 +32,7 @@ def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
     """Returns a tree of the same structure with `fn(path, leaf)` as leaves.
 
     Leaves that become DROPPED are removed, and with them nodes without other leaves.
-
-    Raises:
-        ValueError: if a namedtuple would lose some of its fields.
+    Raises ValueError if a namedtuple would lose some of its fields.
     """
     children = _children(node)
     if children is None:

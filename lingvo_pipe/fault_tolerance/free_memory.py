@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from typing import Any
 
 
 def return_free_memory(every: float = 60.0) -> None:
@@ -17,12 +18,12 @@ def return_free_memory(every: float = 60.0) -> None:
 
     Each call takes milliseconds. Without `malloc_trim`, this does nothing.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def repeat() -> None:
+        while True:
+            time.sleep(every)
+            trim(0)
+
     if trim is not None:
-        threading.Thread(target=_repeat, args=[trim, every], daemon=True).start()
-
-
-def _repeat(trim: ctypes._NamedFuncPointer, every: float) -> None:
-    while True:
-        time.sleep(every)
-        trim(0)
+        threading.Thread(target=repeat, daemon=True).start()

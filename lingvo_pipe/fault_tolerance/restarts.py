@@ -35,11 +35,7 @@ _PROGRESS_FILES = {
 class ProcessStart:
     """The state of this process at its start, recorded before anything else.
 
-    Attributes:
-        command: the interpreter and its arguments.
-        folder: the working directory.
-        environment: the environment variables.
-        death_signal: the signal that it gets when its parent dies; 0 for none.
+    It gets the death signal when its parent dies; 0 for none.
     """
 
     command: tuple[str, ...]
@@ -71,20 +67,15 @@ class Restarts:
     """The number of a process's restarts in a row without progress.
 
     Environment variables pass it from one restart to the next, and also the number by
-    which workers knew the earlier process.
-
-    Args:
-        start: start of this process.
-        progress: returns a text that changes whenever there is progress that a restart
-            will not repeat.
+    which workers knew the earlier process. `progress` returns a text that changes
+    whenever there is progress that a restart will not repeat.
     """
 
     def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
         self._start, self._progress = start, progress
         text = start.environment.get(_RESTARTS_VARIABLE, "")
-        number, _, reached = text.partition(" ")
-        is_valid = number.isdecimal()
-        self._number, self._reached = (int(number), reached) if is_valid else (0, "")
+        number, _, self._reached = text.partition(" ")
+        self._number = int(number) if number.isdecimal() else 0
 
     @property
     def in_a_row(self) -> int:
@@ -122,10 +113,7 @@ def progress_of(job: str, logdir: str) -> str:
 def set_death_signal(number: int) -> None:
     """Sets the signal that the calling thread gets when its parent dies.
 
-    A program that replaces this one keeps it.
-
-    Raises:
-        OSError: if the system rejects it.
+    A program that replaces this one keeps it. Raises OSError if the system rejects it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):

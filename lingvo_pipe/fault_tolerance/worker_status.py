@@ -41,8 +41,7 @@ class Answer:
     """A worker's answer.
 
     Attributes:
-        identity: identity of the process that answered, constant as long as it lives;
-            None if none answered.
+        identity: constant as long as the process lives; None if none answered.
         is_gone: True if there is no such process.
     """
 
@@ -55,9 +54,6 @@ class WorkerQuestions:
 
     A client is a process that has connected to the workers. They know it by the number
     that TensorFlow calls a context id. Each call waits at most `seconds` per worker.
-
-    Args:
-        addresses: addresses of worker 0, 1, ..., each `host:port`.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -103,15 +99,8 @@ def _answer(sent: grpc.Future) -> Answer:
 class LostWorkers:
     """A search for workers that are gone, have restarted or do not answer.
 
-    Args:
-        addresses: addresses of worker 0, 1, ...
-        questions: questions to them, in this order.
-        timeout: seconds in which a running worker answers.
-        client: returns the number by which they know this process, or None.
-        sleep: waits for a number of seconds.
-
-    Attributes:
-        client: the argument.
+    A running worker answers within `timeout` seconds, and `client` returns the number
+    by which workers know this process, or None.
     """
 
     def __init__(
@@ -131,11 +120,8 @@ class LostWorkers:
         """Returns names of workers that don't answer soon; remembers the others."""
         answers = self._questions.ask(min(self._timeout, _ANSWER_SECONDS))
         self._known = [answer.identity for answer in answers]
-        return [
-            name
-            for name, answer in zip(self._names, answers, strict=True)
-            if answer.identity is None
-        ]
+        known = zip(self._names, self._known, strict=True)
+        return [name for name, identity in known if identity is None]
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
@@ -146,11 +132,8 @@ class LostWorkers:
         changes = list(map(self._change, answers, self._known))
         if not any(changes):
             changes = self._forgetful()
-        return [
-            f"{name} {change}."
-            for name, change in zip(self._names, changes, strict=True)
-            if change
-        ]
+        pairs = zip(self._names, changes, strict=True)
+        return [f"{name} {change}." for name, change in pairs if change]
 
     def lost_after_failure(self) -> list[str]:
         """Returns the same as `lost`, although a worker may just have been killed."""

@@ -19,19 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import tensorflow as tf
-import tqdm
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context
 
 from lingvo_pipe.core.errors import UserConnectionError
 from lingvo_pipe.core.signals import FirstSignal
-from lingvo_pipe.fault_tolerance.restarts import (
-    MAX_IN_A_ROW,
-    ProcessStart,
-    Restarts,
-    progress_of,
-)
-from lingvo_pipe.fault_tolerance.worker_status import LostWorkers, WorkerQuestions
+from lingvo_pipe.fault_tolerance.restarts import MAX_IN_A_ROW, Restarts
+from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 
 _MAX_PERIOD = 5.0  # Seconds between two questions, at most.
 _POLL_SECONDS = 0.5
@@ -85,10 +79,8 @@ class WorkerWatch:
     def begin(self) -> None:
         """Waits for all workers, and watches them from now on.
 
-        Call it in the main thread, before anything connects to workers.
-
-        Raises:
-            ConnectionError: if they don't come up.
+        Call it in the main thread, before anything connects to workers. Raises
+        ConnectionError if they don't come up.
         """
         self._wait_for_all()
         if self._restarts.client_before is not None:
@@ -138,8 +130,7 @@ class WorkerWatch:
     def _watch(self) -> None:
         try:
             while not self._is_over.wait(min(_MAX_PERIOD, self._timeout / 4)):
-                lost = self._workers.lost()
-                if lost:
+                if lost := self._workers.lost():
                     self._restart(lost)
         except Exception as error:
             with self._ending:
@@ -194,30 +185,6 @@ class WorkerWatch:
             self._log(line)
 
 
-def watch_workers(
-    workers: Sequence[str],
-    timeout: float,
-    patience: float,
-    start: ProcessStart,
-    job: str,
-    logdir: str,
-    on_end: Callable[[], None],
-) -> WorkerWatch:
-    """Returns this process's watch over the workers at these addresses.
-
-    See `WorkerWatch`; `job` is the value of --job, and `logdir` the run's directory.
-    """
-    return WorkerWatch(
-        LostWorkers(workers, WorkerQuestions(workers), timeout, own_client_number),
-        timeout,
-        patience,
-        Restarts(start, lambda: progress_of(job, logdir)),
-        resumes=job == "trainer",
-        log=tqdm.tqdm.write,
-        on_end=on_end,
-    )
-
-
 def _failed_connection(error: BaseException) -> str:
     """Returns the reason if an error comes from a connection, else ""."""
     seen: BaseException | None = error
@@ -232,10 +199,8 @@ def set_keep_alive(seconds: int) -> bool:
     """Sets how long workers keep the objects of this process if it is silent.
 
     It applies to the next connection. Without it, workers keep a killed trainer's
-    objects for 10 minutes, and a trainer that was stopped for longer hangs.
-
-    Returns:
-        False if this version of TensorFlow has no such setting.
+    objects for 10 minutes, and a trainer that was stopped for longer hangs. Returns
+    False if this version of TensorFlow has no such setting.
     """
     if not hasattr(context, _KEEP_ALIVE):
         return False

@@ -6,35 +6,29 @@ second; a path that only one of them has makes one line.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
-from lingvo_pipe.hyperparams.entries import entries_by_path
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import same_value
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
+from lingvo_pipe.hyperparams.traversal import holds_params, walk
 from lingvo_pipe.hyperparams.value_text import shown_value
-from lingvo_pipe.hyperparams.walk import children, holds_params
 
 _ABSENT = object()
 
 
 def diff_params(a: Fields, b: Fields) -> str:
     """Returns the lines, each ended by a newline; "" if nothing differs."""
-
-    def line(path: str, value: Any) -> str:
-        return f"{path} : {shown_value(value)}"
-
-    return _diff(_flatten(a), _flatten(b), same_value, line)
+    ours, theirs = _flatten(a), _flatten(b)
+    return _diff(ours, theirs, same_value, lambda k, v: f"{k} : {shown_value(v)}")
 
 
 def diff_texts(a: str, b: str) -> str:
-    """Returns the lines for two texts of Params.ToText, with one entry per line.
-
-    Raises:
-        ValueError: if a line of a text is not an entry.
-    """
+    """Returns the lines for two texts of Params.ToText, with one entry per line."""
     ours, theirs = entries_by_path(a), entries_by_path(b)
-    return _diff(ours, theirs, lambda x, y: x == y, lambda _, entry: str(entry))
+    return _diff(ours, theirs, operator.eq, lambda _, entry: str(entry))
 
 
 def _diff(
@@ -55,11 +49,8 @@ def _diff(
     return "".join(lines)
 
 
-def _flatten(value: Any, path: str = "") -> dict[str, Any]:
+def _flatten(params: Fields) -> dict[str, Any]:
     """Returns values by path, inside Params and inside containers of Params."""
-    if not holds_params(value):
-        return {path.removeprefix("."): value}
     flat: dict[str, Any] = {}
-    for step, child in children(value) or ():
-        flat |= _flatten(child, path + step)
+    walk(params, flat.__setitem__, enter=lambda _, value: holds_params(value))
     return flat

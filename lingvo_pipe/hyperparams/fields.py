@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +16,13 @@ from lingvo_pipe.hyperparams.frozen_values import copy_value
 
 Steps = tuple[Any, ...]  # Each a Step; the owner of the last one determines its kind.
 Undo = Callable[[], None]
+
+# Errors that a user's mistake raises; any other is a bug and passes through.
+_MISTAKES: dict[type[Exception], type[Exception]] = {
+    AttributeError: UserAttributeError,
+    TypeError: UserTypeError,
+    ValueError: UserValueError,
+}
 
 
 @dataclass
@@ -60,12 +68,7 @@ class Fields:
         self.__dict__.update(_fields={}, _frozen=False)
 
     def Define(self, name: str, default: Any, description: str) -> None:
-        """Defines a param.
-
-        Args:
-            name: lower-case letters, digits and underscores, a letter first.
-            default: its initial value; may be None.
-            description: its meaning, with its unit.
+        """Defines a param with its initial value, its meaning and unit.
 
         Raises:
             AttributeError: if the param is already defined.
@@ -164,6 +167,27 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
     key = steps[-1].key
     owner[key] = new
     return lambda: owner.__setitem__(key, old)
+
+
+def change_all(change: Callable[[Any], Undo], items: Iterable[Any]) -> None:
+    """Makes a change for each item, or none and raises one error with all problems."""
+    problems: list[Exception] = []
+    with contextlib.ExitStack() as undo:
+        for item in items:
+            try:
+                undo.callback(change(item))
+            except tuple(_MISTAKES) as problem:
+                problems.append(problem)
+        if not problems:
+            undo.pop_all()
+            return
+        first, *others = problems
+        if not others:
+            raise first
+        # The first problem decides the type, so that `except AttributeError` works.
+        user_kind = next(user for k, user in _MISTAKES.items() if isinstance(first, k))
+        lines = [f"{len(problems)} problems; nothing was changed:", *map(str, problems)]
+        raise user_kind("\n  ".join(lines)) from first
 
 
 def delete(root: Fields, steps: Steps) -> Undo:

@@ -10,18 +10,10 @@ from lingvo_pipe.core.errors import UserTypeError
 
 
 def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Returns a deep, unfrozen copy of `value`.
+    """Returns a deep, unfrozen copy of `value`; see copy.deepcopy for `memo`.
 
     Objects of TensorFlow and Keras (tensors, variables, dtypes, optimizers), classes
     and functions are shared, not copied.
-
-    Args:
-        value: any value of a param.
-        memo: copies by id, as in copy.deepcopy: objects shared inside `value` are
-            shared inside the copy.
-
-    Returns:
-        The copy.
     """
     memo = {} if memo is None else memo
     if id(value) in memo:

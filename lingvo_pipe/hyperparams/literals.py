@@ -23,10 +23,8 @@ _MAX_SHOWN = 50
 def read_plain(text: str) -> Any:
     """Reads None, a bool, a number, a string, or a list, tuple or dict of these.
 
-    Safe for text from any source: nothing that it names is imported or called.
-
-    Raises:
-        ValueError: if the text is something else.
+    Safe for text from any source: nothing that it names is imported or called. Raises
+    ValueError if it is something else.
     """
     try:
         return ast.literal_eval(text)
@@ -38,25 +36,16 @@ def read_plain(text: str) -> Any:
 
 
 class Literal:
-    """A parser of one text.
+    """A parser of a text that starts with a bracket.
 
-    Args:
-        text: starts with a bracket.
-        read_word: reads an item that is not a list, tuple or dict.
+    `read_word` reads an item that is not a list, tuple or dict.
     """
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
-        self._text = text
-        self._read_word = read_word
-        self._at = 0
+        self._text, self._read_word, self._at = text, read_word, 0
 
     def parse(self) -> Any:
-        """Returns the value.
-
-        Raises:
-            ValueError: if a bracket, comma or item is missing, or text follows the
-                value.
-        """
+        """Returns the value; raises ValueError if the text is malformed."""
         value = self._value()
         if self._at != len(self._text):
             raise self._problem("the end")

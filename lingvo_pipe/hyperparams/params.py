@@ -8,12 +8,18 @@ from typing import Any, TypeVar
 from lingvo_pipe.core.errors import UserAttributeError, UserValueError
 from lingvo_pipe.core.paths import Name, parse_path
 from lingvo_pipe.hyperparams.differences import diff_params
-from lingvo_pipe.hyperparams.entries import check_separator
-from lingvo_pipe.hyperparams.fields import Field, Fields, assign, delete, resolve
+from lingvo_pipe.hyperparams.fields import (
+    Field,
+    Fields,
+    assign,
+    change_all,
+    delete,
+    resolve,
+)
 from lingvo_pipe.hyperparams.frozen_values import copy_value, freeze_value, same_value
-from lingvo_pipe.hyperparams.problems import Transaction
+from lingvo_pipe.hyperparams.text_entries import check_separator
 from lingvo_pipe.hyperparams.text_form import read_entries, write_entries
-from lingvo_pipe.hyperparams.walk import braces, walk
+from lingvo_pipe.hyperparams.traversal import braces, walk
 
 Self = TypeVar("Self", bound="Params")
 
@@ -42,10 +48,7 @@ class Params(Fields):
             ValueError: if a path is malformed or ends in an item.
         """
         self._CheckMutable("delete " + ", ".join(map(repr, names)))
-        with Transaction() as transaction:
-            for name in names:
-                with transaction.attempt():
-                    transaction.on_undo(delete(self, parse_path(name)))
+        change_all(lambda name: delete(self, parse_path(name)), names)
         return self
 
     # ---- Values.
@@ -53,9 +56,7 @@ class Params(Fields):
     def Set(self: Self, **values: Any) -> Self:
         """Sets params, named by paths, all or none, and returns self.
 
-        Args:
-            **values: values by name, or by path: `p.Set(**{"cells[0].dim": 8})`. A path
-                may lead through, and end in, an item of a list or dict.
+        A path may lead through, and end in, an item of a list or dict.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -64,10 +65,7 @@ class Params(Fields):
             ValueError: if a path is malformed.
         """
         self._CheckMutable("set " + ", ".join(map(repr, values)))
-        with Transaction() as transaction:
-            for name, value in values.items():
-                with transaction.attempt():
-                    transaction.on_undo(assign(self, parse_path(name), value))
+        change_all(lambda name: assign(self, parse_path(name), values[name]), values)
         return self
 
     def Get(self, name: str) -> Any:
@@ -129,12 +127,9 @@ class Params(Fields):
     ) -> None:
         """Walks through all values, depth first, in the order of definition.
 
-        Args:
-            visit: called with the path and value of everything that has no children or
-                is not entered.
-            enter: called with every Params, list, tuple, dict and dataclass, which is
-                entered only if it returns True. If None, all are entered.
-            exit: called after everything in an entered value was visited.
+        Calls `visit` with the path and value of everything that has no children or is
+        not entered; `enter` with every Params, list, tuple, dict and dataclass, which
+        is entered if it returns True or is None; and `exit` after an entered value.
         """
         walk(self, visit, enter, exit)
 
@@ -143,16 +138,9 @@ class Params(Fields):
     def ToText(self, include_types: bool = False, separator: str = "\n") -> Any:
         """Returns entries `path : value`, which FromText reads back.
 
-        Args:
-            include_types: whether to return the types too.
-            separator: ends each entry.
-
-        Returns:
-            The text, or with `include_types` the text and a dict from path to the name
-            of the value's type.
-
-        Raises:
-            ValueError: if a value has no text form.
+        Each is ended by `separator`. With `include_types` returns the text, and a dict
+        from path to the name of the value's type. Raises ValueError if a value has no
+        text form.
         """
         check_separator(separator)
         entries = list(write_entries(self))
@@ -181,15 +169,10 @@ class Params(Fields):
         """Sets params from entries `path : value`, all or none, and returns self.
 
         A value is read as the type that the param now has or, where the param is None,
-        as the type that it looks like; `path (str) : value` names another type. Every
-        param accepts `None`. Strings may be bare or quoted. Lines that start with # are
-        comments.
-
-        Args:
-            text: the entries, each ended by a newline or by `separator`.
-            type_overrides: names of types by path, as returned by
-                ToText(include_types=True).
-            separator: also ends an entry, outside of quotes.
+        as the type that it looks like; `path (str) : value` names another type, and so
+        do `type_overrides` by path. Every param accepts `None`. Strings may be bare or
+        quoted. A newline, or `separator` outside of quotes, ends an entry. Lines that
+        start with # are comments.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -255,11 +238,7 @@ class InstantiableParams(Params):
         self.Define("cls", cls, "The class that these Params configure.")
 
     def Instantiate(self, **kwargs: Any) -> Any:
-        """Returns `cls(self, **kwargs)`.
-
-        Raises:
-            ValueError: if `cls` is None.
-        """
+        """Returns `cls(self, **kwargs)`; raises ValueError if `cls` is None."""
         if self.cls is None:
             raise UserValueError(
                 "Params must know their class to be instantiated; got cls = None. "
@@ -280,46 +259,26 @@ def CopyFieldsTo(
     skip: Collection[str] | None = None,
     ignore_unknown_keys: bool = False,
 ) -> Self:
-    """Sets the params of `to_p` to deep copies of the values in `from_p`.
+    """Sets the params of `to_p` to deep copies of the values in `from_p`; returns it.
 
-    `cls` is never copied, so that `to_p` still configures the same class.
-
-    Args:
-        from_p: source of the values.
-        to_p: changed and returned.
-        skip: names not to copy.
-        ignore_unknown_keys: whether to skip names that `to_p` does not define.
-
-    Raises:
-        AttributeError: if `to_p` does not define a name; nothing is copied.
+    Does not copy names in `skip`, nor `cls`, so that `to_p` still configures the same
+    class; with `ignore_unknown_keys` nor names that `to_p` does not define. Otherwise
+    these raise AttributeError, and nothing is copied.
     """
-    names = [
-        name for name in from_p.GetKeys() if name in to_p or not ignore_unknown_keys
-    ]
-    return _copy(from_p, to_p, names, skip)
+    skipped = {"cls", *(skip or ())}
+    if ignore_unknown_keys:
+        skipped |= set(from_p.GetKeys()) - set(to_p.GetKeys())
+    names = [name for name in from_p.GetKeys() if name not in skipped]
+    return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
 
 
 def CopyFieldsSubsetTo(
     from_p: Params, to_p: Self, skip: Collection[str] | None = None
 ) -> Self:
-    """Sets every param of `to_p` to a deep copy of its value in `from_p`.
+    """Sets every param of `to_p` to a deep copy of its value in `from_p`; returns it.
 
-    `cls` is never copied.
-
-    Args:
-        from_p: source of the values; may define more params than `to_p`.
-        to_p: changed and returned.
-        skip: names not to copy.
-
-    Raises:
-        AttributeError: if `from_p` does not define a name; nothing is copied.
+    Does not copy `cls` and names in `skip`. `from_p` may define more params; if it does
+    not define a name, raises AttributeError and copies nothing.
     """
-    return _copy(from_p, to_p, to_p.GetKeys(), skip)
-
-
-def _copy(
-    from_p: Params, to_p: Self, names: list[str], skip: Collection[str] | None
-) -> Self:
-    skipped = {"cls", *(skip or ())}
-    to_p.Set(**{n: copy_value(from_p.Get(n)) for n in names if n not in skipped})
-    return to_p
+    names = [name for name in to_p.GetKeys() if name not in {"cls", *(skip or ())}]
+    return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})

@@ -6,6 +6,7 @@ A class or function is `module/Name`. Nested Params are `params/module/Class` or
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib
 import inspect
@@ -24,8 +25,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)*")
 def template_text(params: Any) -> str:
     """Returns the class, and the names unless the class defines the same.
 
-    Raises:
-        ValueError: if the class cannot be found by its name.
+    Raises ValueError if the class cannot be found by its name.
     """
     if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
@@ -44,9 +44,7 @@ def template_text(params: Any) -> str:
 def build_template(text: str) -> Any:
     """Returns new Params from the text of template_text.
 
-    Raises:
-        ValueError: if the text is not a template, its class cannot be found, or a name
-            is malformed.
+    Raises ValueError if that is malformed, or its class cannot be found.
     """
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
@@ -71,31 +69,29 @@ def build_template(text: str) -> Any:
 
 def fresh_params(cls: Any) -> Any:
     """Returns `cls.Params()`, or InstantiableParams(cls) if it has no such method."""
-    make = getattr(cls, "Params", None)
-    if make is not None and _callable_without_arguments(make):
-        made = make()
-        if type(made) is Fields._instantiable and made.cls is cls:
-            return made
-    return Fields._instantiable(cls)
+    make: Any = getattr(cls, "Params", None)
+    try:
+        inspect.signature(make).bind()
+    except TypeError:  # None, or a method that needs arguments.
+        return Fields._instantiable(cls)
+    made = make()
+    knows_class = type(made) is Fields._instantiable and made.cls is cls
+    return made if knows_class else Fields._instantiable(cls)
 
 
 def symbol_text(symbol: Any) -> str:
     """Returns `module/Name` of a class, function or enum member.
 
-    Raises:
-        ValueError: if its module does not hold it under that name, so the text could
-            not be read back.
+    Raises ValueError if its module does not hold it under that name.
     """
     owner = type(symbol) if isinstance(symbol, enum.Enum) else symbol
     module = getattr(owner, "__module__", None)
     name = getattr(owner, "__qualname__", None)
     if isinstance(symbol, enum.Enum):
         name = f"{name}.{symbol.name}"
-    try:
+    with contextlib.suppress(ValueError):
         if module and name and find_symbol(f"{module}/{name}") == symbol:
             return f"{module}/{name}"
-    except ValueError:
-        pass
     raise UserValueError(
         f"{symbol!r} must be reachable by name in its module to have a text form; "
         f"{module}.{name} is another object or none. Define it at the module's top "
@@ -106,8 +102,7 @@ def symbol_text(symbol: Any) -> str:
 def find_symbol(text: str) -> Any:
     """Returns the object named `module/Name`; imports the module.
 
-    Raises:
-        ValueError: if there is no such module, or no such name in it.
+    Raises ValueError if there is no such module, or no such name in it.
     """
     module_name, _, qualname = text.partition("/")
     if not (_DOTTED.fullmatch(module_name) and _DOTTED.fullmatch(qualname)):
@@ -126,11 +121,3 @@ def find_symbol(text: str) -> Any:
             )
         found = getattr(found, name)
     return found
-
-
-def _callable_without_arguments(make: Any) -> bool:
-    try:
-        inspect.signature(make).bind()
-    except TypeError:
-        return False
-    return True

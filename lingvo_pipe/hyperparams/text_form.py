@@ -16,20 +16,28 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.paths import parse_path
-from lingvo_pipe.hyperparams.entries import (
-    Entry,
-    check_separator,
-    parse_entry,
-    split_entries,
+from lingvo_pipe.hyperparams.fields import (
+    Fields,
+    Steps,
+    Undo,
+    assign,
+    change_all,
+    resolve,
 )
-from lingvo_pipe.hyperparams.fields import Fields, Steps, Undo, assign, resolve
 from lingvo_pipe.hyperparams.old_names import current_path
-from lingvo_pipe.hyperparams.problems import Transaction, about_path
+from lingvo_pipe.hyperparams.path_hints import about_path
 from lingvo_pipe.hyperparams.templates import (
     build_template,
     fresh_params,
     template_text,
 )
+from lingvo_pipe.hyperparams.text_entries import (
+    Entry,
+    check_separator,
+    parse_entry,
+    split_entries,
+)
+from lingvo_pipe.hyperparams.traversal import sorted_params
 from lingvo_pipe.hyperparams.value_text import (
     KINDS,
     infer_value,
@@ -37,7 +45,6 @@ from lingvo_pipe.hyperparams.value_text import (
     read_value,
     write_value,
 )
-from lingvo_pipe.hyperparams.walk import sorted_params
 
 # The start of a malformed entry that may be meant as a path.
 _PATH = re.compile(r"[^\s:=(]*")
@@ -47,15 +54,10 @@ _PATH = re.compile(r"[^\s:=(]*")
 
 
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
-    """Yields (entry, name of its value's type), names sorted.
-
-    Raises:
-        ValueError: if a value has no text form.
-    """
+    """Yields (entry, name of its value's type), names sorted; see Params.ToText."""
     knows_class = isinstance(params, Fields._instantiable)
-    return _params_entries(
-        "", params, fresh_params(params.cls) if knows_class else None
-    )
+    fresh = fresh_params(params.cls) if knows_class else None
+    return _params_entries("", params, fresh)
 
 
 def _params_entries(
@@ -73,7 +75,8 @@ def _params_entries(
 
 
 def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry, str]]:
-    if _has_equal_names(value, expected):
+    are_plain = type(value) is type(expected) is Fields._plain
+    if are_plain and set(value.GetKeys()) == set(expected.GetKeys()):
         yield from _params_entries(f"{path}.", value, expected)
         return
     try:
@@ -84,13 +87,6 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
     for inner_path, inner in nested:
         fresh = build_template(template_text(inner))
         yield from _params_entries(f"{inner_path}.", inner, fresh)
-
-
-def _has_equal_names(value: Any, expected: Any) -> bool:
-    """Returns whether both are plain Params of the same names."""
-    if not type(value) is type(expected) is Fields._plain:
-        return False
-    return set(value.GetKeys()) == set(expected.GetKeys())
 
 
 def _kind_to_name(value: Any, expected: Any) -> str:
@@ -131,17 +127,18 @@ def read_entries(
     check_separator(separator)
     kinds = {current_path(path): kind for path, kind in type_overrides.items()}
     found: set[Steps] = set()
-    with Transaction() as transaction:
-        for entry_text in split_entries(text, separator):
-            with transaction.attempt():
-                entry, steps = _find(params, entry_text)
-                if steps in found:
-                    raise UserValueError(
-                        f"{entry.path!r} is set twice. Remove one of the entries."
-                    )
-                found.add(steps)
-                kind = entry.kind or kinds.get(entry.path, "")
-                transaction.on_undo(_read_entry(params, entry, steps, kind))
+
+    def change(entry_text: str) -> Undo:
+        entry, steps = _find(params, entry_text)
+        if steps in found:
+            raise UserValueError(
+                f"{entry.path!r} is set twice. Remove one of the entries."
+            )
+        found.add(steps)
+        kind = entry.kind or kinds.get(entry.path, "")
+        return _read_entry(params, entry, steps, kind)
+
+    change_all(change, split_entries(text, separator))
 
 
 def _find(params: Fields, text: str) -> tuple[Entry, Steps]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import enum
 import importlib
 import math
@@ -27,18 +28,10 @@ from lingvo_pipe.hyperparams.templates import (
 _PLAIN_DTYPE = re.compile(r"(bfloat|float|u?int|complex)\d+")
 _PREFIX = re.compile(r"(?:type|func|enum|dtype)(?=/)|params(?=[/(])")
 
-_KINDS = {
-    type(None): "None",
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    list: "list",
-    FrozenList: "list",
-    tuple: "tuple",
-    dict: "dict",
-    FrozenDict: "dict",
+_KINDS: dict[type, str] = {
+    kind: kind.__name__ for kind in (bool, int, float, str, list, tuple, dict)
 }
+_KINDS |= {type(None): "None", FrozenList: "list", FrozenDict: "dict"}
 
 
 def kind_of(value: Any) -> str:
@@ -46,12 +39,9 @@ def kind_of(value: Any) -> str:
     value = as_plain(value)
     if type(value) in _KINDS:
         return _KINDS[type(value)]
-    if isinstance(value, Fields):
-        return "params"
-    if isinstance(value, enum.Enum):
-        return "enum"
-    if isinstance(value, type):
-        return "type"
+    for kind, name in ((Fields, "params"), (enum.Enum, "enum"), (type, "type")):
+        if isinstance(value, kind):
+            return name
     if type(value).__name__ == "DType" and hasattr(type(value), "as_numpy_dtype"):
         return "dtype"
     return "func" if callable(value) and hasattr(value, "__qualname__") else ""
@@ -61,10 +51,9 @@ def kind_of(value: Any) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Returns the text of a value; the text of nested Params is their template.
+    """Returns the text of a value, of nested Params their template.
 
-    Raises:
-        ValueError: if the value has no text form.
+    Raises ValueError if the value has no text form.
     """
     value = as_plain(value)
     kind = kind_of(value)
@@ -104,18 +93,10 @@ def shown_value(value: Any) -> str:
 
 
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
-    """Reads a value.
+    """Reads a value; the text `None` is always None.
 
-    Args:
-        text: its text.
-        like: the value to replace, which determines the type; None accepts any type.
-        kind: the name of the type, which overrules `like`.
-
-    Returns:
-        The value. The text `None` is always None.
-
-    Raises:
-        ValueError: if the text is not a value of that type.
+    Its type is named by `kind`, or else is the type of `like`, any type if that is
+    None. Raises ValueError if the text is not a value of that type.
     """
     text = text.strip()
     kind = kind or kind_of(like)
@@ -142,10 +123,8 @@ def infer_value(text: str) -> Any:
     if _PLAIN_DTYPE.fullmatch(text):
         return _read_dtype(text)
     for number in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return number(text)
-        except ValueError:
-            pass
     if not text:
         raise UserValueError("the value is missing; write '' for an empty string")
     return _read_str(text)
@@ -159,15 +138,12 @@ def _read_bool(text: str) -> bool:
 
 
 def _read_int(text: str) -> int:
-    try:
+    with contextlib.suppress(ValueError):
         return int(text, 10)
-    except ValueError:
-        pass
-    try:  # 1e3 is an int too, 1.5 is not; float(text) bounds the exponent.
+    with contextlib.suppress(ValueError):
+        # 1e3 is an int too, 1.5 is not; float(text) bounds the exponent.
         if math.isfinite(float(text)) and Fraction(text).denominator == 1:
             return int(Fraction(text))
-    except ValueError:
-        pass
     raise UserValueError(
         f"an int must be a whole number such as 1000 or 1e3; got {text!r}"
     )

@@ -33,10 +33,8 @@ def export_model(task: BaseTask, element_spec: NestedMap, path: Path) -> None:
     Its signature takes the fields of a batch that predictions depend on, by name, such
     as `image` or `source_ids`, and returns the task's `ServingOutputs`.
 
-    Args:
-        task: the task.
-        element_spec: tf.TensorSpec `[B, ...]` of each field of a batch.
-        path: directory to write atomically; an existing one is replaced.
+    `element_spec` has the tf.TensorSpec `[B, ...]` of each field of a batch. Writes the
+    directory atomically, in place of an existing one.
     """
     specs = {
         name.replace(".", "_"): tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)

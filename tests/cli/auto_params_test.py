@@ -16,7 +16,7 @@ import model_registry
 from lingvo_pipe.cli import auto_params
 from lingvo_pipe.cli.auto_params import AutoParams, extract_from_run
 from lingvo_pipe.cli.use_jobs import RunUse
-from lingvo_pipe.hyperparams.entries import entries_by_path
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.command_line import CommandLine

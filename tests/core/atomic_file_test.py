@@ -1,10 +1,13 @@
 """Atomic writing: the old text or the new, never a part."""
 
 import os
+import re
+import resource
 
 import pytest
 
 from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.error_text import disk_problem
 
 
 def test_replaces_a_file(tmp_path):
@@ -39,3 +42,14 @@ def test_the_new_text_is_on_disk_before_it_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", note)
     write_atomically(path, "text")
     assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
+def test_an_error_of_writing_names_the_file(tmp_path):
+    path, limits = tmp_path / "file", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(path))) as caught:
+            write_atomically(path, "too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(disk_problem(caught.value)).startswith(f"Cannot write {path}: ")

@@ -17,12 +17,12 @@ def test_a_first_signal_is_remembered(number: signal.Signals) -> None:
     try:
         with TerminationSignals() as stops:
             signal.raise_signal(number)
-            assert stops.asked_by == number.name
+            assert stops.last_signal_name == number.name
             assert came == []
             signal.raise_signal(number)
             # A scheduler's second SIGTERM must not lose what is being saved.
             assert came == ([number] if number == signal.SIGINT else [])
-        assert stops.asked_by == number.name
+        assert stops.last_signal_name == number.name
     finally:
         signal.signal(number, before)
 
@@ -39,7 +39,7 @@ def test_other_threads_receive_no_signals() -> None:
 
     def use() -> None:
         with TerminationSignals() as stops:
-            found.append(stops.asked_by)
+            found.append(stops.last_signal_name)
 
     thread = threading.Thread(target=use)
     thread.start()

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from lingvo_pipe.hyperparams import old_names
-from lingvo_pipe.hyperparams.entries import entries_by_path
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 
 def test_old_names_in_a_text_become_the_present_ones() -> None:

@@ -327,16 +327,16 @@ MUTATIONS = (
     ),
     Mutation(
         "faulty Set leaves some values",
-        "lingvo_pipe/hyperparams/problems.py",
-        "in reversed(self._undo):",
-        "in self._undo[:0]:",
+        "lingvo_pipe/hyperparams/fields.py",
+        "undo.callback(change(item))",
+        "change(item)",
         ("tests/hyperparams/params_test.py",),
     ),
     Mutation(
         "tuples written as lists",
         "lingvo_pipe/hyperparams/value_text.py",
-        'tuple: "tuple"',
-        'tuple: "list"',
+        '"None", FrozenList: "list"',
+        '"None", FrozenList: "list", tuple: "list"',
         ("tests/hyperparams/text_round_trip_test.py",),
     ),
     Mutation(

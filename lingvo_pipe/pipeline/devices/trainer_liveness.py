@@ -34,14 +34,14 @@ def wait_for_trainers_end(
     with TerminationSignals([signal.SIGTERM]) as signals:
         seen = poll_trainer(
             lambda: answers(*split_address(trainer), 1.0),
-            lambda: signals.asked_by is not None,
+            lambda: signals.last_signal_name is not None,
             has_notice,
             patience,
         )
     if seen:
         return f"The trainer at {trainer} has ended."
-    if signals.asked_by is not None:
-        return f"Stopped by {signals.asked_by}."
+    if signals.last_signal_name is not None:
+        return f"Stopped by {signals.last_signal_name}."
     raise UserConnectionError(
         f"No trainer started at {trainer} within {patience + _START_SECONDS:.0f} s. "
         "Workers need one: see the output of its task."

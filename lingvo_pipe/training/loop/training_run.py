@@ -151,7 +151,7 @@ class TrainingRun:
                 metrics_log,
                 log,
                 self._checkpointer.saved_steps(),
-                is_stopping=lambda: signals.asked_by is not None,
+                is_stopping=lambda: signals.last_signal_name is not None,
             )
             factor = self._task.params.train.loss_spike_factor
             spikes = LossSpikes(factor, read_metrics(directory.path))
@@ -171,15 +171,15 @@ class TrainingRun:
             last = self._train_steps(segment)
             if evaluations.best.is_over:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
-            metrics = {} if signals.asked_by else evaluations.evaluate(last)
+            metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
             saver.wait()
             evaluations.best_writer()()
-            if signals.asked_by:
+            if signals.last_signal_name:
                 end = "before the first step; nothing is saved."
                 if last in self._checkpointer.saved_steps():
                     end = f"after step {last}, which is saved. The same command "
                     end += "resumes from there."
-                log(f"Stopped by {signals.asked_by} {end}")
+                log(f"Stopped by {signals.last_signal_name} {end}")
         report_end(directory, log)
         return metrics
 
@@ -204,7 +204,7 @@ class TrainingRun:
                     raise self._failures.batches_ended(step)
                 segment.reports.add(step, self._failures.train(group), progress)
                 step += len(group)
-                is_stopped = step == self._max_steps or segment.signals.asked_by
+                is_stopped = step == self._max_steps or segment.signals.last_signal_name
                 if evaluations.is_due(step) and not is_stopped:
                     evaluations.evaluate(step)
                 is_last = self._is_last(step, segment)
@@ -214,13 +214,13 @@ class TrainingRun:
                     self._failures.check_variables(step)
                     self._save(step, segment)
                     is_last = self._is_last(step, segment)  # A signal may have arrived.
-        if not segment.signals.asked_by:
+        if not segment.signals.last_signal_name:
             segment.reports.finish()
         return step
 
     def _is_last(self, step: int, segment: _Segment) -> bool:
         """Returns whether the run stops after a step."""
-        is_asked = segment.signals.asked_by is not None
+        is_asked = segment.signals.last_signal_name is not None
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
 
     def _max_group(self, step: int) -> int:

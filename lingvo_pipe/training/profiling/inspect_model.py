@@ -31,14 +31,9 @@ _NUMBER_COLUMNS = range(_HEADER.index("MACs"), len(_HEADER))
 def describe(task_params: InstantiableParams, input_generator: Any) -> str:
     """Describes a task's pipeline; builds it in a scratch graph, allocating nothing.
 
-    Args:
-        task_params: params of a BaseTask.
-        input_generator: input with an `element_spec`.
-
-    Returns:
-        A table of each layer's stage, class, output shapes, multiply-adds (except for
-        layers before the cells), parameters and variables; then the stages' totals,
-        their balance, and the predicted bubble.
+    Returns a table of each layer's stage, class, output shapes, multiply-adds (except
+    for layers before the cells), parameters and variables; then the stages' totals,
+    their balance, and the predicted bubble.
     """
     with tf.Graph().as_default():
         task = task_params.Instantiate()
@@ -65,7 +60,7 @@ def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
     thetas = [layer.theta for layer in layers]
     with ForwardContext(do_eval=True):
         _, *outputs = outputs_in_sequence(layers, thetas, task.PipelineInputs(batch))
-    return [" ".join(_shape_text(x.shape) for x in present(y)) for y in outputs]
+    return [" ".join(str([*x.shape]) for x in present(y)) for y in outputs]
 
 
 def _layer_rows(
@@ -78,7 +73,7 @@ def _layer_rows(
         name = "  " + path[len(layer.path) + 1 :]
         kind = "trained" if variable.trainable else "state"
         count = f"{math.prod(variable.shape):,}"
-        yield "", name, kind, _shape_text(variable.shape), "", count
+        yield "", name, kind, str([*variable.shape]), "", count
 
 
 def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
@@ -88,12 +83,9 @@ def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
     if pipeline.before:
         count = sum(map(num_parameters, pipeline.before))
         lines.append(f"{_BEFORE}: {len(pipeline.before)} layers, {count:,} parameters")
+    stages = list(map(pipeline.stage_of_cell, range(len(pipeline.cells))))
     for stage, devices in enumerate(zip(*pipeline.replicas, strict=True)):
-        cells = [
-            cell
-            for i, cell in enumerate(pipeline.cells)
-            if pipeline.stage_of_cell(i) == stage
-        ]
+        cells = [c for c, k in zip(pipeline.cells, stages, strict=True) if k == stage]
         counts.append(sum(map(num_parameters, cells)))
         share = f"{work.shares[stage]:.1%} of the flops, " if work else ""
         lines.append(
@@ -134,7 +126,3 @@ def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]
         f"{p.num_micro_batches} micro-batches{shards}, if only flops take time, and "
         "backward passes twice as many as forward passes"
     )
-
-
-def _shape_text(shape: Any) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.tensorflow_startup import counts_cpu_memory
-from lingvo_pipe.pipeline.devices.device_names import DeviceName, device_name
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
 from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 
@@ -15,20 +15,15 @@ from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 class MemoryWatch:
     """Measures the memory of this process's devices, as far as TensorFlow counts it.
 
-    CPU devices share the machine's memory, and are measured together.
-
-    Args:
-        devices: full names; devices of other processes are left out.
-        variables: variables to count, although they already exist.
+    CPU devices share the machine's memory, and are measured together. Devices of other
+    processes are left out, and `variables` count, although they already exist.
     """
 
     def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):
         self._local = _local_devices(devices)
-        sizes = [(v.device, num_bytes([v])) for v in variables]
+        held = list(variables)
         self._variable_bytes = {
-            name: sum(
-                size for device, size in sizes if device in {devices[i] for i in own}
-            )
+            name: num_bytes(v for v in held if v.device in {devices[i] for i in own})
             for name, own in self._local.items()
         }
         self._before: dict[str, int] = {}
@@ -54,13 +49,8 @@ def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for i, full in enumerate(devices):
         name = device_name(full)
-        if _is_counted_here(name):
-            shared = "CPU:0" if name.kind == "CPU" else f"{name.kind}:{name.index}"
+        is_cpu, is_gpu = name.kind == "CPU", name.kind == "GPU"
+        if name.worker is None and (is_gpu or (is_cpu and counts_cpu_memory())):
+            shared = "CPU:0" if is_cpu else f"GPU:{name.index}"
             found.setdefault(shared, []).append(i)
     return found
-
-
-def _is_counted_here(name: DeviceName) -> bool:
-    if name.worker is not None or name.kind not in ("CPU", "GPU"):
-        return False
-    return name.kind == "GPU" or counts_cpu_memory()

@@ -37,11 +37,8 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     """Predicts a training step's bubble.
 
     All other devices wait while the first runs the prologue, the layers before the
-    cells, forward and, at the end, backward. Only the batch's shapes matter.
-
-    Raises:
-        ValueError: if a layer has no FPropMeta, or the batch cannot be cut into
-            micro-batches.
+    cells, forward and, at the end, backward. Only the batch's shapes matter. Raises
+    ValueError if a layer has no FPropMeta, or the batch cannot be cut.
     """
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params
@@ -54,17 +51,15 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
         [cell.params for cell in pipeline.cells],
         *map_present(lambda x: tuple(x.shape[1:]), cut.split(inputs)),
     )
-    stages = [
-        _stage_costs(pipeline, stage, costs.cells.flops)
-        for stage in range(pipeline.num_stages)
-    ]
+    numbers, flops = range(pipeline.num_stages), costs.cells.flops
+    stages = [_stage_costs(pipeline, stage, flops) for stage in numbers]
     per_replica = p.num_micro_batches // len(spec.replicas)
     work = [per_replica * stage.forward for stage in stages]
     prologue = p.num_micro_batches * costs.prologue
     work[0] += prologue
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
     return PredictedBubble(
-        cell_flops=[flops / cut.num_rows for flops in costs.cells.flops],
+        cell_flops=[each / cut.num_rows for each in flops],
         shares=[x / sum(work) if sum(work) else 0.0 for x in work],
         bubble_fraction=_bubble_fraction(
             step, spec, prologue * (1 + BACKWARD_PER_FORWARD)

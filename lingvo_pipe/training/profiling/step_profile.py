@@ -30,14 +30,9 @@ _MIB = 2**20
 def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeline:
     """Returns the timeline of a step that ran.
 
-    Args:
-        schedule: the schedule that ran.
-        times: seconds `[N, 3]` per device: wait start, start and end of its operations,
-            in their order, as from `PipeliningLayer.ComputeGradients`.
-
-    Raises:
-        ValueError: if a device's times contradict each other, because its clock was set
-            meanwhile.
+    Times are seconds `[N, 3]` per device: wait start, start and end of its operations,
+    in their order, as from `PipeliningLayer.ComputeGradients`. Raises ValueError if a
+    device's contradict each other, because its clock was set meanwhile.
     """
     timeline = Timeline.from_rows(
         (
@@ -60,10 +55,8 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
 def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
     """Returns the timelines of a step's batch shards, each of which ran the schedule.
 
-    Args:
-        schedule: the schedule of each shard.
-        times: as in `measured_timeline`, for the devices of one replica after another;
-            a device's rows are its shards' rows, one after another.
+    Times are as in `measured_timeline`, for the devices of one replica after another; a
+    device's rows are its shards' rows, one after another.
     """
     size = len(schedule.columns)
     num_shards = len(times[0]) // len(schedule.columns[0])
@@ -78,24 +71,18 @@ def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Tim
 
 
 def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
-    """Returns the timeline of a schedule by the costs of other steps.
+    """Returns the timeline of a schedule by the costs of other steps, at least one.
 
-    Args:
-        steps: at least one, with the schedule's stages and kinds of operations.
-        schedule: the schedule to predict.
+    They have the schedule's stages and kinds of operations.
     """
-    costs = median_costs([fitted_costs(step) for step in steps])
-    return simulate(schedule, costs)
+    return simulate(schedule, median_costs(list(map(fitted_costs, steps))))
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPeak:
-    """The largest memory use at any time.
+    """The largest memory use at any time, with tensors that exist between steps.
 
-    Attributes:
-        devices: numbers of the devices that share the memory; one replica's devices
-            follow another's.
-        num_bytes: bytes, including tensors that exist between steps.
+    The devices share the memory; their numbers go replica after replica.
     """
 
     devices: Sequence[int]
@@ -104,11 +91,9 @@ class MemoryPeak:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """A step as planned before any step ran.
+    """A step as planned before any step ran: the pipeline, or one batch shard of it.
 
-    Attributes:
-        timeline: the pipeline's timeline, or one batch shard's.
-        bytes_by_device: peak memory of each device.
+    Bytes are each device's peak memory.
     """
 
     timeline: Timeline
@@ -117,9 +102,7 @@ class PlannedStep:
     def comparison(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
         """Returns a table of planned and measured time, bubble and memory.
 
-        Args:
-            measured: timeline of the same schedule.
-            peaks: measured peaks of this process's devices.
+        Peaks are of this process's devices, and `measured` is of the same schedule.
         """
         own = self.bytes_by_device
         lines = [
@@ -130,9 +113,9 @@ class PlannedStep:
         ]
         for peak in peaks:
             planned = sum(own[device % len(own)] for device in peak.devices)
-            devices = f"device {peak.devices[0]}"
-            if len(peak.devices) > 1:
-                devices = f"devices {', '.join(map(str, peak.devices))} together"
+            numbers = ", ".join(map(str, peak.devices))
+            is_one = len(peak.devices) == 1
+            devices = f"device {numbers}" if is_one else f"devices {numbers} together"
             lines.append(
                 f"memory of {devices}: planned {planned / _MIB:,.1f} MiB, "
                 f"measured {peak.num_bytes / _MIB:,.1f} MiB"
@@ -149,15 +132,9 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """One step, or all steps of one call, predicted and measured.
+    """One step, or all steps of one call up to `step`, predicted and measured.
 
-    Attributes:
-        step: number of the step, or of the call's last step.
-        predicted: timeline from `predict`.
-        measured: timeline of the same schedule.
-        notes: sentences above the table.
-        planned: the step as planned, or None.
-        peaks: memory peaks during the step.
+    Notes are sentences above the table, and peaks are the memory's during the step.
     """
 
     step: int

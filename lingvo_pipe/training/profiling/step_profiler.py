@@ -46,15 +46,8 @@ class StepProfiler:
 
     If several steps run in one call, it profiles all steps of a call together: the
     first call that includes or follows the step and has predecessors to compare with.
-
-    Args:
-        pipeline: the trained pipeline.
-        step: number of the step to profile.
-        start: number of steps trained before this run.
-        directory: the run's directory.
-        metrics_log: the run's log.
-        log: callback for a line of text for the user.
-        planned: the step as planned, or None.
+    `start` is the number of steps trained before this run, and `log` takes a line of
+    text for the user.
     """
 
     def __init__(
@@ -195,9 +188,6 @@ def _shard_notes(shards: Sequence[Timeline], shown: int) -> list[str]:
     """Returns a note on the batch shard shown, and the others' times."""
     if len(shards) == 1:
         return []
-    others = ", ".join(
-        f"shard {i} {shard.step_seconds * 1e3:.1f} ms"
-        for i, shard in enumerate(shards)
-        if i != shown
-    )
+    times = [f"shard {i} {x.step_seconds * 1e3:.1f} ms" for i, x in enumerate(shards)]
+    others = ", ".join(times[:shown] + times[shown + 1 :])
     return [f"Shown is the slowest batch shard, {shown}. The others: {others}."]

@@ -18,14 +18,7 @@ _SMALL = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis.
-
-    Attributes:
-        low: number at the start.
-        high: number at the end, above `low`.
-        ticks: labelled numbers, ascending.
-        is_log: whether equal distances are equal ratios.
-    """
+    """An axis from `low` to `high` with labelled ticks, ascending."""
 
     low: float
     high: float
@@ -53,12 +46,7 @@ class Axis:
 
 
 def linear_axis(low: float, high: float) -> Axis:
-    """Returns an axis that starts and ends at ticks; at 0, if that is near.
-
-    Args:
-        low: smallest number to show.
-        high: largest number to show; may equal `low`.
-    """
+    """Returns an axis that starts and ends at ticks; at 0, if that is near."""
     if low == high:
         around = abs(low) / 10 or 1.0
         low, high = low - around, high + around
@@ -78,12 +66,7 @@ def step_axis(last: int) -> Axis:
 
 
 def log_axis(low: float, high: float) -> Axis:
-    """Returns a logarithmic axis.
-
-    Args:
-        low: smallest number to show, above 0.
-        high: largest number to show, above `low`.
-    """
+    """Returns a logarithmic axis of numbers from `low`, above 0, to a larger one."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
         all_ticks = (f * 10.0**n for n, f in itertools.product(powers, factors))

@@ -175,14 +175,9 @@ def _curve(grid: _Grid, series: Series, color: int) -> Curve:
 
 def _description(series: Sequence[Series], is_log: bool) -> str:
     scale = ", on a logarithmic scale" if is_log else ""
-    curves = [f"{each.split} {_range_text(each)}" for each in series if each.finite]
+    curves = []
+    for split, reports in ((each.split, each.finite) for each in series if each.finite):
+        ends = [f"{number_text(x.value)} at step {x.step:,}" for x in reports]
+        curve = f"from {ends[0]} to {ends[-1]}" if len(ends) > 1 else ends[0]
+        curves.append(f"{split} {curve}")
     return f"{series[0].metric} by step{scale}: {'; '.join(curves)}."
-
-
-def _range_text(series: Series) -> str:
-    """Returns the first and the last value in words."""
-    first, last = series.finite[0], series.finite[-1]
-    ending = f"{number_text(last.value)} at step {last.step:,}"
-    if first == last:
-        return ending
-    return f"from {number_text(first.value)} at step {first.step:,} to {ending}"

@@ -10,41 +10,31 @@ from __future__ import annotations
 import base64
 import datetime
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text
 from lingvo_pipe.training.report import run_record
 from lingvo_pipe.training.report.axis import number_text
-from lingvo_pipe.training.report.curves import Figure, make_figure
+from lingvo_pipe.training.report.curves import make_figure
 from lingvo_pipe.training.report.series import Series
 from lingvo_pipe.training.run.best_evaluation import SPLIT
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
-_TEMPLATE = "report.html.jinja"
 _NUM_COLORS = 6  # The template's style has this many.
-
-SeriesByMetric = Mapping[str, Sequence[Series]]
 
 
 def write_report(directory: RunDirectory) -> Path:
-    """Writes the page, replacing an earlier one.
+    """Writes the page of a run that has started, and returns the page's path.
 
-    Args:
-        directory: directory of a run that has started.
-
-    Returns:
-        The page's path.
-
-    Raises:
-        ValueError: if a file of the run is damaged.
+    Raises ValueError if a file of the run is damaged.
     """
-    page = _environment().get_template(_TEMPLATE).render(_values(directory))
+    page = _template().render(_values(directory))
     write_atomically(directory.report_path, page)
     return directory.report_path
 
@@ -53,10 +43,6 @@ def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
     """Writes the page when a run has ended; logs errors instead of raising them.
 
     The run itself is complete, so a scheduler must not restart it.
-
-    Args:
-        directory: the run's directory.
-        log: callback for a line of text for the user.
     """
     try:
         write_report(directory)
@@ -68,7 +54,10 @@ def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _template() -> Any:
+    # Imported here: few of the trainer's jobs write a page.
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -78,7 +67,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.filters["coordinate"] = "{:.1f}".format
-    return environment
+    return environment.get_template("report.html.jinja")
 
 
 def _values(directory: RunDirectory) -> dict[str, Any]:
@@ -87,16 +76,19 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     series = run_record.read_series(directory)
     best = run_record.read_best(directory)
     sizes = run_record.checkpoint_sizes(directory)
-    last_step = max([0, *sizes, *(s.last.step for m in series.values() for s in m)])
-    num_skipped = run_record.num_skipped_batches(directory)
+    all_series = list(itertools.chain(*series.values()))
+    splits = dict.fromkeys(each.split for each in all_series)
+    colors = {split: i % _NUM_COLORS for i, split in enumerate(splits)}
+    last_step = max([0, *sizes, *(each.last.step for each in all_series)])
+    num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = run_record.param_value(params, "task.eval.best_metric")
     images = run_record.last_images(directory.path / SPLIT)
     return {
         "model_name": directory.model_name,
         "facts": list(_facts(params, last_step, num_skipped, best)),
-        "metrics": list(_metric_rows(series, best_metric)),
-        "figures": _figures(series),
-        "images": {f"{k}, step {x.step:,}": x.png for k, x in images.items()},
+        "metrics": [_metric_row(each, best_metric) for each in all_series],
+        "figures": [make_figure(each, colors) for each in series.values()],
+        "images": {f"{k}, step {step:,}": png for k, (step, png) in images.items()},
         "translations": list(map(_translations, run_record.read_scores(directory))),
         "profiles": [
             _profile(step, png, text)
@@ -132,23 +124,12 @@ def _facts(
     yield "Report written", now.strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def _metric_rows(
-    metrics: SeriesByMetric, best_metric: str | None
-) -> Iterator[list[str]]:
-    """Yields the last and the best value of each metric on each split."""
-    for each in (each for series in metrics.values() for each in series):
-        numbers = [each.last, each.best(best_metric)]
-        cells = [
-            ["", ""] if x is None else [number_text(x.value), f"{x.step:,}"]
-            for x in numbers
-        ]
-        yield [each.metric, each.split, *cells[0], *cells[1]]
-
-
-def _figures(metrics: SeriesByMetric) -> list[Figure]:
-    splits = dict.fromkeys(each.split for series in metrics.values() for each in series)
-    colors = {split: i % _NUM_COLORS for i, split in enumerate(splits)}
-    return [make_figure(series, colors) for series in metrics.values()]
+def _metric_row(series: Series, best_metric: str | None) -> list[str]:
+    """Returns the last and the best value of a metric on a split."""
+    row = [series.metric, series.split]
+    for report in (series.last, series.best(best_metric)):
+        row += [number_text(report.value), f"{report.step:,}"] if report else ["", ""]
+    return row
 
 
 def _translations(scores: run_record.Scores) -> dict[str, Any]:

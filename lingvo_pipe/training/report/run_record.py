@@ -25,7 +25,6 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
 from lingvo_pipe.training.report.series import Series, series_by_metric
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
@@ -38,31 +37,22 @@ class Scores(NamedTuple):
     png: bytes | None
 
 
-class EventImage(NamedTuple):
-    """An image and the step after which it was drawn."""
-
-    step: int
-    png: bytes
-
-
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
     """Returns all metrics by name: the trainer's, the evaler's and the decoder's.
 
     Metrics measured on most splits come first. Scores of single language pairs are
     left out: they have a table.
     """
-    decoded = [
-        {name: value for name, value in record.items() if "/" not in name}
-        for record in _records(directory.decoder_path)
-    ]
     series: dict[str, list[Series]] = {}
-    for records, origin in (
-        (_records(directory.path), ""),
-        (_records(directory.evaler_path), "evaler"),
-        (decoded, "decoder"),
+    for path, origin in (
+        (directory.path, ""),
+        (directory.evaler_path, "evaler"),
+        (directory.decoder_path, "decoder"),
     ):
+        records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
         for metric, found in series_by_metric(records, origin).items():
-            series.setdefault(metric, []).extend(found)
+            if origin != "decoder" or "/" not in metric:
+                series.setdefault(metric, []).extend(found)
     return dict(sorted(series.items(), key=lambda item: -len(item[1])))
 
 
@@ -71,21 +61,15 @@ def read_best(directory: RunDirectory) -> dict[str, Any]:
     return _json(directory.best_path) if directory.best_path.exists() else {}
 
 
-def num_skipped_batches(directory: RunDirectory) -> int:
-    """Returns the number of skipped batches."""
-    return SkippedBatches(directory.skipped_batches_path).total
-
-
 def read_scores(directory: RunDirectory) -> list[Scores]:
     """Returns for each split the scores of the latest decoded checkpoint."""
-    latest: dict[str, tuple[int, Path]] = {}
-    for path in directory.decoder_path.glob("*.json"):
-        match = re.fullmatch(r"(.+)-(\d{8,})\.json", path.name)
-        if match:
-            split, step = match[1], int(match[2])
-            latest[split] = max(latest.get(split, (-1, path)), (step, path))
+    form, paths = re.compile(r"(.+)-(\d{8,})"), directory.decoder_path.glob("*.json")
+    matches = [(form.fullmatch(path.stem), path) for path in paths]
+    by_step = sorted(
+        (match[1], int(match[2]), path) for match, path in matches if match
+    )
     found = []
-    for split, (_, path) in sorted(latest.items()):
+    for split, path in {split: path for split, _, path in by_step}.items():
         png = path.with_suffix(".png")
         image = png.read_bytes() if png.exists() else None
         found.append(Scores(split, _json(path), image))
@@ -104,22 +88,16 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Returns the bytes of each checkpoint by step, ascending.
-
-    Leaves out checkpoints that the trainer has just deleted.
-    """
+    """Returns the bytes of checkpoints by step, ascending, unless just deleted."""
     path = directory.checkpoints_path
     found = {step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)}
     return {step: stats.num_bytes for step, stats in found.items() if stats}
 
 
-def last_images(directory: Path) -> dict[str, EventImage]:
-    """Returns the last image of each name in a directory of TensorBoard's events.
+def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """Returns step and PNG of each name's last image in TensorBoard's events, if any.
 
-    Reading a file ends at an incomplete event.
-
-    Args:
-        directory: directory, which may be missing; see `MetricsLog.write_images`.
+    See `MetricsLog.write_images`. Reading a file ends at an incomplete event.
     """
     found = {}
     # File names begin with the time of creation.
@@ -128,7 +106,7 @@ def last_images(directory: Path) -> dict[str, EventImage]:
             for value in event.summary.value:
                 if value.metadata.plugin_data.plugin_name == "images":
                     _, _, png = tf.make_ndarray(value.tensor)
-                    found[value.tag] = EventImage(event.step, png)
+                    found[value.tag] = event.step, png
     return found
 
 
@@ -157,11 +135,6 @@ def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
             yield tf.compat.v1.Event.FromString(next(records))
         except (StopIteration, tf.errors.DataLossError):
             return
-
-
-def _records(directory: Path) -> list[dict[str, Any]]:
-    exists = (directory / "metrics.jsonl").exists()
-    return read_metrics(directory) if exists else []
 
 
 def _json(path: Path) -> Any:

@@ -26,14 +26,7 @@ class Report(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point of a curve: one report, or several successive ones.
-
-    Attributes:
-        step: step of the last report.
-        value: mean of the reports.
-        low: minimum of the reports.
-        high: maximum of the reports.
-    """
+    """A point of a curve: one report, or several up to `step` and their mean."""
 
     step: int
     value: float
@@ -43,13 +36,7 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One metric of one split.
-
-    Attributes:
-        metric: name of the metric.
-        split: name of the data, such as `train`.
-        reports: at least one, by ascending step.
-    """
+    """One metric of one split, such as `train`: at least one report, by step."""
 
     metric: str
     split: str
@@ -68,9 +55,7 @@ class Series:
     def best(self, best_metric: str | None = None) -> Report | None:
         """Returns the best report; None if the metric has no known direction.
 
-        Args:
-            best_metric: value of `task.eval.best_metric`, which gives the direction of
-                one metric.
+        The value of `task.eval.best_metric` gives the direction of one metric.
         """
         sign = _direction(self.metric, best_metric)
         if not sign or not self.finite:
@@ -85,9 +70,9 @@ class Series:
     def segments(self) -> list[list[Point]]:
         """Returns the points in segments, separated where no report is finite."""
         n = self.reports_per_point
-        groups = [self.reports[i : i + n] for i in range(0, len(self.reports), n)]
         segments: list[list[Point]] = [[]]
-        for group in groups:
+        for start in range(0, len(self.reports), n):
+            group = self.reports[start : start + n]
             values = [x.value for x in group if math.isfinite(x.value)]
             if values:
                 mean = float(np.mean(values))
@@ -101,14 +86,10 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Sorts logged records by metric and split.
+    """Returns a series per split for each metric, in order of appearance.
 
-    Args:
-        records: records from `read_metrics`; the last record of a step counts.
-        origin: program that logged them, if not the trainer; added to splits' names.
-
-    Returns:
-        A series per split for each metric, in order of appearance.
+    Of records from `read_metrics` the last of a step counts. The program that logged
+    them, if not the trainer, is `origin`, which is added to splits' names.
     """
     found: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:

@@ -42,13 +42,9 @@ def define_best_params(p: Params) -> None:
 
 
 class BestEvaluation:
-    """The best evaluation so far by one metric.
+    """The best evaluation so far by one metric, at `step`; None if there was none.
 
-    Raises:
-        ValueError: if a param has a wrong value.
-
-    Attributes:
-        step: step of the best evaluation, or None if there was none.
+    Raises ValueError if a param has a wrong value.
     """
 
     def __init__(self, p: Params) -> None:

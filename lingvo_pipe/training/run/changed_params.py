@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.hyperparams.entries import Entry, entries_by_path
+from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
 # after a good step do not depend on them.
@@ -44,32 +44,27 @@ _SHARDS_HINT = (
     f"Several replicas set {_SHARDS} to their number. To resume with another number of "
     f"replicas, pass --model_params_override='{_SHARDS} : {{}}'."
 )
-_ABSENT = "(none)"
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
 _PARENT_DEPTH = 3
 
 
 def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
-    """Checks that the paths of params that may differ exist.
+    """Checks that allowed paths, of params or of groups of params, are in the texts.
 
-    Args:
-        allowed: paths of params, or of groups of params.
-        *texts: texts of params, or None.
-
-    Raises:
-        ValueError: if a path is in none of the texts; names similar ones.
+    Raises ValueError if a path is in none of the texts; names similar ones.
     """
     paths = {path for text in texts for path in entries_by_path(text or "")}
     known = {path.split("[")[0] for path in paths} | paths
     known |= {path.rpartition(".")[0] for path in known}
-    wrong = [name for name in allowed if not any(_is_below(p, [name]) for p in known)]
+    wrong = [
+        f"there is no {name!r}.{did_you_mean(name, known)}"
+        for name in allowed
+        if not any(_is_below(path, [name]) for path in known)
+    ]
     if wrong:
         raise UserValueError(
-            "--allow_params_change: expected paths of params; "
-            + " ".join(
-                f"there is no {name!r}.{did_you_mean(name, known)}" for name in wrong
-            )
+            f"--allow_params_change: expected paths of params; {' '.join(wrong)}"
         )
 
 
@@ -77,16 +72,8 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> None:
     """Checks that a run is resumed with its own params.
 
     Devices, duration, intervals of checkpoints and evaluations, the treatment of bad
-    steps, and the folder of the data may always change.
-
-    Args:
-        before: text of the params when the run was started or last resumed.
-        now: text of the params now.
-        allowed: paths that may differ, with all below them, such as
-            `task.train.optimizer`.
-
-    Raises:
-        ValueError: if others differ; names them all.
+    steps, and the folder of the data may always change; so may allowed paths, with all
+    below them. Raises ValueError if others differ, and names them all.
     """
     _check(
         before,
@@ -141,7 +128,7 @@ def _check(
 
 
 def _shown(entry: Entry | None) -> str:
-    return _ABSENT if entry is None else entry.text
+    return "(none)" if entry is None else entry.text
 
 
 def _is_below(path: str, parents: Iterable[str]) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, SupportsFloat, SupportsInt
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.atomic_file import sync, write_atomically
+from lingvo_pipe.core.atomic_file import naming, sync, write_atomically
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 
@@ -56,20 +56,19 @@ class MetricsLog:
     Args:
         logdir: the run's directory.
         resume_step: step from which training resumes, 0 for a new run: lines of later
-            steps are dropped. If None, all lines are kept.
+            steps are dropped, and an incomplete line. If None, all others are kept.
 
     Raises:
-        ValueError: if a line is damaged, other than an incomplete last line, which is
-            dropped.
+        ValueError: if another line is damaged.
     """
 
     def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
         self._logdir = Path(logdir)
         self._logdir.mkdir(parents=True, exist_ok=True)
-        path = self._logdir / _FILE_NAME
-        if path.exists():
-            _rewind(path, math.inf if resume_step is None else resume_step)
-        self._file = path.open("a", encoding="utf-8")
+        self._path = self._logdir / _FILE_NAME
+        if self._path.exists():
+            _rewind(self._path, math.inf if resume_step is None else resume_step)
+        self._file = self._path.open("a", encoding="utf-8")
         sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
@@ -78,10 +77,8 @@ class MetricsLog:
     ) -> None:
         """Writes the metrics of one step; readers see them when this returns.
 
-        Args:
-            step: number of steps trained.
-            split: data set, such as `train` or `test`; names a directory.
-            metrics: scalars by name, other than `step` and `split`.
+        The data set, such as `train` or `test`, names a directory. Metrics are scalars
+        by name, other than `step` and `split`.
         """
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
@@ -138,7 +135,8 @@ class MetricsLog:
 
     def close(self) -> None:
         """Closes the files."""
-        self._file.close()
+        with naming(self._path):  # Closing tries again to write.
+            self._file.close()
         for writer in self._writers.values():
             writer.close()
 
@@ -150,23 +148,21 @@ class MetricsLog:
 
     def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
         record = _encoded({"step": step, "split": split, **values})
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        with naming(self._path):
+            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+            self._file.flush()
 
     def _write_events(
         self, step: int, split: str, values: Mapping[str, Any], metadata: Any
     ) -> None:
-        writer = self._writer(split)
+        if split not in self._writers:
+            path = str(self._logdir / split)
+            self._writers[split] = tf.summary.create_file_writer(path)
+        writer = self._writers[split]
         with writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value), metadata=metadata)
         writer.flush()
-
-    def _writer(self, split: str) -> tf.summary.SummaryWriter:
-        if split not in self._writers:
-            path = str(self._logdir / split)
-            self._writers[split] = tf.summary.create_file_writer(path)
-        return self._writers[split]
 
 
 @contextlib.contextmanager
@@ -186,9 +182,7 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
 def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
     """Returns the lines of a run's `metrics.jsonl`, a dict each.
 
-    Raises:
-        ValueError: if a line is damaged, other than an incomplete last line, which is
-            left out.
+    Leaves out an incomplete last line; raises ValueError if another is damaged.
     """
     return [record for _, record in _read(Path(logdir) / _FILE_NAME)]
 
@@ -203,15 +197,12 @@ def same_metrics(
 
 
 def buckets(values: Any) -> np.ndarray:
-    """Counts numbers in buckets between the smallest and the largest.
-
-    Args:
-        values: numbers `[...]`; numbers that are not finite are in no bucket.
+    """Counts numbers `[...]` in buckets between the smallest and the largest.
 
     Returns:
         float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width.
         A number at a right edge is in the next bucket, except in the last. Equal
-        numbers give one bucket of width 0, and no numbers no buckets.
+        numbers give one bucket of width 0. Numbers that are not finite are in none.
     """
     numbers = np.asarray(values).astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers)]

@@ -17,15 +17,9 @@ from lingvo_pipe.pipeline.devices.device_names import device_name
 class Progress:
     """Step, speed, utilisation, loss and time left, as a bar or as lines.
 
-    Speed is measured since the previous report. Use it as a context manager, or close
-    it.
-
-    Args:
-        num_steps: step at which training ends.
-        batch_size: number of examples in a step.
-        start_step: number of steps already trained.
-        stream: output; if None, standard error.
-        clock: function that returns the time in seconds.
+    Training goes from `start_step` to `num_steps`. Speed is measured since the previous
+    report, in seconds by `clock`. Use it as a context manager, or close it. The stream
+    is standard error if None.
     """
 
     def __init__(
@@ -42,7 +36,15 @@ class Progress:
         self._clock = clock
         self._step = start_step
         self._time = clock()
-        self._bar = self._create_bar() if self._stream.isatty() else None
+        self._bar = None
+        if self._stream.isatty():
+            self._bar = tqdm.tqdm(
+                total=num_steps,
+                initial=start_step,
+                file=self._stream,
+                dynamic_ncols=True,
+                bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+            )
 
     def report(self, step: int, loss: float, utilisation: float | None = None) -> None:
         """Shows the progress after a step; see `stage_utilisation`."""
@@ -74,15 +76,6 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _create_bar(self) -> tqdm.tqdm:
-        return tqdm.tqdm(
-            total=self._num_steps,
-            initial=self._step,
-            file=self._stream,
-            dynamic_ncols=True,
-            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
-        )
-
     def _time_left(self, speed: float) -> str:
         if speed <= 0:
             return "unknown time"
@@ -95,15 +88,9 @@ def stage_utilisation(
 ) -> float | None:
     """Returns the fraction of a step in which devices worked: 1 minus the bubble.
 
-    Args:
-        devices: full or short device names.
-        times: times `[N, 3]` of N operations for each device: wait_start, start and
-            end; see `TrainStep.Times`.
-
-    Returns:
-        A number from 0 to 1; see `Timeline.bubble_fraction`. None if it is unknown: a
-        GPU has only times of dispatch, several machines have several clocks, and a
-        clock may have been set meanwhile.
+    Returns None if it is unknown: a GPU has only times of dispatch, several machines
+    have several clocks, and a clock may have been set meanwhile. `times` are `[N, 3]`,
+    each device's N operations' wait_start, start and end; see `TrainStep.Times`.
     """
     names = [device_name(device) for device in devices]
     several_clocks = len({name.worker for name in names}) > 1

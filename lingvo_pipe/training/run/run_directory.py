@@ -30,7 +30,7 @@ from typing import TextIO
 
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams.entries import entries_by_path
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
 _HEADER = re.compile(r"# model: (\S+)\n")
@@ -40,15 +40,8 @@ class RunDirectory:
     """A directory that belongs to one model.
 
     A missing directory is created when its params are written, so a run that cannot
-    start leaves nothing behind.
-
-    Args:
-        logdir: the directory, as given on the command line.
-        model_name: name under which the model is registered.
-
-    Raises:
-        ValueError: if the directory cannot be written or created, or is not this
-            model's.
+    start leaves nothing behind. Raises ValueError if the directory cannot be written or
+    created, or is not this model's.
     """
 
     def __init__(self, logdir: str | Path, model_name: str) -> None:
@@ -160,11 +153,7 @@ class RunLock:
         self._file: TextIO | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, unless this object holds it already.
-
-        Raises:
-            ValueError: if another process holds it.
-        """
+        """Takes the lock; raises ValueError if another process holds it."""
         if self._file is not None:
             return
         file = self._path.open("a+", encoding="utf-8")

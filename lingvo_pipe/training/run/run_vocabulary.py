@@ -18,10 +18,7 @@ _FILE = "vocabulary.txt"
 
 
 def write_vocabulary(directory: Path, input_generator: Any) -> None:
-    """Writes fingerprint and path of an input's `vocabulary` to a run's directory.
-
-    Writes nothing if the input has no vocabulary.
-    """
+    """Writes fingerprint and path of an input's vocabulary, if any, to a directory."""
     text = _text(input_generator)
     if text is not None:
         write_atomically(directory / _FILE, text)
@@ -54,16 +51,9 @@ def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
 
 
 def check_num_tokens(layers: Iterable[Params], input_generator: Any) -> None:
-    """Checks that layers have a row for each token of the vocabulary.
+    """Raises ValueError if a layer of `num_tokens` rows has fewer than the vocabulary.
 
     On a GPU, a token without a row would read zeros, and nothing would fail.
-
-    Args:
-        layers: params of layers, some of which may have `num_tokens`.
-        input_generator: the input, which may have a `vocabulary` with `size`.
-
-    Raises:
-        ValueError: if a layer has fewer rows.
     """
     vocabulary = getattr(input_generator, "vocabulary", None)
     if vocabulary is None:

@@ -53,11 +53,7 @@ def check_spike_params(p: Params) -> None:
 
 
 class LossSpikeError(UserNumberError):
-    """A spike of the loss.
-
-    Attributes:
-        step: the step with the spike.
-    """
+    """A spike of the loss in `step`."""
 
     def __init__(self, step: int, loss: float, usual: float):
         super().__init__(
@@ -71,11 +67,7 @@ class LossSpikes:
     """A detector of losses far above the previous ones.
 
     It depends on the logged losses only, so a resumed run finds the same spikes as an
-    uninterrupted one.
-
-    Args:
-        factor: see `loss_spike_factor`.
-        records: metrics logged so far; see `metrics_log`.
+    uninterrupted one. `records` are the metrics logged so far; see `metrics_log`.
     """
 
     def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):

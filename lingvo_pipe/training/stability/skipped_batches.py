@@ -24,15 +24,12 @@ _Batch = TypeVar("_Batch")
 class SkippedBatches:
     """Numbers of skipped batches, by the step after which they are skipped.
 
-    Raises:
-        ValueError: if the file is damaged; it may be missing.
+    Raises ValueError if the file is damaged; it may be missing.
     """
 
     def __init__(self, path: Path):
         self._path = path
-        self._entries: list[tuple[int, int]] = []
-        if path.exists():
-            self._entries = _read(path)
+        self._entries = _read(path) if path.exists() else []
 
     def skip(self, after_step: int, last_step: int) -> None:
         """Skips the batches of the steps after `after_step`, up to `last_step`.
@@ -65,11 +62,10 @@ class SkippedBatches:
 
         `read_from` returns all batches from an index on.
         """
-        for end in [*sorted({s for s, _ in self._entries if s > step}), None]:
-            length = None if end is None else end - step
-            yield from itertools.islice(read_from(self.position(step)), length)
-            if end is not None:
-                step = end
+        for end in sorted({s for s, _ in self._entries if s > step}):
+            yield from itertools.islice(read_from(self.position(step)), end - step)
+            step = end
+        yield from read_from(self.position(step))
 
 
 def _read(path: Path) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,6 +67,16 @@ def test_lines_are_on_disk_when_synced(tmp_path, monkeypatch):
         log.sync()
     found = (tmp_path / "metrics.jsonl").stat()
     assert synced == [(found.st_ino, found.st_size)]
+
+
+def test_an_error_of_writing_names_the_file(tmp_path):
+    log, limits = MetricsLog(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"metrics\.jsonl"), log:
+            log.write(1, "train", {"loss": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_numbers_that_are_not_finite_stay_json(tmp_path):

@@ -1,80 +1,27 @@
-"""Errors about params: several problems in one error, and descriptions of params."""
+"""Descriptions of the params at a path or near it, for errors."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from lingvo_pipe.core.errors import UserAttributeError, UserTypeError, UserValueError
 from lingvo_pipe.core.near_names import near_names
 from lingvo_pipe.core.paths import parse_path
 from lingvo_pipe.hyperparams.fields import Fields, resolve
 from lingvo_pipe.hyperparams.value_text import kind_of, shown_value
 
-# Errors that a user's mistake raises; any other is a bug and passes through.
-_MISTAKES: dict[type[Exception], type[Exception]] = {
-    AttributeError: UserAttributeError,
-    TypeError: UserTypeError,
-    ValueError: UserValueError,
-}
-
 _MAX_NEAR = 3
 _MAX_SHOWN = 50  # Characters of a value.
-
-
-class Transaction:
-    """A group of changes: all are made, or none.
-
-    Each change goes into its own `with transaction.attempt():` block and registers a
-    function that undoes it. After `with Transaction() as transaction:` all changes are
-    made, or all are undone and one error lists every problem.
-    """
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-        self._problems: list[Exception] = []
-
-    def on_undo(self, undo: Callable[[], None]) -> None:
-        """Registers the function that undoes the change just made."""
-        self._undo.append(undo)
-
-    @contextlib.contextmanager
-    def attempt(self) -> Iterator[None]:
-        """Collects the problem of one change, if it has one."""
-        try:
-            yield
-        except tuple(_MISTAKES) as problem:
-            self._problems.append(problem)
-
-    def __enter__(self) -> Transaction:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and not self._problems:
-            return
-        for undo in reversed(self._undo):
-            undo()
-        if kind is not None:
-            return
-        first = self._problems[0]
-        if len(self._problems) == 1:
-            raise first
-        # The first problem decides the type, so that `except AttributeError` works.
-        lines = [f"{len(self._problems)} problems; nothing was changed:"]
-        user_kind = next(user for k, user in _MISTAKES.items() if isinstance(first, k))
-        raise user_kind("\n  ".join([*lines, *map(str, self._problems)])) from first
 
 
 def about_path(params: Fields, path: str) -> str:
     """Returns a sentence, after a blank, about the param at a path or similar ones.
 
-    Returns:
-        The param's type, its default, and its value if that differs. If nothing is at
-        the path, the same of up to three params with similar paths; "" if there are
-        none.
+    It has the param's type, its default, and its value if that differs. If nothing is
+    at the path, the same of up to three params with similar paths; "" without any.
     """
     with contextlib.suppress(AttributeError, ValueError):
         return f" {path!r} has {_about(params, path)}."

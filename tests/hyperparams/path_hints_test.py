@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.hyperparams.problems import about_path
+from lingvo_pipe.hyperparams.path_hints import about_path
 from tests.hyperparams.sample_params import model_params
 
 

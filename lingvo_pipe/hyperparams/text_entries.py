@@ -20,13 +20,7 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """The path of a param and the text of its value.
-
-    Attributes:
-        path: the param's path.
-        text: the value's text.
-        kind: the name of the value's type, or "" if the text determines it.
-    """
+    """A param's path, its value's text, and the name of its type; "" if text tells."""
 
     path: str
     text: str
@@ -38,11 +32,7 @@ class Entry:
 
 
 def parse_entry(text: str) -> Entry:
-    """Returns the entry with this text; replaces names of earlier versions.
-
-    Raises:
-        ValueError: if the text is not an entry.
-    """
+    """Returns the entry with this text, current names replacing earlier ones."""
     head = _HEAD.match(text)
     if not head:
         raise UserValueError(f"An entry must be `path : value`; got {text!r}.")
@@ -51,11 +41,7 @@ def parse_entry(text: str) -> Entry:
 
 
 def entries_by_path(text: str) -> dict[str, Entry]:
-    """Returns the entries of a text with one entry per line.
-
-    Raises:
-        ValueError: if a line is not an entry.
-    """
+    """Returns the entries, one per line; raises ValueError if a line is none."""
     entries = map(parse_entry, split_entries(text, "\n"))
     return {entry.path: entry for entry in entries}
 
@@ -94,8 +80,7 @@ def _skip_value(text: str, at: int) -> int:
     """Returns the end of the quoted or bracketed value at `at`; else `at`."""
     while text[at : at + 1] in (" ", "\t"):
         at += 1
-    quoted = QUOTED.match(text, at)
-    if quoted:
+    if quoted := QUOTED.match(text, at):
         return quoted.end()
     start, depth = at, 0
     for token in _TOKEN.finditer(text, at):

@@ -54,12 +54,7 @@ def walk(
         on_exit(shown, value)
 
 
-_BRACKETS = {
-    Fields: ("{", "}"),
-    dict: ("{", "}"),
-    list: ("[", "]"),
-    tuple: ("(", ")"),
-}
+_BRACKETS = {Fields: "{}", dict: "{}", list: "[]", tuple: "()"}
 
 
 def braces(value: Any, indent: str = "") -> str:
@@ -73,10 +68,9 @@ def braces(value: Any, indent: str = "") -> str:
         pairs = [(f"{key!r}: ", item) for key, item in value.items()]
     else:
         pairs = [("", item) for item in value]
-    opening, closing = _BRACKETS[kind]
-    inner = f"{indent}  "
+    brackets, inner = _BRACKETS[kind], f"{indent}  "
     lines = [f"{inner}{label}{braces(item, inner)}\n" for label, item in pairs]
-    return f"{opening}\n{''.join(lines)}{indent}{closing}"
+    return f"{brackets[0]}\n{''.join(lines)}{indent}{brackets[1]}"
 
 
 def sorted_params(params: Fields) -> list[tuple[str, Any]]:
