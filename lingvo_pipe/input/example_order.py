@@ -30,21 +30,13 @@ def check_start_step(start_step: int) -> None:
 
 @functools.lru_cache(maxsize=4)
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
-    """Returns the order of one epoch: the numbers below `num_examples`, shuffled.
+    """Returns the shuffled numbers below `num_examples`, int64, read-only.
 
-    The order comes from sorting raw Philox output, which NumPy promises never to
-    change, so a run can be resumed with another version of NumPy.
-
-    Args:
-        seed: seed of the order, from 0 to 2**64 - 1.
-        epoch: the epoch, from 0; each has its own order.
-        num_examples: size of the data set.
-
-    Returns:
-        A read-only int64 array `[num_examples]`.
+    Each epoch has its own order. It comes from sorting raw Philox output, which NumPy
+    promises never to change, so a run can be resumed with another version of NumPy.
 
     Raises:
-        ValueError: if the seed is out of range.
+        ValueError: if the seed is not from 0 to 2**64 - 1.
     """
     if not 0 <= seed < _NUM_SEEDS:
         raise UserValueError(
@@ -65,16 +57,9 @@ def named_seed(seed: int, name: str) -> int:
 def stream_indices(
     seed: int | None, start: int, stop: int, num_examples: int
 ) -> np.ndarray:
-    """Returns the examples at positions `start` to `stop` (excluded) of the stream.
+    """Returns the examples at positions `start` to `stop` (excluded): int64 numbers.
 
-    Args:
-        seed: seed of the order; if None, every epoch has the data set's order.
-        start: first position, from 0.
-        stop: position after the last.
-        num_examples: size of the data set.
-
-    Returns:
-        An int64 array `[stop - start]` of numbers below `num_examples`.
+    If `seed` is None, every epoch has the data set's order.
     """
     positions = np.arange(start, stop, dtype=np.int64)
     if seed is None:

@@ -36,13 +36,10 @@ class InputGenerator(Protocol):
         """The tf.TensorSpec of each tensor of a batch; needs no data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns endless batches, beginning with the step after `start_step`.
+        """Returns endless batches for a run that has trained `start_step` steps.
 
         Batch n must be a function of the params and n alone, so that a resumed run
         reads the same batches. The data repeat without end.
-
-        Args:
-            start_step: number of steps already trained.
         """
 
     def EvalBatches(self) -> tf.data.Dataset:

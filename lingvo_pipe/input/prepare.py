@@ -43,20 +43,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m lingvo_pipe.input.prepare",
         description="Prepares a data set on disk, downloading it first.",
     )
-    parser.add_argument(
-        "--dataset", required=True, help="Name in TensorFlow Datasets, or your own."
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--dataset", required=True, help="Name in TensorFlow Datasets, or your own.")
+    add(
         "--data_dir",
         help="Folder of data sets. By default the environment's TFDS_DATA_DIR, or "
         "~/tensorflow_datasets.",
     )
-    parser.add_argument(
+    add(
         "--manual_dir",
         help="Folder of files downloaded manually, such as ImageNet's. By default "
         "downloads/manual in the folder of data sets.",
     )
-    parser.add_argument(
+    add(
         "--imports",
         default=[],
         type=lambda text: text.split(","),

@@ -18,18 +18,17 @@ from lingvo_pipe.input.embedded import (  # noqa: F401  Registers data sets.
 )
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
 
+_MAX_SHOWN = 10
+
 
 def find_builder(name: str, data_dir: str | None = None) -> Any:
-    """Returns the builder of a data set, which need not be prepared.
+    """Returns the tfds builder of a data set, which need not be prepared.
 
     Args:
         name: name in TensorFlow Datasets, such as `cifar10` or `cifar10:3.0.2`, of an
             embedded data set, or of one prepared in `data_dir`.
         data_dir: folder of data sets; if None, the environment's TFDS_DATA_DIR, or
             ~/tensorflow_datasets.
-
-    Returns:
-        The tfds builder.
 
     Raises:
         ValueError: if no such data set is known.
@@ -55,14 +54,8 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the builder of a data set that is prepared on disk.
 
-    Prepares an embedded data set if necessary. Downloads nothing.
-
-    Args:
-        name: see `find_builder`.
-        data_dir: see `find_builder`.
-
-    Returns:
-        The tfds builder.
+    Prepares an embedded data set if necessary. Downloads nothing. Takes
+    the same arguments as `find_builder`.
 
     Raises:
         ValueError: if no such data set is known, or it is not prepared. The message
@@ -85,14 +78,8 @@ def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> A
     Several processes may prepare the same data set: one works, the others wait. An
     incomplete preparation of a killed process is repeated.
 
-    Args:
-        name: see `find_builder`.
-        data_dir: see `find_builder`.
-        manual_dir: folder of manually downloaded files; if None, downloads/manual in
-            the folder of data sets.
-
-    Returns:
-        The tfds builder.
+    `manual_dir` holds manually downloaded files; if None, downloads/manual in the
+    folder of data sets does. Other arguments are as in `find_builder`.
 
     Raises:
         ValueError: if no such data set is known.
@@ -101,18 +88,29 @@ def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> A
     builder = find_builder(name, data_dir)
     with _lock(builder):
         builder = find_builder(name, data_dir)  # Another process may have prepared it.
-        if not _is_prepared(builder):
-            _prepare(builder, manual_dir)
+        if _is_prepared(builder):
+            return builder
+        modes = tfds.download.GenerateMode
+        # tfds considers any existing directory a finished data set.
+        is_broken = builder.data_path.exists()
+        reuse = "REUSE_CACHE_IF_EXISTS" if is_broken else "REUSE_DATASET_IF_EXISTS"
+        config = tfds.download.DownloadConfig(
+            download_mode=modes[reuse], manual_dir=manual_dir, try_download_gcs=False
+        )
+        builder.download_and_prepare(file_format="array_record", download_config=config)
     return builder
 
 
-def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
-    """Returns the examples of one split, with random access.
+def open_records(builder: Any, split: str) -> Any:
+    """Returns the stored records of one split, as bytes; see `open_split`."""
+    raw = tfds.decode.DeserializeMethod.RAW_BYTES
+    return open_split(builder, split, deserialize_method=raw)
 
-    Args:
-        builder: the result of `prepared_builder`.
-        split: a split such as `train`, or a slice such as `train[:90%]`.
-        **options: options of the builder's `as_data_source`.
+
+def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
+    """Returns the examples of a split such as `train[:90%]`, with random access.
+
+    Passes the options to the `as_data_source` of the prepared builder.
 
     Raises:
         ValueError: if the split does not exist or is empty, or the data set's format
@@ -155,15 +153,11 @@ def _configuration_problem(name: str) -> str:
         return ""
     if "/" not in name or not known or parts[0] in known:
         return ""
+    some = ", ".join(known[:_MAX_SHOWN])
+    if len(known) > _MAX_SHOWN:
+        some += f" and {len(known) - _MAX_SHOWN} others"
     near = did_you_mean(parts[0], known)
-    return f"{dataset} has no {parts[0]!r}.{near or f' It has {_some(known)}.'}"
-
-
-def _some(names: Sequence[str], maximum: int = 10) -> str:
-    shown = ", ".join(names[:maximum])
-    return (
-        shown if len(names) <= maximum else f"{shown} and {len(names) - maximum} others"
-    )
+    return f"{dataset} has no {parts[0]!r}.{near or f' It has {some}.'}"
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:
@@ -177,20 +171,6 @@ def _command(builder: Any, name: str, data_dir: str | None) -> str:
 
 def _is_prepared(builder: Any) -> bool:
     return (builder.data_path / "dataset_info.json").exists()
-
-
-def _prepare(builder: Any, manual_dir: str | None) -> None:
-    mode = tfds.download.GenerateMode
-    # tfds considers any existing directory a finished data set.
-    is_broken = builder.data_path.exists()
-    config = tfds.download.DownloadConfig(
-        download_mode=mode.REUSE_CACHE_IF_EXISTS
-        if is_broken
-        else mode.REUSE_DATASET_IF_EXISTS,
-        manual_dir=manual_dir,
-        try_download_gcs=False,
-    )
-    builder.download_and_prepare(file_format="array_record", download_config=config)
 
 
 @contextlib.contextmanager

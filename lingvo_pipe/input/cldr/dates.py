@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from babel import Locale
 from babel.dates import (
+    TIMEDELTA_UNITS,
     DateTimePattern,
     format_timedelta,
     get_datetime_format,
@@ -25,30 +27,26 @@ _NUM_DAYS = datetime.date(_FIRST_YEAR + _NUM_YEARS, 1, 1).toordinal() - _FIRST_D
 _INTERVALS = (10, 60, 400)
 
 
-def draw_date(draws: Draws, language: Language) -> tuple[int, int, int]:
-    """Returns year, month and day."""
-    del language  # All languages have words for all dates.
-    date = datetime.date.fromordinal(_FIRST_DAY + draws.below(_NUM_DAYS))
-    return date.year, date.month, date.day
+def _renderer(
+    formats: str, name: str, moment: Callable[..., Any] = datetime.date
+) -> Callable[[Language, Any], str]:
+    """Returns a function that writes values, dates or times, by CLDR's patterns."""
+
+    def render(language: Language, value: Any) -> str:
+        pattern = getattr(language.locale, formats)[name]
+        return pattern.apply(moment(*value), language.locale)
+
+    return render
 
 
-def render_date(language: Language, value: Any) -> str:
-    """Writes year, month and day: "March 4, 2031"."""
-    return _render(language, language.locale.date_formats["long"], value)
+_render_date = _renderer("date_formats", "long")
+_render_time = _renderer("time_formats", "short", datetime.time)
 
 
-def render_interval(
+def _render_interval(
     language: Language, skeleton: str, field: str, start: Any, end: Any
 ) -> str:
-    """Writes an interval of dates or times.
-
-    Args:
-        language: the language to write in.
-        skeleton: CLDR's name of the fields to write, such as `yMMMd`.
-        field: the largest field in which start and end differ, such as `M`.
-        start: the first date or time.
-        end: the last date or time.
-    """
+    """Writes an interval; `field` is the largest in which start and end differ."""
     first, second = _interval_patterns(language.locale, skeleton, field)
     return first.apply(start, language.locale) + second.apply(end, language.locale)
 
@@ -61,45 +59,26 @@ def _interval_patterns(
     return tuple(map(parse_pattern, locale.interval_formats[skeleton][field]))
 
 
-def _render(language: Language, pattern: DateTimePattern, date: Any) -> str:
-    return pattern.apply(datetime.date(*date), language.locale)
-
-
-def _render_date_and_weekday(language: Language, value: Any) -> str:
-    return _render(language, language.locale.date_formats["full"], value)
+def _draw_date(draws: Draws, language: Language) -> tuple[int, int, int]:
+    """Returns year, month and day."""
+    date = datetime.date.fromordinal(_FIRST_DAY + draws.below(_NUM_DAYS))
+    return date.year, date.month, date.day
 
 
 def _draw_day(draws: Draws, language: Language) -> Value:
-    return draw_date(draws, language)[1:]
-
-
-def _render_day(language: Language, value: Any) -> str:
-    a_leap_year = 2000
-    pattern = language.locale.datetime_skeletons["MMMMd"]
-    return _render(language, pattern, (a_leap_year, *value))
+    return _draw_date(draws, language)[1:]
 
 
 def _draw_month(draws: Draws, language: Language) -> Value:
-    return draw_date(draws, language)[:2]
-
-
-def _render_month(language: Language, value: Any) -> str:
-    return _render(language, language.locale.datetime_skeletons["yMMMM"], (*value, 1))
+    return _draw_date(draws, language)[:2]
 
 
 def _draw_quarter(draws: Draws, language: Language) -> Value:
-    del language
     return _FIRST_YEAR + draws.below(_NUM_YEARS), 1 + draws.below(4)
 
 
-def _render_quarter(language: Language, value: Any) -> str:
-    year, quarter = value
-    pattern = language.locale.datetime_skeletons["yQQQQ"]
-    return _render(language, pattern, (year, 3 * quarter, 1))
-
-
 def _draw_days(draws: Draws, language: Language) -> Value:
-    start = datetime.date(*draw_date(draws, language))
+    start = datetime.date(*_draw_date(draws, language))
     num_days = 1 + draws.below(draws.one_of(_INTERVALS))
     end = start + datetime.timedelta(days=num_days)
     return start.year, start.month, start.day, end.year, end.month, end.day
@@ -111,58 +90,47 @@ def _render_days(language: Language, value: Any) -> str:
         field = "y"
     else:
         field = "d" if start.month == end.month else "M"
-    return render_interval(language, "yMMMd", field, start, end)
+    return _render_interval(language, "yMMMd", field, start, end)
 
+
+def _last_month(year: int, quarter: int) -> datetime.date:
+    return datetime.date(year, 3 * quarter, 1)
+
+
+_SKELETONS = "datetime_skeletons"
+_in_a_leap_year = functools.partial(datetime.date, 2000)
+_first_day = functools.partial(datetime.date, day=1)
 
 DATE_KINDS = (
-    Kind("date", 5, draw_date, render_date),
-    Kind("date", 5, draw_date, _render_date_and_weekday),
-    Kind("day", 4, _draw_day, _render_day),
-    Kind("month", 4, _draw_month, _render_month),
-    Kind("quarter", 2, _draw_quarter, _render_quarter),
+    Kind("date", 5, _draw_date, _render_date),
+    Kind("date", 5, _draw_date, _renderer("date_formats", "full")),
+    Kind("day", 4, _draw_day, _renderer(_SKELETONS, "MMMMd", _in_a_leap_year)),
+    Kind("month", 4, _draw_month, _renderer(_SKELETONS, "yMMMM", _first_day)),
+    Kind("quarter", 2, _draw_quarter, _renderer(_SKELETONS, "yQQQQ", _last_month)),
     Kind("days", 6, _draw_days, _render_days, parts=(("date", 3), ("date", 3))),
 )
 
 
 _MINUTES_A_DAY = 24 * 60
-
-# Babel's seconds per unit.
-_UNIT_SECONDS = {
-    "year": 365 * 86400,
-    "month": 30 * 86400,
-    "week": 7 * 86400,
-    "day": 86400,
-    "hour": 3600,
-    "minute": 60,
-    "second": 1,
-}
+_UNIT_SECONDS = dict(TIMEDELTA_UNITS)
 _MAX_RELATIVE = 99
 
 
 def _draw_time(draws: Draws, language: Language) -> Value:
-    del language  # All languages have words for all times.
     return divmod(draws.below(_MINUTES_A_DAY), 60)
 
 
-def _render_time(language: Language, value: Any) -> str:
-    pattern = language.locale.time_formats["short"]
-    return pattern.apply(datetime.time(*value), language.locale)
-
-
 def _draw_moment(draws: Draws, language: Language) -> Value:
-    return draw_date(draws, language) + _draw_time(draws, language)
+    return _draw_date(draws, language) + _draw_time(draws, language)
 
 
 def _render_moment(language: Language, value: Any) -> str:
     pattern = str(get_datetime_format("long", language.locale)).replace("'", "")
-    date = render_date(language, value[:3])
-    return pattern.replace("{0}", _render_time(language, value[3:])).replace(
-        "{1}", date
-    )
+    date, time = _render_date(language, value[:3]), _render_time(language, value[3:])
+    return pattern.replace("{0}", time).replace("{1}", date)
 
 
 def _draw_hours(draws: Draws, language: Language) -> Value:
-    del language
     start = draws.below(_MINUTES_A_DAY - 1)
     end = start + 1 + draws.below(_MINUTES_A_DAY - 1 - start)
     return divmod(start, 60) + divmod(end, 60)
@@ -177,11 +145,10 @@ def _render_hours(language: Language, value: Any) -> str:
         field = "a"
     else:
         field = "m" if start.hour == end.hour else hour
-    return render_interval(language, f"{hour}m", field, start, end)
+    return _render_interval(language, f"{hour}m", field, start, end)
 
 
 def _draw_relative_time(draws: Draws, language: Language) -> Value:
-    del language
     count = 1 + draws.below(_MAX_RELATIVE)
     return draws.one_of((-count, count)), draws.one_of(tuple(_UNIT_SECONDS))
 

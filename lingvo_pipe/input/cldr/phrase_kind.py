@@ -60,9 +60,6 @@ class Draws:
 
     A key gives the same numbers on every machine and Python: they are digits of BLAKE2b
     hashes of the key and a counter.
-
-    Args:
-        *key: numbers and texts.
     """
 
     def __init__(self, *key: int | str) -> None:

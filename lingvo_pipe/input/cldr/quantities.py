@@ -31,7 +31,6 @@ _DURATIONS = (
 
 def _draw_number(draws: Draws, language: Language) -> Value:
     """Draws tenths: a number of any length, with a decimal in one of three cases."""
-    del language  # All languages write all numbers.
     number = 1 + draws.below(10 ** (1 + draws.below(_MAX_DIGITS)))
     return (10 * number + _draw_tenth(draws),)
 
@@ -52,7 +51,6 @@ def _render_number(language: Language, value: Any) -> str:
 
 def _draw_round_number(draws: Draws, language: Language) -> Value:
     """Draws a number of two digits and then zeros."""
-    del language
     return ((1 + draws.below(99)) * 10 ** (3 + draws.below(_MAX_POWER - 2)),)
 
 
@@ -79,7 +77,6 @@ def _render_round_number(language: Language, value: Any) -> str:
 
 def _draw_percentage(draws: Draws, language: Language) -> Value:
     """Draws tenths of a percent."""
-    del language
     return (10 * (1 + draws.below(200)) + _draw_tenth(draws),)
 
 
@@ -105,22 +102,13 @@ def _draw_quantity(draws: Draws, language: Language) -> Value:
 def _render_quantity(language: Language, value: Any) -> str:
     tenths, unit = value
     width: Any = language.unit_widths[unit]
-    return format_unit(
-        _from_tenths(tenths),
-        unit,
-        width,
-        locale=language.locale,
-        numbering_system="default",
-    )
+    number, locale = _from_tenths(tenths), language.locale
+    return format_unit(number, unit, width, locale=locale, numbering_system="default")
 
 
 def _draw_duration(draws: Draws, language: Language) -> Value:
     """Draws quantities of two neighboring units of time."""
-    known = [
-        (larger, smaller, maximum)
-        for larger, smaller, maximum in _DURATIONS
-        if {larger, smaller} <= set(language.unit_widths)
-    ]
+    known = [each for each in _DURATIONS if {*each[:2]} <= set(language.unit_widths)]
     larger, smaller, maximum = draws.one_of(known)
     return 10 * (1 + draws.below(99)), larger, 10 * (1 + draws.below(maximum)), smaller
 

@@ -16,19 +16,53 @@ for training.
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from babel.lists import format_list
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.cldr.dates import DATE_KINDS, TIME_KINDS
 from lingvo_pipe.input.cldr.language import Language, get_language
-from lingvo_pipe.input.cldr.names import NAME_KINDS
 from lingvo_pipe.input.cldr.phrase_kind import Content, Draws, Kind, Value
 from lingvo_pipe.input.cldr.quantities import QUANTITY_KINDS
 
+
+def _single(name: str, weight: int, field: str) -> Kind:
+    """Returns a kind of single names: a field of `Language` and of Babel's locale."""
+
+    def draw(draws: Draws, language: Language) -> Value:
+        return (draws.one_of(getattr(language, field)),)
+
+    def render(language: Language, value: Any) -> str:
+        return getattr(language.locale, field)[value[0]]
+
+    return Kind(name, weight, draw, render, is_name=True)
+
+
+_TERRITORY = _single("territory", 8, "territories")
+_LANGUAGE = _single("language", 5, "languages")
+
+
+def _draw_regional_language(draws: Draws, language: Language) -> Value:
+    return _LANGUAGE.draw(draws, language) + _TERRITORY.draw(draws, language)
+
+
+def _render_regional_language(language: Language, value: Any) -> str:
+    """Writes a language and its territory, as Babel writes the name of `pt_BR`."""
+    name = _LANGUAGE.render(language, value[:1])
+    return f"{name} ({_TERRITORY.render(language, value[1:])})"
+
+
+_NAME_KINDS = (
+    _TERRITORY,
+    _LANGUAGE,
+    _single("script", 2, "scripts"),
+    Kind("regional language", 5, _draw_regional_language, _render_regional_language),
+)
+
+
 SPLITS = ("train", "test")
-KINDS = NAME_KINDS + DATE_KINDS + TIME_KINDS + QUANTITY_KINDS
+KINDS = _NAME_KINDS + DATE_KINDS + TIME_KINDS + QUANTITY_KINDS
 
 _BY_WEIGHT = tuple(kind for kind in KINDS for _ in range(kind.weight))
 _NUM_PHRASES = (1, 1, 2, 2, 2, 3, 3, 4)
@@ -83,12 +117,10 @@ def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sente
     """
     if split not in SPLITS:
         raise UserValueError(f"split: expected {' or '.join(SPLITS)}, got {split!r}.")
-    draws = Draws(language, split, index, seed)
+    draws, writer = Draws(language, split, index, seed), get_language(language)
     while True:
         kinds = [draws.one_of(_BY_WEIGHT) for _ in range(draws.one_of(_NUM_PHRASES))]
-        phrases = tuple(
-            _draw_phrase(draws, kind, get_language(language), split) for kind in kinds
-        )
+        phrases = tuple(_draw_phrase(draws, kind, writer, split) for kind in kinds)
         sentence = Sentence(phrases, draws.one_of(_CONJUNCTIONS))
         in_split = all(split_of(content) == split for content in sentence.contents())
         if in_split and len(set(phrases)) == len(phrases):

@@ -8,6 +8,7 @@ sentences from Babel's data, so they may differ under another version of Babel.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,8 @@ import tensorflow_datasets as tfds
 from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
+
+_FIELDS = ("source", "target", "source_language", "target_language")
 
 _DESCRIPTION = """\
 Dates, times, quantities, prices, names and lists of them, as the Unicode Common Locale
@@ -60,9 +63,8 @@ def _configs() -> list[Translations]:
     return [
         Translations(
             name=f"{name}_to_en" if to_english else f"en_to_{name}",
-            description=f"From {words} to English."
-            if to_english
-            else f"From English to {words}.",
+            description=f"From {words if to_english else 'English'} to "
+            f"{'English' if to_english else words}.",
             languages=languages,
             to_english=to_english,
             num_train=num_train,
@@ -96,50 +98,26 @@ class CldrSentences(EmbeddedBuilder):
         super().download_and_prepare(**kwargs)
 
     def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
-            builder=self,
+        return self._embedded_info(
+            {name: tfds.features.Text() for name in _FIELDS},
             description=_DESCRIPTION,
-            features=tfds.features.FeaturesDict(
-                {
-                    "source": tfds.features.Text(),
-                    "target": tfds.features.Text(),
-                    "source_language": tfds.features.Text(),
-                    "target_language": tfds.features.Text(),
-                }
-            ),
-            supervised_keys=("source", "target"),
             homepage="https://cldr.unicode.org",
             citation=_CITATION,
             license="Unicode License v3",
-            disable_shuffling=True,
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterator]:
-        del dl_manager  # Nothing is downloaded.
         config = self.builder_config
-        return {
-            "train": self._generate_examples("train", config.num_train),
-            "test": self._generate_examples("test", config.num_test),
-        }
+        sizes = {"train": config.num_train, "test": config.num_test}
+        return {name: self._generate_examples(name, n) for name, n in sizes.items()}
 
     def _generate_examples(
         self, split: str, num_sentences: int
     ) -> Iterator[tuple[int, dict[str, str]]]:
         config = self.builder_config
-        pairs = (
-            (index, language)
-            for index in range(num_sentences)
-            for language in config.languages
-        )
+        pairs = itertools.product(range(num_sentences), config.languages)
         for key, (index, language) in enumerate(pairs):
             sentence = draw_sentence(language, split, index)
             pair = (language, ENGLISH) if config.to_english else (ENGLISH, language)
-            yield (
-                key,
-                {
-                    "source": sentence.text(pair[0]),
-                    "target": sentence.text(pair[1]),
-                    "source_language": pair[0],
-                    "target_language": pair[1],
-                },
-            )
+            values = (*map(sentence.text, pair), *pair)
+            yield key, dict(zip(_FIELDS, values, strict=True))

@@ -22,3 +22,13 @@ class EmbeddedBuilder(tfds.core.GeneratorBasedBuilder):
             contextlib.redirect_stderr(io.StringIO()),
         ):
             super().download_and_prepare(**kwargs)
+
+    def _embedded_info(self, features: dict, **others: Any) -> tfds.core.DatasetInfo:
+        """Returns the info of a data set whose first two features are supervised."""
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            supervised_keys=tuple(features)[:2],
+            disable_shuffling=True,
+            **others,
+        )

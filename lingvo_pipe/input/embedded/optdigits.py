@@ -44,26 +44,18 @@ class OptDigits(EmbeddedBuilder):
     RELEASE_NOTES = {"1.0.0": "The test part of the original, split four to one."}
 
     def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
-            builder=self,
+        return self._embedded_info(
+            {
+                "image": tfds.features.Tensor(shape=(_SIDE, _SIDE, 1), dtype=np.uint8),
+                "label": tfds.features.ClassLabel(num_classes=10),
+            },
             description=_DESCRIPTION,
-            features=tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Tensor(
-                        shape=(_SIDE, _SIDE, 1), dtype=np.uint8
-                    ),
-                    "label": tfds.features.ClassLabel(num_classes=10),
-                }
-            ),
-            supervised_keys=("image", "label"),
             homepage="https://doi.org/10.24432/C50P49",
             citation=_CITATION,
             license="CC BY 4.0",
-            disable_shuffling=True,
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterator]:
-        del dl_manager  # Nothing is downloaded.
         rows = _read_rows()
         is_test = np.arange(len(rows)) % _TEST_EVERY == _TEST_EVERY - 1
         return {

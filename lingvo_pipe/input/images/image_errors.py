@@ -19,41 +19,35 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.images.image_pipeline import CHUNK_SIZE, one_pass, read_examples
-from lingvo_pipe.input.images.image_reader import decode_image, read_pixels
-from lingvo_pipe.input.images.image_source import ImageFormat, ImageSource
+from lingvo_pipe.input.images.image_reader import read_pixels
+from lingvo_pipe.input.images.image_source import ImageSource
 
 
 class NamedErrorsDataset(tf.data.Dataset):
     """A dataset whose iterators raise a ValueError that names an unreadable example.
 
     Datasets derived from it raise TensorFlow's own errors.
+
+    Args:
+        dataset: the dataset of the elements.
+        source: the source of the examples.
+        examples: function from the number of an element, from 0, to the examples that
+            may have been read for it and for no earlier one, int [K].
     """
 
     def __init__(
         self,
         dataset: tf.data.Dataset,
         source: ImageSource,
-        image_format: ImageFormat,
         examples: Callable[[int], np.ndarray],
     ) -> None:
-        """Initialises the dataset.
-
-        Args:
-            dataset: the dataset of the elements.
-            source: the source of the examples.
-            image_format: the format of the images.
-            examples: function from the number of an element, from 0, to the examples
-                that may have been read for it and for no earlier one, int [K].
-        """
         self._dataset = dataset
         self._source = source
-        self._format = image_format
         self._examples = examples
         super().__init__(tf.data.experimental.to_variant(dataset))
 
     @property
     def element_spec(self) -> Any:
-        """The specification of an element."""
         return self._dataset.element_spec
 
     def __iter__(self) -> Iterator[Any]:
@@ -83,62 +77,30 @@ class NamedErrorsDataset(tf.data.Dataset):
         """
         for index in dict.fromkeys(self._examples(number).tolist()):
             try:
-                self._read(index)
+                records = self._source.Fetch(tf.constant([index], tf.int64))
+                record = tf.nest.map_structure(lambda x: x[0], records)
+                read_pixels(self._source, record)
             except tf.errors.OpError as error:
+                # The error without names of operations.
+                text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", error.message)
+                reason = " ".join(text.split()).rstrip(".")
                 raise UserValueError(
-                    f"dataset: expected an image that can be read and decoded, got "
-                    f"{self._source.Name(index)} with the error: {_reason(error)} "
-                    "Replace or remove it."
+                    "dataset: expected an image that can be read and decoded, got "
+                    f"{self._source.Name(index)} with the error: {reason}. Replace or "
+                    "remove it."
                 ) from error
 
-    def _read(self, index: int) -> None:
-        records = self._source.Fetch(tf.constant([index], tf.int64))
-        record = tf.nest.map_structure(lambda x: x[0], records)
-        image, _ = self._source.Read(record)
-        if self._format.is_encoded:
-            decode_image(image, self._format.shape[2], None)
 
-
-def read_all(
-    source: ImageSource, image_format: ImageFormat, make: Callable[[Any], Any]
-) -> tf.data.Dataset:
+def read_all(source: ImageSource, make: Callable[[Any], Any]) -> tf.data.Dataset:
     """Applies a function to each example's record; errors name the example."""
-    num_examples = source.num_examples
-    made = read_examples(source, one_pass(num_examples), lambda _, record: make(record))
-    return NamedErrorsDataset(
-        made,
-        source,
-        image_format,
-        lambda number: consecutive(number, 1, num_examples),
-    )
-
-
-def brightest_pixel(source: ImageSource, image_format: ImageFormat) -> float:
-    """Returns the largest value of any pixel; reads the whole split.
-
-    Raises:
-        ValueError: if an image cannot be read.
-    """
-    maxima = read_all(
-        source,
-        image_format,
-        lambda record: tf.reduce_max(read_pixels(source, image_format, record)[0]),
-    )
-    return max(maxima.as_numpy_iterator())
+    number = source.num_examples
+    made = read_examples(source, one_pass(number), lambda _, record: make(record))
+    return NamedErrorsDataset(made, source, lambda i: consecutive(i, 1, number))
 
 
 def consecutive(first: int, size: int, num_examples: int) -> np.ndarray:
-    """Returns the consecutive examples that may have been read for a batch.
+    """Returns the examples that may have been read for a batch of `size` from `first`.
 
-    Args:
-        first: the batch's first example.
-        size: examples in the batch, with padding after the last one.
-        num_examples: number of all examples.
+    Padding follows the last of all examples.
     """
     return np.arange(first, min(first + size + CHUNK_SIZE, num_examples))
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    """Returns an error's message without names of operations."""
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", error.message)
-    return f"{' '.join(text.split()).rstrip('.')}."

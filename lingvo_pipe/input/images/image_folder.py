@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -23,7 +22,9 @@ from lingvo_pipe.input.example_order import permutation
 from lingvo_pipe.input.images.image_source import ImageFormat
 from lingvo_pipe.input.prepared_dataset import unknown_split
 
+_FORMAT = ImageFormat((None, None, 3), is_encoded=True, dtype=tf.uint8)
 _EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+_REMEDY = "Put images there, or set another dataset or data_dir."
 _LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
 
 
@@ -32,29 +33,18 @@ class ImageFolder:
 
     The classes are the folders of all splits, sorted by name. The images of a split
     are shuffled, so that `train[:90%]` has some of each class.
-
-    Args:
-        root: the folder of the splits.
     """
+
+    format = _FORMAT
 
     def __init__(self, root: str) -> None:
         self._root = os.path.expanduser(root)
 
     @property
-    def format(self) -> ImageFormat:
-        """The format of the images."""
-        return ImageFormat((None, None, 3), is_encoded=True, dtype=tf.uint8)
-
-    @property
     def class_names(self) -> list[str]:
         """The names of the classes' folders, which must exist."""
-        return sorted(
-            {
-                name
-                for split in self._splits()
-                for name in _list(os.path.join(self._root, split))
-            }
-        )
+        folders = [os.path.join(self._root, split) for split in self._splits()]
+        return sorted({name for folder in folders for name in _list(folder)})
 
     def Open(self, split: str) -> ImageFolderSplit:
         """Opens a split; see `ImageDataset`."""
@@ -71,7 +61,7 @@ class ImageFolder:
         if not splits:
             raise UserValueError(
                 f"dataset: expected a folder of {_LAYOUT}, got {self._root}, which is "
-                "empty. Put images there, or set another dataset or data_dir."
+                f"empty. {_REMEDY}"
             )
         return splits
 
@@ -93,20 +83,15 @@ class ImageFolder:
 
 
 class ImageFolderSplit:
-    """An `ImageSource` of a split of an image folder.
+    """An `ImageSource` of images, given by path and label."""
 
-    Args:
-        examples: path and label of each image.
-    """
+    format = _FORMAT
 
     def __init__(self, examples: list[tuple[str, int]]) -> None:
         paths, labels = zip(*examples, strict=True)
         self._paths = tf.constant(paths)
-        self._labels = tf.constant(np.array(labels, np.int32))
-
-    @property
-    def num_examples(self) -> int:
-        return self._labels.shape[0]
+        self._labels = tf.constant(labels, tf.int32)
+        self.num_examples = len(examples)
 
     def Fetch(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns paths, string [K], and labels, int32 [K]."""
@@ -123,16 +108,13 @@ class ImageFolderSplit:
 
 def _list(folder: str) -> list[str]:
     """Returns the sorted names in a folder, without names that begin with a dot."""
-    if not tf.io.gfile.exists(folder):
-        raise UserValueError(
-            f"dataset: expected a folder of {_LAYOUT}, got {folder}, which does not "
-            "exist. Put images there, or set another dataset or data_dir."
-        )
     if not tf.io.gfile.isdir(folder):
-        raise UserValueError(
-            f"dataset: expected a folder of {_LAYOUT}, got the file {folder}. Move it "
-            "to the folder of its class, or elsewhere."
+        problem = (
+            f"the file {folder}. Move it to the folder of its class, or elsewhere."
+            if tf.io.gfile.exists(folder)
+            else f"{folder}, which does not exist. {_REMEDY}"
         )
+        raise UserValueError(f"dataset: expected a folder of {_LAYOUT}, got {problem}")
     # Remote file systems add a slash to names of folders.
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
     return sorted(name for name in names if not name.startswith("."))

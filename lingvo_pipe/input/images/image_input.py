@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +18,8 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
 from lingvo_pipe.input.images.image_errors import (
     NamedErrorsDataset,
-    brightest_pixel,
     consecutive,
+    read_all,
 )
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.image_input_checks import (
@@ -30,12 +30,13 @@ from lingvo_pipe.input.images.image_input_checks import (
 )
 from lingvo_pipe.input.images.image_pipeline import (
     CHUNK_SIZE,
+    Draw,
     in_batches,
     one_pass,
     read_examples,
     training_draws,
 )
-from lingvo_pipe.input.images.image_reader import ImageReader
+from lingvo_pipe.input.images.image_reader import read_pixels
 from lingvo_pipe.input.images.image_source import ImageDataset, ImageSource
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
@@ -58,8 +59,9 @@ class ImageClassificationInput:
     The data set is opened when first read; `element_spec` needs no data. If an image
     cannot be read, the error at its batch names it.
 
-    Args:
+    Attributes:
         params: the params.
+        image_shape: (H, W, C) of the images in batches.
 
     Raises:
         ValueError: if a param is unset or out of range, the data set is unknown or has
@@ -118,18 +120,14 @@ class ImageClassificationInput:
 
     def __init__(self, params: InstantiableParams) -> None:
         check_params(params)
-        self._params = params
+        self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
         shape = self._dataset.format.shape
         self._train_chain = TransformChain(params.train_transforms, shape)
         self._eval_chain = TransformChain(params.eval_transforms, shape)
-        self._image_shape = common_shape(
+        self.image_shape = common_shape(
             self._train_chain.output_shape, self._eval_chain.output_shape
         )
-
-    @property
-    def params(self) -> InstantiableParams:
-        return self._params
 
     @property
     def num_examples(self) -> int:
@@ -139,13 +137,13 @@ class ImageClassificationInput:
     @property
     def num_batches(self) -> int:
         """Number of batches in one pass over the split."""
-        return -(-self.num_examples // self._params.batch_size)
+        return -(-self.num_examples // self.params.batch_size)
 
     @property
     def class_names(self) -> list[str]:
         """The name of each class, in the order of the labels."""
-        names, labels = self._dataset.class_names, self._params.labels
-        check_labels(self._params, len(names))
+        names, labels = self._dataset.class_names, self.params.labels
+        check_labels(self.params, len(names))
         return names if labels is None else [names[label] for label in labels]
 
     @property
@@ -153,14 +151,8 @@ class ImageClassificationInput:
         return len(self.class_names)
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C) of the images in batches."""
-        return self._image_shape
-
-    @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each tensor of a batch."""
-        batch_size = self._params.batch_size
+        batch_size = self.params.batch_size
         return NestedMap(
             image=tf.TensorSpec((batch_size, *self.image_shape), tf.float32),
             label=tf.TensorSpec((batch_size,), tf.int32),
@@ -168,16 +160,13 @@ class ImageClassificationInput:
         )
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches of training from `start_step` on.
-
-        Args:
-            start_step: number of steps already trained.
+        """Returns the endless batches of training after `start_step` steps.
 
         Raises:
             ValueError: if `start_step` is negative, a batch exceeds the split, or the
                 data cannot be read.
         """
-        p, num_examples = self._params, self.num_examples
+        p, num_examples = self.params, self.num_examples
         check_start_step(start_step)
         if p.batch_size > num_examples:
             raise UserValueError(
@@ -193,56 +182,62 @@ class ImageClassificationInput:
             last = first + p.batch_size + CHUNK_SIZE
             return stream_indices(seed, first, last, num_examples)
 
-        return self._naming_errors(self._batches(draws, self._train_chain), examples)
+        batches = self._batches(draws, self._train_chain)
+        return NamedErrorsDataset(batches, self._source, examples)
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over the split, in its order.
 
         Copies of the last example, of weight 0, pad the last batch.
-
-        Raises:
-            ValueError: if the data cannot be read.
         """
-        size, num_examples = self._params.batch_size, self.num_examples
+        size, num_examples = self.params.batch_size, self.num_examples
         draws = one_pass(num_examples, self.num_batches * size)
         batches = self._batches(draws, self._eval_chain).apply(
             tf.data.experimental.assert_cardinality(self.num_batches)
         )
-        return self._naming_errors(
-            batches, lambda number: consecutive(number * size, size, num_examples)
+        return NamedErrorsDataset(
+            batches,
+            self._source,
+            lambda number: consecutive(number * size, size, num_examples),
         )
 
     @functools.cached_property
     def _source(self) -> ImageSource:
         """The split, opened."""
-        p = self._params
+        p = self.params
         source = self._dataset.Open(p.split)
         check_num_logits(p, self.class_names)
         if p.pixel_max < self._dataset.format.dtype.max:
-            brightest = brightest_pixel(source, self._dataset.format)
+            maxima = read_all(
+                source, lambda x: tf.reduce_max(read_pixels(source, x)[0])
+            )
+            brightest = max(maxima.as_numpy_iterator())
             if brightest > p.pixel_max:
                 raise UserValueError(
                     f"pixel_max: expected at least {brightest}, the brightest pixel of "
                     f"{p.dataset}, got {p.pixel_max}. Set pixel_max={brightest}."
                 )
-        if p.labels is None:
-            return source
-        return LabelSubset(source, self._dataset.format, p.labels)
+        return source if p.labels is None else LabelSubset(source, p.labels)
 
     def _batches(
         self, draws: tf.data.Dataset, chain: TransformChain
     ) -> tf.data.Dataset:
-        p, image_format = self._params, self._dataset.format
-        reader = ImageReader(
-            self._source, image_format, chain, p.pixel_max, p.random_seed
-        )
-        examples = read_examples(self._source, draws, reader, p.num_parallel_calls)
-        return in_batches(examples, p.batch_size)
+        p, source = self.params, self._source
+        # Random numbers depend on the seed, the epoch and the example.
+        is_high = p.random_seed >= 2**63
+        signed = p.random_seed - 2**64 if is_high else p.random_seed
 
-    def _naming_errors(
-        self, batches: tf.data.Dataset, examples: Callable[[int], np.ndarray]
-    ) -> tf.data.Dataset:
-        return NamedErrorsDataset(batches, self._source, self._dataset.format, examples)
+        def example(draw: Draw, record: Any) -> NestedMap:
+            seed = tf.constant([signed, 0], tf.int64)
+            seed = tf.random.fold_in(tf.random.fold_in(seed, draw.epoch), draw.index)
+            pixels, label = read_pixels(source, record, chain.first_window(seed))
+            image = tf.cast(pixels, tf.float32) / p.pixel_max
+            image = chain.apply_after_window(image, seed)
+            image = tf.ensure_shape(image, chain.output_shape)
+            return NestedMap(image=image, label=label, weight=draw.weight)
+
+        examples = read_examples(source, draws, example, p.num_parallel_calls)
+        return in_batches(examples, p.batch_size)
 
 
 _FOLDER = "image_folder:"
@@ -251,10 +246,8 @@ _FOLDER = "image_folder:"
 def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
     """Returns the data set of a name, without opening it.
 
-    Args:
-        name: a name of TensorFlow Datasets, an embedded data set, or
-            `image_folder:PATH`, where PATH is absolute or within `data_dir`.
-        data_dir: folder of data sets; if None, the default of TensorFlow Datasets.
+    The PATH of `image_folder:PATH` is absolute or within `data_dir`, which is the
+    default of TensorFlow Datasets if None.
 
     Raises:
         ValueError: if no such data set is known, or it has no classified images.

@@ -16,13 +16,10 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape
 
 def check_params(p: InstantiableParams) -> None:
     """Raises a ValueError that names every param that is unset or out of range."""
-    problems = []
-    for name in ("dataset", "split"):
-        value = p.Get(name)
-        if not isinstance(value, str) or not value:
-            problems.append(f"{name}: expected a name, got {value!r}")
     checks = {
-        "batch_size": (is_count(p.batch_size, 1), "a positive integer"),
+        "dataset": (_is_name(p.dataset), "a name"),
+        "split": (_is_name(p.split), "a name"),
+        "batch_size": (is_count(p.batch_size), "a positive integer"),
         "random_seed": (
             is_count(p.random_seed, 0) and p.random_seed < 2**64,
             "an integer from 0 to 2**64 - 1",
@@ -32,7 +29,7 @@ def check_params(p: InstantiableParams) -> None:
             "a positive number",
         ),
         "num_parallel_calls": (
-            p.num_parallel_calls is None or is_count(p.num_parallel_calls, 1),
+            p.num_parallel_calls is None or is_count(p.num_parallel_calls),
             "a positive integer or None",
         ),
         "train_transforms": (isinstance(p.train_transforms, list | tuple), "a list"),
@@ -42,11 +39,11 @@ def check_params(p: InstantiableParams) -> None:
             "a list of different integers of at least 0, or None",
         ),
         "num_logits": (
-            p.num_logits is None or is_count(p.num_logits, 1),
+            p.num_logits is None or is_count(p.num_logits),
             "a positive integer or None",
         ),
     }
-    problems += [
+    problems = [
         f"{name}: expected {expected}, got {p.Get(name)!r}"
         for name, (is_valid, expected) in checks.items()
         if not is_valid
@@ -90,8 +87,10 @@ def common_shape(train: ImageShape, evaluation: ImageShape) -> tuple[int, int, i
     return height, width, channels
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
 def _are_labels(value: Any) -> bool:
-    is_list = isinstance(value, list | tuple) and len(value) > 0
-    return (
-        is_list and len(set(value)) == len(value) and all(is_count(v, 0) for v in value)
-    )
+    is_list = isinstance(value, list | tuple) and 0 < len(value) == len(set(value))
+    return is_list and all(is_count(label, 0) for label in value)

@@ -22,10 +22,10 @@ import tensorflow as tf
 
 from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.images.image_source import ImageSource
+from lingvo_pipe.input.tf_data import BATCHES_AHEAD, call_numpy, map_plainly
 
 # Examples fetched by one call: enough to make calls cheap, few enough for memory.
 CHUNK_SIZE = 32
-_BATCHES_AHEAD = 2
 
 
 class Draw(NamedTuple):
@@ -43,51 +43,42 @@ class Draw(NamedTuple):
 
 
 def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
-    """Returns the endless draws of training.
+    """Returns the endless draws of training, Draws of K examples each.
 
-    Args:
-        seed: seed of the order; if None, every epoch has the data set's order.
-        start: number of examples drawn before.
-        num_examples: N.
-
-    Returns:
-        A dataset of Draws of K examples.
+    If `seed` is None, every epoch has the data set's order. `start` examples were
+    drawn before.
     """
+    spec = tf.TensorSpec([CHUNK_SIZE], tf.int64)
 
     def indices(first: np.ndarray) -> np.ndarray:
         return stream_indices(seed, int(first), int(first) + CHUNK_SIZE, num_examples)
 
     def draw(first: tf.Tensor) -> Draw:
-        index = tf.numpy_function(indices, [first], tf.int64, stateful=False)
-        return Draw(
-            (first + tf.range(CHUNK_SIZE, dtype=tf.int64)) // num_examples,
-            tf.ensure_shape(index, [CHUNK_SIZE]),
-            tf.ones([CHUNK_SIZE]),
-        )
+        index = call_numpy(indices, first, spec)
+        epochs = (first + tf.range(CHUNK_SIZE, dtype=tf.int64)) // num_examples
+        return Draw(epochs, index, tf.ones([CHUNK_SIZE]))
 
-    return _map(tf.data.Dataset.counter(start, CHUNK_SIZE), draw)
+    return map_plainly(tf.data.Dataset.counter(start, CHUNK_SIZE), draw, None)
 
 
 def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
-    """Returns draws of every example once, in order.
+    """Returns draws of every example once, in order: Draws of up to K examples.
 
     Args:
         num_examples: N.
         num_draws: number of draws; draws after the N-th repeat the last example as
             padding. If None, N.
-
-    Returns:
-        A dataset of Draws of up to K examples.
     """
-    positions = tf.data.Dataset.range(num_draws or num_examples).batch(CHUNK_SIZE)
-    return _map(
-        positions,
-        lambda position: Draw(
+
+    def draw(position: tf.Tensor) -> Draw:
+        return Draw(
             tf.zeros_like(position),
             tf.minimum(position, num_examples - 1),
             tf.cast(position < num_examples, tf.float32),
-        ),
-    )
+        )
+
+    positions = tf.data.Dataset.range(num_draws or num_examples).batch(CHUNK_SIZE)
+    return map_plainly(positions, draw, None)
 
 
 def read_examples(
@@ -98,28 +89,21 @@ def read_examples(
 ) -> tf.data.Dataset:
     """Returns the drawn examples, in the order of the draws.
 
-    Args:
-        source: the source of the examples.
-        draws: a dataset of Draws of K examples.
-        make_example: function from an example's Draw and record to an element.
-        num_parallel_calls: examples made in parallel; if None, tf.data tunes it.
+    `make_example` makes an element of an example's Draw and record, several in
+    parallel; if `num_parallel_calls` is None, tf.data tunes their number.
     """
     parallel = num_parallel_calls or tf.data.AUTOTUNE
-    records = _map(draws, lambda draw: (draw, source.Fetch(draw.index)), parallel)
+    records = map_plainly(
+        draws, lambda draw: (draw, source.Fetch(draw.index)), parallel
+    )
     options = tf.data.Options()
     options.deterministic = True
     # With more threads, sums in an operation would depend on the processors.
     options.threading.max_intra_op_parallelism = 1
-    return _map(records.unbatch(), make_example, parallel).with_options(options)
+    examples = map_plainly(records.unbatch(), make_example, parallel)
+    return examples.with_options(options)
 
 
 def in_batches(examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
     """Returns full batches of examples, with prefetching."""
-    return examples.batch(batch_size, drop_remainder=True).prefetch(_BATCHES_AHEAD)
-
-
-def _map(
-    dataset: tf.data.Dataset, function: Callable, parallel: int | None = None
-) -> tf.data.Dataset:
-    """Maps a dataset without AutoGraph."""
-    return dataset.map(tf.autograph.experimental.do_not_convert(function), parallel)
+    return examples.batch(batch_size, drop_remainder=True).prefetch(BATCHES_AHEAD)

@@ -33,37 +33,28 @@ class ImageSource(Protocol):
     """One split of a data set, with random access."""
 
     @property
+    def format(self) -> ImageFormat:
+        """The format of the images."""
+
+    @property
     def num_examples(self) -> int:
         """N."""
 
     def Fetch(self, indices: tf.Tensor) -> Any:
-        """Returns the records of some examples.
+        """Returns the records of examples, int64 [K]: a structure of tensors [K, ...].
 
         Runs in a function of tf.data, for several examples at once for speed.
-
-        Args:
-            indices: int64 [K], each from 0 to N - 1.
-
-        Returns:
-            A structure of tensors [K, ...].
         """
 
     def Read(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns an example's image, undecoded if it is encoded, and its label.
+        """Returns an image, string [] or pixels [H, W, C], and its label, int32 [].
 
         Args:
             record: a structure of tensors [...], of one example.
-
-        Returns:
-            (string [] or pixels [H, W, C], int32 []).
         """
 
     def Name(self, index: int) -> str:
-        """Returns the location of an example for errors, such as a file.
-
-        Args:
-            index: the example's number, from 0 to N - 1.
-        """
+        """Returns the location of an example for errors, such as a file."""
 
 
 class ImageDataset(Protocol):
@@ -75,11 +66,7 @@ class ImageDataset(Protocol):
 
     @property
     def class_names(self) -> list[str]:
-        """The name of each class, in the order of the labels.
-
-        Raises:
-            ValueError: if the names need the data, and the data are missing.
-        """
+        """The name of each class, in the order of the labels; may need the data."""
 
     def Open(self, split: str) -> ImageSource:
         """Returns a split such as `train`, or a slice such as `train[:90%]`.

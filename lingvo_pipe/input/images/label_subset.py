@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.images.image_errors import read_all
-from lingvo_pipe.input.images.image_source import ImageFormat, ImageSource
+from lingvo_pipe.input.images.image_source import ImageSource
 
 
 class LabelSubset:
@@ -22,32 +22,23 @@ class LabelSubset:
     An example of label `labels[i]` gets label i. The whole split is read once to find
     the examples.
 
-    Args:
-        source: the source of all examples.
-        image_format: the format of the images.
-        labels: the labels to keep, in their new order.
-
     Raises:
         ValueError: if no example has such a label, or one cannot be read.
     """
 
-    def __init__(
-        self, source: ImageSource, image_format: ImageFormat, labels: Sequence[int]
-    ) -> None:
-        self._source = source
-        old = _all_labels(source, image_format)
+    def __init__(self, source: ImageSource, labels: Sequence[int]) -> None:
+        self._source, self.format = source, source.format
+        read = read_all(source, lambda record: source.Read(record)[1])
+        old = np.fromiter(read.as_numpy_iterator(), np.int32, source.num_examples)
         self._indices = np.flatnonzero(np.isin(old, labels))
         if not len(self._indices):
             raise UserValueError(
                 f"labels: expected labels of some examples, got {list(labels)}, which "
                 "no example of the split has. Set others, or another split."
             )
+        self.num_examples = len(self._indices)
         self._new = np.zeros(max(labels) + 1, np.int32)
         self._new[list(labels)] = np.arange(len(labels))
-
-    @property
-    def num_examples(self) -> int:
-        return len(self._indices)
 
     def Fetch(self, indices: tf.Tensor) -> Any:
         return self._source.Fetch(tf.gather(self._indices, indices))
@@ -58,9 +49,3 @@ class LabelSubset:
 
     def Name(self, index: int) -> str:
         return self._source.Name(int(self._indices[index]))
-
-
-def _all_labels(source: ImageSource, image_format: ImageFormat) -> np.ndarray:
-    """Returns the label of every example, int32 [N]."""
-    labels = read_all(source, image_format, lambda record: source.Read(record)[1])
-    return np.fromiter(labels.as_numpy_iterator(), np.int32, source.num_examples)

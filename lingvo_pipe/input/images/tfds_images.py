@@ -5,7 +5,6 @@ Shapes: K examples of N in a split, images of H x W pixels in C channels.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,14 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.images.image_source import ImageFormat
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
-    open_split,
+    open_records,
     prepared_builder,
 )
+from lingvo_pipe.input.tf_data import call_numpy
 
 
 class TfdsImages:
-    """An `ImageDataset` of TensorFlow Datasets: images and their classes.
-
-    Args:
-        name: name, as in `find_builder`.
-        data_dir: folder, as in `find_builder`.
+    """An `ImageDataset` of TensorFlow Datasets, named as in `find_builder`.
 
     Raises:
         ValueError: if no such data set is known, or it has no classified images.
@@ -35,12 +31,7 @@ class TfdsImages:
     def __init__(self, name: str, data_dir: str | None) -> None:
         self._name, self._data_dir = name, data_dir
         self._features = find_builder(name, data_dir).info.features
-        self._format = _image_format(name, self._features)
-
-    @property
-    def format(self) -> ImageFormat:
-        """The format of the images."""
-        return self._format
+        self.format = _image_format(name, self._features)
 
     @property
     def class_names(self) -> list[str]:
@@ -50,8 +41,9 @@ class TfdsImages:
     def Open(self, split: str) -> TfdsSplit:
         """Opens a split; see `ImageDataset`."""
         builder = prepared_builder(self._name, self._data_dir)
-        source = TfdsSplit(builder, split, self._format.is_encoded)
-        if source.first_label() < 0:
+        source = TfdsSplit(builder, split, self.format)
+        _, first_label = source.Read(source.Fetch(tf.constant([0], tf.int64))[0])
+        if first_label < 0:  # It has no labels.
             raise UserValueError(
                 f"split: expected a split with labels, got {split!r} of {self._name}, "
                 "which has none. Choose another split."
@@ -65,47 +57,31 @@ class TfdsSplit:
     Stored records are fetched as bytes; TensorFlow's operations parse them in parallel.
     """
 
-    def __init__(self, builder: Any, split: str, is_encoded: bool) -> None:
-        self._records: Any = open_split(
-            builder,
-            split,
-            deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES,
-        )
+    def __init__(self, builder: Any, split: str, image_format: ImageFormat) -> None:
+        self._records = open_records(builder, split)
+        self.format, self.num_examples = image_format, len(self._records)
         self._name = f"of split {split!r} of {builder.name} in {builder.data_dir}"
         features = builder.info.features
-        image_and_label = tfds.features.FeaturesDict(
+        self._features = tfds.features.FeaturesDict(
             {name: features[name] for name in ("image", "label")}
         )
-        self._deserialize = functools.partial(
-            image_and_label.deserialize_example,
-            decoders={"image": tfds.decode.SkipDecoding()} if is_encoded else None,
-        )
-
-    @property
-    def num_examples(self) -> int:
-        return len(self._records)
+        skip = {"image": tfds.decode.SkipDecoding()}
+        self._decoders = skip if image_format.is_encoded else None
 
     def Fetch(self, indices: tf.Tensor) -> tf.Tensor:
         """Returns the stored records, string [K]."""
-        records = tf.numpy_function(
-            self._fetch_array, [indices], tf.string, stateful=False
-        )
-        return tf.ensure_shape(records, indices.shape)
+
+        def fetch(numbers: np.ndarray) -> np.ndarray:
+            return np.array(self._records.__getitems__(numbers.tolist()), object)
+
+        return call_numpy(fetch, indices, tf.TensorSpec(indices.shape, tf.string))
 
     def Read(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        example = self._deserialize(record)
+        example = self._features.deserialize_example(record, decoders=self._decoders)
         return example["image"], tf.cast(example["label"], tf.int32)
 
     def Name(self, index: int) -> str:
         return f"example {index} {self._name}"
-
-    def first_label(self) -> int:
-        """Returns the first example's label, which is negative without labels."""
-        _, label = self.Read(tf.constant(self._records[0]))
-        return int(label)
-
-    def _fetch_array(self, indices: np.ndarray) -> np.ndarray:
-        return np.array(self._records.__getitems__(indices.tolist()), object)
 
 
 def _image_format(dataset: str, features: Any) -> ImageFormat:

@@ -77,10 +77,7 @@ class BatchPlanner:
     ) -> Iterator[tuple[Position, BatchPlan]]:
         """Yields the batches from `start_step` on, without end, and their positions.
 
-        Args:
-            order: order of the sentences.
-            start_step: number of the first batch.
-            position: position of that batch or an earlier one, or `FIRST`.
+        `position` belongs to the first of them or to an earlier batch, or is `FIRST`.
         """
         rows = self._positioned_rows(order, position)
         first = (start_step - position.step) * self.batch_size
@@ -128,12 +125,7 @@ def _windows(sentences: np.ndarray) -> list[np.ndarray]:
 
 
 class PlanPositions:
-    """The positions of the last batches of one plan.
-
-    Args:
-        planner: the planner of the batches.
-        order: order of the sentences.
-    """
+    """The positions of the last batches of one plan."""
 
     def __init__(self, planner: BatchPlanner, order: MixtureOrder):
         self._fingerprint = _fingerprint(planner, order)

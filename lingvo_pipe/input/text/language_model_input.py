@@ -20,18 +20,17 @@ from lingvo_pipe.input.text.text_files import (
     LineFile,
     data_path,
 )
-from lingvo_pipe.input.text.text_input_checks import check_sizes
+from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
 from lingvo_pipe.input.text.token_stream import BatchSpans, TokenStream
-from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
+from lingvo_pipe.input.tf_data import call_numpy, make_batches
 from lingvo_pipe.nested_map import NestedMap
 
-_BATCHES_AHEAD = 2
 _CHUNK_SIZE = 256
 _INTEGERS = ("ids", "labels", "segment_ids", "segment_pos")
 
 
-class LanguageModelInput:
+class LanguageModelInput(TextInput):
     """Rows of tokens, cut from the concatenated documents of text files.
 
     A batch is a NestedMap of
@@ -47,18 +46,16 @@ class LanguageModelInput:
     Batches depend only on the params, the data and the step. Data are opened when
     first read.
 
-    Args:
-        params: the params.
-
     Raises:
         ValueError: if a param is unset or out of range. Later, if the data or the
             vocabulary cannot be used.
     """
 
+    SIZES = ("batch_size", "length", "vocab_size")
+
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params of the input."""
-        p = InstantiableParams(cls)
+        p = super().Params()
         p.Define("files", [], "Names of text files, in UTF-8.")
         p.Define(
             "documents",
@@ -71,18 +68,12 @@ class LanguageModelInput:
             None,
             "Folder of relative file names. If None, the working directory.",
         )
-        p.Define("vocab_file", None, "Vocabulary file, from lingvo_pipe_train_vocab.")
-        p.Define(
-            "vocab_size", None, "Tokens in the vocabulary: the model's num_tokens."
-        )
-        p.Define("batch_size", None, "B, rows in a batch, over all micro-batches.")
         p.Define("length", None, "T, tokens in a row.")
         p.Define("shuffle", True, "If True, training shuffles documents and rows.")
-        p.Define("random_seed", 0, "Seed of the training order.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        check_sizes(params, "batch_size", "length", "vocab_size")
+        super().__init__(params)
         if params.documents not in (LINES, BLANK_LINES):
             raise UserValueError(
                 f"documents: expected {LINES} or {BLANK_LINES}, got "
@@ -92,57 +83,39 @@ class LanguageModelInput:
             raise UserValueError(
                 f"files: expected a list of names of text files, got {params.files!r}."
             )
-        self._params = params
-
-    @property
-    def params(self) -> InstantiableParams:
-        return self._params
 
     @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each tensor of a batch."""
-        shape = (self._params.batch_size, self._params.length)
+        shape = (self.params.batch_size, self.params.length)
         return NestedMap(
             dict.fromkeys(_INTEGERS, tf.TensorSpec(shape, tf.int32)),
             weights=tf.TensorSpec(shape, tf.float32),
         )
 
-    @functools.cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary, opened."""
-        p = self._params
-        return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
-
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches of training from `start_step` on.
-
-        Args:
-            start_step: number of steps already trained.
+        """Returns the endless batches of training after `start_step` steps.
 
         Raises:
             ValueError: if `start_step` is negative, or the data or the vocabulary
                 cannot be used.
         """
         check_start_step(start_step)
-        p = self._params
-        stream = self._token_stream(p.random_seed if p.shuffle else None)
+        p = self.params
+        seed = p.random_seed if p.shuffle else None
+        stream = TokenStream(self._lengths, p.length, seed)
         firsts = tf.data.Dataset.counter(start_step * p.batch_size, p.batch_size)
         return self._batches(firsts, stream, None)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all tokens in order; the last rows are padding.
-
-        Raises:
-            ValueError: if the data or the vocabulary cannot be used.
-        """
-        stream = self._token_stream(None)
+        """Returns one pass over all tokens in order; the last rows are padding."""
+        stream = TokenStream(self._lengths, self.params.length, None)
         num_rows = stream.rows_per_epoch
-        firsts = tf.data.Dataset.range(0, num_rows, self._params.batch_size)
+        firsts = tf.data.Dataset.range(0, num_rows, self.params.batch_size)
         return self._batches(firsts, stream, num_rows)
 
     @functools.cached_property
     def _documents(self) -> Documents:
-        p = self._params
+        p = self.params
         files = [LineFile(data_path(name, p.data_dir)) for name in p.files]
         return Documents(files, p.documents)
 
@@ -157,48 +130,32 @@ class LanguageModelInput:
         )
         return np.concatenate(list(lengths.as_numpy_iterator()))
 
-    def _token_stream(self, seed: int | None) -> TokenStream:
-        return TokenStream(self._lengths, self._params.length, seed)
-
     def _fetch(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the texts of documents: string [n]."""
-        texts = tf.numpy_function(
+        return call_numpy(
             lambda chosen: np.array(self._documents.fetch(chosen), object),
-            [numbers],
-            tf.string,
-            stateful=False,
+            numbers,
+            tf.TensorSpec([None], tf.string),
         )
-        return tf.ensure_shape(texts, [None])
 
     def _batches(
         self, firsts: tf.data.Dataset, stream: TokenStream, end: int | None
     ) -> tf.data.Dataset:
-        batch_size = self._params.batch_size
+        size = self.params.batch_size
+        specs = [tf.TensorSpec(shape, tf.int64) for shape in ([None], [size], [size])]
+
+        def spans(row: np.ndarray) -> list[np.ndarray]:
+            return list(stream.spans(int(row), size, end))
 
         def make(first: tf.Tensor) -> NestedMap:
-            documents, starts, sizes = tf.numpy_function(
-                lambda row: list(stream.spans(int(row), batch_size, end)),
-                [first],
-                [tf.int64] * 3,
-                stateful=False,
-            )
-            return self._batch(
-                tf.ensure_shape(documents, [None]),
-                tf.ensure_shape(starts, [batch_size]),
-                tf.ensure_shape(sizes, [batch_size]),
-            )
+            return self._batch(BatchSpans(*call_numpy(spans, first, specs)))
 
-        made = firsts.map(
-            tf.autograph.experimental.do_not_convert(make),
-            tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        return made.prefetch(_BATCHES_AHEAD)
+        return make_batches(firsts, make)
 
-    def _batch(self, *spans: tf.Tensor) -> NestedMap:
+    def _batch(self, batch: BatchSpans) -> NestedMap:
         """Cuts rows out of the concatenated documents."""
-        batch, vocabulary = BatchSpans(*spans), self.vocabulary
-        length, pad_id = self._params.length, vocabulary.pad_id
+        vocabulary = self.vocabulary
+        length, pad_id = self.params.length, vocabulary.pad_id
         tokens = vocabulary.Tokenize(self._fetch(batch.documents))
         ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
         labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +17,41 @@ from absl import logging
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.text.sentence_pairs import PairSource
-from lingvo_pipe.input.text.text_input_checks import RowLimit
 from lingvo_pipe.input.text.vocabulary import Vocabulary
+from lingvo_pipe.input.tf_data import call_numpy, map_plainly
 
 _CHUNK_SIZE = 1024
+
+
+class RowLimit(NamedTuple):
+    """The room that a row has for one sentence.
+
+    Attributes:
+        param: name of the param with the rows' length.
+        length: tokens in a row.
+        added: tokens added to each sentence, such as the end token.
+    """
+
+    param: str
+    length: int
+    added: int
+
+    @property
+    def max_tokens(self) -> int:
+        """The largest number of tokens of a sentence, without added tokens."""
+        return self.length - self.added
+
+    def __str__(self) -> str:
+        return f"{self.param} {self.length:,}"
+
+    def check(self) -> None:
+        """Raises a ValueError if no sentence fits."""
+        if self.max_tokens < 1:
+            raise UserValueError(
+                f"{self.param}: expected at least {self.added + 1} tokens (one of a "
+                f"sentence, {self.added} added, such as the end token), got "
+                f"{self.length}. Usual lengths are 32 to 256."
+            )
 
 
 @dataclass(frozen=True)
@@ -45,15 +77,9 @@ class MeasuredPairs:
     def fitting(
         self, source: RowLimit, target: RowLimit | None, allow_others: bool
     ) -> np.ndarray:
-        """Returns the sentences that fit, and logs the number of others by pair.
+        """Returns the sentences that fit, ascending, and logs the others by pair.
 
-        Args:
-            source: limit of sources.
-            target: limit of targets; if None, targets may have any length or be empty.
-            allow_others: if False, a sentence that does not fit is an error.
-
-        Returns:
-            Sentence numbers, int64, ascending.
+        If the limit of targets is None, targets may have any length or be empty.
 
         Raises:
             ValueError: if others exist but are not allowed, or a pair has no sentence
@@ -61,9 +87,7 @@ class MeasuredPairs:
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]
-        longer = np.any(
-            counts > np.array([limit.max_tokens for limit in limits]), axis=1
-        )
+        longer = np.any(counts > [limit.max_tokens for limit in limits], axis=1)
         empty = np.any(counts == 0, axis=1) & ~longer
         fits = ~(longer | empty)
         lengths = " and ".join(map(str, limits))
@@ -138,12 +162,9 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
         counts = [vocabulary.Tokenize(x).row_lengths() for x in texts]
         return tf.stack(counts, 1), source_language, target_language
 
-    counted = chunks.map(
-        tf.autograph.experimental.do_not_convert(count), tf.data.AUTOTUNE
-    )
     indices: dict[tuple[bytes, bytes], int] = {}
     pair_of, num_tokens = [], []
-    for counts, *languages in counted.as_numpy_iterator():
+    for counts, *languages in map_plainly(chunks, count).as_numpy_iterator():
         pairs = zip(*(x.tolist() for x in languages), strict=True)
         pair_of.append([indices.setdefault(pair, len(indices)) for pair in pairs])
         num_tokens.append(counts.astype(np.int32))
@@ -156,16 +177,6 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
 
 
 def fetch(source: PairSource, numbers: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the four fields of SentencePairs as tensors, string [K] each.
-
-    Args:
-        source: the source of the sentences.
-        numbers: int64 [K].
-    """
-    texts = tf.numpy_function(
-        lambda chosen: list(source.Fetch(chosen)),
-        [numbers],
-        [tf.string] * 4,
-        stateful=False,
-    )
-    return [tf.ensure_shape(text, numbers.shape) for text in texts]
+    """Returns the four fields of SentencePairs as tensors, string [K] each."""
+    specs = [tf.TensorSpec(numbers.shape, tf.string)] * 4
+    return call_numpy(lambda chosen: list(source.Fetch(chosen)), numbers, specs)

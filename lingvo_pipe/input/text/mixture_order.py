@@ -45,11 +45,7 @@ class MixtureOrder:
     shuffle: bool
 
     def sentences(self, number: int) -> np.ndarray:
-        """Returns the sentences of a round in order: int64 [sum of all D].
-
-        Args:
-            number: the round, from 0.
-        """
+        """Returns the sentences of a round, from 0, in order: int64 [sum of all D]."""
         names = sorted(self.members)
         starts, stops = (self._sentences_before(names, n) for n in (number, number + 1))
         streams = [
@@ -100,7 +96,7 @@ def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarr
 def quotas(
     sizes: Sequence[int], temperature: float, num_sentences: int, blocks: int
 ) -> list[int]:
-    """Returns the number of sentences of each pair in the first blocks of a stream.
+    """Returns how many sentences of each pair the first blocks of a stream hold.
 
     Any number of blocks of `num_sentences` hold each pair's share by its probability,
     to within one sentence. With T = 1 and blocks as large as the data, each block holds
@@ -111,10 +107,7 @@ def quotas(
         temperature: T, see `sampling_probabilities`.
         num_sentences: size of a block, at least the sum of D, so that no pair's count
             shrinks from block to block.
-        blocks: number of blocks.
-
-    Returns:
-        A number for each pair; their sum is `blocks * num_sentences`.
+        blocks: number of blocks; the sum of the results is `blocks * num_sentences`.
 
     Raises:
         ValueError: if the temperature is not a number of at least 1.

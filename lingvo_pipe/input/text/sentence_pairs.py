@@ -41,10 +41,9 @@ class PairSource(Protocol):
         """N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns some sentences; several threads of tf.data call it at once.
+        """Returns the sentences of numbers from 0 to N - 1, int64 [K].
 
-        Args:
-            numbers: int64 [K], each from 0 to N - 1.
+        Several threads of tf.data call it at once.
         """
 
     def Where(self, number: int) -> str:
@@ -66,21 +65,14 @@ class PairDataset(Protocol):
 
 
 class JoinedPairs:
-    """A `PairSource` that concatenates several sources.
-
-    Args:
-        sources: the sources.
-    """
+    """A `PairSource` that concatenates several sources."""
 
     def __init__(self, sources: Sequence[PairSource]) -> None:
         self._sources = list(sources)
         sizes = [source.num_sentences for source in self._sources]
         self._ends = np.cumsum(sizes, dtype=np.int64)
         self._starts = self._ends - sizes
-
-    @property
-    def num_sentences(self) -> int:
-        return int(self._ends[-1])
+        self.num_sentences = sum(sizes)
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
         joined = SentencePairs(*(np.empty(len(numbers), object) for _ in range(4)))

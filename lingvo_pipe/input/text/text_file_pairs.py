@@ -10,6 +10,8 @@ Shapes: K sentences of N.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
@@ -20,43 +22,62 @@ from lingvo_pipe.input.text.text_files import LineFile, data_path
 _TAB = b"\t"
 
 
-class ParallelFiles:
-    """Two files whose n-th lines translate each other.
-
-    Args:
-        params: the params.
+class _TextFiles:
+    """A data set of one language pair, with the params of its languages.
 
     Raises:
         ValueError: if a param is unset, or both languages are the same.
     """
 
+    FILES: ClassVar[tuple[str, ...]]
+
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params of the two files."""
-        p = _language_params(cls)
+        """Returns the params of the data set."""
+        p = InstantiableParams(cls)
+        p.Define(
+            "source_language", None, "The language to translate from, such as 'de'."
+        )
+        p.Define("target_language", None, "The language to translate to.")
+        return p
+
+    def __init__(self, params: InstantiableParams) -> None:
+        p = self._params = params
+        names = ("source_language", "target_language", *self.FILES)
+        wrong = [n for n in names if not isinstance(p.Get(n), str) or not p.Get(n)]
+        if wrong:
+            raise UserValueError(
+                f"{' and '.join(wrong)}: expected names, got "
+                f"{', '.join(repr(p.Get(name)) for name in wrong)}. Set them in the "
+                f"params of {p.cls.__name__}."
+            )
+        if p.source_language == p.target_language:
+            raise UserValueError(
+                "source_language and target_language: expected different languages, "
+                f"got {p.source_language!r} for both. Set them in the params of "
+                f"{p.cls.__name__}."
+            )
+        self._languages = (p.source_language, p.target_language)
+
+
+class ParallelFiles(_TextFiles):
+    """Two files whose n-th lines translate each other."""
+
+    FILES = ("source_file", "target_file")
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
         p.Define(
             "source_file", None, "File of the sentences to translate; within data_dir."
         )
         p.Define("target_file", None, "File of their translations, a sentence a line.")
         return p
 
-    def __init__(self, params: InstantiableParams) -> None:
-        _check_params(
-            params, "source_language", "target_language", "source_file", "target_file"
-        )
-        self._params = params
-
     def Open(self, data_dir: str | None) -> FilePairs:
-        """Opens the files; see `PairDataset`.
-
-        Raises:
-            ValueError: if a file is missing, empty or not UTF-8, they have different
-                numbers of lines, or a line is blank.
-        """
-        p = self._params
+        """Opens the files, of equally many lines and none blank; see `PairDataset`."""
         source, target = (
-            LineFile(data_path(name, data_dir))
-            for name in (p.source_file, p.target_file)
+            LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES
         )
         if len(source) != len(target):
             raise UserValueError(
@@ -66,39 +87,23 @@ class ParallelFiles:
                 "the longer file, a line is missing or superfluous; correct it."
             )
         _check_no_blank(source, target)
-        return FilePairs((p.source_language, p.target_language), (source, target))
+        return FilePairs(self._languages, (source, target))
 
 
-class TsvFile:
-    """One file; each line has a sentence, a tab and its translation.
+class TsvFile(_TextFiles):
+    """One file; each line has a sentence, a tab and its translation."""
 
-    Args:
-        params: the params.
-
-    Raises:
-        ValueError: if a param is unset, or both languages are the same.
-    """
+    FILES = ("file",)
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params of the file."""
-        p = _language_params(cls)
+        p = super().Params()
         p.Define("file", None, "File of sentences and translations; within data_dir.")
         return p
 
-    def __init__(self, params: InstantiableParams) -> None:
-        _check_params(params, "source_language", "target_language", "file")
-        self._params = params
-
     def Open(self, data_dir: str | None) -> FilePairs:
-        """Opens the files; see `PairDataset`.
-
-        Raises:
-            ValueError: if the file is missing, empty or not UTF-8, or a line does not
-                hold two sentences.
-        """
-        p = self._params
-        lines = LineFile(data_path(p.file, data_dir))
+        """Opens the file, with two sentences in each line; see `PairDataset`."""
+        lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)
             if len(columns) != 2 or not all(column.strip() for column in columns):
@@ -107,24 +112,16 @@ class TsvFile:
                     f"{number + 1} of {lines.path} with {_counted(columns)}. Correct "
                     "the line."
                 )
-        return FilePairs((p.source_language, p.target_language), (lines,))
+        return FilePairs(self._languages, (lines,))
 
 
 class FilePairs:
-    """A `PairSource` of the sentences of one or two files.
-
-    Args:
-        languages: languages of source and target.
-        files: one file with tabs, or two parallel files.
-    """
+    """A `PairSource` of the sentences of one file with tabs, or of two files."""
 
     def __init__(self, languages: tuple[str, str], files: tuple[LineFile, ...]) -> None:
         self._languages = [language.encode() for language in languages]
         self._files = files
-
-    @property
-    def num_sentences(self) -> int:
-        return len(self._files[0])
+        self.num_sentences = len(files[0])
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
         lines = [[file[number] for file in self._files] for number in numbers]
@@ -137,29 +134,6 @@ class FilePairs:
     def Where(self, number: int) -> str:
         paths = " and ".join(file.path for file in self._files)
         return f"line {number + 1} of {paths}"
-
-
-def _language_params(cls: type) -> InstantiableParams:
-    p = InstantiableParams(cls)
-    p.Define("source_language", None, "The language to translate from, such as 'de'.")
-    p.Define("target_language", None, "The language to translate to.")
-    return p
-
-
-def _check_params(p: InstantiableParams, *names: str) -> None:
-    wrong = [n for n in names if not isinstance(p.Get(n), str) or not p.Get(n)]
-    if wrong:
-        raise UserValueError(
-            f"{' and '.join(wrong)}: expected names, got "
-            f"{', '.join(repr(p.Get(name)) for name in wrong)}. Set them in the params "
-            f"of {p.cls.__name__}."
-        )
-    if p.source_language == p.target_language:
-        raise UserValueError(
-            "source_language and target_language: expected different languages, got "
-            f"{p.source_language!r} for both. Set them in the params of "
-            f"{p.cls.__name__}."
-        )
 
 
 def _check_no_blank(source: LineFile, target: LineFile) -> None:

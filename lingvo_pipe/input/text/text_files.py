@@ -58,9 +58,6 @@ _BLOCK_LINES = 1 << 16
 class LineFile:
     """The lines of an open UTF-8 text file, with random access.
 
-    Args:
-        path: the file.
-
     Raises:
         ValueError: if the file is empty, or a line is not UTF-8.
     """
@@ -165,11 +162,7 @@ class Documents:
         return len(self._file_of)
 
     def fetch(self, numbers: np.ndarray) -> list[bytes]:
-        """Returns the texts of documents: [K] of UTF-8 bytes.
-
-        Args:
-            numbers: int64 [K], each from 0 to N - 1.
-        """
+        """Returns the texts of documents from 0 to N - 1: [K] of UTF-8 bytes."""
         return [
             self._files[index].between(first, after)
             for index, (first, after) in zip(

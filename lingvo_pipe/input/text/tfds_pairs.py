@@ -25,19 +25,16 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
-    open_split,
+    open_records,
     prepared_builder,
 )
-from lingvo_pipe.input.text.sentence_pairs import PairSource, SentencePairs
+from lingvo_pipe.input.text.sentence_pairs import JoinedPairs, PairSource, SentencePairs
 
 _CHUNK_SIZE = 1024
 
 
 class TfdsPairs:
     """A data set of TensorFlow Datasets, prepared on disk.
-
-    Args:
-        params: the params.
 
     Raises:
         ValueError: if a param is unset or not allowed.
@@ -64,9 +61,6 @@ class TfdsPairs:
     def Languages(self, data_dir: str | None) -> list[str] | None:
         """Returns the languages if each example has a text in each; otherwise None.
 
-        Args:
-            data_dir: see `PairDataset`.
-
         Raises:
             ValueError: if the data set is unknown or of another kind.
         """
@@ -91,7 +85,7 @@ class TfdsPairs:
             return _Rows(records, p.pairs)
         _check_known(p.pairs or [], languages, p.dataset)
         pairs = p.pairs or list(itertools.permutations(languages, 2))
-        return _Translations(records, pairs)
+        return JoinedPairs([_Translations(records, pair) for pair in pairs])
 
 
 _FIELDS = SentencePairs._fields
@@ -102,11 +96,7 @@ class _Records:
 
     def __init__(self, builder: Any, split: str) -> None:
         self.name = f"{builder.info.full_name}, split {split!r}"
-        self._stored: Any = open_split(
-            builder,
-            split,
-            deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES,
-        )
+        self._stored = open_records(builder, split)
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -121,28 +111,18 @@ class _Records:
 
 
 class _Translations:
-    """A `PairSource` with each example once for each pair."""
+    """A `PairSource` with each example in one pair of languages."""
 
-    def __init__(self, records: _Records, pairs: Sequence[tuple[str, str]]) -> None:
-        self._records, self._pairs = records, pairs
-
-    @property
-    def num_sentences(self) -> int:
-        return len(self._records) * len(self._pairs)
+    def __init__(self, records: _Records, pair: tuple[str, str]) -> None:
+        self._records, self._pair = records, pair
+        self.num_sentences = len(records)
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        fetched = SentencePairs(*(np.empty(len(numbers), object) for _ in _FIELDS))
-        pair_of, examples = np.divmod(numbers, len(self._records))
-        for index in np.unique(pair_of):
-            chosen, pair = pair_of == index, self._pairs[index]
-            texts = self._records.texts(examples[chosen], pair)
-            fetched.source[chosen], fetched.target[chosen] = texts
-            fetched.source_language[chosen] = pair[0].encode()
-            fetched.target_language[chosen] = pair[1].encode()
-        return fetched
+        languages = (np.full(len(numbers), x.encode(), object) for x in self._pair)
+        return SentencePairs(*self._records.texts(numbers, self._pair), *languages)
 
     def Where(self, number: int) -> str:
-        return f"example {number % len(self._records)} of {self._records.name}"
+        return f"example {number} of {self._records.name}"
 
 
 class _Rows:
@@ -155,10 +135,7 @@ class _Rows:
         self._chosen = np.arange(len(records))
         if pairs is not None:
             self._chosen = self._select(pairs)
-
-    @property
-    def num_sentences(self) -> int:
-        return len(self._chosen)
+        self.num_sentences = len(self._chosen)
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
         return SentencePairs(*self._records.texts(self._chosen[numbers], _FIELDS))
@@ -168,17 +145,15 @@ class _Rows:
 
     def _select(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns the examples of the pairs; reads the languages of all examples."""
-        found = []
+        found: list[tuple[str, str]] = []
         for first in range(0, len(self._records), _CHUNK_SIZE):
             numbers = self._chosen[first : first + _CHUNK_SIZE]
             sources, targets = self._records.texts(numbers, _FIELDS[2:])
-            found += [
-                (source.decode(), target.decode())
-                for source, target in zip(sources, targets, strict=True)
-            ]
-        languages = sorted({language for pair in set(found) for language in pair})
-        _check_known(pairs, languages, self._records.name)
-        missing = [pair for pair in map(tuple, pairs) if pair not in set(found)]
+            languages = ([x.decode() for x in values] for values in (sources, targets))
+            found += zip(*languages, strict=True)
+        known = set(found)
+        _check_known(pairs, sorted(set(itertools.chain(*known))), self._records.name)
+        missing = [pair for pair in map(tuple, pairs) if pair not in known]
         if missing:
             raise UserValueError(
                 f"pairs: expected pairs of {self._records.name}, got {missing}, which "

@@ -17,19 +17,11 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class MarkIds(Protocol):
-    """A vocabulary's special tokens."""
+    """A vocabulary's padding, and its tokens before and after a sentence."""
 
-    @property
-    def pad_id(self) -> int:
-        """The token that fills a row after its last sentence."""
-
-    @property
-    def bos_id(self) -> int:
-        """The token before a sentence."""
-
-    @property
-    def eos_id(self) -> int:
-        """The token after a sentence."""
+    pad_id: int
+    bos_id: int
+    eos_id: int
 
 
 def source_rows(
@@ -63,17 +55,10 @@ def source_rows(
 def target_rows(
     tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: MarkIds
 ) -> NestedMap:
-    """Returns the target stream with its labels and weights.
+    """Returns the target stream with its labels and weights; see `source_rows`.
 
-    Args:
-        tokens: see `source_rows`.
-        row_sizes: see `source_rows`.
-        length: T.
-        vocabulary: the special tokens.
-
-    Returns:
-        The stream as in `source_rows`; `labels`, int32 [B, T], one token ahead of the
-        `ids`; `weights`, float32 [B, T], 1 for a token and 0 for padding.
+    The labels, int32 [B, T], are one token ahead of the `ids`; `weights`, float32
+    [B, T], are 1 for a token and 0 for padding.
     """
     read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
     labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
@@ -117,13 +102,7 @@ def cut_rows(
 
 
 class _Rows:
-    """The positions of sentences in rows.
-
-    Args:
-        lengths: int64 [n], tokens of each sentence.
-        row_sizes: int32 [B], sentences in each row.
-        length: T.
-    """
+    """The positions of sentences of some lengths, int64 [n], in rows."""
 
     def __init__(self, lengths: tf.Tensor, row_sizes: tf.Tensor, length: int) -> None:
         num_rows = row_sizes.shape[0]

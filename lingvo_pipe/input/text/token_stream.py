@@ -37,6 +37,9 @@ class BatchSpans(NamedTuple):
 class TokenStream:
     """An endless stream of rows cut from documents.
 
+    Attributes:
+        rows_per_epoch: R.
+
     Args:
         lengths: int [N], tokens in each document, at least 1.
         row_length: T.
@@ -48,22 +51,12 @@ class TokenStream:
         self._lengths, self._row_length = lengths, row_length
         self._seed = seed
         self._num_tokens = int(lengths.sum(dtype=np.int64))
+        self.rows_per_epoch = -(-self._num_tokens // row_length)
         # The rows of a batch belong to at most two epochs.
         self._epoch = functools.lru_cache(maxsize=2)(self._order_and_stops)
 
-    @property
-    def rows_per_epoch(self) -> int:
-        """R."""
-        return -(-self._num_tokens // self._row_length)
-
     def spans(self, first: int, batch_size: int, end: int | None = None) -> BatchSpans:
-        """Returns the tokens of consecutive rows as spans.
-
-        Args:
-            first: position of the first row.
-            batch_size: B.
-            end: position from which rows are padding; if None, no row is.
-        """
+        """Returns the tokens of consecutive rows; rows from `end` on are padding."""
         after = first + batch_size if end is None else min(first + batch_size, end)
         seed = None if self._seed is None else named_seed(self._seed, "rows")
         rows = stream_indices(seed, first, after, self.rows_per_epoch)

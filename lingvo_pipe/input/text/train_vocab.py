@@ -73,18 +73,13 @@ def _make(flags: argparse.Namespace) -> None:
         flags.normalization,
         flags.split_digits,
     )
-    output = _output(flags)
-    write_atomically(output, model)
-    made = Vocabulary(str(output))
+    write_atomically(flags.output, model)
+    made = Vocabulary(str(flags.output))
     print(
-        f"Vocabulary {output} has {made.size:,} tokens, made from {len(texts):,} "
+        f"Vocabulary {flags.output} has {made.size:,} tokens, made from {len(texts):,} "
         f"texts; languages: {', '.join(made.languages) or 'none'}; fingerprint: "
         f"{made.fingerprint}."
     )
-
-
-def _output(flags: argparse.Namespace) -> Path:
-    return Path(os.path.expanduser(flags.output))
 
 
 def _check(flags: argparse.Namespace) -> None:
@@ -103,7 +98,7 @@ def _check(flags: argparse.Namespace) -> None:
         raise UserValueError(
             f"--max_texts: expected at least 2, got {flags.max_texts}."
         )
-    output = _output(flags)
+    output = flags.output
     if output.is_dir() or not output.parent.is_dir():
         raise UserValueError(
             f"--output: expected a file in an existing folder, got {output}."
@@ -151,62 +146,58 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="lingvo_pipe_train_vocab",
         description="Makes a vocabulary from text files, or from a data set.",
     )
-    parser.add_argument(
-        "files", nargs="*", help="Text files in UTF-8; each line is a text."
+    add = parser.add_argument
+    add("files", nargs="*", help="Text files in UTF-8; each line is a text.")
+    add(
+        "--output",
+        required=True,
+        type=lambda name: Path(os.path.expanduser(name)),
+        help="The file to write.",
     )
-    parser.add_argument("--output", required=True, help="The file to write.")
-    parser.add_argument(
-        "--vocab_size", required=True, type=int, help="Total number of tokens."
-    )
-    parser.add_argument(
+    add("--vocab_size", required=True, type=int, help="Total number of tokens.")
+    add(
         "--languages",
         default=[],
         type=lambda text: text.split(","),
         help="Languages to translate to, such as de,en; each gets a token <2xx>. By "
         "default the languages of the data set, or none.",
     )
-    parser.add_argument(
+    add(
         "--dataset",
         help="Name in TensorFlow Datasets, such as wmt14_translate/de-en, or your own.",
     )
-    parser.add_argument(
-        "--split", default="train", help="Split of the data set; train by default."
-    )
-    parser.add_argument(
-        "--data_dir", help="Folder of data sets, and of relative file names."
-    )
-    parser.add_argument(
+    add("--split", default="train", help="Split of the data set; train by default.")
+    add("--data_dir", help="Folder of data sets, and of relative file names.")
+    add(
         "--imports",
         default=[],
         type=lambda text: text.split(","),
         help="Your modules that define builders, to import first.",
     )
-    parser.add_argument(
+    add(
         "--max_texts",
         default=10_000_000,
         type=int,
         help="Maximum number of texts in memory; of more, evenly spaced ones are used.",
     )
-    parser.add_argument(
+    add(
         "--model_type",
         default="unigram",
         choices=["unigram", "bpe"],
         help="Kind of SentencePiece model.",
     )
-    parser.add_argument(
+    add(
         "--character_coverage",
         default=0.9995,
         type=float,
         help="Share of all characters that get a token, up to 1.0.",
     )
-    parser.add_argument(
+    add(
         "--normalization",
         default="nmt_nfkc",
         help="Normalization rule of SentencePiece; identity keeps texts unchanged.",
     )
-    parser.add_argument(
-        "--split_digits", action="store_true", help="Make each digit a separate token."
-    )
+    add("--split_digits", action="store_true", help="Make each digit a separate token.")
     return parser.parse_args(arguments)
 
 

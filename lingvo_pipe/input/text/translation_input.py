@@ -11,26 +11,27 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
-from lingvo_pipe.input.text.measured_pairs import MeasuredPairs, fetch, measure
+from lingvo_pipe.input.text.measured_pairs import (
+    MeasuredPairs,
+    RowLimit,
+    fetch,
+    measure,
+)
 from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
-from lingvo_pipe.input.text.text_input_checks import (
-    RowLimit,
-    check_data,
-    check_sizes,
-)
+from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import source_rows, target_rows
-from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
+from lingvo_pipe.input.tf_data import call_numpy, make_batches
 from lingvo_pipe.nested_map import NestedMap
 
-_BATCHES_AHEAD = 2
 _STREAM = ("ids", "segment_ids", "segment_pos")
 
 
-class TranslationInput:
+class TranslationInput(TextInput):
     """Packed rows of tokenized, translated sentences.
 
     A batch is a NestedMap of
@@ -50,18 +51,16 @@ class TranslationInput:
     Data are opened, and their tokens counted, when first read; `element_spec` needs no
     data.
 
-    Args:
-        params: the params.
-
     Raises:
         ValueError: if a param is unset or out of range. Later, if the data or the
             vocabulary cannot be used.
     """
 
+    SIZES = ("batch_size", "source_length", "target_length", "vocab_size")
+
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params of the input."""
-        p = InstantiableParams(cls)
+        p = super().Params()
         p.Define(
             "data",
             [],
@@ -74,16 +73,11 @@ class TranslationInput:
             "Folder of data sets, and of relative file names. If None, the default of "
             "tfds, and the working directory.",
         )
-        p.Define("vocab_file", None, "Vocabulary file, from lingvo_pipe_train_vocab.")
-        p.Define(
-            "vocab_size", None, "Tokens in the vocabulary: the model's num_tokens."
-        )
         p.Define(
             "language_tokens",
             True,
             "If True, a source begins with the token of the target language.",
         )
-        p.Define("batch_size", None, "B, rows in a batch, over all micro-batches.")
         p.Define("source_length", None, "S, tokens in a row of sources.")
         p.Define("target_length", None, "T, tokens in a row of translations.")
         p.Define("packing", True, "If True, a row holds several sentences.")
@@ -100,29 +94,27 @@ class TranslationInput:
             "infinity samples pairs uniformly.",
         )
         p.Define("shuffle", True, "If True, training shuffles each pair's sentences.")
-        p.Define("random_seed", 0, "Seed of the training order.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        check_sizes(
-            params, "batch_size", "source_length", "target_length", "vocab_size"
-        )
-        check_data(params)
+        super().__init__(params)
+        data = params.data
+        is_list = isinstance(data, list | tuple) and len(data) > 0
+        if not is_list or not all(isinstance(x, InstantiableParams) for x in data):
+            raise UserValueError(
+                "data: expected a list of params of data sets, such as [TfdsPairs."
+                f"Params().Set(dataset='wmt14_translate/de-en')], got {data!r}. Set it "
+                f"in the params of {params.cls.__name__}."
+            )
         sampling_probabilities([1], params.temperature)
-        self._params = params
         for limit in self._limits():
             limit.check()
-        self._datasets = [data.Instantiate() for data in params.data]
+        self._datasets = [template.Instantiate() for template in data]
         self._positions: PlanPositions | None = None
 
     @property
-    def params(self) -> InstantiableParams:
-        return self._params
-
-    @property
     def element_spec(self) -> NestedMap:
-        """The tf.TensorSpec of each tensor of a batch."""
-        p = self._params
+        p = self.params
         source, target = (
             tf.TensorSpec((p.batch_size, length), tf.int32)
             for length in (p.source_length, p.target_length)
@@ -135,26 +127,18 @@ class TranslationInput:
             ),
         )
 
-    @functools.cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary, opened."""
-        p = self._params
-        return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
-
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns the endless batches of training from `start_step` on.
+        """Returns the endless batches of training after `start_step` steps.
 
-        Args:
-            start_step: number of steps already trained.
-            place: the text from `Place`, or "". It saves packing earlier batches again,
-                and does not change the batches.
+        `place`, the text from `Place` or "", saves packing earlier batches again, and
+        does not change the batches.
 
         Raises:
             ValueError: if `start_step` is negative, or the data or the vocabulary
                 cannot be used.
         """
         check_start_step(start_step)
-        p, measured = self._params, self._measured
+        p, measured = self.params, self._measured
         fitting = self._fitting
         members = {
             name: fitting[measured.pair_of[fitting] == pair]
@@ -170,24 +154,16 @@ class TranslationInput:
                 positions.add(begin)
                 yield plan
 
-        return self._batches(plans)
+        return self._batches(plans, self._batch)
 
     def Place(self, step: int) -> str:
-        """Returns the position of the last training batch read before `step`, or "".
-
-        Args:
-            step: number of steps whose batches were read.
-        """
+        """Returns the position of the last training batch read before `step`, or ""."""
         return "" if self._positions is None else self._positions.text_before(step)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sentences in order; the last rows are empty.
-
-        Raises:
-            ValueError: if the data or the vocabulary cannot be used.
-        """
-        planner, fitting = self._planner(self._params.packing), self._fitting
-        return self._batches(lambda: planner.one_pass(fitting))
+        """Returns one pass over all sentences in order; the last rows are empty."""
+        planner, fitting = self._planner(self.params.packing), self._fitting
+        return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns one pass over all sources to translate, one sentence per row.
@@ -205,21 +181,13 @@ class TranslationInput:
           empty.
 
         Only sentences whose source does not fit are left out.
-
-        Raises:
-            ValueError: if the data or the vocabulary cannot be used.
         """
         planner, sources = self._planner(packing=False), self._fitting_sources
-        return _planned(
-            lambda: planner.one_pass(sources),
-            self._params.batch_size,
-            self._decode_batch,
-        )
+        return self._batches(lambda: planner.one_pass(sources), self._decode_batch)
 
     @functools.cached_property
     def _measured(self) -> MeasuredPairs:
-        data_dir = self._params.data_dir
-        vocabulary = self.vocabulary
+        data_dir, vocabulary = self.params.data_dir, self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
         measured = measure(source, vocabulary)
         self._language_ids(measured)  # Raises an error if a token is missing.
@@ -228,26 +196,26 @@ class TranslationInput:
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
         """Sentences whose source and target fit."""
-        return self._measured.fitting(*self._limits(), self._params.allow_left_out)
+        return self._measured.fitting(*self._limits(), self.params.allow_left_out)
 
     @functools.cached_property
     def _fitting_sources(self) -> np.ndarray:
         """Sentences whose source fits, the longest first."""
         source, _ = self._limits()
         measured = self._measured
-        fitting = measured.fitting(source, None, self._params.allow_left_out)
+        fitting = measured.fitting(source, None, self.params.allow_left_out)
         return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
     def _limits(self) -> tuple[RowLimit, RowLimit]:
         """Returns the limits of a source and of a target."""
-        p = self._params
+        p = self.params
         return (
             RowLimit("source_length", p.source_length, 1 + bool(p.language_tokens)),
             RowLimit("target_length", p.target_length, 1),
         )
 
     def _planner(self, packing: bool) -> BatchPlanner:
-        p = self._params
+        p = self.params
         source, target = self._limits()
         added = np.array([source.added, target.added], np.int32)
         return BatchPlanner(
@@ -256,80 +224,62 @@ class TranslationInput:
             p.batch_size,
         )
 
-    def _batches(self, plans: Callable[[], Iterator[BatchPlan]]) -> tf.data.Dataset:
-        return _planned(plans, self._params.batch_size, self._batch)
+    def _batches(
+        self,
+        plans: Callable[[], Iterator[BatchPlan]],
+        make: Callable[[BatchPlan], NestedMap],
+    ) -> tf.data.Dataset:
+        """Returns the planned batches in order, with prefetching."""
+        row_sizes = tf.TensorSpec([self.params.batch_size], tf.int32)
+        spec = BatchPlan(tf.TensorSpec([None], tf.int64), row_sizes)
+        planned = tf.data.Dataset.from_generator(plans, output_signature=spec)
+        return make_batches(planned, make)
 
     def _batch(self, plan: BatchPlan) -> NestedMap:
-        p = self._params
+        length, vocabulary = self.params.target_length, self.vocabulary
         source, target, *_ = fetch(self._measured.source, plan.sentences)
-        return NestedMap(
-            source=self._source_stream(source, plan),
-            target=target_rows(
-                self.vocabulary.Tokenize(target),
-                plan.row_sizes,
-                p.target_length,
-                self.vocabulary,
-            ),
-        )
+        stream = self._source_stream(source, plan)
+        tokens = vocabulary.Tokenize(target)
+        labelled = target_rows(tokens, plan.row_sizes, length, vocabulary)
+        return NestedMap(source=stream, target=labelled)
 
     def _decode_batch(self, plan: BatchPlan) -> NestedMap:
-        source, target, source_language, target_language = fetch(
-            self._measured.source, plan.sentences
-        )
+        source, target, *languages = fetch(self._measured.source, plan.sentences)
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
 
         def padded(values: tf.Tensor) -> tf.Tensor:
-            padding = tf.zeros([missing], values.dtype)
-            return tf.ensure_shape(
-                tf.concat([values, padding], 0), plan.row_sizes.shape
-            )
+            whole = tf.concat([values, tf.zeros([missing], values.dtype)], 0)
+            return tf.ensure_shape(whole, plan.row_sizes.shape)
 
         return NestedMap(
             source=self._source_stream(source, plan),
             source_text=padded(source),
             target_text=padded(target),
-            source_language=padded(source_language),
-            target_language=padded(target_language),
+            source_language=padded(languages[0]),
+            target_language=padded(languages[1]),
             place=padded(plan.sentences),
             weight=tf.cast(plan.row_sizes, tf.float32),
         )
 
     def _source_stream(self, texts: tf.Tensor, plan: BatchPlan) -> NestedMap:
         languages = None
-        if self._params.language_tokens:
+        if self.params.language_tokens:
             by_pair = tf.constant(self._language_ids(self._measured), tf.int32)
-            pair_of = tf.numpy_function(
+            pair_of = call_numpy(
                 lambda numbers: self._measured.pair_of[numbers],
-                [plan.sentences],
-                tf.int32,
-                stateful=False,
+                plan.sentences,
+                tf.TensorSpec([None], tf.int32),
             )
-            languages = tf.gather(by_pair, tf.ensure_shape(pair_of, [None]))
+            languages = tf.gather(by_pair, pair_of)
         return source_rows(
             self.vocabulary.Tokenize(texts),
             languages,
             plan.row_sizes,
-            self._params.source_length,
+            self.params.source_length,
             self.vocabulary,
         )
 
     def _language_ids(self, measured: MeasuredPairs) -> list[int]:
-        if not self._params.language_tokens:
+        if not self.params.language_tokens:
             return []
         return self.vocabulary.LanguageIds([target for _, target in measured.pairs])
-
-
-def _planned(
-    plans: Callable[[], Iterator[BatchPlan]],
-    batch_size: int,
-    make_batch: Callable[[BatchPlan], NestedMap],
-) -> tf.data.Dataset:
-    """Returns the planned batches in order, with prefetching."""
-    spec = BatchPlan(
-        tf.TensorSpec([None], tf.int64), tf.TensorSpec([batch_size], tf.int32)
-    )
-    planned = tf.data.Dataset.from_generator(plans, output_signature=spec)
-    make = tf.autograph.experimental.do_not_convert(make_batch)
-    return planned.map(make, tf.data.AUTOTUNE, deterministic=True).prefetch(
-        _BATCHES_AHEAD
-    )

@@ -40,12 +40,7 @@ def language_token(language: str) -> str:
 def open_vocabulary(
     vocab_file: str, data_dir: str | None, vocab_size: int
 ) -> Vocabulary:
-    """Opens the vocabulary of an input's params.
-
-    Args:
-        vocab_file: the file; relative names are within `data_dir`.
-        data_dir: see `data_path`.
-        vocab_size: V of the model.
+    """Opens the vocabulary of an input's params; see `data_path`.
 
     Raises:
         ValueError: if the file is missing, is not a vocabulary, or has another size.
@@ -63,8 +58,11 @@ def open_vocabulary(
 class Vocabulary:
     """A vocabulary of V tokens.
 
-    Args:
+    Attributes:
         path: the file.
+        size: V.
+        pad_id, unk_id, bos_id, eos_id: the padding, unknown, begin and end token.
+        fingerprint: the checksum of the file, 16 hexadecimal digits.
 
     Raises:
         ValueError: if the file is not a vocabulary, or has no padding, unknown, begin
@@ -74,41 +72,27 @@ class Vocabulary:
     def __init__(self, path: str) -> None:
         self.path = path
         model = Path(path).read_bytes()
-        self._processor = _load(path, model)
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise UserValueError(
+                f"vocab_file: expected a SentencePiece file, got {path}. {_HINT}"
+            ) from error
+        self.pad_id, self.unk_id = processor.pad_id(), processor.unk_id()
+        self.bos_id, self.eos_id = processor.bos_id(), processor.eos_id()
+        ids = ("pad", "unk", "bos", "eos")
+        missing = [name for name in ids if getattr(self, f"{name}_id") < 0]
+        if missing:
+            raise UserValueError(
+                f"vocab_file: expected tokens for {', '.join(ids)}, got {path} without "
+                f"{', '.join(missing)}. {_HINT}"
+            )
+        self.size = processor.get_piece_size()
+        self.fingerprint = hashlib.sha256(model).hexdigest()[:16]
+        self._processor = processor
         self._tokenizer = tensorflow_text.SentencepieceTokenizer(
             model=model, out_type=tf.int32
         )
-        self._fingerprint = hashlib.sha256(model).hexdigest()[:16]
-
-    @property
-    def size(self) -> int:
-        """V."""
-        return self._processor.get_piece_size()
-
-    @property
-    def pad_id(self) -> int:
-        """The padding token."""
-        return self._processor.pad_id()
-
-    @property
-    def unk_id(self) -> int:
-        """The unknown token."""
-        return self._processor.unk_id()
-
-    @property
-    def bos_id(self) -> int:
-        """The begin token."""
-        return self._processor.bos_id()
-
-    @property
-    def eos_id(self) -> int:
-        """The end token."""
-        return self._processor.eos_id()
-
-    @property
-    def fingerprint(self) -> str:
-        """The checksum of the file, 16 hexadecimal digits."""
-        return self._fingerprint
 
     @property
     def languages(self) -> list[str]:
@@ -135,47 +119,21 @@ class Vocabulary:
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the tokens of each text, without begin and end tokens.
+        """Returns the tokens of texts, int32 [K, (tokens)], without begin and end.
 
         Args:
             texts: string [K], in UTF-8.
-
-        Returns:
-            int32 [K, (tokens)].
         """
         return self._tokenizer.tokenize(texts)
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the text of each row up to its first end token.
+        """Returns the text of each row up to its first end token, string [B].
+
+        Padding and begin tokens are left out.
 
         Args:
             ids: int32 [B, T].
-
-        Returns:
-            string [B], without padding and begin tokens.
         """
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
         before_end = tf.equal(tf.cumsum(is_end, axis=1), 0)
         return self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end))
-
-
-def _load(path: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise UserValueError(
-            f"vocab_file: expected a SentencePiece file, got {path}. {_HINT}"
-        ) from error
-    ids = {
-        "pad": processor.pad_id(),
-        "unk": processor.unk_id(),
-        "bos": processor.bos_id(),
-        "eos": processor.eos_id(),
-    }
-    missing = [name for name, number in ids.items() if number < 0]
-    if missing:
-        raise UserValueError(
-            f"vocab_file: expected tokens for {', '.join(ids)}, got {path} without "
-            f"{', '.join(missing)}. {_HINT}"
-        )
-    return processor

@@ -54,7 +54,16 @@ def train_vocabulary(
         ValueError: if there are no texts, a text is too long, or the texts do not allow
             such a vocabulary.
     """
-    _check_numbers(vocab_size, character_coverage)
+    if vocab_size < 1:
+        raise UserValueError(
+            f"vocab_size: expected a positive number of tokens, got {vocab_size}. "
+            "Usual sizes are 8,000 to 64,000."
+        )
+    if not 0.98 <= character_coverage <= 1.0:
+        raise UserValueError(
+            "character_coverage: expected a share of all characters from 0.98 to 1.0, "
+            f"got {character_coverage}."
+        )
     file = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -77,19 +86,6 @@ def train_vocabulary(
     except (RuntimeError, OSError) as error:
         raise UserValueError(_reason(str(error), vocab_size, len(languages))) from error
     return file.getvalue()
-
-
-def _check_numbers(vocab_size: int, character_coverage: float) -> None:
-    if vocab_size < 1:
-        raise UserValueError(
-            f"vocab_size: expected a positive number of tokens, got {vocab_size}. "
-            "Usual sizes are 8,000 to 64,000."
-        )
-    if not 0.98 <= character_coverage <= 1.0:
-        raise UserValueError(
-            "character_coverage: expected a share of all characters from 0.98 to 1.0, "
-            f"got {character_coverage}."
-        )
 
 
 def _reason(problem: str, vocab_size: int, num_languages: int) -> str:

@@ -6,8 +6,9 @@ Shapes: images of H x W pixels in C channels.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -16,8 +17,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.transforms.image_transform import (
     ImageShape,
     ImageTransform,
-    check_is_rgb,
-    check_number,
 )
 
 _ORDERS = (
@@ -28,13 +27,32 @@ _ORDERS = (
 )
 
 
-class ColorDistortion(ImageTransform):
+class _RgbTransform(ImageTransform):
+    """A transform of images of 3 channels."""
+
+    def OutputShape(self, shape: ImageShape) -> ImageShape:
+        if shape[2] != 3:
+            raise UserValueError(
+                f"{self.params.cls.__name__}: expected images of 3 channels (red, "
+                f"green, blue), got {shape[2]}. Leave it out for these images."
+            )
+        return shape
+
+
+class ColorDistortion(_RgbTransform):
     """Random brightness, saturation, hue and contrast, in one of four orders.
 
     From A. G. Howard, "Some Improvements on Deep Convolutional Neural Network Based
     Image Classification" (2013), with the strengths and orders of Inception's
     preprocessing. Values are clipped to 0 to 1 after all four. Images have 3 channels.
     """
+
+    NUMBERS: ClassVar = {
+        "brightness": (0, 1),
+        "saturation": (0, 1),
+        "hue": (0, 0.5),
+        "contrast": (0, 1),
+    }
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -52,44 +70,27 @@ class ColorDistortion(ImageTransform):
         p.Define("contrast", 0.5, "Contrast is scaled by 1 plus or minus up to this.")
         return p
 
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        check_number(params, "brightness", minimum=0, maximum=1)
-        check_number(params, "saturation", minimum=0, maximum=1)
-        check_number(params, "hue", minimum=0, maximum=0.5)
-        check_number(params, "contrast", minimum=0, maximum=1)
-
-    def OutputShape(self, shape: ImageShape) -> ImageShape:
-        check_is_rgb(self.params, shape)
-        return shape
-
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        changes = self._changes(seed)
+        kinds: dict[str, tuple[float, Callable]] = {
+            "brightness": (0.0, tf.add),
+            "saturation": (1.0, tf.image.adjust_saturation),
+            "hue": (0.0, tf.image.adjust_hue),
+            "contrast": (1.0, tf.image.adjust_contrast),
+        }
+        changes = {
+            name: _change(middle, self.params.Get(name), function, seed, index)
+            for index, (name, (middle, function)) in enumerate(kinds.items())
+        }
         order = tf.random.stateless_uniform(
             [], tf.random.fold_in(seed, tf.constant(len(changes), tf.int64)),
             minval=0, maxval=len(_ORDERS), dtype=tf.int32,
         )  # fmt: skip
-        branches = [
-            functools.partial(_apply_all, [changes[name] for name in names], image)
-            for names in _ORDERS
-        ]
-        return tf.clip_by_value(tf.switch_case(order, branches), 0.0, 1.0)
 
-    def _changes(self, seed: tf.Tensor) -> dict[str, Callable]:
-        """Returns the four changes by name, with their random numbers."""
-        p = self.params
-        functions = {
-            "brightness": (0.0, p.brightness, lambda x, n: x + n),
-            "saturation": (1.0, p.saturation, tf.image.adjust_saturation),
-            "hue": (0.0, p.hue, tf.image.adjust_hue),
-            "contrast": (1.0, p.contrast, tf.image.adjust_contrast),
-        }
-        return {
-            name: _change(middle, strength, function, seed, index)
-            for index, (name, (middle, strength, function)) in enumerate(
-                functions.items()
-            )
-        }
+        def apply_all(names: Iterable[str]) -> tf.Tensor:
+            return functools.reduce(lambda x, name: changes[name](x), names, image)
+
+        branches = [functools.partial(apply_all, names) for names in _ORDERS]
+        return tf.clip_by_value(tf.switch_case(order, branches), 0.0, 1.0)
 
 
 def _change(
@@ -107,12 +108,6 @@ def _change(
     return lambda image: function(image, number)
 
 
-def _apply_all(changes: list[Callable], image: tf.Tensor) -> tf.Tensor:
-    for change in changes:
-        image = change(image)
-    return image
-
-
 # Red, green and blue of one unit of Y, Cb and Cr: ITU-R BT.601, as in JPEG.
 _RGB_OF_Y_CB_CR = [
     [1.0, 1.0, 1.0],
@@ -121,29 +116,21 @@ _RGB_OF_Y_CB_CR = [
 ]
 
 
-class ChromaShift(ImageTransform):
+class ChromaShift(_RgbTransform):
     """Random numbers added to luma and to each chroma of all pixels.
 
     This is the default of AmoebaNet's published program. Values are clipped to 0 to 1.
     Images have 3 channels.
     """
 
+    NUMBERS: ClassVar = {"max_luma": (0, math.inf), "max_chroma": (0, math.inf)}
+
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params."""
         p = super().Params()
         p.Define("max_luma", 32 / 255, "Largest change of luma.")
         p.Define("max_chroma", 0.1, "Largest change of Cb, and of Cr.")
         return p
-
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        check_number(params, "max_luma", minimum=0)
-        check_number(params, "max_chroma", minimum=0)
-
-    def OutputShape(self, shape: ImageShape) -> ImageShape:
-        check_is_rgb(self.params, shape)
-        return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -192,7 +179,7 @@ class Normalization(ImageTransform):
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        mean, stddev = (_numbers(self.params.Get(name)) for name in ("mean", "stddev"))
+        mean, stddev = _numbers(self.params.mean), _numbers(self.params.stddev)
         return (image - tf.constant(mean)) / tf.constant(stddev)
 
 

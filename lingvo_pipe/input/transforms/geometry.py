@@ -6,7 +6,8 @@ first pixel, the column, its height, its width.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -15,8 +16,6 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.transforms.image_transform import (
     ImageShape,
     ImageTransform,
-    check_int,
-    check_number,
 )
 
 
@@ -27,12 +26,7 @@ class CropTransform(ImageTransform):
     """
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the window to keep, int32 [4].
-
-        Args:
-            shape: int32 [3]: H, W, C.
-            seed: seed, as in Apply.
-        """
+        """Returns the window to keep, int32 [4], of images of a shape, int32 [3]."""
         raise NotImplementedError(f"{type(self).__name__}.Window")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
@@ -91,18 +85,15 @@ class PadAndCrop(ImageTransform):
     Usual for CIFAR since C.-Y. Lee et al., "Deeply-Supervised Nets" (2014).
     """
 
+    INTEGERS: ClassVar = {"padding": 0}
+    NUMBERS: ClassVar = {"fill": (0, 1)}
+
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params."""
         p = super().Params()
         p.Define("padding", 4, "Pixels added on each side.")
         p.Define("fill", 0.5, "Value of the pixels added.")
         return p
-
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        check_int(params, "padding", minimum=0)
-        check_number(params, "fill", minimum=0, maximum=1)
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -147,19 +138,17 @@ class RandomAreaCrop(CropTransform):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        p = params
-        if not _is_range(p.area_range) or p.area_range[1] > 1:
-            raise UserValueError(
-                "area_range: expected two ascending shares of the image's area, above "
-                f"0 and at most 1, got {p.area_range!r}. Set it in the params of "
-                "RandomAreaCrop."
-            )
-        if not _is_range(p.aspect_ratio_range):
-            raise UserValueError(
-                "aspect_ratio_range: expected two ascending positive ratios of width "
-                f"to height, got {p.aspect_ratio_range!r}. Set it in the params of "
-                "RandomAreaCrop."
-            )
+        checks = {
+            "area_range": (1, "shares of the image's area, above 0 and at most 1"),
+            "aspect_ratio_range": (math.inf, "positive ratios of width to height"),
+        }
+        for name, (maximum, expected) in checks.items():
+            value = params.Get(name)
+            if not _is_range(value) or value[1] > maximum:
+                raise UserValueError(
+                    f"{name}: expected two ascending {expected}, got {value!r}. Set "
+                    "it in the params of RandomAreaCrop."
+                )
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -190,18 +179,14 @@ class Resize(ImageTransform):
     It is bilinear without smoothing, as in Inception's preprocessing.
     """
 
+    INTEGERS: ClassVar = {"height": 1, "width": 1}
+
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns the params."""
         p = super().Params()
         p.Define("height", None, "Pixels from top to bottom.")
         p.Define("width", None, "Pixels from left to right.")
         return p
-
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        check_int(params, "height", minimum=1)
-        check_int(params, "width", minimum=1)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         return self.params.height, self.params.width, shape[2]
@@ -225,6 +210,9 @@ class Cutout(ImageTransform):
     image.
     """
 
+    INTEGERS: ClassVar = {"size": 0}
+    NUMBERS: ClassVar = {"fill": (0, 1)}
+
     @classmethod
     def Params(cls) -> InstantiableParams:
         """Returns the params; the paper's size is 16 for CIFAR-10, 8 for CIFAR-100."""
@@ -233,23 +221,12 @@ class Cutout(ImageTransform):
         p.Define("fill", 0.5, "Value of the pixels in the square.")
         return p
 
-    def __init__(self, params: InstantiableParams) -> None:
-        super().__init__(params)
-        check_int(params, "size", minimum=0)
-        check_number(params, "fill", minimum=0, maximum=1)
-
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = tf.shape(image)[:2]
         share = tf.random.stateless_uniform([2], seed)
         centre = tf.cast(share * tf.cast(sides, tf.float32), tf.int32)
         first = centre - self.params.size // 2
-        rows, columns = (
-            _is_within(tf.range(sides[axis]), first[axis], self.params.size)
-            for axis in (0, 1)
-        )
+        positions = (tf.range(sides[axis]) - first[axis] for axis in (0, 1))
+        rows, columns = ((x >= 0) & (x < self.params.size) for x in positions)
         is_cut = rows[:, tf.newaxis, tf.newaxis] & columns[tf.newaxis, :, tf.newaxis]
         return tf.where(is_cut, tf.cast(self.params.fill, image.dtype), image)
-
-
-def _is_within(positions: tf.Tensor, first: tf.Tensor, number: int) -> tf.Tensor:
-    return (positions >= first) & (positions < first + number)

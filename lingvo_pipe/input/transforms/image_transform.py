@@ -1,4 +1,4 @@
-"""The base of image transforms, and checks of their params.
+"""The base of image transforms.
 
 Shapes: images of H x W pixels in C channels; the seed of random numbers is int64 [2].
 """
@@ -6,6 +6,7 @@ Shapes: images of H x W pixels in C channels; the seed of random numbers is int6
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -20,9 +21,14 @@ class ImageTransform:
 
     A param out of range raises a ValueError in the constructor.
 
-    Args:
+    Attributes:
+        INTEGERS: the smallest value of params that are integers, by name.
+        NUMBERS: the smallest and the largest value of other numbers, by name.
         params: the params of the transform.
     """
+
+    INTEGERS: ClassVar[dict[str, int]] = {}
+    NUMBERS: ClassVar[dict[str, tuple[float, float]]] = {}
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -30,11 +36,11 @@ class ImageTransform:
         return InstantiableParams(cls)
 
     def __init__(self, params: InstantiableParams) -> None:
-        self._params = params
-
-    @property
-    def params(self) -> InstantiableParams:
-        return self._params
+        self.params = params
+        for name, least in self.INTEGERS.items():
+            self._check(name, int, "an integer", least, math.inf)
+        for name, (minimum, maximum) in self.NUMBERS.items():
+            self._check(name, (int, float), "a number", minimum, maximum)
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         """Returns the shape (H, W, C) of transformed images of `shape`.
@@ -55,48 +61,18 @@ class ImageTransform:
         """
         raise NotImplementedError(f"{type(self).__name__}.Apply")
 
-
-def check_number(
-    params: InstantiableParams, name: str, minimum: float, maximum: float = math.inf
-) -> None:
-    """Raises a ValueError unless the param is in `minimum` to `maximum`."""
-    _check(params, name, (int, float), "a number", minimum, maximum)
-
-
-def check_int(params: InstantiableParams, name: str, minimum: int) -> None:
-    """Raises a ValueError unless the param is an integer of at least `minimum`."""
-    _check(params, name, (int,), "an integer", minimum, math.inf)
-
-
-def check_is_rgb(params: InstantiableParams, shape: ImageShape) -> None:
-    """Raises a ValueError unless images of `shape` (H, W, C) have 3 channels."""
-    if shape[2] != 3:
+    def _check(
+        self, name: str, types: Any, kind: str, minimum: float, maximum: float
+    ) -> None:
+        value = self.params.Get(name)
+        is_kind = isinstance(value, types) and not isinstance(value, bool)
+        if is_kind and minimum <= value <= maximum:
+            return
+        is_open = math.isinf(maximum)
+        bounds = f"of at least {minimum}" if is_open else f"from {minimum} to {maximum}"
         raise UserValueError(
-            f"{params.cls.__name__}: expected images of 3 channels (red, green, blue), "
-            f"got {shape[2]}. Leave it out for these images."
+            path=name,
+            expected=f"{kind} {bounds}",
+            got=value,
+            hint=f"Set it in the params of {self.params.cls.__name__}.",
         )
-
-
-def _check(
-    params: InstantiableParams,
-    name: str,
-    types: tuple[type, ...],
-    kind: str,
-    minimum: float,
-    maximum: float,
-) -> None:
-    value = params.Get(name)
-    is_kind = isinstance(value, types) and not isinstance(value, bool)
-    if is_kind and minimum <= value <= maximum:
-        return
-    bounds = (
-        f"of at least {minimum}"
-        if math.isinf(maximum)
-        else f"from {minimum} to {maximum}"
-    )
-    raise UserValueError(
-        path=name,
-        expected=f"{kind} {bounds}",
-        got=value,
-        hint=f"Set it in the params of {params.cls.__name__}.",
-    )

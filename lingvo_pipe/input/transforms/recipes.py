@@ -26,8 +26,7 @@ Recipe = dict[str, list[InstantiableParams]]
 def imagenet(size: int) -> Recipe:
     """Returns Inception's preprocessing, as in AmoebaNet's published program.
 
-    Args:
-        size: height and width of the transformed images.
+    The transformed images have height and width `size`.
     """
     return {
         "train_transforms": [
@@ -48,8 +47,7 @@ def imagenet(size: int) -> Recipe:
 def cifar(cutout_size: int = 16) -> Recipe:
     """Returns the usual preprocessing of CIFAR: shift, flip, cutout.
 
-    Args:
-        cutout_size: side of Cutout's square: 16 for CIFAR-10, 8 for CIFAR-100.
+    The side of Cutout's square is 16 for CIFAR-10, 8 for CIFAR-100.
     """
     return {
         "train_transforms": [
@@ -68,9 +66,6 @@ def transfer(size: int) -> Recipe:
     From Y. Huang et al., "GPipe" (2019), section 4, where size is 480. The paper does
     not state the square's size; half the image's side is used, as for CIFAR-10 in
     Cutout's paper.
-
-    Args:
-        size: height and width of the transformed images.
     """
     return {
         "train_transforms": [

@@ -6,7 +6,6 @@ Shapes: images of H x W pixels in C channels; the seed of random numbers is int6
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +22,9 @@ class TransformChain:
 
     An initial crop is separate, because it can be done while decoding.
 
+    Attributes:
+        output_shape: the shape (H, W, C) of transformed images.
+
     Args:
         templates: params of the transforms, in order.
         shape: the shape (H, W, C) of the images; H and W are None if images differ.
@@ -37,24 +39,22 @@ class TransformChain:
     ) -> None:
         self._transforms: list[ImageTransform] = []
         for template in templates:
-            transform = _make(template)
-            shape = transform.OutputShape(shape)
-            self._transforms.append(transform)
-        self._shape = shape
-
-    @property
-    def output_shape(self) -> ImageShape:
-        """The shape (H, W, C) of transformed images."""
-        return self._shape
+            is_template = isinstance(template, InstantiableParams)
+            cls = template.cls if is_template else None
+            if not isinstance(cls, type) or not issubclass(cls, ImageTransform):
+                raise UserValueError(
+                    "train_transforms, eval_transforms: expected params of subclasses "
+                    f"of ImageTransform, got {template!r}. Write for example "
+                    "RandomFlip.Params()."
+                )
+            self._transforms.append(template.Instantiate())
+            shape = self._transforms[-1].OutputShape(shape)
+        self.output_shape = shape
 
     def first_window(self, seed: tf.Tensor) -> ChooseWindow | None:
         """Returns the function that chooses the initial window; None without one.
 
-        Args:
-            seed: the image's seed.
-
-        Returns:
-            A function from the image's shape, int32 [3], to the window, int32 [4].
+        It maps the image's shape, int32 [3], to the window, int32 [4].
         """
         if not self._transforms or not isinstance(self._transforms[0], CropTransform):
             return None
@@ -62,30 +62,11 @@ class TransformChain:
         return lambda shape: first.Window(shape, _nth_seed(seed, 0))
 
     def apply_after_window(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Applies all transforms except an initial crop.
-
-        Args:
-            image: float32 [H, W, C], after the initial crop.
-            seed: the image's seed.
-        """
+        """Applies the transforms that follow an initial crop to float32 [H, W, C]."""
         for index, transform in enumerate(self._transforms):
             if index or not isinstance(transform, CropTransform):
                 image = transform.Apply(image, _nth_seed(seed, index))
         return image
-
-
-def _make(template: Any) -> ImageTransform:
-    is_transform = (
-        isinstance(template, InstantiableParams)
-        and isinstance(template.cls, type)
-        and issubclass(template.cls, ImageTransform)
-    )
-    if not is_transform:
-        raise UserValueError(
-            "train_transforms, eval_transforms: expected params of subclasses of "
-            f"ImageTransform, got {template!r}. Write for example RandomFlip.Params()."
-        )
-    return template.Instantiate()
 
 
 def _nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:

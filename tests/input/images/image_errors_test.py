@@ -192,14 +192,14 @@ def test_searching_for_labels_names_it_too(whole: Path) -> None:
     data = _input("image_folder:photos", whole)
     source = FaultyFetch(data._source, 33)
     with pytest.raises(ValueError, match=f"image.* {source.Name(33)} "):
-        LabelSubset(source, data._dataset.format, [1])
+        LabelSubset(source, [1])
 
 
 def test_other_errors_stay_as_they_are(whole: Path) -> None:
     """An error that no example explains, such as one in a transform."""
     data = _input("image_folder:photos", whole)
     batches = data.EvalBatches().map(lambda b: tf.reshape(b.image, b.label[:1] - 9))
-    named = NamedErrorsDataset(batches, data._source, data._dataset.format, np.arange)
+    named = NamedErrorsDataset(batches, data._source, np.arange)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Reshape"):
         next(iter(named))
 

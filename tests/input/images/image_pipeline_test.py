@@ -15,10 +15,13 @@ from lingvo_pipe.input.images.image_pipeline import (
     read_examples,
     training_draws,
 )
+from lingvo_pipe.input.images.image_source import ImageFormat
 
 
 class Numbers:
     """A source of N examples; example i is the number i."""
+
+    format = ImageFormat((None, None, 3), is_encoded=False, dtype=tf.uint8)
 
     def __init__(self, num_examples):
         self.num_examples = num_examples

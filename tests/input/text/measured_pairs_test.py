@@ -9,9 +9,8 @@ import tensorflow as tf
 from absl import logging as absl_logging
 
 from lingvo_pipe.input.text import measured_pairs
-from lingvo_pipe.input.text.measured_pairs import measure
+from lingvo_pipe.input.text.measured_pairs import RowLimit, measure
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
-from lingvo_pipe.input.text.text_input_checks import RowLimit
 from lingvo_pipe.input.text.vocabulary import Vocabulary
 from tests.input.text.small_texts import vocabulary_file
 

@@ -1,0 +1,39 @@
+"""Steps of tf.data pipelines that all inputs use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+BATCHES_AHEAD = 2
+
+
+def map_plainly(
+    dataset: tf.data.Dataset,
+    function: Callable,
+    parallel: int | None = tf.data.AUTOTUNE,
+    deterministic: bool | None = None,
+) -> tf.data.Dataset:
+    """Maps a dataset without AutoGraph."""
+    plain = tf.autograph.experimental.do_not_convert(function)
+    return dataset.map(plain, parallel, deterministic)
+
+
+def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
+    """Makes a batch of each element, several in parallel and in order, ahead of use."""
+    made = map_plainly(dataset, make, deterministic=True)
+    return made.prefetch(BATCHES_AHEAD)
+
+
+def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
+    """Calls a pure function of an array in a graph.
+
+    `specs` is the tf.TensorSpec of the result, or a list for a list of results.
+    """
+    dtypes = tf.nest.map_structure(lambda spec: spec.dtype, specs)
+    results = tf.numpy_function(function, [argument], dtypes, stateful=False)
+    return tf.nest.map_structure(
+        lambda result, spec: tf.ensure_shape(result, spec.shape), results, specs
+    )
