@@ -18,10 +18,9 @@ def import_module_of(name: str) -> None:
 
 
 def ImportModels(package_names: Iterable[str]) -> None:
-    """Imports packages and all modules below them.
+    """Imports packages, by full names, and all modules below them but `__main__`.
 
-    Args:
-        package_names: full names; folders need an `__init__.py`.
+    Folders need an `__init__.py`.
 
     Raises:
         ImportError: if a package does not exist. Errors inside a package are raised
@@ -38,20 +37,14 @@ def ImportModels(package_names: Iterable[str]) -> None:
                 f"A package of models must be importable; there is no {name!r}. Put "
                 "the folder that holds it on PYTHONPATH, or install it."
             )
-        _import_below(module)
+        for info in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+            if not info.name.endswith(".__main__"):
+                importlib.import_module(info.name)
 
 
 def ImportAll() -> None:
     """Imports every module of `params`, so that ListModels is complete."""
     ImportModels(["params"])
-
-
-def _import_below(package: ModuleType) -> None:
-    """Imports all modules below a package, except `__main__` modules."""
-    paths = getattr(package, "__path__", ())
-    for info in pkgutil.iter_modules(paths, f"{package.__name__}."):
-        if not info.name.endswith(".__main__"):
-            _import_below(importlib.import_module(info.name))
 
 
 def _import_if_exists(name: str) -> ModuleType | None:

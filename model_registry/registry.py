@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lingvo_pipe.core.errors import UserLookupError, UserTypeError, UserValueError
@@ -22,19 +21,18 @@ class DatasetError(UserLookupError):
     """A data set that the model does not have."""
 
 
-@dataclass(frozen=True)
 class _Registration:
-    cls: type
-    module: str
-    file: str | None
-    spec: Any  # Of the module; each execution of a module has another one.
-
-    @property
-    def name(self) -> str:
-        class_name = self.cls.__name__
-        if self.module == "__main__":
-            return class_name
-        return f"{self.module.removeprefix('params.')}.{class_name}"
+    def __init__(self, cls: type):
+        module = sys.modules.get(cls.__module__)
+        # Each execution of a module has another spec.
+        self.cls, self.spec = cls, getattr(module, "__spec__", None)
+        self.file: str | None = getattr(module, "__file__", None)
+        self.module = cls.__module__
+        if self.module == "__main__" and self.spec is not None:
+            # `python -m my_models.toy` runs the module by its name.
+            self.module = self.spec.name
+        package = "__main__." if self.module == "__main__" else "params."
+        self.name = f"{self.module}.{cls.__name__}".removeprefix(package)
 
     def __str__(self) -> str:
         file = f" in {self.file}" if self.file else ""
@@ -56,12 +54,8 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     `params.image.digits` is `image.digits.Digits`, class `Toy` of a user's module
     `my_models.toy` is `my_models.toy.Toy`, and of a script that is run, `Toy`.
 
-    Args:
-        cls: a class with methods Task and Model, which return Params, and a method for
-            each data set, such as Train, which returns its Params.
-
-    Returns:
-        `cls`.
+    The class has methods Task and Model, which return Params, and a method for each
+    data set, such as Train, which returns its Params.
 
     Raises:
         TypeError: if `cls` is not such a class.
@@ -77,7 +71,7 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
             f"{cls.__module__}.{cls.__qualname__} must have methods Task and Model to "
             f"be registered; it has no {' and no '.join(missing)}."
         )
-    new = _registration(cls)
+    new = _Registration(cls)
     old = _registered.get(new.name)
     if old is not None and not new.replaces(old):
         raise UserValueError(
@@ -92,10 +86,8 @@ def GetClass(name: str) -> type:
     """Returns the class registered as `name`; imports its module if necessary.
 
     `family.file.Class` is first looked up in the module `params.family.file`, then in
-    the user's own `family.file`.
-
-    Raises:
-        LookupError: if there is no such model; lists the known names.
+    the user's own `family.file`. LookupError, which lists the known names, is raised if
+    there is no such model.
     """
     name = name.removeprefix("params.")
     if name not in _registered:
@@ -108,9 +100,7 @@ def GetClass(name: str) -> type:
 def GetParams(name: str, dataset: str) -> Any:
     """Returns the Params of a model, with the Params of a data set as `input`.
 
-    Args:
-        name: the model's name.
-        dataset: name of the method for the data set, such as "Train".
+    The data set is the name of its method, such as "Train".
 
     Raises:
         DatasetError: if the model has no such data set.
@@ -146,15 +136,6 @@ def GetDatasets(cls: type) -> list[str]:
 def ListModels() -> list[str]:
     """Returns the names registered so far, sorted; ImportAll registers the others."""
     return sorted(_registered)
-
-
-def _registration(cls: type) -> _Registration:
-    module = sys.modules.get(cls.__module__)
-    spec = getattr(module, "__spec__", None)
-    name = cls.__module__
-    if name == "__main__" and spec is not None:
-        name = spec.name  # `python -m my_models.toy` runs the module by its name.
-    return _Registration(cls, name, getattr(module, "__file__", None), spec)
 
 
 def _takes_none(cls: type, name: str) -> bool:

@@ -8,14 +8,12 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.models.transformer.network import tied_embeddings
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
-from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
-from params.stages import even_stages
+from params.staged_model import StagedModel
 
 
-class TransformerModel(SingleTaskModelParams):
+class TransformerModel(StagedModel):
     """A Transformer on rows of tokens, configured by constants."""
 
-    TASK: type[Any]
     STREAMS: tuple[str, ...]  # Names of the streams of tokens in a batch.
 
     VOCAB_FILE: str
@@ -30,35 +28,20 @@ class TransformerModel(SingleTaskModelParams):
     DROPOUT = 0.1
     TIED_EMBEDDINGS = False
 
-    NUM_STAGES = 1
-    NUM_MICRO_BATCHES = 1
-    RECOMPUTE: str | None = None
     MAX_STEPS: int
 
     def Task(self) -> InstantiableParams:
         """Returns the params of the network and its training."""
-        p = self.TASK.Params()
-        cells = self._Cells()
-        stream = dict.fromkeys(("ids", "segment_ids", "segment_pos"), (1, self.LENGTH))
-        state = NestedMap({name: NestedMap(stream) for name in self.STREAMS})
-        p.pipeline.Set(
-            cell_tpl=cells,
-            splits=even_stages(cells, self.NUM_STAGES, state),
-            tied=tied_embeddings(cells) if self.TIED_EMBEDDINGS else {},
-            num_micro_batches=self.NUM_MICRO_BATCHES,
-            recompute=self.RECOMPUTE,
-        )
+        p = super().Task()
+        if self.TIED_EMBEDDINGS:
+            p.pipeline.tied = tied_embeddings(p.pipeline.cell_tpl)
         p.train.max_steps = self.MAX_STEPS
-        self._SetLearner(p.train)
         return p
 
-    def _Cells(self) -> list[InstantiableParams]:
-        """Returns params of the layers."""
-        raise NotImplementedError(f"{type(self).__name__}._Cells")
-
-    def _SetLearner(self, train: Params) -> None:
-        """Sets the optimizer, the learning rate and related params."""
-        raise NotImplementedError(f"{type(self).__name__}._SetLearner")
+    def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
+        stream = dict.fromkeys(("ids", "segment_ids", "segment_pos"), (1, self.LENGTH))
+        state = NestedMap({name: NestedMap(stream) for name in self.STREAMS})
+        return self._EvenStages(cells, state)
 
     def _Network(self, make: Any, **arguments: Any) -> list[InstantiableParams]:
         """Returns the layers that `make` builds from the sizes and `arguments`."""
@@ -73,11 +56,6 @@ class TransformerModel(SingleTaskModelParams):
         )
 
 
-def warm_up(steps: int, schedule: Params) -> Params:
-    """Returns params of a linear warm-up, followed by a schedule."""
-    return ScheduleParams("LinearWarmup", warmup_steps=steps, schedule=schedule)
-
-
 def inverse_square_root(warmup_steps: int) -> Params:
     """Returns params of a linear warm-up to a rate proportional to 1/√step."""
     schedule = ScheduleParams("InverseSquareRoot", constant_steps=warmup_steps)
@@ -88,3 +66,8 @@ def cosine_decay(warmup_steps: int, decay_steps: int) -> Params:
     """Returns params of a linear warm-up and a cosine decay to 2 % of the rate."""
     schedule = ScheduleParams("CosineDecay", decay_steps=decay_steps, alpha=0.02)
     return warm_up(warmup_steps, schedule)
+
+
+def warm_up(steps: int, schedule: Params) -> Params:
+    """Returns params of a linear warm-up, followed by a schedule."""
+    return ScheduleParams("LinearWarmup", warmup_steps=steps, schedule=schedule)

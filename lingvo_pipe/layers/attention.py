@@ -21,9 +21,9 @@ import math
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_counts
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -32,7 +32,7 @@ from lingvo_pipe.nested_map import NestedMap
 _SOFTMAX_FLOPS = 5
 
 
-class MultiHeadAttentionLayer(BaseLayer):
+class MultiHeadAttentionLayer(CompositeLayer):
     """Mean of the values, weighted by how well each key matches the query, per head."""
 
     @classmethod
@@ -45,14 +45,18 @@ class MultiHeadAttentionLayer(BaseLayer):
         p.Define("keep_prob", 1.0, "Fraction of the softmax that dropout keeps.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        dim, dense = p.num_heads * p.dim_per_head, FCLayer.Params()
+        to_heads = dense.Set(input_dim=p.dim, output_dim=dim, has_bias=p.has_bias)
+        return {
+            **dict.fromkeys(("query", "key", "value"), to_heads),
+            "output": to_heads.Copy().Set(input_dim=dim, output_dim=p.dim),
+            "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+        }
+
+    def CheckParams(self) -> None:
         check_counts(self, "dim", "num_heads", "dim_per_head")
-        for name in ("query", "key", "value"):
-            self.CreateChild(name, _to_heads(p))
-        self.CreateChild("output", _from_heads(p))
-        self.CreateChild("dropout", DropoutLayer.Params().Set(keep_prob=p.keep_prob))
 
     def FProp(
         self,
@@ -61,18 +65,11 @@ class MultiHeadAttentionLayer(BaseLayer):
         memory: tf.Tensor | None = None,
         mask: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Attends; T and S must be known when tracing.
+        """Maps inputs `[B, T, D]` to `[B, T, D]`; T and S must be known when tracing.
 
-        Args:
-            theta: weights.
-            inputs: `[B, T, D]`.
-            memory: `[B, S, D]`; if None, the inputs.
-            mask: boolean, broadcast to `[B, N, T, S]`: True where a query sees a key. A
-                query that sees no key weighs all keys equally. If None, every query
-                sees every key.
-
-        Returns:
-            `[B, T, D]`.
+        The memory is `[B, S, D]`; if None, the inputs. The mask is boolean, broadcast
+        to `[B, N, T, S]`: True where a query sees a key. A query that sees no key
+        weighs all keys equally. If None, every query sees every key.
         """
         memory = inputs if memory is None else memory
         return self.Attend(theta, inputs, self.KeysValues(theta, memory), mask)
@@ -105,9 +102,8 @@ class MultiHeadAttentionLayer(BaseLayer):
     def InitStates(self, batch_size: int, max_length: int) -> NestedMap:
         """Returns zero keys and values, `[B, N, S, H]` each, S being `max_length`."""
         p = self.params
-        zeros = tf.zeros(
-            [batch_size, p.num_heads, max_length, p.dim_per_head], self.fprop_dtype
-        )
+        shape = [batch_size, p.num_heads, max_length, p.dim_per_head]
+        zeros = tf.zeros(shape, self.fprop_dtype)
         return NestedMap(key=zeros, value=zeros)
 
     def ExtendStep(
@@ -119,24 +115,16 @@ class MultiHeadAttentionLayer(BaseLayer):
     ) -> tuple[tf.Tensor, NestedMap]:
         """Runs one step of causal self-attention, given the states of earlier steps.
 
-        Args:
-            theta: weights.
-            inputs: `[B, 1, D]`, of this step.
-            states: result of `InitStates` or of the previous step.
-            time_step: [] int32, from 0.
-
-        Returns:
-            `[B, 1, D]`, and the states with this step's key and value.
+        Maps inputs `[B, 1, D]` and the states of `InitStates` or of the previous step
+        to `[B, 1, D]`, and the states with this step's key and value.
 
         Raises:
-            tf.errors.InvalidArgumentError: if `time_step` exceeds the states' length.
+            tf.errors.InvalidArgumentError: if the time step, [] int32, from 0, exceeds
+                the states' length.
         """
         max_length = states.key.shape[2]
-        tf.debugging.assert_less(
-            time_step,
-            max_length,
-            f"{self._path}: expected fewer steps than max_length.",
-        )
+        message = f"{self._path}: expected fewer steps than max_length."
+        tf.debugging.assert_less(time_step, max_length, message)
         positions = tf.range(max_length)
         now = tf.equal(positions, time_step)[:, tf.newaxis]
         new = self.KeysValues(theta, inputs)
@@ -163,10 +151,10 @@ class MultiHeadAttentionLayer(BaseLayer):
         flops = (4 * p.dim_per_head + _SOFTMAX_FLOPS) * math.prod(logits)
         if mask is not None:
             flops += math.prod(mask) + math.prod(logits)
-        flops += elementwise_cost(logits, 0 if p.keep_prob == 1.0 else 3).flops
-        for x in (inputs, memory, memory):
-            flops += FCLayer.FPropMeta(_to_heads(p), x).flops
-        meta = FCLayer.FPropMeta(_from_heads(p), joined)
+        parts = cls.Parts(p)
+        flops += cost_of(parts["dropout"], logits).flops
+        flops += sum(cost_of(parts["query"], x).flops for x in (inputs, memory, memory))
+        meta = cost_of(parts["output"], joined)
         meta.flops += flops
         return meta
 
@@ -180,18 +168,6 @@ def not_later(num_tokens: int) -> tf.Tensor:
     """Returns a mask `[T, T]` of the keys up to the query's own position."""
     positions = tf.range(num_tokens)
     return positions[tf.newaxis] <= positions[:, tf.newaxis]
-
-
-def _to_heads(p: InstantiableParams) -> InstantiableParams:
-    dim = p.num_heads * p.dim_per_head
-    dense = FCLayer.Params().Set(input_dim=p.dim, output_dim=dim)
-    return dense.Set(has_bias=p.has_bias)
-
-
-def _from_heads(p: InstantiableParams) -> InstantiableParams:
-    dim = p.num_heads * p.dim_per_head
-    dense = FCLayer.Params().Set(input_dim=dim, output_dim=p.dim)
-    return dense.Set(has_bias=p.has_bias)
 
 
 def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:

@@ -36,12 +36,9 @@ def averaging_rate(decay: float, num_steps: Any) -> tf.Tensor:
     their initial values. `ExponentialMovingAverage(decay, num_updates=n)` of TensorFlow
     1 has the same rate; Lingvo and AmoebaNet (tf/tpu, amoeba_net) average weights
     with it. Batch norm's moments must be averages over the same steps as averaged
-    weights: a variance of other weights would scale the outputs of this layer, and of
-    all later layers, wrongly.
+    weights: a variance of other weights would scale all later outputs wrongly.
 
-    Args:
-        decay: weight of the old average, in the long run.
-        num_steps: n, [] integer: number of trained steps, including the newest.
+    The number of trained steps n, [] integer, includes the newest.
     """
     early = 9.0 / (10.0 + tf.cast(num_steps, tf.float64))
     return tf.maximum(tf.constant(1.0 - decay, tf.float64), early)
@@ -103,17 +100,15 @@ class BatchNormLayer(BaseLayer):
         """
         moving = self.vars
         with tf.device(moving.moving_mean.device):
-            rate = self._rate(forward_context.current_context().step)
+            decay, step = self.params.decay, forward_context.current_context().step
+            if step is None:
+                rate = tf.constant(1.0 - decay, tf.float64)
+            else:
+                rate = averaging_rate(decay, step + 1)
             mean = accumulated.sum / accumulated.count
             variance = accumulated.square_sum / accumulated.count - mean**2
             _move(moving.moving_mean, mean, rate)
             _move(moving.moving_variance, tf.maximum(variance, 0.0), rate)
-
-    def _rate(self, step: Any) -> tf.Tensor:
-        decay = self.params.decay
-        if step is None:
-            return tf.constant(1.0 - decay, tf.float64)
-        return averaging_rate(decay, step + 1)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:

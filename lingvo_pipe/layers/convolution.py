@@ -15,7 +15,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_choice, check_param
-from lingvo_pipe.layers.core.forward_cost import cost_of_sequence
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.nested_map import NestedMap
 
@@ -24,11 +24,7 @@ _POOLS = {"AVG": tf.nn.avg_pool2d, "MAX": tf.nn.max_pool2d}
 
 
 def out_size(size: int, window: int, stride: int, padding: str) -> int:
-    """Returns the number of positions of a window of `window` along `size`.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Returns the number of positions of a window along `size`; ValueError if none."""
     positions = -(-(size if padding == "SAME" else size - window + 1) // stride)
     if positions < 1:
         raise UserValueError(
@@ -39,27 +35,12 @@ def out_size(size: int, window: int, stride: int, padding: str) -> int:
 
 
 def _out_shape(
-    image: tuple,
-    window: Sequence[int],
-    stride: Sequence[int],
-    padding: str,
-    num_channels: int,
+    image: tuple, window: Sequence, stride: Sequence, padding: str, num_channels: int
 ) -> tuple[int, int, int, int]:
     batch, height, width, _ = image
     rows = out_size(height, window[0], stride[0], padding)
     columns = out_size(width, window[1], stride[1], padding)
     return batch, rows, columns, num_channels
-
-
-def _convolution_cost(
-    p: InstantiableParams, image: tuple, products: int, num_channels: int
-) -> NestedMap:
-    """Counts two operations per product of an output element, and 1 for the bias."""
-    sizes = zip(p.filter_shape[:2], p.dilation_rate, strict=True)
-    window = [(n - 1) * dilation + 1 for n, dilation in sizes]
-    out_shape = _out_shape(image, window, p.filter_stride, p.padding, num_channels)
-    flops = (2 * products + p.bias) * math.prod(out_shape)
-    return NestedMap(flops=flops, out_shapes=(out_shape,))
 
 
 def _define_window(p: InstantiableParams, filter_shape: str) -> None:
@@ -70,100 +51,103 @@ def _define_window(p: InstantiableParams, filter_shape: str) -> None:
     p.Define("bias", False, "True to add a bias for each output channel.")
 
 
-def _check_window(layer: BaseLayer) -> None:
-    """Raises ValueError for params that TensorFlow rejects late or computes wrongly."""
-    p = layer.params
-    check_choice(p.padding, _PADDINGS, f"{layer.path}.padding")
-    if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
-        raise UserValueError(
-            f"{layer.path}: expected a stride or a dilation, not both, got "
-            f"filter_stride={list(p.filter_stride)} and "
-            f"dilation_rate={list(p.dilation_rate)}. Use two layers."
-        )
+class _ConvolutionLayer(BaseLayer):
+    """Base of convolutions: a weight, a bias, and the operation of a subclass."""
 
-
-class Conv2DLayer(BaseLayer):
-    """A convolution with a full window: `[B, H, W, I]` -> `[B, H', W', O]`."""
+    _FILTER_SHAPE: str
+    # Number of the weight's first dimensions that a sum runs over.
+    _NUM_SUMMED: int
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        _define_window(p, "Height and width of the window, I, O.")
+        _define_window(p, cls._FILTER_SHAPE)
         return p
+
+    def _check_params(self) -> None:
+        """Raises ValueError for params that TensorFlow rejects late or mistakes."""
+        p = self.params
+        check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
+        if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
+            raise UserValueError(
+                f"{self.path}: expected a stride or a dilation, not both, got "
+                f"filter_stride={list(p.filter_stride)} and "
+                f"dilation_rate={list(p.dilation_rate)}. Use two layers."
+            )
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
+        self._check_params()
         p = self.params
-        _check_window(self)
-        self.CreateVariable("w", WeightParams(p.filter_shape))
+        window, num_last = math.prod(p.filter_shape[:2]), p.filter_shape[-1]
+        fans = math.prod(p.filter_shape[: self._NUM_SUMMED]), window * num_last
+        self.CreateVariable("w", WeightParams(p.filter_shape, fans=fans))
         if p.bias:
-            bias = WeightParams(p.filter_shape[-1:], WeightInit.Constant())
-            self.CreateVariable("b", bias)
+            num_out = math.prod(p.filter_shape[self._NUM_SUMMED :])
+            self.CreateVariable("b", WeightParams([num_out], WeightInit.Constant()))
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, H, W, I]` to `[B, H', W', O]`."""
-        p = self.params
-        check_channels(inputs, p.filter_shape[2], self._path)
-        # Unlike tf.nn.conv2d, it has a dilated gradient on the CPU in every dtype.
-        outputs = tf.nn.convolution(
-            tf.cast(inputs, self.fprop_dtype),
-            theta.w,
-            strides=list(p.filter_stride),
-            padding=p.padding,
-            dilations=list(p.dilation_rate),
-        )
-        return outputs + theta.b if p.bias else outputs
+        check_channels(inputs, self.params.filter_shape[2], self._path)
+        outputs = self._convolve(tf.cast(inputs, self.fprop_dtype), theta.w)
+        return outputs + theta.b if self.params.bias else outputs
+
+    def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+        raise NotImplementedError(f"{type(self).__name__}._convolve")
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        products = math.prod(p.filter_shape[:3])
-        return _convolution_cost(p, shapes[0], products, p.filter_shape[3])
+        """Counts two operations per product of an output element, 1 for the bias."""
+        sizes = zip(p.filter_shape[:2], p.dilation_rate, strict=True)
+        window = [(n - 1) * dilation + 1 for n, dilation in sizes]
+        num_out = math.prod(p.filter_shape[cls._NUM_SUMMED :])
+        out_shape = _out_shape(shapes[0], window, p.filter_stride, p.padding, num_out)
+        products = math.prod(p.filter_shape[: cls._NUM_SUMMED])
+        flops = (2 * products + p.bias) * math.prod(out_shape)
+        return NestedMap(flops=flops, out_shapes=(out_shape,))
 
 
-class DepthwiseConv2DLayer(BaseLayer):
+class Conv2DLayer(_ConvolutionLayer):
+    """A convolution with a full window: `[B, H, W, I]` -> `[B, H', W', O]`."""
+
+    _FILTER_SHAPE = "Height and width of the window, I, O."
+    _NUM_SUMMED = 3
+
+    def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+        # Unlike tf.nn.conv2d, it has a dilated gradient on the CPU in every dtype.
+        return tf.nn.convolution(
+            images,
+            weight,
+            strides=list(self.params.filter_stride),
+            padding=self.params.padding,
+            dilations=list(self.params.dilation_rate),
+        )
+
+
+class DepthwiseConv2DLayer(_ConvolutionLayer):
     """A convolution per channel: `[B, H, W, I]` -> `[B, H', W', I·M]`.
 
     TensorFlow has depthwise convolutions with equal strides in both directions only.
     """
 
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        _define_window(p, "Height and width of the window, I, M.")
-        return p
+    _FILTER_SHAPE = "Height and width of the window, I, M."
+    _NUM_SUMMED = 2
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
-        _check_window(self)
+    def _check_params(self) -> None:
+        super()._check_params()
         check_param(self, "filter_stride", lambda x: x[0] == x[1], "equal strides")
-        window = p.filter_shape[0] * p.filter_shape[1]
-        fans = (window, window * p.filter_shape[3])  # Channels are independent.
-        self.CreateVariable("w", WeightParams(p.filter_shape, fans=fans))
-        if p.bias:
-            channels = p.filter_shape[2] * p.filter_shape[3]
-            self.CreateVariable("b", WeightParams([channels], WeightInit.Constant()))
 
-    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, H, W, I]` to `[B, H', W', I·M]`."""
-        p = self.params
-        check_channels(inputs, p.filter_shape[2], self._path)
-        outputs = tf.nn.depthwise_conv2d(
-            tf.cast(inputs, self.fprop_dtype),
-            theta.w,
-            strides=[1, *p.filter_stride, 1],
-            padding=p.padding,
-            dilations=list(p.dilation_rate),
+    def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+        return tf.nn.depthwise_conv2d(
+            images,
+            weight,
+            strides=[1, *self.params.filter_stride, 1],
+            padding=self.params.padding,
+            dilations=list(self.params.dilation_rate),
         )
-        return outputs + theta.b if p.bias else outputs
-
-    @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        height, width, num_in, multiplier = p.filter_shape
-        return _convolution_cost(p, shapes[0], height * width, num_in * multiplier)
 
 
-class SeparableConv2DLayer(BaseLayer):
+class SeparableConv2DLayer(CompositeLayer):
     """A depthwise, then a 1x1 convolution: `[B, H, W, I]` -> `[B, H', W', O]`."""
 
     @classmethod
@@ -173,34 +157,19 @@ class SeparableConv2DLayer(BaseLayer):
         p.Define("depth_multiplier", 1, "M of the depthwise convolution.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        depthwise, pointwise = _separable_parts(self.params)
-        self.CreateChild("depthwise", depthwise)
-        self.CreateChild("pointwise", pointwise)
-
-    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, H, W, I]` to `[B, H', W', O]`."""
-        outputs = self.depthwise.FProp(theta.depthwise, inputs)
-        return self.pointwise.FProp(theta.pointwise, outputs)
-
     @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        return cost_of_sequence(_separable_parts(p), *shapes)
-
-
-def _separable_parts(p: InstantiableParams) -> list[InstantiableParams]:
-    height, width, num_in, num_out = p.filter_shape
-    depthwise = DepthwiseConv2DLayer.Params().Set(
-        filter_shape=[height, width, num_in, p.depth_multiplier],
-        filter_stride=list(p.filter_stride),
-        dilation_rate=list(p.dilation_rate),
-        padding=p.padding,
-    )
-    pointwise = Conv2DLayer.Params().Set(
-        filter_shape=[1, 1, num_in * p.depth_multiplier, num_out], bias=p.bias
-    )
-    return [depthwise, pointwise]
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        height, width, num_in, num_out = p.filter_shape
+        depthwise = DepthwiseConv2DLayer.Params().Set(
+            filter_shape=[height, width, num_in, p.depth_multiplier],
+            filter_stride=list(p.filter_stride),
+            dilation_rate=list(p.dilation_rate),
+            padding=p.padding,
+        )
+        pointwise = Conv2DLayer.Params().Set(
+            filter_shape=[1, 1, num_in * p.depth_multiplier, num_out], bias=p.bias
+        )
+        return {"depthwise": depthwise, "pointwise": pointwise}
 
 
 class PoolingLayer(BaseLayer):
@@ -245,7 +214,6 @@ class GlobalAveragePoolingLayer(BaseLayer):
     """The mean over an image: `[B, H, W, I]` -> `[B, I]`."""
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, H, W, I]` to `[B, I]`."""
         return tf.reduce_mean(tf.cast(inputs, self.fprop_dtype), [1, 2])
 
     @classmethod

@@ -14,7 +14,8 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels, check_choice
-from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, elementwise_cost
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import elementwise_cost
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.nested_map import NestedMap
@@ -34,11 +35,7 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def GetFn(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the activation called `name`.
-
-    Raises:
-        ValueError: if there is none of that name.
-    """
+    """Returns the activation called `name`, or raises ValueError."""
     check_choice(name, sorted(_ACTIVATIONS), "activation")
     return _ACTIVATIONS[name]
 
@@ -87,7 +84,6 @@ class FCLayer(BaseLayer):
             self.CreateVariable("b", bias)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[..., I]` to `[..., O]`."""
         check_channels(inputs, self.params.input_dim, self._path)
         outputs = tf.tensordot(tf.cast(inputs, self.fprop_dtype), theta.w, 1)
         if self.params.has_bias:
@@ -105,8 +101,11 @@ class FCLayer(BaseLayer):
         )
 
 
-class FeedForwardLayer(BaseLayer):
-    """activation(x·w1 + b1)·w2 + b2, with dropout between (1706.03762, section 3.3)."""
+class FeedForwardLayer(CompositeLayer):
+    """activation(x·w1 + b1)·w2 + b2 of `[B, ..., D]`, with dropout between.
+
+    See Vaswani et al., 1706.03762, section 3.3.
+    """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -118,27 +117,12 @@ class FeedForwardLayer(BaseLayer):
         p.Define("keep_prob", 1.0, "Fraction of hidden channels that dropout keeps.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        for name, part in _feed_forward_parts(self.params).items():
-            self.CreateChild(name, part)
-
-    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, ..., D]` to `[B, ..., D]`."""
-        hidden = self.expand.FProp(theta.expand, inputs)
-        hidden = self.dropout.FProp(theta.dropout, hidden)
-        return self.contract.FProp(theta.contract, hidden)
-
     @classmethod
-    def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        return cost_of_sequence(_feed_forward_parts(p).values(), *shapes)
-
-
-def _feed_forward_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
-    expand = FCLayer.Params().Set(input_dim=p.dim, output_dim=p.hidden_dim)
-    contract = FCLayer.Params().Set(input_dim=p.hidden_dim, output_dim=p.dim)
-    return {
-        "expand": expand.Set(has_bias=p.has_bias, activation=p.activation),
-        "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
-        "contract": contract.Set(has_bias=p.has_bias),
-    }
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        expand = FCLayer.Params().Set(input_dim=p.dim, output_dim=p.hidden_dim)
+        contract = FCLayer.Params().Set(input_dim=p.hidden_dim, output_dim=p.dim)
+        return {
+            "expand": expand.Set(has_bias=p.has_bias, activation=p.activation),
+            "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+            "contract": contract.Set(has_bias=p.has_bias),
+        }

@@ -83,20 +83,16 @@ class DropPathLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         check_keep_prob(self)
-        check_param(
-            self, "num_steps", lambda x: x is None or x > 0, "None or a number above 0"
-        )
+        expected = "None or a number above 0"
+        check_param(self, "num_steps", lambda x: x is None or x > 0, expected)
 
     def FProp(
         self, theta: NestedMap, inputs: tf.Tensor, depth: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Maps `[B, ...]` to `[B, ...]`; the shape must be static.
 
-        Args:
-            theta: empty.
-            inputs: the examples to keep or drop.
-            depth: [], the position in the model, in (0, 1]; if None, 1, the last. It is
-                a tensor, not a param, so that layers at all depths share a trace.
+        The depth, [], is the position in the model, in (0, 1]; if None, 1, the last. It
+        is a tensor, not a param, so that layers at all depths share a trace.
         """
         p = self.params
         inputs = tf.cast(inputs, self.fprop_dtype)
@@ -106,24 +102,19 @@ class DropPathLayer(BaseLayer):
         dim = row_dim(inputs.shape.rank, context.batch_dim)
         row_shape = [n if i == dim else 1 for i, n in enumerate(inputs.shape)]
         numbers = context.uniform(self._path, p.random_seed, row_shape)
-        keep_prob = self._keep_prob(context.step, depth)
+        dropped = tf.constant(1.0 - p.keep_prob, tf.float64)
+        if depth is not None:
+            dropped *= tf.cast(depth, tf.float64)
+        if p.num_steps is not None:
+            progress = tf.cast(context.step, tf.float64) / p.num_steps
+            dropped *= tf.minimum(progress, 1.0)
+        keep_prob = 1.0 - dropped
         # Selected, not multiplied by 0: dropped elements may be infinite.
         return tf.where(
             numbers < tf.cast(keep_prob, numbers.dtype),
             inputs / tf.cast(keep_prob, inputs.dtype),
             tf.zeros_like(inputs),
         )
-
-    def _keep_prob(self, step: tf.Tensor, depth: tf.Tensor | None) -> tf.Tensor:
-        """Returns the probability to keep an example at a step, [] float64."""
-        p = self.params
-        dropped = tf.constant(1.0 - p.keep_prob, tf.float64)
-        if depth is not None:
-            dropped *= tf.cast(depth, tf.float64)
-        if p.num_steps is not None:
-            progress = tf.cast(step, tf.float64) / p.num_steps
-            dropped *= tf.minimum(progress, 1.0)
-        return 1.0 - dropped
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:

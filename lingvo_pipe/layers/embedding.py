@@ -5,8 +5,6 @@ Shapes: B examples, V tokens in the vocabulary, D channels.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import tensorflow as tf
 
@@ -39,11 +37,7 @@ class TokenEmbeddingLayer(BaseLayer):
         self.CreateVariable("w", table_weight(p.num_tokens, p.dim))
 
     def FProp(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
-        """Maps integers `[...]` in [0, V) to `[..., D]`.
-
-        Raises:
-            ValueError: if the ids are not integers.
-        """
+        """Maps integers `[...]` in [0, V), or else ValueError, to `[..., D]`."""
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
             raise UserValueError(
@@ -71,17 +65,9 @@ def sinusoidal_positions(
 
     Channel 2i is sin(position / 10000^(2i/D)), channel 2i+1 its cosine.
 
-    Args:
-        positions: `[B, ...]`, positions in the sentence from 0; in a packed example
-            each sentence has its own.
-        dim: D.
-        dtype: dtype of the result; narrow dtypes are rounded at the end.
-
-    Returns:
-        `[B, ..., D]`.
-
-    Raises:
-        ValueError: if D is odd.
+    Maps positions in the sentence, from 0, `[B, ...]` to `[B, ..., D]`; in a packed
+    example each sentence has its own. Narrow dtypes are rounded at the end. An odd D
+    raises ValueError.
     """
     if dim % 2:
         raise UserValueError(
@@ -92,8 +78,3 @@ def sinusoidal_positions(
     angles = tf.cast(positions, wide)[..., tf.newaxis] * tf.constant(rates, wide)
     waves = tf.stack([tf.sin(angles), tf.cos(angles)], -1)
     return tf.cast(tf.reshape(waves, [-1, *positions.shape[1:], dim]), dtype)
-
-
-def sinusoidal_flops(shape: tuple, dim: int) -> int:
-    """Returns the cost of `sinusoidal_positions`: a sine or cosine per element."""
-    return math.prod(shape) * dim

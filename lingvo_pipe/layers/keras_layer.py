@@ -27,13 +27,10 @@ class KerasLayer(keras.layers.Layer):
 
     The initial weights are copies of the layer's variables. A layer without
     accumulators over the mini-batch, which batch norm has, can be trained; any layer
-    can be used.
+    can be used, such as `task.pipeline` of a task.
 
-    Args:
-        layer: the layer, such as `task.pipeline` of a task.
-        batch_size: B, which a pipeline must know and Keras does not provide; if None,
-            any number.
-        name: Keras's name of the layer; if None, the layer's own name.
+    A pipeline must know the batch size B, which Keras does not provide; if None, it is
+    any number. Keras's name of the layer is, if None, the layer's own name.
     """
 
     def __init__(
@@ -55,11 +52,7 @@ class KerasLayer(keras.layers.Layer):
         self.built = True
 
     def call(self, *inputs: Any, training: bool | None = None) -> Any:
-        """Returns the outputs of FProp.
-
-        Args:
-            *inputs: inputs of FProp, structures of tensors `[B, ...]`.
-            training: False or None for an evaluation.
+        """Returns the outputs of FProp for structures of tensors `[B, ...]`.
 
         Raises:
             ValueError: if a layer with accumulators is trained; if there are not
@@ -68,18 +61,25 @@ class KerasLayer(keras.layers.Layer):
         """
         training = bool(training) and self.trainable
         if training:
-            self._check_trainable()
+            paths = list(accumulator_paths(self._layer))
+            if paths:
+                raise UserValueError(
+                    f"{self._layer.path}: expected no accumulators in a layer that "
+                    f"Keras trains, got {paths[0]} and {len(paths) - 1} more. Use the "
+                    "trainer, or set trainable = False, or call the layer with "
+                    "training=False."
+                )
             self._step.assign_add(1)
         return self._fprop(inputs, training)
 
     @tf.autograph.experimental.do_not_convert
     def _fprop(self, inputs: Any, training: bool) -> Any:
         layer = self._layer
-        values = tf.nest.map_structure(lambda w: w.value, self._weights_of_layer)
-        theta = layer.CastTheta(layer.vars.Pack(tf.nest.flatten(values)))
-        step = tf.cast(self._step.value, tf.int64)
+        values = [weight.value for weight in tf.nest.flatten(self._weights_of_layer)]
+        theta = layer.CastTheta(layer.vars.Pack(values))
+        step, first = tf.cast(self._step.value, tf.int64), tf.constant(0, tf.int64)
         with ForwardContext(
-            do_eval=not training, step=step, first_example=tf.constant(0, tf.int64)
+            do_eval=not training, step=step, first_example=first
         ) as context:
             outputs = layer.FProp(theta, *tf.nest.map_structure(self._sized, inputs))
         if context.losses:
@@ -108,12 +108,3 @@ class KerasLayer(keras.layers.Layer):
             initializer=lambda shape, dtype: tf.constant(value, dtype),
             trainable=variable.trainable,
         )
-
-    def _check_trainable(self) -> None:
-        paths = list(accumulator_paths(self._layer))
-        if paths:
-            raise UserValueError(
-                f"{self._layer.path}: expected no accumulators in a layer that Keras "
-                f"trains, got {paths[0]} and {len(paths) - 1} more. Use the trainer, "
-                "or set trainable = False, or call the layer with training=False."
-            )

@@ -17,6 +17,7 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -52,15 +53,12 @@ class LocalLossLayer(BaseLayer):
         if context.compute_loss is not None:
             outputs = self.head.FProp(theta.head, *args)
             context.add_local_loss(self.params.loss_name, context.compute_loss(outputs))
-            args = map_present(_stop_gradient, args)
+            args = map_present(
+                lambda x: tf.stop_gradient(x) if x.dtype.is_floating else x, args
+            )
         return args[0] if len(args) == 1 else args
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Counts the head."""
-        meta = p.head.cls.FPropMeta(p.head, *shapes)
-        return NestedMap(flops=meta.flops, out_shapes=shapes)
-
-
-def _stop_gradient(x: tf.Tensor) -> tf.Tensor:
-    return tf.stop_gradient(x) if x.dtype.is_floating else x
+        return NestedMap(flops=cost_of(p.head, *shapes).flops, out_shapes=shapes)

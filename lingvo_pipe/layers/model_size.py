@@ -22,15 +22,10 @@ from lingvo_pipe.layers.sequential import as_args
 
 
 class LayerSize(NamedTuple):
-    """The size of one layer and the layers below it.
+    """The size of one layer and the layers below it."""
 
-    Attributes:
-        num_parameters: number of trained parameters.
-        multiply_adds: number in convolutions and matrix products of an evaluation.
-    """
-
-    num_parameters: int
-    multiply_adds: int
+    num_parameters: int  # trained
+    multiply_adds: int  # in convolutions and matrix products of an evaluation
 
 
 def parameter_counts(layers: Sequence[InstantiableParams]) -> list[int]:
@@ -52,12 +47,8 @@ def trained_paths(layer: InstantiableParams) -> list[str]:
 def layer_sizes(layers: Sequence[InstantiableParams], *inputs: Any) -> list[LayerSize]:
     """Returns the sizes of layers that each take the outputs of the previous layer.
 
-    Operations in loops and branches of the graph are not counted.
-
-    Args:
-        layers: params of the layers.
-        *inputs: specs of the first layer's inputs, all dimensions known: tf.TensorSpec,
-            None, or structures of these.
+    Operations in loops and branches of the graph are not counted. The first layer's
+    inputs are structures of tf.TensorSpec, all dimensions known, or None.
     """
     measure = _cached(_measured)
     sizes = []
@@ -84,14 +75,14 @@ def _measured(p: InstantiableParams, inputs: Any) -> tuple[LayerSize, Any]:
 
 def _cached(function: Callable) -> Callable:
     """Runs the function once for equal arguments, which can't be hashed."""
-    known: list[tuple[tuple, Any]] = []
+    known: list[tuple] = []
+    results: list[Any] = []
 
     def cached(*args: Any) -> Any:
-        for other, result in known:
-            if other == args:
-                return result
-        known.append((args, function(*args)))
-        return known[-1][1]
+        if args not in known:
+            results.append(function(*args))
+            known.append(args)
+        return results[known.index(args)]
 
     return cached
 

@@ -14,14 +14,14 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.nested_map import NestedMap
 
 
-class ResidualLayer(BaseLayer):
+class ResidualLayer(CompositeLayer):
     """The sum of its inputs and the outputs of another layer."""
 
     @classmethod
@@ -34,12 +34,13 @@ class ResidualLayer(BaseLayer):
         p.Define("keep_prob", 1.0, "Fraction of the body's outputs that dropout keeps.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
-        self.CreateChild("norm", _norm(p))
-        self.CreateChild("body", p.body)
-        self.CreateChild("dropout", DropoutLayer.Params().Set(keep_prob=p.keep_prob))
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        return {
+            "norm": p.norm_tpl.Copy().Set(dim=p.dim),
+            "body": p.body,
+            "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+        }
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor, *args: Any) -> tf.Tensor:
         """Maps `[B, ..., D]` and further inputs of the body to `[B, ..., D]`."""
@@ -64,12 +65,8 @@ class ResidualLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Counts the body, the norm, the dropout and a sum."""
-        norm, inputs = _norm(p), shapes[0]
-        flops = p.body.cls.FPropMeta(p.body, *shapes).flops
-        flops += norm.cls.FPropMeta(norm, inputs).flops
-        flops += elementwise_cost(inputs, 1 if p.keep_prob == 1.0 else 4).flops
-        return NestedMap(flops=flops, out_shapes=(tuple(inputs),))
-
-
-def _norm(p: InstantiableParams) -> InstantiableParams:
-    return p.norm_tpl.Copy().Set(dim=p.dim)
+        parts, meta = cls.Parts(p), elementwise_cost(shapes[0])
+        meta.flops += cost_of(parts["norm"], shapes[0]).flops
+        meta.flops += cost_of(p.body, *shapes).flops
+        meta.flops += cost_of(parts["dropout"], shapes[0]).flops
+        return meta

@@ -38,7 +38,20 @@ def outputs_in_sequence(
         yield outputs
 
 
-class SequentialLayer(BaseLayer):
+class _InSequence(BaseLayer):
+    """Base of lists of layers, children of these names, that run in order."""
+
+    _lists: tuple[str, ...]
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Runs all layers in order; without layers returns the inputs."""
+        layers = [x for name in self._lists for x in self.children[name]]
+        thetas = [x for name in self._lists for x in theta[name]]
+        *_, last = outputs_in_sequence(layers, thetas, args)
+        return last
+
+
+class SequentialLayer(_InSequence):
     """Layers in sequence; a tuple of outputs becomes several inputs.
 
     The children are `sub`; with `repeat` above 1 they are `rep`, SequentialLayers of
@@ -62,27 +75,24 @@ class SequentialLayer(BaseLayer):
             "an integer of at least 1",
             "Leave sub empty for no layers.",
         )
-        self._list = "sub" if p.repeat == 1 else "rep"
+        self._lists = ("sub",) if p.repeat == 1 else ("rep",)
         once = p.Copy().Set(name="", repeat=1)
-        self.CreateChildren(self._list, p.sub if p.repeat == 1 else [once] * p.repeat)
-
-    def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs the layers in order; without layers returns the inputs."""
-        layers, thetas = self.children[self._list], theta[self._list]
-        *_, last = outputs_in_sequence(layers, thetas, args)
-        return last
+        subs = p.sub if p.repeat == 1 else [once] * p.repeat
+        self.CreateChildren(self._lists[0], subs)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         return cost_of_sequence(list(p.sub) * p.repeat, *shapes)
 
 
-class SeqLayer(BaseLayer):
+class SeqLayer(_InSequence):
     """The cells of a PipeliningLayer in sequence, on one device.
 
     With equal names the variables have equal paths: the one layer can train the weights
     and the other use them.
     """
+
+    _lists = ("before", "cells")
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -95,12 +105,6 @@ class SeqLayer(BaseLayer):
         super().__init__(params)
         self.CreateChildren("before", self.params.before_tpl)
         self.CreateChildren("cells", self.params.cell_tpl)
-
-    def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs all layers in order; without layers returns the inputs."""
-        layers, thetas = self.before + self.cells, theta.before + theta.cells
-        *_, last = outputs_in_sequence(layers, thetas, args)
-        return last
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:

@@ -47,8 +47,7 @@ def softmax_cross_entropy(
         label_smoothing: fraction of the target, spread evenly over all classes.
 
     Returns:
-        NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
-        scalars. The mean over no examples is 0.
+        `loss` and `accuracy`, pairs (mean, total weight); the mean of nothing is 0.
     """
     dtype = _wide(logits.dtype)
     logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)

@@ -26,17 +26,11 @@ SCHEMES = ("backpropagation", "chunked", "greedy", "overlapping")
 
 
 class Block(NamedTuple):
-    """Consecutive layers, counted from 0, that one loss trains.
-
-    Attributes:
-        begin: the first layer.
-        end: one past the last layer whose outputs the next block receives.
-        ahead: number of further layers to run before the loss.
-    """
+    """Consecutive layers, counted from 0, that one loss trains."""
 
     begin: int
-    end: int
-    ahead: int = 0
+    end: int  # one past the last layer whose outputs the next block receives
+    ahead: int = 0  # number of further layers to run before the loss
 
 
 def make_blocks(
@@ -44,15 +38,9 @@ def make_blocks(
 ) -> list[Block]:
     """Returns the blocks of a model; the last block's loss is the model's own.
 
-    Args:
-        scheme: one of SCHEMES.
-        num_layers: number of the model's layers.
-        chunks: number of blocks, of nearly equal size; or the blocks' boundaries, the
-            number of layers up to and including each block. None for all schemes but
-            'chunked'.
-
-    Raises:
-        ValueError: if the blocks are not possible.
+    The chunks are a number of blocks, of nearly equal size; or the blocks' boundaries,
+    the number of layers up to and including each block. They are None for all schemes
+    but 'chunked'. ValueError is raised if the blocks are not possible.
     """
     if scheme not in SCHEMES:
         raise UserValueError(

@@ -13,6 +13,7 @@ block is used as the plain model, without heads.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 
 from lingvo_pipe.core.errors import UserValueError
@@ -45,11 +46,8 @@ def local_pipeline(
     are not shared: nothing uses the copy's, and only the cell's own pass updates the
     cell's. A cell's auxiliary loss is added in both blocks.
 
-    Args:
-        pipeline: params of a PipeliningLayer, which do not change.
-        blocks: blocks of its cells; see `make_blocks`.
-        make_head: function of the number of cells before the head; returns params of a
-            layer: the outputs of these cells -> the outputs of the last cell.
+    The pipeline's own params do not change. A head, which `make_head` returns for the
+    number of cells before it, maps the outputs of these cells to the last cell's.
 
     Raises:
         ValueError: if the pipeline has local losses already, its splits are not
@@ -64,16 +62,16 @@ def local_pipeline(
     ]
     boundaries = [block.end for block in blocks[:-1]]
     p.cell_tpl = []
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(blocks[:-1]):
+        ahead = cells[block.end : block.end + block.ahead]
+        name, head = f"local_{number}", make_head(block.end + block.ahead)
         p.cell_tpl += cells[block.begin : block.end]
-        if block is not blocks[-1]:
-            ahead = cells[block.end : block.end + block.ahead]
-            name, head = f"local_{number}", make_head(block.end + block.ahead)
-            p.cell_tpl.append(_loss_cell(name, ahead, head))
-            p.tied = {**p.tied, **_ties(name, ahead, p.tied)}
+        p.cell_tpl.append(_loss_cell(name, ahead, head))
+        p.tied = {**p.tied, **_ties(name, ahead, p.tied)}
+    p.cell_tpl += cells[blocks[-1].begin :]
     if not is_auto(p.splits):
         own = resolve_boundaries(p.splits, len(cells))
-        p.splits = [end + _num_up_to(end, boundaries) for end in own]
+        p.splits = [end + bisect.bisect(boundaries, end) for end in own]
     if isinstance(p.recompute, (list, tuple)):
         p.recompute = _with_loss_cells(p.recompute, boundaries)
     return p
@@ -114,16 +112,11 @@ def _ties(
     return ties
 
 
-def _num_up_to(end: int, boundaries: Sequence[int]) -> int:
-    """Returns the number of blocks, without the last, within the first `end` cells."""
-    return sum(other <= end for other in boundaries)
-
-
 def _with_loss_cells(indices: Sequence[int], boundaries: Sequence[int]) -> list[int]:
     """Maps indices of the model's cells to indices of all cells; adds loss cells."""
     found = []
     for i in indices:
-        found.append(i + _num_up_to(i, boundaries))
+        found.append(i + bisect.bisect(boundaries, i))
         if i + 1 in boundaries:
             found.append(found[-1] + 1)
     return found

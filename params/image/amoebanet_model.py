@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.transforms.recipes import Recipe
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
@@ -15,7 +15,7 @@ from lingvo_pipe.models.amoebanet.network import amoebanet
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
 from lingvo_pipe.models.images.auxiliary_classifier import AuxiliaryClassifierLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
-from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
+from params.staged_model import StagedModel
 
 # variance_scaling_initializer of slim: variance 2 / fan, 1.3 for the truncation.
 _INITIALIZER = WeightInit.TruncatedGaussianSqrtFanOut(scale=math.sqrt(1.3 * 2.0))
@@ -24,11 +24,13 @@ _INITIALIZER = WeightInit.TruncatedGaussianSqrtFanOut(scale=math.sqrt(1.3 * 2.0)
 _SOFTMAXES = r".*/(head|auxiliary_head/classifier)/dense/"
 
 
-class AmoebaNetModel(SingleTaskModelParams):
+class AmoebaNetModel(StagedModel):
     """An AmoebaNet with auxiliary head and drop-path, configured by constants."""
 
+    TASK = ImageClassifier
+
     DATASET: str
-    TEST_SPLIT = "test"
+    TEST_SPLIT = "test"  # The images used for the published accuracies.
     NUM_TRAIN_EXAMPLES: int
     NUM_CLASSES: int
     IMAGE_SIZE: int
@@ -46,40 +48,19 @@ class AmoebaNetModel(SingleTaskModelParams):
     NORM_DECAY: float
     NORM_EPSILON: float
 
-    NUM_STAGES = 1
-    NUM_MICRO_BATCHES = 1
     BATCH_SIZE: int
     NUM_EPOCHS: int
 
-    def Train(self) -> InstantiableParams:
-        """Returns params of the training images."""
-        return self._Input("train")
-
-    def Test(self) -> InstantiableParams:
-        """Returns params of the images used for the published accuracies."""
-        return self._Input(self.TEST_SPLIT)
-
     def Task(self) -> InstantiableParams:
         """Returns the params of the network and its training."""
-        p = ImageClassifier.Params().Set(
-            label_smoothing=self.LABEL_SMOOTHING,
-            feed_targets=True,
-            params_init=_INITIALIZER.Copy(),
-        )
-        cells = self._Cells()
-        p.pipeline.Set(
-            cell_tpl=cells,
-            splits=self._Splits(cells),
-            num_micro_batches=self.NUM_MICRO_BATCHES,
-        )
+        p = super().Task().Set(label_smoothing=self.LABEL_SMOOTHING, feed_targets=True)
         p.train.max_steps = self._Steps(self.NUM_EPOCHS)
-        self._SetLearner(p.train)
-        return p
+        return p.Set(params_init=_INITIALIZER.Copy())
 
     def _Input(self, split: str) -> InstantiableParams:
         return ImageClassificationInput.Params().Set(
             dataset=self.DATASET,
-            split=split,
+            split=self.TEST_SPLIT if split == "test" else split,
             batch_size=self.BATCH_SIZE,
             num_logits=self.NUM_CLASSES,
             **self._Transforms(),
@@ -88,15 +69,6 @@ class AmoebaNetModel(SingleTaskModelParams):
     def _Transforms(self) -> Recipe:
         """Returns the transforms of images in training and in evaluation."""
         raise NotImplementedError(f"{type(self).__name__}._Transforms")
-
-    def _SetLearner(self, train: Params) -> None:
-        """Sets the optimizer, the learning rate and related params."""
-        raise NotImplementedError(f"{type(self).__name__}._SetLearner")
-
-    def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
-        """Returns `splits` of the pipeline, with NUM_STAGES stages."""
-        del cells
-        return self.NUM_STAGES
 
     def _Steps(self, num_epochs: float) -> int:
         """Returns the number of training steps in a number of epochs."""
@@ -135,9 +107,6 @@ class AmoebaNetModel(SingleTaskModelParams):
 def all_but_softmax(model: str) -> dict[str, Any]:
     """Returns `init_from_checkpoint_rules` for all weights but the softmax layers.
 
-    The run is not known here: `init_from_checkpoint_override` names it.
-
-    Args:
-        model: the name of the model trained in that run.
+    The run, of this model, is not known here: `init_from_checkpoint_override` names it.
     """
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

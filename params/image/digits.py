@@ -15,7 +15,6 @@ from lingvo_pipe.input.transforms.recipes import Recipe
 from lingvo_pipe.models.amoebanet.stem_and_head import AuxiliaryHeadLayer
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel, all_but_softmax
-from params.stages import in_blocks
 
 
 @model_registry.RegisterSingleTaskModel
@@ -72,9 +71,7 @@ class AmoebaNetDigits(AmoebaNetModel):
 class AmoebaNetDigitsLocal(AmoebaNetDigits):
     """Two blocks of cells, each trained by a local loss on its own device."""
 
-    def Task(self) -> InstantiableParams:
-        """Returns the params of the network and its training."""
-        return in_blocks(super().Task(), 2)
+    NUM_BLOCKS = 2
 
 
 @model_registry.RegisterSingleTaskModel

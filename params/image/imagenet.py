@@ -16,7 +16,6 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from params.image.amoebanet_model import AmoebaNetModel
-from params.stages import even_stages
 
 
 class AmoebaNetImageNet(AmoebaNetModel):
@@ -42,7 +41,7 @@ class AmoebaNetImageNet(AmoebaNetModel):
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
         image = (1, self.IMAGE_SIZE, self.IMAGE_SIZE, self.NUM_IMAGE_CHANNELS)
-        return even_stages(cells, self.NUM_STAGES, image, (1,), (1,))
+        return self._EvenStages(cells, image, (1,), (1,))
 
     def _SetLearner(self, train: Params) -> None:
         decay = ScheduleParams(

@@ -22,15 +22,8 @@ class LanguageModel(TransformerModel):
     TEST_FILES: Sequence[str]
     DOCUMENTS = LINES
 
-    def Train(self) -> InstantiableParams:
-        """Returns params of the training text."""
-        return self._Input(self.TRAIN_FILES)
-
-    def Test(self) -> InstantiableParams:
-        """Returns params of the test text."""
-        return self._Input(self.TEST_FILES)
-
-    def _Input(self, files: Sequence[str]) -> InstantiableParams:
+    def _Input(self, split: str) -> InstantiableParams:
+        files = self.TRAIN_FILES if split == "train" else self.TEST_FILES
         return LanguageModelInput.Params().Set(
             # The input refuses any other type, such as a file name.
             files=list(files) if isinstance(files, tuple) else files,

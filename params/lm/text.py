@@ -16,7 +16,7 @@ For your own text train a vocabulary, and derive a model in `my_models/novel.py`
 from __future__ import annotations
 
 import model_registry
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.cldr.shipped import (
     ENGLISH_VOCABULARY,
     TEXTS,
@@ -25,7 +25,6 @@ from lingvo_pipe.input.cldr.shipped import (
 )
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.lm.language_model import LanguageModel
-from params.stages import in_blocks
 from params.transformer_model import cosine_decay
 
 
@@ -64,7 +63,4 @@ class TransformerTinyLocal(TransformerTiny):
     """Two blocks of layers, each trained by a local loss on its own device."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
-
-    def Task(self) -> InstantiableParams:
-        """Returns the params of the network and its training."""
-        return in_blocks(super().Task(), 2)
+    NUM_BLOCKS = 2

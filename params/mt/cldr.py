@@ -19,7 +19,6 @@ from lingvo_pipe.input.cldr.shipped import (
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.mt.translation_model import TranslationModel
-from params.stages import in_blocks
 from params.transformer_model import cosine_decay
 
 
@@ -79,10 +78,7 @@ class TransformerTinyLocal(TransformerTiny):
     """Encoder and decoder, each trained by a local loss on its own device."""
 
     TIED_EMBEDDINGS = False  # Blocks share no weights.
-
-    def Task(self) -> InstantiableParams:
-        """Returns the params of the network and its training."""
-        return in_blocks(super().Task(), 2)
+    NUM_BLOCKS = 2
 
 
 @model_registry.RegisterSingleTaskModel

@@ -23,14 +23,6 @@ class TranslationModel(TransformerModel):
     MODEL_DIM = 1024
     LOGITS_SOFT_MAX: float | None = None
 
-    def Train(self) -> InstantiableParams:
-        """Returns params of the training sentences."""
-        return self._Input("train")
-
-    def Test(self) -> InstantiableParams:
-        """Returns params of the test sentences."""
-        return self._Input("test")
-
     def _Data(self, split: str) -> list[InstantiableParams]:
         """Returns params of the data sets, for the split `train` or `test`."""
         raise NotImplementedError(f"{type(self).__name__}._Data")

@@ -28,8 +28,5 @@ class TransformerBig(BigTransformer):
     NUM_MICRO_BATCHES = 32
 
     def _Data(self, split: str) -> list[InstantiableParams]:
-        return [
-            TfdsPairs.Params().Set(
-                dataset="wmt14_translate/de-en", split=split, pairs=[("de", "en")]
-            )
-        ]
+        data = TfdsPairs.Params().Set(dataset="wmt14_translate/de-en", split=split)
+        return [data.Set(pairs=[("de", "en")])]

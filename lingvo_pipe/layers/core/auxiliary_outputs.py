@@ -47,18 +47,13 @@ class AuxiliaryOutputs:
     def AddLoss(self, name: str, values: tf.Tensor) -> None:
         """Adds an auxiliary loss: its mean over the mini-batch's examples is trained.
 
-        It is reported as a metric, apart from the task's own loss. Layers may share a
-        name; their losses add up. The weight of the task's own loss must then depend
-        only on the targets. `ComputeGradients` trains with the loss; a gradient tape
-        around FProp does not see it, and raises an error.
-
-        Args:
-            name: the metric's name.
-            values: `[b]`, one value per example.
+        It is reported as a metric `name`, apart from the task's own loss. Layers may
+        share a name; their losses add up. The weight of the task's own loss must then
+        depend only on the targets. `ComputeGradients` trains with the loss; a gradient
+        tape around FProp does not see it, and raises an error.
 
         Raises:
-            ValueError: if the values have another rank, or another number of rows than
-                the inputs.
+            ValueError: if the values are not `[b]`, one for each row of the inputs.
         """
         self._check_identifier(name)
         values = tf.convert_to_tensor(values)
@@ -80,13 +75,9 @@ class AuxiliaryOutputs:
     def AddMetric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
         """Reports a metric that is not trained.
 
-        Padding rows must contribute to neither argument; see `Accumulate`.
-
-        Args:
-            name: the metric's name.
-            mean: [], the mean over this forward pass.
-            weight: [], the mean's weight, such as the number of examples: the sum of
-                `ForwardContext.row_weights`.
+        The mean, [], is over this forward pass; its weight, [], is such as the number
+        of examples: the sum of `ForwardContext.row_weights`. Padding rows must
+        contribute to neither; see `Accumulate`.
 
         Raises:
             ValueError: if the mean or the weight is not a scalar.

@@ -84,8 +84,6 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         self._accumulators: dict[str, tf.TensorSpec] = {}
         self._functions: dict[str, Callable] = {}
 
-    # Identity.
-
     @property
     def params(self) -> InstantiableParams:
         """The layer's params, frozen, with inherited values filled in."""
@@ -113,8 +111,6 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         """The dtype of the computation in FProp."""
         return self._params.fprop_dtype
 
-    # Construction.
-
     def CreateChild(self, name: str, params: InstantiableParams) -> None:
         """Creates a layer as `self.<name>`, named `name` if it has no name.
 
@@ -132,12 +128,8 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
     ) -> None:
         """Creates a list or dict of layers as `self.<name>`; see `CreateChild`.
 
-        Layers without a name are named `<name>_<index or key>`.
-
-        Args:
-            name: name of the list or dict.
-            params: params of the layers.
-            devices: for a list, each layer's device; if None, the current device.
+        Layers without a name are named `<name>_<index or key>`. `devices` has the
+        device of each layer of a list; if None, all are created on the current device.
 
         Raises:
             ValueError: see `CreateChild`; or if a list has another number of `devices`.
@@ -155,12 +147,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
                     self._children[name].append(self._make(f"{name}_{i}", p))
 
     def CreateVariable(self, name: str, params: hyperparams.Params) -> None:
-        """Creates a variable as `self.vars.<name>` on the current device.
-
-        Args:
-            name: an identifier that no child of this layer has.
-            params: see `WeightParams`.
-        """
+        """Creates `self.vars.<name>`, of `WeightParams`, on the current device."""
         self._check_new(name)
         path = f"{self.path}/{name}"
         self._variables[name] = create_variable(params, self.params, path)
@@ -191,8 +178,6 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
                 "Pass replace=True to replace it."
             )
         self._functions[name] = function
-
-    # Contents.
 
     @property
     def children(self) -> NestedMap:
@@ -239,7 +224,11 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         return cast
 
     def GetDescendant(self, path: str) -> BaseLayer:
-        """Returns the layer at a path such as `encoder.layers[1].attention`."""
+        """Returns the layer at a path such as `encoder.layers[1].attention`.
+
+        Raises:
+            KeyError: if there is none; names the choices where the path ends.
+        """
         return find_descendant(self, path)
 
     def Descendants(self) -> Iterator[BaseLayer]:
@@ -259,8 +248,6 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
             for name, variable in layer._variables.items()
         )
 
-    # Computation.
-
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Computes the outputs from only theta and the inputs.
 
@@ -277,32 +264,21 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Returns the cost of a forward pass, without building the layer.
+        """Returns NestedMap(flops, out_shapes) of a forward pass, without building it.
 
-        Args:
-            p: the layer's params.
-            *shapes: shapes of the inputs, tuples of integers.
-
-        Returns:
-            NestedMap(flops, out_shapes); a multiply-add counts as two flops.
+        A shape is a tuple of integers. A multiply-add counts as two flops.
         """
         raise NotImplementedError(f"{cls.__name__}.FPropMeta")
 
     def AccumulatedTree(self, sums: Mapping[str, tf.Tensor]) -> NestedMap:
         """Returns sums by accumulator path in the structure of `accumulators`."""
-        return self._tree(
-            lambda layer: {
-                name: sums[f"{layer.path}/{name}"] for name in layer._accumulators
-            }
-        )
+        return self._tree(lambda x: {k: sums[f"{x.path}/{k}"] for k in x._accumulators})
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step; by default the children's.
 
-        The surrounding ForwardContext holds the step's number, if it is known.
-
-        Args:
-            accumulated: the step's sums, in the structure of `accumulators`.
+        The step's sums are in the structure of `accumulators`. The surrounding
+        ForwardContext holds the step's number, if it is known.
         """
         for name, child in self._children.items():
             map_layers(
@@ -311,10 +287,12 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
                 accumulated[name],
             )
 
-    # Private.
-
     def __getattr__(self, name: str) -> Any:
-        construction.check_initialized(self, name)
+        if "_children" not in vars(self):
+            raise UserAttributeError(
+                "A layer's __init__ must call super().__init__(params) first; "
+                f"{type(self).__name__} uses {name!r} before."
+            )
         children = self._children
         if name in children:
             return children[name]
@@ -340,6 +318,5 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         return construction.make_child(self, name, params, siblings)
 
     def _check_new(self, name: str) -> None:
-        construction.check_under_construction(self, name)
         taken = {*self._children, *self._variables, *self._accumulators}
-        construction.check_part_name(name, taken, self)
+        construction.check_new_part(name, taken, self)

@@ -21,12 +21,7 @@ def check_param(
 ) -> None:
     """Raises ValueError unless a layer's param satisfies a predicate.
 
-    Args:
-        layer: the layer; its own `__init__` may still be running.
-        name: the param's name.
-        predicate: True for a valid value.
-        expected: the valid values, in words.
-        hint: the remedy, as sentences.
+    `expected` is the valid values, in words, and `hint` the remedy, as sentences.
     """
     value = layer.params.Get(name)
     if not predicate(value):

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.nested_map import NestedMap
@@ -62,11 +62,7 @@ def _in_name_scope(fprop: Callable) -> Callable:
 def make_child(
     parent: Any, name: str, params: InstantiableParams, siblings: Iterable[Any]
 ) -> Any:
-    """Creates a layer below `parent`, called `name` if it has no name of its own.
-
-    Raises:
-        ValueError: if `params` are not a layer's Params, or a sibling has the name.
-    """
+    """Creates a layer below `parent`, called `name` if it has no name of its own."""
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
             f"{parent.path}/{name}: expected a layer's Params, got a "
@@ -89,27 +85,24 @@ def make_child(
 def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParams:
     """Copies params, fills in inherited values and freezes the copy.
 
-    A layer that sets a dtype itself also computes in it, regardless of the parent's
-    fprop_dtype.
-
     Raises:
         ValueError: if a dtype is not a floating-point dtype.
     """
-    p = params.Copy()
-    inherited = parent.params if parent is not None else None
-    dtype, fprop_dtype = _floating(p, "dtype"), _floating(p, "fprop_dtype")
-    if fprop_dtype is None:
-        if dtype is not None or inherited is None:
-            fprop_dtype = dtype or tf.float32
-        else:
-            fprop_dtype = inherited.fprop_dtype
-    if dtype is None:
-        dtype = inherited.dtype if inherited is not None else tf.float32
-    p.Set(dtype=dtype, fprop_dtype=fprop_dtype)
+    p = hand_down(params, parent.params) if parent is not None else params.Copy()
+    for name in ("dtype", "fprop_dtype"):
+        if p.Get(name) is not None:
+            p.Set(**{name: tf.as_dtype(p.Get(name))})
+            if not p.Get(name).is_floating:
+                raise UserValueError(
+                    f"{p.name}.{name}: expected a floating-point dtype, got "
+                    f"{p.Get(name).name}. WeightParams set a single variable's dtype."
+                )
+    p.dtype = p.dtype or tf.float32
+    p.fprop_dtype = p.fprop_dtype or p.dtype
     if p.random_seed is None:
-        p.random_seed = inherited.random_seed if inherited else _DEFAULT_SEED
+        p.random_seed = _DEFAULT_SEED
     if p.params_init is None:
-        p.params_init = inherited.params_init if inherited else WeightInit.Xavier()
+        p.params_init = WeightInit.Xavier()
     p.Freeze()
     return p
 
@@ -117,33 +110,19 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
 def hand_down(
     params: InstantiableParams, parent: InstantiableParams
 ) -> InstantiableParams:
-    """Copies a layer's params and sets what the layer would inherit from `parent`.
+    """Copies a layer's params and sets what the layer inherits from `parent`.
 
-    The same layer can then be created without that parent. Neither argument is resolved
-    yet.
+    A layer that sets a dtype itself also computes in it, regardless of the parent's
+    fprop_dtype.
     """
     p = params.Copy()
     inherited = ["random_seed", "params_init"]
     if p.dtype is None:
-        # The layer would also compute in a dtype of its own; see `resolve_params`.
         inherited += ["dtype", "fprop_dtype"]
     for name in inherited:
         if p.Get(name) is None:
             p.Set(**{name: parent.Get(name)})
     return p
-
-
-def _floating(p: InstantiableParams, name: str) -> Any:
-    """Returns a dtype param, which may be a dtype's name, as a tf.DType or None."""
-    if p.Get(name) is None:
-        return None
-    dtype = tf.as_dtype(p.Get(name))
-    if not dtype.is_floating:
-        raise UserValueError(
-            f"{p.name}.{name}: expected a floating-point dtype, got {dtype.name}. "
-            "WeightParams set a single variable's dtype."
-        )
-    return dtype
 
 
 def check_layer_name(name: Any, layer: Any, parent: Any) -> None:
@@ -169,14 +148,16 @@ def check_key(name: Any, layer: Any) -> None:
         ) from None
 
 
-def check_part_name(name: Any, taken: Iterable[str], layer: Any) -> None:
-    """Raises ValueError unless `name` is free for a child, variable or accumulator.
+def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
+    """Raises ValueError unless `layer` can now get a part of that name.
 
-    Args:
-        name: the part's name.
-        taken: names of the existing parts.
-        layer: the layer that the part will belong to.
+    The names of the existing children, variables and accumulators are `taken`.
     """
+    if not layer._under_construction:
+        raise UserValueError(
+            f"A layer creates its parts in __init__; {layer.path} tried to create "
+            f"{name!r} afterwards. Move the call into __init__."
+        )
     check_key(name, layer)
     if name in taken or hasattr(type(layer), name):
         raise UserValueError(
@@ -194,24 +175,6 @@ def check_devices(devices: Any, params: Any, path: str) -> None:
             f"devices of {path}: expected one for each layer of a list; there are "
             f"{len(params)} layers in a {type(params).__name__} and {len(devices)} "
             "devices."
-        )
-
-
-def check_under_construction(layer: Any, name: str) -> None:
-    """Raises ValueError if the layer's `__init__` has ended."""
-    if not layer._under_construction:
-        raise UserValueError(
-            f"A layer creates its parts in __init__; {layer.path} tried to create "
-            f"{name!r} afterwards. Move the call into __init__."
-        )
-
-
-def check_initialized(layer: Any, name: str) -> None:
-    """Raises AttributeError if BaseLayer's `__init__` did not run."""
-    if "_children" not in vars(layer):
-        raise UserAttributeError(
-            "A layer's __init__ must call super().__init__(params) first; "
-            f"{type(layer).__name__} uses {name!r} before."
         )
 
 
@@ -239,9 +202,6 @@ def _layers_in(value: Any) -> Iterator[Any]:
     """Yields the layers in an attribute's value."""
     if isinstance(type(value), LayerType):
         yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _layers_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _layers_in(item)

@@ -1,9 +1,8 @@
 """ForwardContext: inputs of a forward pass besides theta and the layer's inputs.
 
-`FProp(theta, inputs)` is enough for a plain layer. Some layers need more: training or
-evaluation, the step and the examples (for random streams), and storage for auxiliary
-outputs: sums (batch norm's moments), auxiliary losses and metrics. The context has all
-of these. The caller of a forward pass opens a context around it:
+Some layers need training or evaluation, the step and the examples (for random streams),
+and storage for auxiliary outputs: sums (batch norm's moments), auxiliary losses and
+metrics. The caller of a forward pass opens a context around it:
 
     with ForwardContext(step=step, first_example=0) as context:
         y = layer.FProp(layer.theta, x)
@@ -90,15 +89,13 @@ class ForwardContext:
         found = dict(self.local_metrics)
         for name, pairs in self.metric_pairs.items():
             sums = [(mean * weight, weight) for mean, weight in pairs]
-            found[name] = functools.reduce(_add_pairs, sums)
+            found[name] = functools.reduce(
+                lambda a, b: (a[0] + b[0], a[1] + b[1]), sums
+            )
         return found
 
     def relative_path(self, path: str) -> str:
-        """Returns `path` relative to the layer that this context runs.
-
-        Raises:
-            ValueError: if the path is outside of that layer.
-        """
+        """Returns `path` relative to the layer that this context runs, or raises."""
         root = self.root_path
         if not root:
             return path
@@ -120,13 +117,10 @@ class ForwardContext:
         self.accumulated[key] = tf.stop_gradient(value)
 
     def row_weights(self, x: tf.Tensor) -> tf.Tensor | None:
-        """Returns 1 for examples and 0 for padding rows, to multiply with `x`.
+        """Returns 1 for examples and 0 for padding rows, or None if there are none.
 
-        Returns:
-            `[1, .. b .., 1]` in `x`'s dtype and rank; None if all rows are examples.
-
-        Raises:
-            ValueError: if `x` has another number of rows than the inputs.
+        To multiply with `x`, they are `[1, .. b .., 1]` in `x`'s dtype and rank. If
+        `x` has another number of rows than the inputs, ValueError is raised.
         """
         if self.num_examples is None:
             return None
@@ -135,11 +129,7 @@ class ForwardContext:
         return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
 
     def example_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of `x` that are examples.
-
-        Raises:
-            ValueError: if `x` has another number of rows than the inputs.
-        """
+        """Returns the rows of `x` that are examples; see `row_weights` for errors."""
         if self.num_examples is None:
             return x
         dim = self._checked_row_dim(x)
@@ -166,24 +156,16 @@ class ForwardContext:
         self.metric_pairs.setdefault(name, []).append((mean, weight))
 
     def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
-        """Records the loss that trains a block of layers by itself.
-
-        Args:
-            name: prefix of the metrics' names.
-            sums: the result of `compute_loss`.
-        """
+        """Records `compute_loss`'s result, which trains a block of layers by itself."""
         self.local_losses.append(sums["loss"][0])
         for key, (total, weight) in sums.items():
             self.local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight
 
     def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
-        """Draws uniform [0, 1) numbers for the layer at `path`.
+        """Draws uniform [0, 1) numbers for the layer of this path and seed.
 
-        Args:
-            path: the layer's path.
-            seed: the layer's seed.
-            shape: static shape, with the rows in dimension `batch_dim`; or, if that is
-                the first, with several consecutive rows per example, as in `[B·T, D]`.
+        The static shape has the rows in dimension `batch_dim`, or, if that is the
+        first, several consecutive rows per example, as in `[B·T, D]`.
 
         Raises:
             ValueError: if the context lacks the step or the first example, the shape is
@@ -201,13 +183,11 @@ class ForwardContext:
                 f"Layer {path!r} draws random numbers: expected a static shape, got "
                 f"{shape}. Give the inputs a static shape."
             )
-        relative = self.relative_path(path)
-        root = self.root_hash
+        root, seed_hash = self.root_hash, random_streams.path_hash(str(seed))
         if root is None:
             root = tf.constant(random_streams.path_hash(self.root_path), tf.uint64)
-        key = random_streams.extend_hash(root, relative) + tf.constant(
-            random_streams.path_hash(str(seed)), tf.uint64
-        )
+        key = random_streams.extend_hash(root, self.relative_path(path))
+        key += tf.constant(seed_hash, tf.uint64)
         sizes = shape.as_list()
         dim = row_dim(len(sizes), self.batch_dim)
         num_rows = self.num_rows or sizes[dim]
@@ -240,10 +220,6 @@ class ForwardContext:
         return dim
 
 
-def _add_pairs(a: Pair, b: Pair) -> Pair:
-    return a[0] + b[0], a[1] + b[1]
-
-
 def row_dim(rank: int, batch_dim: int) -> int:
     """Returns the dimension of rows: `batch_dim`, at most the last dimension."""
     return min(batch_dim, rank - 1)
@@ -257,6 +233,4 @@ def current_context() -> ForwardContext:
 
 def _open_contexts() -> list[ForwardContext]:
     """Returns this thread's contexts, outermost first."""
-    if not hasattr(_local, "contexts"):
-        _local.contexts = []
-    return _local.contexts
+    return _local.__dict__.setdefault("contexts", [])

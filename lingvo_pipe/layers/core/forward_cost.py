@@ -20,17 +20,17 @@ def elementwise_cost(shape: tuple, flops_per_element: int = 1) -> NestedMap:
     return NestedMap(flops=flops, out_shapes=(tuple(shape),))
 
 
+def cost_of(p: InstantiableParams, *shapes: Any) -> NestedMap:
+    """Returns FPropMeta of the layer of these params."""
+    return p.cls.FPropMeta(p, *shapes)
+
+
 def costs_in_sequence(
     layers: Iterable[InstantiableParams], *shapes: Any
 ) -> Iterator[NestedMap]:
-    """Yields FPropMeta of layers that each take the outputs of the previous layer.
-
-    Args:
-        layers: params of the layers.
-        *shapes: shapes of the first layer's inputs.
-    """
+    """Yields FPropMeta of layers that each take the outputs of the previous layer."""
     for p in layers:
-        meta = p.cls.FPropMeta(p, *shapes)
+        meta = cost_of(p, *shapes)
         shapes = tuple(meta.out_shapes)
         yield meta
 

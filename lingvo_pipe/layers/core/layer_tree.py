@@ -38,25 +38,17 @@ def variables_by_path(
 ) -> dict[str, tf.Variable]:
     """Returns each variable once: at its own path, or else at its first path.
 
-    Args:
-        entries: path, variable, and True if the variable is tied: it belongs to another
-            path.
+    Entries are path, variable, and True if the variable belongs to another path.
     """
     known = list(entries)
     paths: dict[Any, str] = {}
     for path, variable, _ in sorted(known, key=lambda entry: entry[2]):
         paths.setdefault(variable.ref(), path)
-    return {
-        path: variable for path, variable, _ in known if paths[variable.ref()] == path
-    }
+    return {path: v for path, v, _ in known if paths[v.ref()] == path}
 
 
 def find_descendant(root: Any, path: str) -> Any:
-    """Returns the layer at a path such as `encoder.layers[1].attention`.
-
-    Raises:
-        KeyError: if there is none; names the choices where the path ends.
-    """
+    """Returns a layer by its path; see `GetDescendant`."""
     found = root
     for step in path.replace("[", ".[").split(".") if path else []:
         choices: Any = found if isinstance(found, (list, dict)) else found.children

@@ -23,14 +23,7 @@ from typing import Any
 
 
 class PlaceReads:
-    """The layers below one layer whose path or name was read.
-
-    Layers are numbered in the order of `Descendants`.
-
-    Attributes:
-        paths: numbers of the layers whose path, or a value that reveals it, was read.
-        names: numbers of the layers whose `params.name` was read.
-    """
+    """The layers whose path or name was read, by number, in order of `Descendants`."""
 
     def __init__(self) -> None:
         self.paths: set[int] = set()
@@ -47,11 +40,6 @@ class PlaceReads:
         finally:
             _open.reset(token)
 
-    def note(self, layer: Any, numbers: set[int]) -> None:
-        """Adds the number of `layer`, if its reads are recorded."""
-        if id(layer) in self._numbers:
-            numbers.add(self._numbers[id(layer)])
-
 
 _open: contextvars.ContextVar[PlaceReads | None] = contextvars.ContextVar(
     "place_reads", default=None
@@ -61,12 +49,12 @@ _open: contextvars.ContextVar[PlaceReads | None] = contextvars.ContextVar(
 def note_path(layer: Any) -> None:
     """Records a read of a layer's path, or of a value that reveals it."""
     reads = _open.get()
-    if reads is not None:
-        reads.note(layer, reads.paths)
+    if reads is not None and id(layer) in reads._numbers:
+        reads.paths.add(reads._numbers[id(layer)])
 
 
 def note_name(layer: Any) -> None:
     """Records a read of a layer's `params.name`."""
     reads = _open.get()
-    if reads is not None:
-        reads.note(layer, reads.names)
+    if reads is not None and id(layer) in reads._numbers:
+        reads.names.add(reads._numbers[id(layer)])

@@ -33,14 +33,10 @@ _PHILOX = 1
 _NUMBERS_PER_BLOCK = 4
 
 
-def _components(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
-
-
 def path_hash(path: str, prefix: int = 0) -> int:
     """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`."""
     value = prefix
-    for part in _components(path):
+    for part in filter(None, path.split("/")):
         digest = hashlib.md5(part.encode(), usedforsecurity=False).digest()
         value = (value * _PRIME + int.from_bytes(digest[:8], "little")) & _MASK
     return value
@@ -52,7 +48,7 @@ def _uint64(value: int) -> tf.Tensor:
 
 def extend_hash(prefix: tf.Tensor, path: str) -> tf.Tensor:
     """Returns `path_hash(path, prefix)` for a prefix that is a uint64 tensor."""
-    power = pow(_PRIME, len(_components(path)), 1 << 64)
+    power = pow(_PRIME, len([*filter(None, path.split("/"))]), 1 << 64)
     return prefix * _uint64(power) + _uint64(path_hash(path))
 
 
@@ -64,19 +60,10 @@ def seed_pair(seed: int, path: str) -> tuple[int, int]:
 def uniform_rows(
     key: tf.Tensor, step: tf.Tensor, first_example: tf.Tensor, shape: Sequence[int]
 ) -> tf.Tensor:
-    """Draws uniform [0, 1) float32 numbers for consecutive examples.
+    """Draws uniform [0, 1) float32 numbers of a static shape `[B, ...]`.
 
-    Args:
-        key: [] uint64.
-        step: [] int64, the training step.
-        first_example: [] int64, position of row 0 in the mini-batch.
-        shape: static shape `[B, ...]`.
-
-    Returns:
-        A tensor of `shape`; row i depends on `first_example + i` and not on B.
-
-    Raises:
-        ValueError: if `step` or `first_example` is not an integer.
+    Row i depends on the key, [] uint64, the step, [] int64, and `first_example + i`,
+    [] int64, the example's position in the mini-batch.
     """
     num_rows, row_shape = shape[0], list(shape[1:])
     row_size = math.prod(row_shape)

@@ -25,9 +25,7 @@ _local = threading.local()
 def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
     """Ties variables that are created inside to variables of other paths.
 
-    Args:
-        ties: path of each tied variable -> its owner's path; both below `root`.
-        root: the path of the layer that contains both.
+    Ties map a tied variable's path to its owner's, both below the layer at `root`.
 
     Raises:
         ValueError: if a variable was not created, an owner is tied itself, or the two
@@ -43,12 +41,7 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
 
 
 def created_or_tied(path: str, create: Callable[[str], tf.Variable]) -> tf.Variable:
-    """Returns the variable at a path: a new one, or the one it is tied to.
-
-    Args:
-        path: the variable's path.
-        create: function of a path; creates a variable of its name and initial value.
-    """
+    """Returns the variable at a path: `create(path)`, or the one it is tied to."""
     ties: _Ties | None = getattr(_local, "ties", None)
     return create(path) if ties is None else ties.variable(path, create)
 
@@ -65,7 +58,7 @@ class _Ties:
         self._root = root
         self._created: dict[str, tf.Variable] = {}
         self._used: set[str] = set()
-        # Owners whose variable was created earlier, by the tied path.
+        # Owners whose variable was created earlier -> the tied path it was created for.
         self._ahead: dict[str, str] = {}
 
     def owner(self, path: str) -> str | None:
@@ -78,14 +71,13 @@ class _Ties:
         path, owner = full_path.removeprefix(f"{self._root}/"), self.owner(full_path)
         if owner is None:
             if path in self._ahead:
-                self._check_same(path, self._created[path], self._ahead[path], create)
-                del self._ahead[path]
+                self._check_same(path, path, self._ahead.pop(path), create)
             else:
                 self._created[path] = create(full_path)
             return self._created[path]
         self._used.add(path)
         if owner in self._created:
-            self._check_same(path, self._created[owner], owner, create)
+            self._check_same(path, owner, owner, create)
         else:
             self._created[owner] = create(f"{self._root}/{owner}")
             self._ahead[owner] = path
@@ -110,20 +102,14 @@ class _Ties:
             )
 
     def _check_same(
-        self,
-        path: str,
-        variable: tf.Variable,
-        created_at: str,
-        create: Callable[[str], tf.Variable],
+        self, path: str, owner: str, created_at: str, create: Callable
     ) -> None:
-        """Raises ValueError unless `create` makes a variable like the given one."""
+        """Raises ValueError unless `create` makes a variable like the owner's."""
         with tf.Graph().as_default():
-            own = create(path)
-            described = [
-                (tuple(v.shape), v.dtype, v.trainable) for v in (own, variable)
-            ]
-        if described[0] != described[1]:
+            both = create(path), self._created[owner]
+            own, other = [(tuple(v.shape), v.dtype, v.trainable) for v in both]
+        if own != other:
             raise UserValueError(
                 "Tied weights must have the same shape, dtype and trainability; "
-                f"{path} has {described[0]}, {created_at} {described[1]}."
+                f"{path} has {own}, {created_at} {other}."
             )

@@ -24,7 +24,23 @@ from lingvo_pipe.layers.core.tied_variables import created_or_tied
 _MAX_SHOWN = 80
 
 
-def _rule(method: str, default_scale: float = 1.0) -> staticmethod[..., Params]:
+_NORMAL = tf.random.stateless_normal
+_TRUNCATED = tf.random.stateless_truncated_normal
+_UNIFORM = tf.random.stateless_uniform
+_SYMMETRIC = functools.partial(_UNIFORM, minval=-1.0, maxval=1.0)
+
+# Method -> (draw with unit scale, factor from fan_in and fan_out).
+_DRAWS: dict[str, tuple[Callable, Callable[[int, int], float]]] = {}
+
+
+def _rule(
+    method: str,
+    draw: Callable,
+    factor: Callable[[int, int], float] = lambda i, o: 1.0,
+    default_scale: float = 1.0,
+) -> staticmethod[..., Params]:
+    _DRAWS[method] = draw, factor
+
     def make(scale: float = default_scale, seed: int | None = None) -> Params:
         p = Params()
         p.Define("method", method, "Name of the rule: one of WeightInit's methods.")
@@ -58,18 +74,24 @@ class WeightInit:
     convolution's window).
     """
 
-    Constant = _rule("constant", default_scale=0.0)
-    Gaussian = _rule("gaussian")
-    TruncatedGaussian = _rule("truncated_gaussian")
-    Uniform = _rule("uniform")
-    UniformPositive = _rule("uniform_positive")
-    Xavier = _rule("xavier")
-    GaussianSqrtFanIn = _rule("gaussian_sqrt_fanin")
-    GaussianSqrtFanOut = _rule("gaussian_sqrt_fanout")
-    TruncatedGaussianSqrtFanIn = _rule("truncated_gaussian_sqrt_fanin")
-    TruncatedGaussianSqrtFanOut = _rule("truncated_gaussian_sqrt_fanout")
-    UniformSqrtFanIn = _rule("uniform_sqrt_fanin")
-    UniformUnitScaling = _rule("uniform_unit_scaling")
+    Constant = _rule("constant", lambda shape, seed: tf.ones(shape), default_scale=0.0)
+    Gaussian = _rule("gaussian", _NORMAL)
+    TruncatedGaussian = _rule("truncated_gaussian", _TRUNCATED)
+    Uniform = _rule("uniform", _SYMMETRIC)
+    UniformPositive = _rule("uniform_positive", _UNIFORM)
+    Xavier = _rule("xavier", _SYMMETRIC, lambda i, o: (6.0 / (i + o)) ** 0.5)
+    GaussianSqrtFanIn = _rule("gaussian_sqrt_fanin", _NORMAL, lambda i, o: i**-0.5)
+    GaussianSqrtFanOut = _rule("gaussian_sqrt_fanout", _NORMAL, lambda i, o: o**-0.5)
+    TruncatedGaussianSqrtFanIn = _rule(
+        "truncated_gaussian_sqrt_fanin", _TRUNCATED, lambda i, o: i**-0.5
+    )
+    TruncatedGaussianSqrtFanOut = _rule(
+        "truncated_gaussian_sqrt_fanout", _TRUNCATED, lambda i, o: o**-0.5
+    )
+    UniformSqrtFanIn = _rule("uniform_sqrt_fanin", _SYMMETRIC, lambda i, o: i**-0.5)
+    UniformUnitScaling = _rule(
+        "uniform_unit_scaling", _SYMMETRIC, lambda i, o: (3.0 / i) ** 0.5
+    )
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
@@ -77,40 +99,10 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
 
     A vector's length counts as both, and a scalar as 1 of each.
     """
-    if not shape:
-        return 1, 1
-    if len(shape) == 1:
-        return shape[0], shape[0]
+    if len(shape) < 2:
+        return math.prod(shape), math.prod(shape)
     window = math.prod(shape[:-2])
     return window * shape[-2], window * shape[-1]
-
-
-def _ones(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
-    return tf.ones(shape)
-
-
-def _symmetric(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
-    return tf.random.stateless_uniform(shape, seed, minval=-1.0, maxval=1.0)
-
-
-_NORMAL = tf.random.stateless_normal
-_TRUNCATED = tf.random.stateless_truncated_normal
-
-# Method -> (draw with unit scale, factor from fan_in and fan_out).
-_DRAWS: dict[str, tuple[Callable, Callable[[int, int], float]]] = {
-    "constant": (_ones, lambda i, o: 1.0),
-    "gaussian": (_NORMAL, lambda i, o: 1.0),
-    "truncated_gaussian": (_TRUNCATED, lambda i, o: 1.0),
-    "uniform": (_symmetric, lambda i, o: 1.0),
-    "uniform_positive": (tf.random.stateless_uniform, lambda i, o: 1.0),
-    "xavier": (_symmetric, lambda i, o: (6.0 / (i + o)) ** 0.5),
-    "gaussian_sqrt_fanin": (_NORMAL, lambda i, o: i**-0.5),
-    "gaussian_sqrt_fanout": (_NORMAL, lambda i, o: o**-0.5),
-    "truncated_gaussian_sqrt_fanin": (_TRUNCATED, lambda i, o: i**-0.5),
-    "truncated_gaussian_sqrt_fanout": (_TRUNCATED, lambda i, o: o**-0.5),
-    "uniform_sqrt_fanin": (_symmetric, lambda i, o: i**-0.5),
-    "uniform_unit_scaling": (_symmetric, lambda i, o: (3.0 / i) ** 0.5),
-}
 
 
 def initial_value(
@@ -120,17 +112,11 @@ def initial_value(
     seed: tuple[int, int],
     unit_fans: tuple[int, int] | None = None,
 ) -> tf.Tensor:
-    """Draws a variable's initial value on the host.
+    """Draws a variable's initial value on the host, in float32, cast to `dtype`.
 
-    Args:
-        init: one of `WeightInit`'s rules.
-        shape: the variable's shape.
-        dtype: the variable's dtype; the numbers are drawn in float32 and cast.
-        seed: two integers, ignored if the rule has a seed of its own.
-        unit_fans: fan_in and fan_out of a unit; if None, `fans(shape)`.
-
-    Raises:
-        ValueError: if the rule's method is unknown.
+    The seed is ignored if the rule, `init`, has a seed of its own. `unit_fans` are
+    fan_in and fan_out of a unit; if None, `fans(shape)`. An unknown rule raises
+    ValueError.
     """
     check_choice(init.method, sorted(_DRAWS), "WeightInit's method")
     draw, factor = _DRAWS[init.method]
@@ -151,13 +137,9 @@ def WeightParams(
 ) -> Params:
     """Declares a variable for `BaseLayer.CreateVariable`.
 
-    Args:
-        shape: all dimensions, each at least 1.
-        init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
-        dtype: if None, the layer's `dtype`.
-        trainable: False for state without gradients, such as moving averages.
-        fans: inputs and outputs of a unit, for the rules that depend on them; if None,
-            derived from the shape `[..., I, O]`.
+    If None, the rule of `WeightInit` is the layer's `params_init`, and the fans, inputs
+    and outputs of a unit, are derived from the shape `[..., I, O]`. State without
+    gradients, such as moving averages, is not trainable.
     """
     p = Params()
     p.Define("shape", list(shape), "All dimensions.")
@@ -173,13 +155,8 @@ def create_variable(
 ) -> tf.Variable:
     """Creates the variable that `WeightParams` declared, on the current device.
 
-    Args:
-        weight: the declaration.
-        layer_params: the layer's params, with inherited values filled in.
-        path: the variable's path; with the seed it determines the initial value.
-
-    Raises:
-        ValueError: if the declaration, the shape or the initializer is not valid.
+    The path and the layer's seed determine the initial value. A declaration, shape or
+    initializer that is not valid raises ValueError.
     """
     _check(weight, "shape", path, "WeightParams", "Write WeightParams(shape=[...]).")
     rule = weight.init if weight.init is not None else layer_params.params_init

@@ -9,6 +9,8 @@ Shapes: images are `[B, H, W, C]`; F filters.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
@@ -16,24 +18,23 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
-from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype, Edge
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
+from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
 from lingvo_pipe.models.amoebanet.operations import (
     IDENTITY,
     Channels,
     FactorizedReductionLayer,
     conv_bn,
     operation,
-    relu_conv_bn,
 )
 from lingvo_pipe.nested_map import NestedMap
 
 _SIDES = ("left", "right")
 
 
-class AmoebaCell(BaseLayer):
+class AmoebaCell(CompositeLayer):
     """(last output, previous output, number of cells) -> the same after this cell.
 
     Further inputs, such as labels for a later layer, pass unchanged.
@@ -63,24 +64,29 @@ class AmoebaCell(BaseLayer):
         p.Define("num_cells", None, "Cells of the network; needed for drop-path.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
-        self._cell = cell_genotype(p)
-        if p.drop_path_tpl is not None:
-            expected = "the network's number of cells with a drop_path_tpl"
-            check_param(self, "num_cells", lambda x: x and x > 0, expected)
-        self.CreateChild("project", _project(p))
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        parts = {"project": operation("1x1", _channels(p, p.num_in))}
         fit = _fit(p)
         if fit is not None:
-            self.CreateChild("fit", fit)
-        for i, pair in enumerate(self._cell.pairs, 2):
+            parts["fit"] = fit
+        for i, pair in enumerate(cell_genotype(p).pairs, 2):
             for side, edge in zip(_SIDES, pair, strict=True):
-                self.CreateChild(f"{side}_{i}", _operation(p, edge))
-                if _drops(p, edge):
-                    self.CreateChild(f"drop_{side}_{i}", p.drop_path_tpl)
-        for state, matched in _matched(p).items():
-            self.CreateChild(f"match_{state}", matched)
+                stride = 2 if p.reduction and edge.state < 2 else 1
+                channels = _channels(p, _widths(p)[edge.state])
+                parts[f"{side}_{i}"] = operation(edge.op, channels, stride)
+                if p.drop_path_tpl is not None and edge.op != IDENTITY:
+                    parts[f"drop_{side}_{i}"] = p.drop_path_tpl
+        for state in cell_genotype(p).concat:
+            matched = _matched(p, state)
+            if matched is not None:
+                parts[f"match_{state}"] = matched
+        return parts
+
+    def CheckParams(self) -> None:
+        if self.params.drop_path_tpl is not None:
+            expected = "the network's number of cells with a drop_path_tpl"
+            check_param(self, "num_cells", lambda x: x and x > 0, expected)
 
     def FProp(
         self,
@@ -103,27 +109,12 @@ class AmoebaCell(BaseLayer):
         num = None if num_before is None else num_before + 1
 
         def run(name: str, x: tf.Tensor) -> tf.Tensor:
-            return self.children[name].FProp(theta[name], x)
-
-        def operate(name: str, x: tf.Tensor) -> tf.Tensor:
-            y, drop = run(name, x), f"drop_{name}"
+            y, drop = self.children[name].FProp(theta[name], x), f"drop_{name}"
             if drop not in self.children or self.do_eval:
                 return y
             return self.children[drop].FProp(theta[drop], y, self._depth(num))
 
-        fitted = last if before is None else before
-        if before is not None and "fit" in self.children:
-            fitted = run("fit", before)
-        states = [run("project", last), fitted]
-        for i, (left, right) in enumerate(self._cell.pairs, 2):
-            states.append(
-                operate(f"left_{i}", states[left.state])
-                + operate(f"right_{i}", states[right.state])
-            )
-        output = [
-            run(f"match_{i}", states[i]) if f"match_{i}" in self.children else states[i]
-            for i in self._cell.concat
-        ]
+        output = _run_cell(self.params, self.children, last, before, run, operator.add)
         return tf.concat(output, -1), last, num, *passed_on
 
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
@@ -138,32 +129,54 @@ class AmoebaCell(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Counts all operations, drop-path, and the sums of pairs."""
-        cell, fit = cell_genotype(p), _fit(p)
         last, before, num_before, *passed_on = shapes
-        metas = [_cost(_project(p), last)]
-        states = [metas[0].out_shapes[0], last if before is None else before]
-        if before is not None and fit is not None:
-            metas.append(_cost(fit, before))
-            states[1] = metas[1].out_shapes[0]
-        for pair in cell.pairs:
-            metas += [_cost(_operation(p, edge), states[edge.state]) for edge in pair]
-            states.append(metas[-1].out_shapes[0])
-            metas += [_cost(p.drop_path_tpl, states[-1]) for e in pair if _drops(p, e)]
-            metas.append(elementwise_cost(states[-1]))
-        for state, matched in _matched(p).items():
-            metas.append(_cost(matched, states[state]))
+        parts, metas = cls.Parts(p), []
+
+        def run(name: str, shape: tuple) -> tuple:
+            metas.append(cost_of(parts[name], shape))
+            (out_shape,) = metas[-1].out_shapes
+            if f"drop_{name}" in parts:
+                metas.append(cost_of(parts[f"drop_{name}"], out_shape))
+            return out_shape
+
+        def add(shape: tuple, _: tuple) -> tuple:
+            metas.append(elementwise_cost(shape))
+            return shape
+
+        image = _run_cell(p, parts, last, before, run, add)[-1][:3]
         return NestedMap(
             flops=sum(meta.flops for meta in metas),
-            out_shapes=((*states[-1][:3], num_out(p)), last, num_before, *passed_on),
+            out_shapes=((*image, num_out(p)), last, num_before, *passed_on),
         )
 
 
-def cell_genotype(p: InstantiableParams) -> CellGenotype:
-    """Returns the genotype that a cell's params name.
+def _run_cell(
+    p: InstantiableParams,
+    parts: Collection[str],
+    last: Any,
+    before: Any,
+    run: Callable,
+    add: Callable,
+) -> list:
+    """Returns the states that a cell concatenates, or their shapes.
 
-    Raises:
-        ValueError: if there is none of that letter.
+    A part runs by `run(name, x)`; `add` is of the two sides of a pair.
     """
+    fitted = last if before is None else before
+    if before is not None and "fit" in parts:
+        fitted = run("fit", before)
+    cell, states = cell_genotype(p), [run("project", last), fitted]
+    for i, pair in enumerate(cell.pairs, 2):
+        edges = zip(_SIDES, pair, strict=True)
+        states.append(add(*(run(f"{side}_{i}", states[e.state]) for side, e in edges)))
+    return [
+        run(f"match_{i}", states[i]) if f"match_{i}" in parts else states[i]
+        for i in cell.concat
+    ]
+
+
+def cell_genotype(p: InstantiableParams) -> CellGenotype:
+    """Returns the genotype that a cell's params name, or raises ValueError."""
     check_choice(p.genotype, sorted(GENOTYPES), "genotype")
     network = GENOTYPES[p.genotype]
     return network.reduction if p.reduction else network.normal
@@ -174,32 +187,10 @@ def num_out(p: InstantiableParams) -> int:
     return p.num_filters * len(cell_genotype(p).concat)
 
 
-def _cost(p: InstantiableParams, shape: tuple) -> NestedMap:
-    return p.cls.FPropMeta(p, shape)
-
-
-def _project(p: InstantiableParams) -> InstantiableParams:
-    """Returns params of the layer from the last output to state 0."""
-    return relu_conv_bn(_channels(p, p.num_in))
-
-
 def _widths(p: InstantiableParams) -> list[int]:
     """Returns the channels of each state."""
     fitted = p.num_in if p.num_in_before is None else p.num_filters
     return [p.num_filters, fitted, *[p.num_filters] * len(cell_genotype(p).pairs)]
-
-
-def _operation(p: InstantiableParams, edge: Edge) -> InstantiableParams:
-    return operation(
-        edge.op,
-        _channels(p, _widths(p)[edge.state]),
-        stride=2 if p.reduction and edge.state < 2 else 1,
-    )
-
-
-def _drops(p: InstantiableParams, edge: Edge) -> bool:
-    """Returns True if drop-path follows an operation."""
-    return p.drop_path_tpl is not None and edge.op != IDENTITY
 
 
 def _fit(p: InstantiableParams) -> InstantiableParams | None:
@@ -209,19 +200,16 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
     if p.before_is_larger:
         return _halve(p, p.num_in_before, "RELU")
     if p.num_in_before != p.num_filters:
-        return relu_conv_bn(_channels(p, p.num_in_before))
+        return operation("1x1", _channels(p, p.num_in_before))
     return None
 
 
-def _matched(p: InstantiableParams) -> dict[int, InstantiableParams]:
-    """Returns params of the layers that match states for concatenation, by state."""
-    widths, found = _widths(p), {}
-    for state in cell_genotype(p).concat:
-        if p.reduction and state < 2:
-            found[state] = _halve(p, widths[state], "NONE")
-        elif widths[state] != p.num_filters:
-            found[state] = conv_bn(_channels(p, widths[state]))
-    return found
+def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
+    """Returns params of the layer that matches a state for concatenation, or None."""
+    width = _widths(p)[state]
+    if p.reduction and state < 2:
+        return _halve(p, width, "NONE")
+    return conv_bn(_channels(p, width)) if width != p.num_filters else None
 
 
 def _halve(p: InstantiableParams, num_in: int, activation: str) -> InstantiableParams:

@@ -22,7 +22,6 @@ from lingvo_pipe.models.amoebanet.cell import AmoebaCell, num_out
 from lingvo_pipe.models.amoebanet.stem_and_head import HeadLayer, StemLayer
 
 _IMAGENET_STEM_FILTERS = 32
-_SMALL_STEM_FACTOR = 3
 # A factorized reduction halves the filters; the first stem cell has F / 4.
 _MIN_FILTERS = {False: 8, True: 2}
 
@@ -66,93 +65,74 @@ def amoebanet(
             path="num_cells", expected="a positive multiple of 3", got=num_cells
         )
     if num_filters < _MIN_FILTERS[small_images]:
-        raise UserValueError(
-            path="num_filters",
-            expected=f"at least {_MIN_FILTERS[small_images]} with "
-            f"small_images={small_images}",
-            got=num_filters,
+        least = _MIN_FILTERS[small_images]
+        expected = f"at least {least} with small_images={small_images}"
+        raise UserValueError(path="num_filters", expected=expected, got=num_filters)
+    norm_tpl = norm_tpl or BatchNormLayer.Params()
+    stem = StemLayer.Params().Set(
+        name="stem",
+        num_in=num_image_channels,
+        num_filters=3 * num_filters if small_images else _IMAGENET_STEM_FILTERS,
+        stride=1 if small_images else 2,
+        norm_tpl=norm_tpl.Copy(),
+        counts_cells=drop_path_tpl is not None,
+    )
+    sizes = _cell_sizes(num_cells, num_filters, small_images)
+    cell_tpl = AmoebaCell.Params().Set(genotype=genotype, norm_tpl=norm_tpl)
+    if drop_path_tpl is not None:
+        cell_tpl.Set(drop_path_tpl=drop_path_tpl, num_cells=len(sizes))
+    layers, num_in, num_in_before, was_reduction = [stem], stem.num_filters, None, False
+    for name, cell_filters, reduction in sizes:
+        cell = cell_tpl.Copy().Set(
+            name=name,
+            reduction=reduction,
+            num_filters=cell_filters,
+            num_in=num_in,
+            num_in_before=num_in_before,
+            before_is_larger=was_reduction,
         )
-    chain = _Chain(genotype, num_image_channels, norm_tpl or BatchNormLayer.Params())
-    if small_images:
-        chain.add_stem(_SMALL_STEM_FACTOR * num_filters, stride=1)
-    else:
-        chain.add_stem(_IMAGENET_STEM_FILTERS, stride=2)
-        chain.add_cell("stem_cell_0", num_filters // 4, reduction=True)
-        chain.add_cell("stem_cell_1", num_filters // 2, reduction=True)
+        layers.append(cell)
+        num_in, num_in_before, was_reduction = num_out(cell), num_in, reduction
+        if auxiliary_tpl is not None and name == f"cell_{2 * num_cells // 3 - 1}":
+            image = None
+            if image_shape is not None:
+                image = (1, *image_shape, num_image_channels)
+            head = _auxiliary_head(auxiliary_tpl, layers, image)
+            head.classifier.num_classes = num_classes
+            layers.append(head)
+    head = HeadLayer.Params().Set(name="head", num_in=num_in, keep_prob=keep_prob)
+    return [*layers, head.Set(num_classes=num_classes)]
+
+
+def _auxiliary_head(
+    tpl: InstantiableParams, layers: list[InstantiableParams], image: tuple | None
+) -> InstantiableParams:
+    """Returns the auxiliary classifier after `layers`, without its `num_classes`."""
+    if image is None:
+        raise UserValueError(
+            "image_shape: expected [H, W], got None. An auxiliary head's window "
+            "depends on the size of the images."
+        )
+    _, height, width, channels = cost_of_sequence(layers, image).out_shapes[0]
+    head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
+    size = [height, width]
+    head.classifier.Set(
+        num_in=channels, image_shape=size, norm_tpl=layers[0].norm_tpl.Copy()
+    )
+    return head
+
+
+def _cell_sizes(
+    num_cells: int, num_filters: int, small_images: bool
+) -> list[tuple[str, int, bool]]:
+    """Returns the name, the filters and `reduction` of each cell."""
+    sizes: list[tuple[str, int, bool]] = []
+    if not small_images:
+        sizes.append(("stem_cell_0", num_filters // 4, True))
+        sizes.append(("stem_cell_1", num_filters // 2, True))
     for i in range(num_cells):
         if i in (num_cells // 3, 2 * num_cells // 3):
             num_filters *= 2
-            chain.add_cell(f"reduction_{i}", num_filters, reduction=True)
-        chain.add_cell(f"cell_{i}", num_filters, reduction=False)
-        if auxiliary_tpl is not None and i == 2 * num_cells // 3 - 1:
-            chain.add_auxiliary_head(auxiliary_tpl, num_classes, image_shape)
-    if drop_path_tpl is not None:
-        cells = [p for p in chain.layers if p.cls is AmoebaCell]
-        for cell in cells:
-            cell.Set(drop_path_tpl=drop_path_tpl.Copy(), num_cells=len(cells))
-        chain.layers[0].counts_cells = True
-    chain.add_head(num_classes, keep_prob)
-    return chain.layers
-
-
-class _Chain:
-    """The layers so far, and the sizes of their last two outputs."""
-
-    def __init__(
-        self, genotype: str, num_image_channels: int, norm_tpl: InstantiableParams
-    ):
-        self.layers: list[InstantiableParams] = []
-        self._norm_tpl = norm_tpl
-        self._genotype = genotype
-        self._num_image_channels = num_image_channels
-        self._channels = num_image_channels
-        self._channels_before: int | None = None
-        self._before_is_larger = False
-
-    def add_stem(self, num_filters: int, stride: int) -> None:
-        stem = StemLayer.Params().Set(name="stem", norm_tpl=self._norm_tpl.Copy())
-        stem.Set(num_in=self._channels, num_filters=num_filters, stride=stride)
-        self.layers.append(stem)
-        self._channels = num_filters
-
-    def add_cell(self, name: str, num_filters: int, reduction: bool) -> None:
-        cell = AmoebaCell.Params().Set(
-            name=name,
-            genotype=self._genotype,
-            reduction=reduction,
-            num_filters=num_filters,
-            num_in=self._channels,
-            num_in_before=self._channels_before,
-            before_is_larger=self._before_is_larger,
-            norm_tpl=self._norm_tpl.Copy(),
-        )
-        self.layers.append(cell)
-        self._channels_before = self._channels
-        self._channels = num_out(cell)
-        self._before_is_larger = reduction
-
-    def add_auxiliary_head(
-        self,
-        tpl: InstantiableParams,
-        num_classes: int,
-        image_shape: Sequence[int] | None,
-    ) -> None:
-        if image_shape is None:
-            raise UserValueError(
-                "image_shape: expected [H, W], got None. An auxiliary head's window "
-                "depends on the size of the images."
-            )
-        image = (1, *image_shape, self._num_image_channels)
-        last = cost_of_sequence(self.layers, image).out_shapes[0]
-        head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
-        head.classifier.Set(
-            num_in=self._channels,
-            image_shape=list(last[1:3]),
-            num_classes=num_classes,
-            norm_tpl=self._norm_tpl.Copy(),
-        )
-        self.layers.append(head)
-
-    def add_head(self, num_classes: int, keep_prob: float) -> None:
-        head = HeadLayer.Params().Set(name="head", num_in=self._channels)
-        self.layers.append(head.Set(num_classes=num_classes, keep_prob=keep_prob))
+            sizes.append((f"reduction_{i}", num_filters, True))
+        sizes.append((f"cell_{i}", num_filters, False))
+    return sizes

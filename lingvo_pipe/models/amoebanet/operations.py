@@ -22,10 +22,10 @@ from lingvo_pipe.layers.convolution import (
     PoolingLayer,
     SeparableConv2DLayer,
 )
-from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
-from lingvo_pipe.layers.dense import ActivationLayer, GetFn
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
+from lingvo_pipe.layers.dense import ActivationLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 
@@ -37,50 +37,30 @@ Layers = list[InstantiableParams]
 
 
 class Channels(NamedTuple):
-    """Sizes and norms of an operation.
-
-    Attributes:
-        num_in: I.
-        num_filters: F.
-        norm_tpl: params of the batch norms, without their dimension.
-    """
+    """I and F of an operation, and params of its batch norms, without dim."""
 
     num_in: int
     num_filters: int
     norm_tpl: InstantiableParams
 
 
-def operation(name: str, channels: Channels, stride: int) -> InstantiableParams:
+def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
     """Returns params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
 
-    Args:
-        name: the operation's name in a genotype.
-        channels: sizes and norms.
-        stride: 1 or 2, in both directions.
-
-    Raises:
-        ValueError: if there is no operation of that name.
+    The name is from a genotype, or else ValueError is raised; the stride, in both
+    directions, is 1 or 2.
     """
     if name not in _OPERATIONS:
         raise UserValueError(
             f"A genotype's operation: expected one of {sorted(_OPERATIONS)}, "
             f"got {name!r}.{did_you_mean(name, _OPERATIONS)}"
         )
-    return _sequence(_OPERATIONS[name](channels, stride))
-
-
-def relu_conv_bn(channels: Channels) -> InstantiableParams:
-    """Returns ReLU, 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
-    return _sequence(_conv_1x1(channels, 1))
+    return SequentialLayer.Params().Set(sub=_OPERATIONS[name](channels, stride))
 
 
 def conv_bn(channels: Channels) -> InstantiableParams:
     """Returns 1x1 convolution, batch norm: `[B, H, W, I]` -> `[B, H, W, F]`."""
-    return _sequence(_conv_and_norm(channels))
-
-
-def _sequence(layers: Layers) -> InstantiableParams:
-    return SequentialLayer.Params().Set(sub=layers)
+    return SequentialLayer.Params().Set(sub=_conv_and_norm(channels))
 
 
 def _conv_and_norm(
@@ -93,36 +73,18 @@ def _conv_and_norm(
     return [conv, _norm(channels)]
 
 
-def _relu_conv_norm(
-    channels: Channels, window: Size = (1, 1), stride: Size = (1, 1)
-) -> Layers:
-    return [_relu(), *_conv_and_norm(channels, window, stride)]
-
-
-def _relu() -> InstantiableParams:
-    return ActivationLayer.Params().Set(activation="RELU")
-
-
 def _norm(channels: Channels) -> InstantiableParams:
     return channels.norm_tpl.Copy().Set(dim=channels.num_filters)
 
 
-def _conv_1x1(channels: Channels, stride: int) -> Layers:
-    return _relu_conv_norm(channels, stride=(stride, stride))
+def _conv_1x1(channels: Channels, stride: int = 1) -> Layers:
+    return _chain(channels, [((1, 1), (stride, stride))])
 
 
 def _none(channels: Channels, stride: int) -> Layers:
     if stride == 1 and channels.num_in == channels.num_filters:
         return []
     return _conv_1x1(channels, stride)
-
-
-def _conv_3x3(channels: Channels, stride: int) -> Layers:
-    return _bottleneck(channels, [((3, 3), (stride, stride))])
-
-
-def _conv_1x7_7x1(channels: Channels, stride: int) -> Layers:
-    return _bottleneck(channels, [((1, 7), (1, stride)), ((7, 1), (stride, 1))])
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
@@ -134,16 +96,15 @@ def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
     if inner < 1:
         return _chain(channels, middle)
     narrow = channels._replace(num_filters=inner)
-    down = _relu_conv_norm(narrow)
-    up = _relu_conv_norm(channels._replace(num_in=inner))
-    return [*down, *_chain(narrow._replace(num_in=inner), middle), *up]
+    up = _conv_1x1(channels._replace(num_in=inner))
+    return _chain(narrow, [((1, 1), (1, 1)), *middle]) + up
 
 
 def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
-    """Returns convolutions in sequence; the first maps the I input channels."""
+    """Returns ReLU, convolution and norm for each (window, stride) in sequence."""
     layers: Layers = []
     for window, stride in windows:
-        layers += _relu_conv_norm(channels, window, stride)
+        layers += [ActivationLayer.Params(), *_conv_and_norm(channels, window, stride)]
         channels = channels._replace(num_in=channels.num_filters)
     return layers
 
@@ -158,7 +119,7 @@ def _separable(window: int) -> Callable[[Channels, int], Layers]:
                 filter_shape=[window, window, num_in, channels.num_filters],
                 filter_stride=[each, each],
             )
-            layers += [_relu(), conv, _norm(channels)]
+            layers += [ActivationLayer.Params(), conv, _norm(channels)]
         return layers
 
     return make
@@ -181,8 +142,8 @@ def _pool(pooling_type: str, window: int) -> Callable[[Channels, int], Layers]:
 _OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
     IDENTITY: _none,
     "1x1": _conv_1x1,
-    "3x3": _conv_3x3,
-    "1x7_7x1": _conv_1x7_7x1,
+    "3x3": lambda c, s: _bottleneck(c, [((3, 3), (s, s))]),
+    "1x7_7x1": lambda c, s: _bottleneck(c, [((1, 7), (1, s)), ((7, 1), (s, 1))]),
     "separable_3x3_2": _separable(3),
     "separable_5x5_2": _separable(5),
     "separable_7x7_2": _separable(7),
@@ -194,7 +155,7 @@ _OPERATIONS: dict[str, Callable[[Channels, int], Layers]] = {
 }
 
 
-class FactorizedReductionLayer(BaseLayer):
+class FactorizedReductionLayer(CompositeLayer):
     """A map to half of the size: half of the filters see even pixels, the rest odd."""
 
     @classmethod
@@ -206,18 +167,24 @@ class FactorizedReductionLayer(BaseLayer):
         p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norm.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        conv, even = Conv2DLayer.Params(), p.num_filters // 2
+        odd = p.num_filters - even
+        return {
+            "activate": ActivationLayer.Params().Set(activation=p.activation),
+            "even": conv.Copy().Set(filter_shape=[1, 1, p.num_in, even]),
+            "odd": conv.Copy().Set(filter_shape=[1, 1, p.num_in, odd]),
+            "norm": p.norm_tpl.Copy().Set(dim=p.num_filters),
+        }
+
+    def CheckParams(self) -> None:
         hint = "A factorized reduction needs one for even and one for odd pixels."
         check_param(self, "num_filters", lambda x: x >= 2, "at least 2 filters", hint)
-        self._activate = GetFn(p.activation)
-        for name, part in zip(("even", "odd", "norm"), _parts(p), strict=True):
-            self.CreateChild(name, part)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, H, W, I]` to `[B, ⌈H/2⌉, ⌈W/2⌉, F]`."""
-        inputs = self._activate(tf.cast(inputs, self.fprop_dtype))
+        inputs = self.activate.FProp(theta.activate, inputs)
         shifted = tf.pad(inputs, [[0, 0], [0, 1], [0, 1], [0, 0]])[:, 1:, 1:]
         halves = [
             self.even.FProp(theta.even, inputs[:, ::2, ::2]),
@@ -228,21 +195,10 @@ class FactorizedReductionLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
         """Counts the activation, two convolutions of a quarter image, batch norm."""
-        even, odd, norm = _parts(p)
+        parts = cls.Parts(p)
         batch, height, width, channels = shapes[0]
         half = (batch, -(-height // 2), -(-width // 2), channels)
-        norm_meta = norm.cls.FPropMeta(norm, (*half[:3], p.num_filters))
-        activation = int(p.activation != "NONE")
-        norm_meta.flops += elementwise_cost(shapes[0], activation).flops
-        norm_meta.flops += sum(c.cls.FPropMeta(c, half).flops for c in (even, odd))
-        return norm_meta
-
-
-def _parts(p: InstantiableParams) -> Layers:
-    """Returns params of the convolutions of even and odd pixels, and of the norm."""
-    even = p.num_filters // 2
-    convs = [
-        Conv2DLayer.Params().Set(filter_shape=[1, 1, p.num_in, num_out])
-        for num_out in (even, p.num_filters - even)
-    ]
-    return [*convs, p.norm_tpl.Copy().Set(dim=p.num_filters)]
+        meta = cost_of(parts["norm"], (*half[:3], p.num_filters))
+        meta.flops += cost_of(parts["activate"], shapes[0]).flops
+        meta.flops += sum(cost_of(parts[name], half).flops for name in ("even", "odd"))
+        return meta

@@ -17,8 +17,8 @@ from lingvo_pipe.layers.convolution import (
     PoolingLayer,
     out_size,
 )
-from lingvo_pipe.layers.core.base_layer import BaseLayer
-from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, elementwise_cost
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
@@ -27,7 +27,7 @@ from lingvo_pipe.nested_map import NestedMap
 _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
-class StemLayer(BaseLayer):
+class StemLayer(CompositeLayer):
     """3x3 convolution and batch norm, no ReLU: image -> (features, None, 0 or None).
 
     None replaces the previous output, and 0 is the number of cells so far. Further
@@ -48,10 +48,14 @@ class StemLayer(BaseLayer):
         )
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        for name, part in _stem_parts(self.params).items():
-            self.CreateChild(name, part)
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        conv = Conv2DLayer.Params().Set(
+            filter_shape=[3, 3, p.num_in, p.num_filters],
+            filter_stride=[p.stride, p.stride],
+            padding="SAME" if p.stride == 1 else "VALID",
+        )
+        return {"conv": conv, "norm": p.norm_tpl.Copy().Set(dim=p.num_filters)}
 
     def FProp(self, theta: NestedMap, image: tf.Tensor, *passed_on: Any) -> tuple:
         """Maps `[B, H, W, C]` to `[B, H', W', C']`, None, `[B]` zeros or None."""
@@ -65,14 +69,13 @@ class StemLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         image, *passed_on = shapes
-        meta = cost_of_sequence(_stem_parts(p).values(), image)
+        meta = super().FPropMeta(p, image)
         num_cells = image[:1] if p.counts_cells else None
-        return NestedMap(
-            flops=meta.flops, out_shapes=(*meta.out_shapes, None, num_cells, *passed_on)
-        )
+        meta.out_shapes = (*meta.out_shapes, None, num_cells, *passed_on)
+        return meta
 
 
-class HeadLayer(BaseLayer):
+class HeadLayer(CompositeLayer):
     """ReLU, mean over the image, dropout, fully connected: -> logits."""
 
     @classmethod
@@ -83,26 +86,25 @@ class HeadLayer(BaseLayer):
         p.Define("keep_prob", 0.5, "Fraction that dropout keeps.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        for name, part in _head_parts(self.params).items():
-            self.CreateChild(name, part)
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        return {
+            "relu": ActivationLayer.Params(),
+            "pool": GlobalAveragePoolingLayer.Params(),
+            "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+            "dense": FCLayer.Params().Set(input_dim=p.num_in, output_dim=p.num_classes),
+        }
 
     def FProp(self, theta: NestedMap, last: tf.Tensor, *unused: Any) -> tf.Tensor:
         """Maps `[B, H, W, C]`, the first output of a cell, to `[B, N]`."""
-        features = self.pool.FProp(theta.pool, tf.nn.relu(last))
-        features = self.dropout.FProp(theta.dropout, features)
-        return self.dense.FProp(theta.dense, features)
+        return super().FProp(theta, last)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        last = shapes[0]
-        meta = cost_of_sequence(_head_parts(p).values(), last)
-        meta.flops += elementwise_cost(last).flops
-        return meta
+        return super().FPropMeta(p, shapes[0])
 
 
-class AuxiliaryHeadLayer(BaseLayer):
+class AuxiliaryHeadLayer(CompositeLayer):
     """A classifier of a cell's output, whose loss also trains the earlier cells.
 
     ReLU, pool, 1x1 convolution, batch norm, ReLU, a convolution with the whole image as
@@ -121,11 +123,29 @@ class AuxiliaryHeadLayer(BaseLayer):
         p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norms.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        body, dense = _auxiliary_parts(self.params)
-        self.CreateChild("body", body)
-        self.CreateChild("dense", dense)
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        widths = [int(p.scale * width) for width in _AUXILIARY_WIDTHS]
+        window, stride = p.pool_window, p.pool_stride
+        image = [out_size(n, window, stride, "VALID") for n in p.image_shape]
+        relu = ActivationLayer.Params().Set(activation="RELU")
+        pool = PoolingLayer.Params().Set(
+            pooling_type="AVG",
+            window_shape=[window, window],
+            window_stride=[stride, stride],
+            padding="VALID",
+        )
+        layers, num_in = [relu, pool], p.num_in
+        for shape, num_filters in zip(([1, 1], image), widths, strict=True):
+            conv = Conv2DLayer.Params().Set(
+                filter_shape=[*shape, num_in, num_filters], padding="VALID"
+            )
+            layers += [conv, p.norm_tpl.Copy().Set(dim=num_filters), relu.Copy()]
+            num_in = num_filters
+        return {
+            "body": SequentialLayer.Params().Set(sub=layers),
+            "dense": FCLayer.Params().Set(input_dim=num_in, output_dim=p.num_classes),
+        }
 
     def FProp(self, theta: NestedMap, image: tf.Tensor) -> tf.Tensor:
         """Maps `[B, H, W, C]` to `[B, N]`."""
@@ -135,53 +155,9 @@ class AuxiliaryHeadLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: tuple) -> NestedMap:
-        body, dense = _auxiliary_parts(p)
-        meta = body.cls.FPropMeta(body, *shapes)
-        batch, _, _, channels = meta.out_shapes[0]
-        dense_meta = dense.cls.FPropMeta(dense, (batch, channels))
-        dense_meta.flops += meta.flops
-        return dense_meta
-
-
-def _stem_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
-    conv = Conv2DLayer.Params().Set(
-        filter_shape=[3, 3, p.num_in, p.num_filters],
-        filter_stride=[p.stride, p.stride],
-        padding="SAME" if p.stride == 1 else "VALID",
-    )
-    return {"conv": conv, "norm": p.norm_tpl.Copy().Set(dim=p.num_filters)}
-
-
-def _head_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
-    return {
-        "pool": GlobalAveragePoolingLayer.Params(),
-        "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
-        "dense": FCLayer.Params().Set(input_dim=p.num_in, output_dim=p.num_classes),
-    }
-
-
-def _auxiliary_parts(
-    p: InstantiableParams,
-) -> tuple[InstantiableParams, InstantiableParams]:
-    """Returns params of the body, to `[B, 1, 1, C]`, and of the dense layer after."""
-    widths = [int(p.scale * _AUXILIARY_WIDTHS[0]), int(p.scale * _AUXILIARY_WIDTHS[1])]
-    image = [out_size(n, p.pool_window, p.pool_stride, "VALID") for n in p.image_shape]
-    relu = ActivationLayer.Params().Set(activation="RELU")
-    pool = PoolingLayer.Params().Set(
-        pooling_type="AVG",
-        window_shape=[p.pool_window, p.pool_window],
-        window_stride=[p.pool_stride, p.pool_stride],
-        padding="VALID",
-    )
-    layers = [relu, pool]
-    num_in = p.num_in
-    for window, num_filters in zip(([1, 1], image), widths, strict=True):
-        conv = Conv2DLayer.Params().Set(
-            filter_shape=[*window, num_in, num_filters], padding="VALID"
-        )
-        layers += [conv, p.norm_tpl.Copy().Set(dim=num_filters), relu.Copy()]
-        num_in = num_filters
-    return (
-        SequentialLayer.Params().Set(sub=layers),
-        FCLayer.Params().Set(input_dim=num_in, output_dim=p.num_classes),
-    )
+        parts = cls.Parts(p)
+        body = cost_of(parts["body"], *shapes)
+        batch, _, _, channels = body.out_shapes[0]
+        meta = cost_of(parts["dense"], (batch, channels))
+        meta.flops += body.flops
+        return meta

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 
 # (ids [B·W], states, step number) -> (log probabilities [B·W, V], states)
@@ -44,19 +45,12 @@ ChooseRows = Callable[[Any, tf.Tensor], Any]
 
 
 class Hypotheses(NamedTuple):
-    """Ended sequences of each example, the best first; empty ones last.
+    """Ended sequences of each example, the best first; empty ones last."""
 
-    Attributes:
-        ids: `[B, N, T]` int32, including the end token, then 0.
-        lengths: `[B, N]` int32, including the end token; 0 for an empty one.
-        log_probs: `[B, N]`, the sum over all tokens, in nats; -inf for an empty one.
-        scores: `[B, N]`, with the length penalty; descending; -inf for an empty one.
-    """
-
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    log_probs: tf.Tensor
-    scores: tf.Tensor
+    ids: tf.Tensor  # [B, N, T] int32, including the end token, then 0
+    lengths: tf.Tensor  # [B, N] int32, including the end token; 0 for an empty one
+    log_probs: tf.Tensor  # [B, N], sums over all tokens, in nats; -inf for an empty one
+    scores: tf.Tensor  # [B, N], with the length penalty; descending; -inf for empty
 
 
 class _Beam(NamedTuple):
@@ -102,9 +96,6 @@ def beam_search(
         length_penalty: GNMT's α.
         dtype: dtype of the log probabilities.
 
-    Returns:
-        The best sequences.
-
     Raises:
         ValueError: if a number is out of its range.
     """
@@ -141,8 +132,21 @@ def beam_search(
         )
 
     batch_size = first_ids.shape[0]
-    beam = _first_beam(first_ids, width, max_length, dtype)
-    ended = _no_hypotheses(batch_size, num_hypotheses, max_length, dtype)
+    in_beam, returned = [batch_size, width], [batch_size, num_hypotheses]
+    # One hypothesis per example, empty and certain.
+    logs = tf.math.log(tf.one_hot(0, width, dtype=dtype))
+    beam = _Beam(
+        ids=tf.zeros([*in_beam, max_length], tf.int32),
+        last_ids=tf.broadcast_to(first_ids[:, tf.newaxis], in_beam),
+        log_probs=tf.broadcast_to(logs, in_beam),
+    )
+    none = tf.fill(returned, tf.constant(float("-inf"), dtype))
+    ended = Hypotheses(
+        ids=tf.zeros([*returned, max_length], tf.int32),
+        lengths=tf.zeros(returned, tf.int32),
+        log_probs=none,
+        scores=none,
+    )
     start = (tf.constant(0), beam, ended, states)
     # With automatic control dependencies, an identity on the loop's device would pass
     # each value on, and the states would move there in every step.
@@ -153,11 +157,7 @@ def beam_search(
 
 
 def length_penalties(alpha: float, max_length: int) -> np.ndarray:
-    """Returns lp(0), ..., lp(max_length), in float64, ascending.
-
-    Raises:
-        ValueError: if α is negative or not finite.
-    """
+    """Returns lp(0), ..., lp(max_length), in float64; raises ValueError for a bad α."""
     if not 0 <= alpha < math.inf:
         raise UserValueError(
             path="length_penalty",
@@ -169,47 +169,20 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
 
 
 def _check(width: int, num_hypotheses: int) -> None:
-    if not isinstance(width, int) or width < 1:
+    if not is_count(width):
         raise UserValueError(
             path="width",
             expected="an integer of at least 1",
             got=width,
             hint="A beam of width 1 is greedy search.",
         )
-    if not isinstance(num_hypotheses, int) or not 1 <= num_hypotheses <= width:
+    if not is_count(num_hypotheses) or num_hypotheses > width:
         raise UserValueError(
             path="num_hypotheses",
             expected=f"an integer from 1 to the beam's width, {width}",
             got=num_hypotheses,
             hint="Return fewer, or widen the beam.",
         )
-
-
-def _first_beam(
-    first_ids: tf.Tensor, width: int, max_length: int, dtype: tf.DType
-) -> _Beam:
-    """Returns one hypothesis per example, empty and certain."""
-    shape = [first_ids.shape[0], width]
-    logs = tf.math.log(tf.one_hot(0, width, dtype=dtype))
-    return _Beam(
-        ids=tf.zeros([*shape, max_length], tf.int32),
-        last_ids=tf.broadcast_to(first_ids[:, tf.newaxis], shape),
-        log_probs=tf.broadcast_to(logs, shape),
-    )
-
-
-def _no_hypotheses(
-    batch_size: int, num_hypotheses: int, max_length: int, dtype: tf.DType
-) -> Hypotheses:
-    """Returns B times N empty hypotheses."""
-    shape = [batch_size, num_hypotheses]
-    lowest = tf.fill(shape, tf.constant(float("-inf"), dtype))
-    return Hypotheses(
-        ids=tf.zeros([*shape, max_length], tf.int32),
-        lengths=tf.zeros(shape, tf.int32),
-        log_probs=lowest,
-        scores=lowest,
-    )
 
 
 def _only_allowed(

@@ -13,6 +13,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_positive
+from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.softmax_cross_entropy import (
     check_label_smoothing,
     cross_entropies,
@@ -57,23 +58,16 @@ class AuxiliaryClassifierLayer(BaseLayer):
                     f"outputs, got {len(targets)} inputs there. Set the task's "
                     "feed_targets."
                 )
-            self._add_loss(theta, outputs[0], *targets)
+            label, weight = targets
+            logits = self.classifier.FProp(theta.classifier, outputs[0])
+            losses = cross_entropies(logits, label, p.label_smoothing)
+            weight = tf.cast(weight, losses.dtype)
+            self.AddLoss(p.loss_name, p.loss_weight * weight * losses)
         return outputs[0] if len(outputs) == 1 else outputs
-
-    def _add_loss(
-        self, theta: NestedMap, output: tf.Tensor, label: tf.Tensor, weight: tf.Tensor
-    ) -> None:
-        p = self.params
-        logits = self.classifier.FProp(theta.classifier, output)
-        losses = cross_entropies(logits, label, p.label_smoothing)
-        weight = tf.cast(weight, losses.dtype)
-        self.AddLoss(p.loss_name, p.loss_weight * weight * losses)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Counts the classifier if there are a label and a weight."""
         outputs, targets = shapes[: p.num_outputs], shapes[p.num_outputs :]
-        flops = 0
-        if targets:
-            flops = p.classifier.cls.FPropMeta(p.classifier, outputs[0]).flops
+        flops = cost_of(p.classifier, outputs[0]).flops if targets else 0
         return NestedMap(flops=flops, out_shapes=outputs)

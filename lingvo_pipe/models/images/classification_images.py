@@ -32,16 +32,11 @@ class ClassificationImages:
     """EvalImages of a classification: the first images, and a confusion matrix.
 
     Examples of weight 0 are left out. Inputs other than images are not shown. If
-    there are too many classes for a matrix, the most confused are shown.
+    there are too many classes for a matrix, the most confused are shown. Names are in
+    the order of the labels; further labels are shown as numbers.
     """
 
     def __init__(self, class_names: Sequence[str] = ()):
-        """Initializes without examples.
-
-        Args:
-            class_names: names in the order of the labels; further labels are shown as
-                numbers.
-        """
         self._names = class_names
         self._images: list[ClassifiedImage] = []
         self._confusion: Confusion | None = None
@@ -53,8 +48,7 @@ class ClassificationImages:
         predicted = tf.argmax(predictions, -1).numpy()[counts]
         num_classes = predictions.shape[-1]
         if num_classes <= _MAX_CLASSES_COUNTED:
-            if self._confusion is None:
-                self._confusion = Confusion(num_classes)
+            self._confusion = self._confusion or Confusion(num_classes)
             self._confusion.add(labels, predicted)
         num_missing = _NUM_IMAGES - len(self._images)
         if num_missing and len(input_batch.image.shape) == 4:
@@ -80,25 +74,15 @@ class ClassificationImages:
 
 
 class ClassifiedImage(NamedTuple):
-    """One example.
+    """One example, with its true and its predicted class."""
 
-    Attributes:
-        pixels: `[H, W, C]`, of any range.
-        label: the true class.
-        predicted: the predicted class.
-    """
-
-    pixels: np.ndarray
+    pixels: np.ndarray  # [H, W, C], of any range
     label: int
     predicted: int
 
 
 class Confusion:
-    """Counts of examples by true and by predicted class.
-
-    Attributes:
-        counts: int32 `[N, N]`; the first dimension is the true class.
-    """
+    """Counts of examples, int32 `[N, N]`, by true and by predicted class."""
 
     def __init__(self, num_classes: int):
         self.counts = np.zeros([num_classes, num_classes], np.int32)
@@ -108,14 +92,9 @@ class Confusion:
         np.add.at(self.counts, (labels, predicted), 1)
 
     def most_confused(self, max_classes: int) -> np.ndarray:
-        """Returns the classes of the most confused pairs, or all if they are few.
+        """Returns the classes of the most confused pairs, ascending, or all if few.
 
-        Args:
-            max_classes: maximal number of classes.
-
-        Returns:
-            int `[.. max_classes]`, ascending. Equally confused pairs keep their
-            order. Pairs without confusion are left out.
+        Equally confused pairs keep their order. Pairs without confusion are left out.
         """
         num_classes = len(self.counts)
         if num_classes <= max_classes:
@@ -133,29 +112,21 @@ class Confusion:
     def shares(self, classes: np.ndarray) -> np.ndarray:
         """Returns `[K, K]` shares in [0, 1] of all examples of each true class.
 
-        Args:
-            classes: int `[K]`, the classes of both dimensions. A class without examples
-                has shares of 0.
+        A class without examples has shares of 0.
         """
         sizes = np.maximum(self.counts.sum(1), 1)[classes, np.newaxis]
         return self.counts[np.ix_(classes, classes)] / sizes
 
 
 def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -> bytes:
-    """Draws images in a square with the predicted class, and the true one if wrong.
+    """Returns a PNG of images with the predicted class, and the true one if wrong.
 
-    Args:
-        images: the images, at least one.
-        name: function of a label; returns the name of its class.
-
-    Returns:
-        A PNG.
+    There is at least one image; `name` maps a label to the name of its class.
     """
     num_columns = math.ceil(math.sqrt(len(images)))
     num_rows = math.ceil(len(images) / num_columns)
-    figure = _figure(
-        num_columns * _INCHES_PER_IMAGE, num_rows * _INCHES_PER_IMAGE * 1.2
-    )
+    size = num_columns * _INCHES_PER_IMAGE, num_rows * _INCHES_PER_IMAGE * 1.2
+    figure = _figure(*size)
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for panel in panels:
         panel.set_axis_off()
@@ -185,15 +156,9 @@ def displayed(pixels: np.ndarray) -> np.ndarray:
 def draw_confusion(
     confusion: Confusion, classes: np.ndarray, names: Sequence[str]
 ) -> bytes:
-    """Draws a matrix of counts; a larger share of the true class is darker.
+    """Returns a PNG of the counts; a larger share of the true class is darker.
 
-    Args:
-        confusion: the counts.
-        classes: int `[K]`, at least one: the classes to show.
-        names: names of these classes.
-
-    Returns:
-        A PNG.
+    It shows the classes, int `[K]`, at least one, under these names.
     """
     size = len(classes) * _INCHES_PER_CLASS + _INCHES_OF_NAMES
     figure = _figure(size, size)

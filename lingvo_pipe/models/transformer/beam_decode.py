@@ -15,6 +15,7 @@ import math
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.models.decoding.beam_search import Hypotheses, beam_search
@@ -55,31 +56,22 @@ def beam_decode(
     first_ids: tf.Tensor,
     eos_id: int,
 ) -> Hypotheses:
-    """Returns the best translations of each source.
+    """Returns the N best translations of each source, without the first tokens.
 
-    Args:
-        p: see `decoding_params`.
-        cells: the layers of a translation model.
-        source: a stream of static shape `[B, S]`, one sentence in each row.
-        first_ids: `[B]` int32, the decoder's first input, such as the token of the
-            target language.
-        eos_id: the end token.
-
-    Returns:
-        N hypotheses per example, without the first tokens.
+    The source is a stream of static shape `[B, S]`, one sentence in each row. The
+    decoder's first inputs, `[B]` int32, are such as the token of the target language.
 
     Raises:
         ValueError: if a param is out of its range.
     """
+    _check(p)
     batch_size, num_source_tokens = source.ids.shape
-    max_length = _max_length(p, num_source_tokens)
+    max_length = math.floor(p.max_length_ratio * num_source_tokens) + p.max_extra_length
     memory = run_source(cells, source)
     states = init_states(cells, memory, batch_size * p.width, max_length)
     is_wide = cells[-1].layer.fprop_dtype == tf.float64
 
-    def step(
-        ids: tf.Tensor, states: list[NestedMap], time_step: tf.Tensor
-    ) -> tuple[tf.Tensor, list[NestedMap]]:
+    def step(ids: tf.Tensor, states: list, time_step: tf.Tensor) -> tuple:
         logits, states = extend_step(cells, ids, states, time_step)
         return tf.nn.log_softmax(logits), states
 
@@ -99,23 +91,21 @@ def beam_decode(
         )
 
 
-def _max_length(p: Params, num_source_tokens: int) -> int:
-    ratio, extra = p.max_length_ratio, p.max_extra_length
-    if not 0 <= ratio < math.inf:
+def _check(p: Params) -> None:
+    if not 0 <= p.max_length_ratio < math.inf:
         raise UserValueError(
             path="max_length_ratio",
             expected="a finite number of at least 0",
-            got=ratio,
+            got=p.max_length_ratio,
             hint="1.0 is usual.",
         )
-    if not isinstance(extra, int) or extra < 1:
+    if not is_count(p.max_extra_length):
         raise UserValueError(
             path="max_extra_length",
             expected="an integer of at least 1, for the end token",
-            got=extra,
+            got=p.max_extra_length,
             hint="50 is usual.",
         )
-    return math.floor(ratio * num_source_tokens) + extra
 
 
 def _max_lengths(p: Params, source: NestedMap) -> tf.Tensor:

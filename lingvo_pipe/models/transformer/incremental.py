@@ -33,17 +33,11 @@ _KINDS = (StreamEmbeddingLayer, TransformerLayer, LogitsLayer)
 
 
 class PlacedCell(NamedTuple):
-    """A layer, its weights, and its device.
-
-    Attributes:
-        layer: the layer.
-        theta: its weights, in the dtypes of its computation.
-        device: full name of its stage's device; if None, TensorFlow chooses.
-    """
+    """A layer, its weights, and its device."""
 
     layer: BaseLayer
-    theta: NestedMap
-    device: str | None = None
+    theta: NestedMap  # in the dtypes of the layer's computation
+    device: str | None = None  # its stage's full name; if None, TensorFlow chooses
 
     @property
     def has_states(self) -> bool:
@@ -58,19 +52,14 @@ def placed_cells(pipeline: PipeliningLayer, theta: NestedMap) -> list[PlacedCell
     Weights that belong to a layer of another stage are copied to the device once, not
     in every step of a loop.
 
-    Args:
-        pipeline: the pipeline.
-        theta: values in the structure of its `vars`.
-
     Raises:
         ValueError: if a layer can't run token by token, or a device can't run loops.
     """
-    devices = [pipeline.devices[0]] * len(pipeline.before)
-    devices += [
-        pipeline.devices[pipeline.stage_of_cell(i)] for i in range(len(pipeline.cells))
-    ]
+    stages = [0] * len(pipeline.before)
+    stages += map(pipeline.stage_of_cell, range(len(pipeline.cells)))
     layers = [*pipeline.before, *pipeline.cells]
     thetas = [*theta.before, *theta.cells]
+    devices = [pipeline.devices[stage] for stage in stages]
     return [_placed(*each) for each in zip(layers, thetas, devices, strict=True)]
 
 
@@ -97,12 +86,7 @@ def _placed(layer: BaseLayer, theta: NestedMap, device: str) -> PlacedCell:
 
 
 def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
-    """Returns the state after the encoder.
-
-    Args:
-        cells: the layers of a translation model.
-        source: a stream of `[., S]`, with a row for each example.
-    """
+    """Returns the state after the encoder of a source `[., S]`, a row per example."""
     state = NestedMap(source=source)
     for cell in cells:
         if cell.layer.params.stream == SOURCE:
@@ -114,23 +98,17 @@ def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
 def init_states(
     cells: Sequence[PlacedCell], state: NestedMap, batch_size: int, max_length: int
 ) -> list[NestedMap]:
-    """Returns the initial states for `extend_step`.
+    """Returns the initial states for at most `max_length` times `extend_step`.
 
-    Args:
-        cells: the layers of a model.
-        state: result of `run_source`; empty for a language model.
-        batch_size: B, a multiple of the number of examples in `state`: consecutive rows
-            belong to one example.
-        max_length: maximal number of steps.
+    The state is the result of `run_source`; empty for a language model. The batch size
+    B is a multiple of its number of examples: consecutive rows belong to one example.
     """
-    states = []
-    for cell in cells:
-        with tf.device(cell.device):
-            states.append(
-                cell.layer.InitStates(cell.theta, state, batch_size, max_length)
-                if cell.has_states
-                else NestedMap()
-            )
+    states = [NestedMap() for _ in cells]
+    for i, cell in enumerate(cells):
+        if cell.has_states:
+            with tf.device(cell.device):
+                layer, theta = cell.layer, cell.theta
+                states[i] = layer.InitStates(theta, state, batch_size, max_length)
     return states
 
 
@@ -140,16 +118,9 @@ def extend_step(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> tuple[tf.Tensor, list[NestedMap]]:
-    """Returns the logits of the tokens after `ids`.
+    """Returns the logits `[B, V]` of the next tokens, and the states for the next step.
 
-    Args:
-        cells: the layers of a model.
-        ids: `[B]`, the tokens at this step.
-        states: result of `init_states` or of the previous step.
-        time_step: [] int32, from 0.
-
-    Returns:
-        `[B, V]`, and the states for the next step.
+    The tokens `ids` `[B]` are at this time step, [] int32, from 0.
     """
     ids = ids[:, tf.newaxis]
     ones = tf.ones_like(ids)
@@ -172,12 +143,8 @@ def choose_rows(
 ) -> list[NestedMap]:
     """Returns the states of other rows; each new row has the old row's example.
 
-    States of the source are the same for all rows of an example and do not change.
-
-    Args:
-        cells: the layers of a model.
-        states: result of `extend_step`.
-        rows: `[B]`, the row that each row continues.
+    The rows `[B]` are those that each row continues. States of the source are the same
+    for all rows of an example and do not change.
     """
     chosen = list(states)
     for i, cell in enumerate(cells):

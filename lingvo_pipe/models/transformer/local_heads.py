@@ -43,11 +43,9 @@ def logits_head(
 ) -> InstantiableParams:
     """Returns params: state with hidden states of the target -> logits `[B, T, V]`.
 
-    Args:
-        cells: params of the model's cells. If the last is a LogitsLayer, the head's is
-            like it, with its own table.
-        state: specs of the outputs of the last cell before the head.
-        logits: spec of the model's outputs.
+    If the last of the model's cells is a LogitsLayer, the head's is like it, with its
+    own table. The state and logits are specs: of the outputs of the last cell before
+    the head, and of the model's outputs.
     """
     dim = state.target.hidden.shape[-1]
     sub = [_norm(TARGET, dim), _logits(cells, dim, logits.shape[-1])]
@@ -61,12 +59,7 @@ def decoder_head(
 
     The head's decoder layer is like the model's first, but its feed-forward part is as
     narrow as the hidden states. An embedding of the target precedes it, unless the
-    state has hidden states of the target.
-
-    Args:
-        cells: params of the model's cells, one of which `reads_source`.
-        state: see `logits_head`.
-        logits: see `logits_head`.
+    state has hidden states of the target. One of the cells `reads_source`.
     """
     dim, num_tokens = state.source.hidden.shape[-1], logits.shape[-1]
     layer = next(filter(reads_source, cells)).Copy()

@@ -91,16 +91,9 @@ def token_metrics(
 ) -> NestedMap:
     """Returns weighted means over all tokens, in float32 or wider.
 
-    Args:
-        logits: `[B, T, V]`.
-        labels: `[B, T]` integers in [0, V), even where the weight is 0.
-        weights: `[B, T]`, 0 for padding, else usually 1.
-        label_smoothing: fraction of the target, spread evenly over the vocabulary.
-
-    Returns:
-        NestedMap of pairs (mean, total weight): `loss`, with smoothed labels;
-        `log_pplx`, the cross entropy without smoothing, in nats; `accuracy`, the
-        fraction of labels with the largest logit. The mean over no tokens is 0.
+    Like `softmax_cross_entropy` for logits `[B, T, V]`, labels and weights `[B, T]`:
+    pairs (mean, total weight) `loss`, with smoothed labels; `log_pplx`, the cross
+    entropy without smoothing, in nats; and `accuracy`.
     """
     log_pplx = cross_entropies(logits, labels)
     logits = tf.cast(logits, log_pplx.dtype)
@@ -111,9 +104,5 @@ def token_metrics(
         of_label = tf.gather(logits, labels, batch_dims=2)
         losses += label_smoothing * (of_label - tf.reduce_mean(logits, -1))
     correct = tf.equal(tf.argmax(logits, -1), tf.cast(labels, tf.int64))
-    return weighted_means(
-        weights,
-        loss=losses,
-        log_pplx=log_pplx,
-        accuracy=tf.cast(correct, log_pplx.dtype),
-    )
+    accuracy = tf.cast(correct, log_pplx.dtype)
+    return weighted_means(weights, loss=losses, log_pplx=log_pplx, accuracy=accuracy)

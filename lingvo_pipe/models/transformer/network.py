@@ -40,7 +40,7 @@ def translation_model(
     """Returns T(L, H, A) of GPipe (1811.06965, section 5), an encoder and a decoder.
 
     Args:
-        num_layers: L, layers of the encoder and of the decoder each.
+        num_layers: L, at least 1: layers of the encoder and of the decoder each.
         hidden_dim: H, channels of the feed-forward parts.
         num_heads: A, heads of `attention_tpl.dim_per_head` channels each, 64 by
             default, for any model_dim.
@@ -50,13 +50,11 @@ def translation_model(
         layer_tpl: params of the layers, without the sizes above; if None,
             `plain_layer`.
         logits_tpl: params of the LogitsLayer, without its sizes; if None, its defaults.
-
-    Raises:
-        ValueError: if there are no layers.
     """
     layer = _sized(layer_tpl or plain_layer(), num_layers, hidden_dim, num_heads)
     layer.Set(model_dim=model_dim, keep_prob=1.0 - dropout_prob)
     embedding = _embedding(num_tokens, model_dim, dropout_prob)
+    logits = (logits_tpl or LogitsLayer.Params()).Copy()
     encoder = layer.Copy().Set(stream=SOURCE)
     decoder = layer.Copy().Set(memory=SOURCE, causal=True)
     return [
@@ -64,7 +62,7 @@ def translation_model(
         *_stack("encoder", encoder, num_layers),
         embedding.Copy().Set(name="target_embedding"),
         *_stack("decoder", decoder, num_layers),
-        _logits(logits_tpl or LogitsLayer.Params(), num_tokens, model_dim),
+        logits.Set(name="logits", num_tokens=num_tokens, model_dim=model_dim),
     ]
 
 
@@ -80,28 +78,18 @@ def language_model(
 ) -> list[InstantiableParams]:
     """Returns Transformer-L of GPipe (1811.06965, table 1), only a decoder.
 
-    Args:
-        num_layers: L.
-        hidden_dim: channels of the feed-forward parts.
-        num_heads: heads of `attention_tpl.dim_per_head` channels each.
-        num_tokens: tokens in the vocabulary.
-        model_dim: channels of the hidden states.
-        dropout_prob: see `translation_model`.
-        layer_tpl: params of the layers, without the sizes above; if None, their
-            defaults, with biases and weights of the norms.
-        logits_tpl: params of the LogitsLayer, without its sizes; if None, with a bias.
-
-    Raises:
-        ValueError: if there are no layers.
+    See `translation_model` for the arguments. Without a `layer_tpl` the layers have
+    their defaults, with biases and weights of the norms; without a `logits_tpl` the
+    logits have a bias.
     """
     layer_tpl = layer_tpl or TransformerLayer.Params()
     layer = _sized(layer_tpl, num_layers, hidden_dim, num_heads)
     layer.Set(model_dim=model_dim, keep_prob=1.0 - dropout_prob, causal=True)
-    logits = logits_tpl or LogitsLayer.Params().Set(has_bias=True)
+    logits = (logits_tpl or LogitsLayer.Params().Set(has_bias=True)).Copy()
     return [
         _embedding(num_tokens, model_dim, dropout_prob).Set(name="embedding"),
         *_stack("layer", layer, num_layers),
-        _logits(logits, num_tokens, model_dim),
+        logits.Set(name="logits", num_tokens=num_tokens, model_dim=model_dim),
     ]
 
 
@@ -117,11 +105,7 @@ def plain_layer() -> InstantiableParams:
 
 
 def tied_embeddings(cell_tpl: Sequence[InstantiableParams]) -> dict[str, str]:
-    """Returns a pipeline's `tied`: one table for all embeddings and the logits.
-
-    Args:
-        cell_tpl: result of `translation_model` or `language_model`.
-    """
+    """Returns a pipeline's `tied`: one table for all embeddings and the logits."""
     tables = {StreamEmbeddingLayer: "embedding/w", LogitsLayer: "w"}
     first, *others = [f"{p.name}/{tables[p.cls]}" for p in cell_tpl if p.cls in tables]
     return dict.fromkeys(others, first)
@@ -154,9 +138,3 @@ def _embedding(
 ) -> InstantiableParams:
     p = StreamEmbeddingLayer.Params().Set(stream=TARGET, keep_prob=1.0 - dropout_prob)
     return p.Set(num_tokens=num_tokens, model_dim=model_dim)
-
-
-def _logits(
-    p: InstantiableParams, num_tokens: int, model_dim: int
-) -> InstantiableParams:
-    return p.Copy().Set(name="logits", num_tokens=num_tokens, model_dim=model_dim)

@@ -25,13 +25,10 @@ from typing import Any
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_choice
-from lingvo_pipe.layers.core.forward_cost import elementwise_cost
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
 from lingvo_pipe.layers.dropout import DropoutLayer
-from lingvo_pipe.layers.embedding import (
-    TokenEmbeddingLayer,
-    sinusoidal_flops,
-    sinusoidal_positions,
-)
+from lingvo_pipe.layers.embedding import TokenEmbeddingLayer, sinusoidal_positions
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.nested_map import NestedMap
 
@@ -66,7 +63,7 @@ def plain_norm(dim: int = 0) -> InstantiableParams:
     return LayerNormLayer.Params().Set(dim=dim, has_scale=False, has_bias=False)
 
 
-class StreamEmbeddingLayer(BaseLayer):
+class StreamEmbeddingLayer(CompositeLayer):
     """dropout(embedding of the tokens + positions)."""
 
     @classmethod
@@ -78,12 +75,16 @@ class StreamEmbeddingLayer(BaseLayer):
         p.Define("keep_prob", 1.0, "Fraction that dropout keeps.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        table = TokenEmbeddingLayer.Params()
+        return {
+            "embedding": table.Set(num_tokens=p.num_tokens, dim=p.model_dim),
+            "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
+        }
+
+    def CheckParams(self) -> None:
         check_stream(self, "stream")
-        self.CreateChild("embedding", _embedding(p))
-        self.CreateChild("dropout", DropoutLayer.Params().Set(keep_prob=p.keep_prob))
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         """Returns the state with hidden states `[B, T, D]` in the stream."""
@@ -96,22 +97,16 @@ class StreamEmbeddingLayer(BaseLayer):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
-        """Counts positions, a sum and dropout."""
+        """Counts a sine or cosine and a sum per element, and dropout."""
         (state,) = shapes
-        embedding, ids = _embedding(p), tuple(state[p.stream].ids)
-        meta = embedding.cls.FPropMeta(embedding, ids)
+        meta = super().FPropMeta(p, tuple(state[p.stream].ids))
         (hidden,) = meta.out_shapes
-        meta.flops += sinusoidal_flops(ids, p.model_dim)
-        meta.flops += elementwise_cost(hidden, 1 if p.keep_prob == 1.0 else 4).flops
+        meta.flops += elementwise_cost(hidden, 2).flops
         meta.out_shapes = (with_hidden(state, p.stream, hidden),)
         return meta
 
 
-def _embedding(p: InstantiableParams) -> InstantiableParams:
-    return TokenEmbeddingLayer.Params().Set(num_tokens=p.num_tokens, dim=p.model_dim)
-
-
-class StreamNormLayer(BaseLayer):
+class StreamNormLayer(CompositeLayer):
     """A layer norm of a stream's hidden states."""
 
     @classmethod
@@ -121,10 +116,12 @@ class StreamNormLayer(BaseLayer):
         p.Define("norm_tpl", LayerNormLayer.Params(), "Params of the norm, with dim.")
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        return {"norm": p.norm_tpl}
+
+    def CheckParams(self) -> None:
         check_stream(self, "stream")
-        self.CreateChild("norm", self.params.norm_tpl)
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         """Returns the state with new hidden states `[B, T, D]` in the stream."""
@@ -135,5 +132,5 @@ class StreamNormLayer(BaseLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
         (state,) = shapes
-        meta = p.norm_tpl.cls.FPropMeta(p.norm_tpl, state[p.stream].hidden)
+        meta = cost_of(p.norm_tpl, state[p.stream].hidden)
         return NestedMap(flops=meta.flops, out_shapes=shapes)

@@ -20,7 +20,8 @@ from lingvo_pipe.layers.attention import (
     not_later,
     same_segment,
 )
-from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.composite_layer import CompositeLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import FeedForwardLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.residual import ResidualLayer
@@ -28,7 +29,7 @@ from lingvo_pipe.models.transformer.streams import TARGET, check_stream, with_hi
 from lingvo_pipe.nested_map import NestedMap
 
 
-class TransformerLayer(BaseLayer):
+class TransformerLayer(CompositeLayer):
     """A map of the hidden states of one stream; see `streams`."""
 
     @classmethod
@@ -60,12 +61,29 @@ class TransformerLayer(BaseLayer):
         )
         return p
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        residual = ResidualLayer.Params().Set(
+            dim=p.model_dim,
+            norm_tpl=p.norm_tpl,
+            norm_first=p.norm_first,
+            keep_prob=p.keep_prob,
+        )
+        bodies = {"self_attention": p.attention_tpl}
+        if p.memory is not None:
+            bodies["memory_attention"] = p.attention_tpl
+        bodies["feed_forward"] = p.feed_forward_tpl
+        parts = {
+            name: residual.Copy().Set(body=body.Copy().Set(dim=p.model_dim))
+            for name, body in bodies.items()
+        }
+        if p.final_norm_tpl is not None:
+            parts["final_norm"] = p.final_norm_tpl.Copy().Set(dim=p.model_dim)
+        return parts
+
+    def CheckParams(self) -> None:
         for name in ("stream", "memory") if self.params.memory else ("stream",):
             check_stream(self, name)
-        for name, part in _parts(self.params).items():
-            self.CreateChild(name, part)
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> NestedMap:
         """Returns the state with new hidden states `[B, T, D]` in the stream."""
@@ -88,15 +106,9 @@ class TransformerLayer(BaseLayer):
     ) -> NestedMap:
         """Returns the initial states for `ExtendStep`.
 
-        Args:
-            theta: weights.
-            state: state with the memory's hidden states, if the layer has a memory.
-            batch_size: B.
-            max_length: maximal number of steps.
-
-        Returns:
-            NestedMap of `own`, keys and values of the steps, in B rows; and of
-            `memory`: keys, values and segment_ids, in as many rows as `state` has.
+        They are `own`, keys and values of at most `max_length` steps, in B rows; and,
+        if the layer has a memory, `memory`: keys, values and segment_ids, in as many
+        rows as `state`, with the memory's hidden states, has.
         """
         p = self.params
         attention = self.self_attention.body
@@ -118,15 +130,10 @@ class TransformerLayer(BaseLayer):
     ) -> tuple[NestedMap, NestedMap]:
         """Runs FProp for one token of each example, without padding.
 
-        Args:
-            theta: weights.
-            state: state with only this stream, hidden states `[B, 1, D]` with static B.
-            states: result of `InitStates` or of the previous step. The memory may have
-                fewer rows than B, each for equally many consecutive rows of the stream.
-            time_step: [] int32, from 0.
-
-        Returns:
-            FProp's state, and the states for the next step.
+        The state has only this stream, hidden states `[B, 1, D]` with static B. The
+        states are of `InitStates` or of the previous step; their memory may have fewer
+        rows than B, each for equally many consecutive rows of the stream. The time
+        step is [] int32, from 0. Returns FProp's state, and states for the next step.
         """
         p = self.params
         stream, extended = state[p.stream], NestedMap(states)
@@ -175,26 +182,7 @@ class TransformerLayer(BaseLayer):
             memory = tuple(state[p.memory].hidden)
             further["memory_attention"] = memory, (batch, 1, num_tokens, memory[1])
         flops = sum(
-            part.cls.FPropMeta(part, hidden, *further.get(name, ())).flops
-            for name, part in _parts(p).items()
+            cost_of(part, hidden, *further.get(name, ())).flops
+            for name, part in cls.Parts(p).items()
         )
         return NestedMap(flops=flops, out_shapes=(state,))
-
-
-def _parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
-    """Returns the children's params by name, in order."""
-    residual = ResidualLayer.Params().Set(
-        dim=p.model_dim,
-        norm_tpl=p.norm_tpl,
-        norm_first=p.norm_first,
-        keep_prob=p.keep_prob,
-    )
-    attention = p.attention_tpl.Copy().Set(dim=p.model_dim)
-    feed_forward = p.feed_forward_tpl.Copy().Set(dim=p.model_dim)
-    parts = {"self_attention": residual.Copy().Set(body=attention)}
-    if p.memory is not None:
-        parts["memory_attention"] = residual.Copy().Set(body=attention)
-    parts["feed_forward"] = residual.Copy().Set(body=feed_forward)
-    if p.final_norm_tpl is not None:
-        parts["final_norm"] = p.final_norm_tpl.Copy().Set(dim=p.model_dim)
-    return parts

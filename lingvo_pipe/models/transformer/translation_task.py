@@ -65,12 +65,8 @@ class TranslationTask(BaseTask):
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
         """Returns the state of both streams, without hidden states."""
-        return [
-            NestedMap(
-                source=as_stream(input_batch.source),
-                target=as_stream(input_batch.target),
-            )
-        ]
+        source, target = as_stream(input_batch.source), as_stream(input_batch.target)
+        return [NestedMap(source=source, target=target)]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
         target = input_batch.target
@@ -96,17 +92,7 @@ class TranslationTask(BaseTask):
         first_ids: tf.Tensor,
         eos_id: int,
     ) -> Hypotheses:
-        """Translates by beam search; see `beam_decode`.
-
-        Args:
-            theta: values in the structure of `vars`.
-            input_batch: batch with a `source`, `[B, S]`, one sentence in each row.
-            first_ids: `[B]` int32, the decoder's first input.
-            eos_id: the end token.
-
-        Returns:
-            The best translations of each sentence.
-        """
+        """Translates a batch's `source` `[B, S]` by beam search; see `beam_decode`."""
         return beam_decode(
             self.params.decode,
             placed_cells(self.pipeline, theta.pipeline),

@@ -1,0 +1,42 @@
+"""CompositeLayer: a layer that consists of other layers, its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of_sequence
+from lingvo_pipe.nested_map import NestedMap
+
+
+class CompositeLayer(BaseLayer):
+    """Base of layers whose children are their parts, which by default run in order.
+
+    Subclasses define `Params` and `Parts`, and `FProp` and `FPropMeta` if the parts are
+    not simply a sequence.
+    """
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CheckParams()
+        for name, part in self.Parts(self.params).items():
+            self.CreateChild(name, part)
+
+    @classmethod
+    def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
+        """Returns the parts' params by name, in order."""
+        raise NotImplementedError(f"{cls.__name__}.Parts")
+
+    def CheckParams(self) -> None:
+        """Raises ValueError for params that the parts do not check."""
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Maps the first part's inputs `[B, ...]` to the last part's outputs."""
+        for name, part in self._children.items():
+            args = (part.FProp(theta[name], *args),)
+        return args[0]
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        return cost_of_sequence(cls.Parts(p).values(), *shapes)

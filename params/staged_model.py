@@ -1,0 +1,83 @@
+"""Base class of registered models, and their stages.
+
+Stages have even flops, or are blocks that local losses train.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from lingvo_pipe.pipeline.splitting.cell_costs import cell_costs
+from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
+
+# A divisor of the usual numbers of steps between reports and between checkpoints.
+_STEPS_PER_LOOP = 10
+
+
+class StagedModel(SingleTaskModelParams):
+    """A model whose cells run in stages, configured by constants."""
+
+    TASK: type[Any]
+
+    NUM_STAGES = 1
+    NUM_MICRO_BATCHES = 1
+    RECOMPUTE: str | None = None
+    # Number of blocks, each trained by a local loss on a device of its own. No gradient
+    # passes between blocks, so a device keeps one micro-batch at a time and recomputes
+    # nothing. Several steps run in one call, in which no block waits for a later one.
+    NUM_BLOCKS: int | None = None
+
+    def Train(self) -> InstantiableParams:
+        """Returns params of the training data."""
+        return self._Input("train")
+
+    def Test(self) -> InstantiableParams:
+        """Returns params of the test data."""
+        return self._Input("test")
+
+    def Task(self) -> InstantiableParams:
+        """Returns the params of the network and its training."""
+        p, cells = self.TASK.Params(), self._Cells()
+        p.pipeline.Set(
+            cell_tpl=cells,
+            splits=self._Splits(cells),
+            num_micro_batches=self.NUM_MICRO_BATCHES,
+            recompute=self.RECOMPUTE,
+        )
+        self._SetLearner(p.train)
+        if self.NUM_BLOCKS is not None:
+            p.local.Set(scheme="chunked", chunks=self.NUM_BLOCKS)
+            p.pipeline.Set(splits=self.NUM_BLOCKS, schedule="local", recompute="never")
+            p.train.steps_per_loop = _STEPS_PER_LOOP
+        return p
+
+    def _Input(self, split: str) -> InstantiableParams:
+        """Returns params of the data of the split `train` or `test`."""
+        raise NotImplementedError(f"{type(self).__name__}._Input")
+
+    def _Cells(self) -> list[InstantiableParams]:
+        """Returns params of the layers."""
+        raise NotImplementedError(f"{type(self).__name__}._Cells")
+
+    def _SetLearner(self, train: Params) -> None:
+        """Sets the optimizer, the learning rate and related params."""
+        raise NotImplementedError(f"{type(self).__name__}._SetLearner")
+
+    def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
+        """Returns `splits` of the pipeline, with NUM_STAGES stages."""
+        del cells
+        return self.NUM_STAGES
+
+    def _EvenStages(
+        self, cells: list[InstantiableParams], *shapes: Any
+    ) -> int | list[int]:
+        """Returns boundaries of stages of even flops, or 1 for a single stage.
+
+        The shapes are of an example's inputs; see `cell_costs`.
+        """
+        if self.NUM_STAGES == 1:
+            return 1  # A list would contradict --devices=2.
+        costs = cell_costs(cells, *shapes)
+        return balanced_boundaries(costs.flops, self.NUM_STAGES, costs.passed_on)
