@@ -37,11 +37,10 @@ def english_sentences(split: str) -> Iterator[str]:
 
 
 def vocabulary(name: str) -> bytes:
-    """Returns a vocabulary of training sentences.
+    """Returns a vocabulary of training sentences, with a token for each character.
 
-    It has a token for each character. Each digit is a token, so numbers of any length
-    are translated digit by digit. Texts stay unchanged, since they have only plain
-    spaces.
+    Each digit is a token, so numbers of any length are translated digit by digit. Texts
+    stay unchanged, since they have only plain spaces.
     """
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
@@ -72,8 +71,7 @@ def _translated(languages: tuple[str, ...], num_sentences: int) -> Iterator[str]
     for language in languages:
         for index in range(num_sentences):
             sentence = draw_sentence(language, "train", index)
-            yield sentence.text(ENGLISH)
-            yield sentence.text(language)
+            yield from map(sentence.text, (ENGLISH, language))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ does not report success.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections import Counter
@@ -21,25 +22,18 @@ _MAX_TOGETHER = 70  # Tests of a file in one shard.
 def _options(environment: Mapping[str, str]) -> list[str]:
     """Returns pytest's options for Bazel's requests in the `environment`."""
     # Nothing is written next to the tests, which Bazel links to the source tree.
-    found = ["--rootdir=.", "--config-file=pyproject.toml", "-pno:cacheprovider"]
+    always = ["--rootdir=.", "--config-file=pyproject.toml", "-pno:cacheprovider"]
     options = {
         "XML_OUTPUT_FILE": "--junit-xml={}",
         "TESTBRIDGE_TEST_ONLY": "-k={}",
         "TEST_TMPDIR": "--basetemp={}/pytest",
     }
-    for variable, option in options.items():
-        if value := environment.get(variable):
-            found.append(option.format(value))
-    return found
+    given = [name for name in options if environment.get(name)]
+    return always + [options[name].format(environment[name]) for name in given]
 
 
 class Shard:
-    """A pytest plugin that runs one of several shards of the tests.
-
-    Args:
-        index: the shard's number, from 0.
-        number: number of shards.
-    """
+    """A pytest plugin that runs one of a number of shards, from 0, of the tests."""
 
     def __init__(self, index: int, number: int) -> None:
         self._index, self._number = index, number
@@ -49,24 +43,18 @@ class Shard:
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Selects the shard's tests."""
         shards = shards_of([item.location[0] for item in items], self._number)
-        ours: list[Any] = []
-        others: list[Any] = []
-        for item, shard in zip(items, shards, strict=True):
-            (ours if shard == self._index else others).append(item)
-        self.is_empty = bool(items) and not ours
+        is_ours = [shard == self._index for shard in shards]
+        self.is_empty = bool(items) and not any(is_ours)
+        others = [x for x, ours in zip(items, is_ours, strict=True) if not ours]
         config.hook.pytest_deselected(items=others)
-        items[:] = ours
+        items[:] = itertools.compress(items, is_ours)
 
 
 def shards_of(files: list[str], number: int) -> list[int]:
-    """Returns each test's shard, from 0.
+    """Returns the shard, from 0, of each test, given by its file.
 
     Tests of a file share their preparation, so they stay together, except in very large
     files. Files go to the shards in turn.
-
-    Args:
-        files: the file of each test, in order.
-        number: number of shards.
     """
     seen: Counter[str] = Counter()
     turns: dict[tuple[str, int], int] = {}
@@ -80,11 +68,7 @@ def shards_of(files: list[str], number: int) -> list[int]:
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     """Runs pytest, and returns its exit code."""
-    arguments = [
-        each
-        for each in arguments
-        if not each.endswith(".py") or each.endswith("_test.py")
-    ]
+    arguments = [x for x in arguments if x.endswith("_test.py") or x[-3:] != ".py"]
     if not any(each.endswith("_test.py") for each in arguments):
         raise ValueError(f"Expected files named *_test.py, got {arguments}.")
     plugins = []

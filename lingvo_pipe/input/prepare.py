@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Imported late: TensorFlow takes seconds to start.
     from lingvo_pipe.input.prepared_dataset import (
         find_builder,
-        is_in_catalogue,
+        is_in_catalog,
         prepare,
     )
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         prepare(flags.dataset, flags.data_dir, flags.manual_dir)
     except Exception as error:
-        if not is_in_catalogue(builder):
+        if not is_in_catalog(builder):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         sys.exit(f"error: cannot prepare the data set {flags.dataset}. {reason}")

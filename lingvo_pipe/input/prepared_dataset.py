@@ -139,8 +139,8 @@ def unknown_split(dataset: str, split: str, splits: Sequence[str]) -> ValueError
     )
 
 
-def is_in_catalogue(builder: Any) -> bool:
-    """Returns whether the data set is in the catalogue of TensorFlow Datasets."""
+def is_in_catalog(builder: Any) -> bool:
+    """Returns whether the data set is in the catalog of TensorFlow Datasets."""
     return type(builder).__module__.startswith("tensorflow_datasets.")
 
 
@@ -164,7 +164,7 @@ def _command(builder: Any, name: str, data_dir: str | None) -> str:
     words = ["python -m lingvo_pipe.input.prepare", f"--dataset={name}"]
     if data_dir is not None:
         words.append(f"--data_dir={data_dir}")
-    if not is_in_catalogue(builder):
+    if not is_in_catalog(builder):
         words.append(f"--imports={type(builder).__module__}")
     return " ".join(words)
 

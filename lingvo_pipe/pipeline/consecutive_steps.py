@@ -48,7 +48,7 @@ class ConsecutiveSteps:
         loss_fn: LossFunction,
         update: Update,
     ):
-        """Initialises the steps.
+        """Initializes the steps.
 
         Args:
             pipeline: the pipeline to train.

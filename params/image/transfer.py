@@ -81,7 +81,7 @@ class Food101(Transfer):
 
 @model_registry.RegisterSingleTaskModel
 class FgvcAircraft(Transfer):
-    """Accuracy 92.7 % in the paper; read from folders, as no catalogue includes it."""
+    """Accuracy 92.7 % in the paper; read from folders, as no catalog includes it."""
 
     DATASET = "image_folder:fgvc_aircraft"
     NUM_TRAIN_EXAMPLES = 6_667
@@ -90,7 +90,7 @@ class FgvcAircraft(Transfer):
 
 @model_registry.RegisterSingleTaskModel
 class Birdsnap(Transfer):
-    """Accuracy 83.6 % in the paper; read from folders, as no catalogue includes it."""
+    """Accuracy 83.6 % in the paper; read from folders, as no catalog includes it."""
 
     DATASET = "image_folder:birdsnap"
     NUM_TRAIN_EXAMPLES = 47_386

@@ -8,7 +8,7 @@ import pytest
 
 import tools.benchmarks
 from tools.benchmarks.configuration import Configuration, standard_configurations
-from tools.benchmarks.exchange import Report, Request, merge
+from tools.benchmarks.exchange import Report, Request, merge, to_json
 
 ROOT = Path(tools.benchmarks.__file__).parents[2]
 WAITS = "from tools.benchmarks.exchange import Turns; Turns().wait(); print('resumes')"
@@ -45,7 +45,7 @@ def test_printed_lines_are_no_answers() -> None:
 )
 def test_requests_pass_through_json(configuration: Configuration) -> None:
     request = Request(configuration, num_steps=3, with_peak=True, cores=(0, 2))
-    assert Request.from_json(request.to_json()) == request
+    assert Request.from_json(to_json(request)) == request
 
 
 def test_the_slowest_process_counts() -> None:
@@ -58,5 +58,5 @@ def test_the_slowest_process_counts() -> None:
 
 def test_a_single_report_is_the_pipelines() -> None:
     report = Report(3.0, [1.0, 5.0], [10, 20], 0.5, 0.25, [0.125], 64, [65, 66])
-    assert Report.from_json(report.to_json()) == report
+    assert Report.from_json(to_json(report)) == report
     assert merge([report]) == report

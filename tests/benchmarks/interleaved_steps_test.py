@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tools.benchmarks.interleaved_steps import InterleavedSteps
+import pytest
+
+from tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
 
 TURN, INTERVAL = 10, 9
 
@@ -38,6 +41,34 @@ class Numbers:
         for number in range(100):
             self._clock.now += 1.0
             yield number
+
+
+def _raises(function: Callable[..., object], *args: int) -> bool:
+    try:
+        function(*args)
+    except (ValueError, ZeroDivisionError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4, 5])
+@pytest.mark.parametrize("num_steps", range(5, 14))
+def test_turns_that_have_no_table_are_refused(turns: int, num_steps: int) -> None:
+    clock = Clock()
+
+    def bare(batch: int) -> None:
+        clock.now += 4.0
+
+    steps = InterleavedSteps(Numbers(clock), bare, num_steps, clock)
+    list(itertools.islice(steps.TrainBatches(), turns * num_steps))
+    has_table = not _raises(steps.table, INTERVAL)
+    assert has_table != _raises(check_turns, turns, num_steps, INTERVAL)
+
+
+@pytest.mark.parametrize(("turns", "num_steps"), [(2, 99), (3, 5), (3, 7), (4, 8)])
+def test_too_few_turns_are_refused(turns: int, num_steps: int) -> None:
+    with pytest.raises(ValueError, match="--blocks and --steps"):
+        check_turns(turns, num_steps, INTERVAL)
 
 
 def test_the_trainers_steps_and_the_bare_ones() -> None:

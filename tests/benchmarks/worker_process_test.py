@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-import tools.benchmarks
 from tools.benchmarks import worker_process
 from tools.benchmarks.configuration import Configuration, quick_configurations
-from tools.benchmarks.exchange import Report, Request
+from tools.benchmarks.exchange import Report, Request, to_json
 from tools.benchmarks.worker_process import ProcessGroup, process_group, run_workers
 
-ROOT = Path(tools.benchmarks.__file__).parents[2]
 REPORT = Report(1.0, [1.0, 1.0], None, 0.5, 0.0)
 GROUP, _ = quick_configurations(2)
 IN_PROCESS = next(c for c in GROUP if c.is_predicted)
@@ -42,9 +40,7 @@ class Log:
         self.commands: list[list[str]] = []
 
     @contextlib.contextmanager
-    def process_group(
-        self, name: str, commands: Sequence[list[str]], *_: object
-    ) -> Iterator[Any]:
+    def process_group(self, name: str, commands: Sequence[list[str]]) -> Iterator[Any]:
         self.commands += commands
         module = commands[0][2].removeprefix("tools.benchmarks.")
         kind = f"{module} {name.rpartition(' ')[2]}"
@@ -53,7 +49,7 @@ class Log:
             self.events.append((event, kind))
             loss = [0.5] + [None] * (len(commands) - 1)
             return [
-                Report(1.0, [1.0, 1.0], None, loss[i], 0.0).to_json()
+                to_json(Report(1.0, [1.0, 1.0], None, loss[i], 0.0))
                 for i in range(len(commands))
             ]
 
@@ -87,26 +83,26 @@ def test_configurations_run_their_steps_in_turns(log: Log) -> None:
     ]
     assert log.events == [
         ("start", "lingvo_pipe_worker in-process"),
-        ("start", "stage_worker workers"),
+        ("start", "tools.bound_process workers"),
         ("start", "lingvo_pipe_worker workers"),
         ("start", "torch_worker always"),
         *turns * 3,  # Two steps, and the report.
         ("end", "torch_worker always"),
         ("end", "lingvo_pipe_worker workers"),
-        ("end", "stage_worker workers"),
+        ("end", "tools.bound_process workers"),
         ("end", "lingvo_pipe_worker in-process"),
     ]
 
 
 def test_each_stage_on_a_worker_has_its_core(log: Log) -> None:
     _run([ON_WORKERS])
-    *stages, trainer = [command[2:] for command in log.commands]
-    (address0, address1) = stages[0][-2:]
+    *stages, trainer = log.commands
+    cluster = stages[0][-3]
+    address0, address1 = cluster.removeprefix("--cluster=worker=").split(",")
     assert address0 != address1
-    assert stages == [
-        ["tools.benchmarks.stage_worker", "3", "0", address0, address1],
-        ["tools.benchmarks.stage_worker", "5", "1", address0, address1],
-    ]
+    for i, (core, command) in enumerate(zip("35", stages, strict=True)):
+        assert command[4] == core
+        assert command[-3:] == [cluster, "--job=worker", f"--task={i}"]
     assert trainer[-1] == f'{{"{address0}": 100, "{address1}": 101}}'
 
 
@@ -137,7 +133,7 @@ def _group(*scripts: str) -> AbstractContextManager[ProcessGroup]:
         [sys.executable, "-c", textwrap.dedent(script), str(i)]
         for i, script in enumerate(scripts)
     ]
-    return process_group("toy", commands, dict(os.environ), ROOT)
+    return process_group("toy", commands)
 
 
 def _is_gone(pid: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.docs.pages import PAGES, page, python_blocks
-from tests.support.command_line import CommandLine
+from tests.docs.pages import PAGES, README, page, python_blocks, trainer_commands
+from tests.support.command_line import CommandLine, saved_variables
 
 # Batches that four micro-batches do not divide, and what the means must be by hand.
 CHECK_LAYER = """
@@ -73,8 +73,20 @@ def _run(folder: Path, code: str) -> None:
 
 
 def test_the_layer_keeps_the_mean_of_all_examples(tmp_path: Path) -> None:
-    ((_, code),) = python_blocks(page("layers"))
+    (_, code), _ = python_blocks(page("layers"))
     _run(tmp_path, code + CHECK_LAYER)
+
+
+def test_a_model_trains_the_layer(tmp_path: Path) -> None:
+    blocks = [*python_blocks(README), *python_blocks(page("layers"))]
+    (tmp_path / "my_models").mkdir()
+    for path, code in blocks:
+        (tmp_path / path).write_text(code)
+    (command,) = trainer_commands(page("layers"))
+    model, _ = command.split()
+    CommandLine(tmp_path).train(model, "--logdir=run", "--max_steps=2")
+    trained = saved_variables(tmp_path / "run", 2)
+    assert [path for path in trained if path.endswith("mean")]
 
 
 def test_the_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
@@ -88,7 +100,7 @@ def test_all_code_is_run() -> None:
     found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
     assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
         "README.md": 1,
-        "layers.md": 1,
+        "layers.md": 2,
         "pipelines.md": 3,
         "text.md": 1,
     }

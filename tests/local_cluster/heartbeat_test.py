@@ -30,7 +30,8 @@ def test_a_worker_hangs_if_it_stops_to_answer_or_never_answers() -> None:
         return heartbeat.is_hung()
 
     assert not is_hung(Answer())  # It starts.
-    assert not heartbeat.was_up()
+    was_up = heartbeat.was_up
+    assert not was_up
     assert not is_hung(Answer(b"1"))
     assert is_hung(Answer())
     assert not is_hung(Answer(b"1"))
@@ -38,7 +39,7 @@ def test_a_worker_hangs_if_it_stops_to_answer_or_never_answers() -> None:
     assert not is_hung(Answer(is_gone=True))  # Its exit code tells.
     heartbeat.restarted()
     assert not is_hung(Answer(is_gone=True))
-    assert heartbeat.was_up()
+    assert heartbeat.was_up
     now[0] = 2000.0
     assert is_hung(Answer(is_gone=True))
 

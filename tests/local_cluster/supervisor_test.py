@@ -63,10 +63,7 @@ class Beat(WorkerHeartbeat):
     """A heartbeat with a given state."""
 
     def __init__(self, hangs: bool = False, was_up: bool = True) -> None:
-        self.hangs, self._was_up = hangs, was_up
-
-    def was_up(self) -> bool:
-        return self._was_up
+        self.hangs, self.was_up = hangs, was_up
 
     def restarted(self) -> None:
         self.hangs = False

@@ -17,7 +17,7 @@ from typing import Any
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("lingvo_pipe", "model_registry", "params", "tests", "tools")
-# Libraries whose modules a target's sources import by names that are data.
+# Libraries whose modules a target's sources import or run by names that are data.
 _FRONT = "//lingvo_pipe"  # The library of `import lingvo_pipe`, whose names are lazy.
 _BY_NAME = {
     "//tests:pure_test": {_FRONT},
@@ -25,6 +25,8 @@ _BY_NAME = {
     "//lingvo_pipe/cli": {"//params"},
     "//params": {"//params/image", "//params/lm", "//params/mt"},
     "//tools:api_reference_library": {_FRONT},
+    "//tools/benchmarks": {_FRONT},
+    "//tools/local_cluster:cluster": {_FRONT},
 }
 # Every test has these without naming them: see pytest_test.bzl.
 _OF_EVERY_TEST = {"//tests/support:cases"}

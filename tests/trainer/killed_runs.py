@@ -61,7 +61,7 @@ class KilledRun:
         eval_interval: int,
         seed: int,
     ):
-        """Initialises it.
+        """Initializes it.
 
         Args:
             command_line: starts what is killed.

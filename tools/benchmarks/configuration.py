@@ -10,7 +10,6 @@ import numpy as np
 LEARNING_RATE = 1e-3
 NORM_EPSILON = 1e-6
 _WEIGHT_SCALE = 0.02
-_BYTES_PER_NUMBER = 4
 
 System = Literal["lingvo_pipe", "torch"]
 Placement = Literal["in-process", "workers"]
@@ -25,10 +24,8 @@ _LOCAL_STEPS_PER_CALL = 16
 class Workload:
     """L Transformer layers, trained with SGD on the mean of the squared outputs.
 
-    They have D channels; a mini-batch has B examples of T tokens.
-
-    Both systems get the same weights and the same batch, and so must compute the same
-    loss.
+    They have D channels; a mini-batch has B examples of T tokens. Both systems get the
+    same weights and the same batch, and so must compute the same loss.
     """
 
     num_layers: int
@@ -65,28 +62,6 @@ class Workload:
         random = np.random.RandomState(self.num_layers)
         return random.standard_normal(shape).astype(np.float32)
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of a layer's weights."""
-        numbers = sum(int(np.prod(shape)) for shape in self.weight_shapes().values())
-        return _BYTES_PER_NUMBER * numbers
-
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of a layer's inputs for one example."""
-        return _BYTES_PER_NUMBER * self.sequence_length * self.model_dim
-
-    @property
-    def activation_bytes(self) -> int:
-        """Bytes of everything that a layer computes for one example.
-
-        Each token has two norms, three projections, the attention's weights and its
-        output, two residual sums (D each) and the hidden units (4·D).
-        """
-        attention_weights = self.num_heads * self.sequence_length
-        numbers = self.sequence_length * (12 * self.model_dim + attention_weights)
-        return _BYTES_PER_NUMBER * numbers
-
 
 _LAYERS_8 = Workload(num_layers=8, model_dim=256, batch_size=32, sequence_length=64)
 _LAYERS_64 = Workload(num_layers=64, model_dim=32, batch_size=64, sequence_length=16)
@@ -100,8 +75,7 @@ class Configuration:
     It has K devices with V stages each, and M micro-batches; `recompute` is a policy or
     the layers to recompute. Blocks of layers have losses of their own. `only_start`
     runs the first step alone. With placement "workers", each of lingvo_pipe's stages is
-    on a worker process; PyTorch's stages are always separate processes; their placement
-    is None.
+    on a worker process; PyTorch's, always separate processes, have placement None.
     """
 
     system: System
@@ -119,10 +93,9 @@ class Configuration:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Configuration:
         """Inverts `dataclasses.asdict`, also after a round trip through JSON."""
-        recompute = fields["recompute"]
+        recompute, workload = fields["recompute"], Workload(**fields["workload"])
         if not isinstance(recompute, str):
             recompute = tuple(recompute)
-        workload = Workload(**fields["workload"])
         return cls(**(fields | {"workload": workload, "recompute": recompute}))
 
     @property
@@ -133,21 +106,19 @@ class Configuration:
     @property
     def schedule_text(self) -> str:
         """The schedule with its options."""
-        words = [self.schedule]
-        if self.stages_per_device > 1:
-            words.append(f"V={self.stages_per_device}")
-        if self.num_blocks > 1:
-            words.append(f"{self.num_blocks} blocks")
-        if self.steps_per_call > 1:
-            words.append(f"{self.steps_per_call} steps a call")
-        return ", ".join(words)
+        options = {
+            f"V={self.stages_per_device}": self.stages_per_device,
+            f"{self.num_blocks} blocks": self.num_blocks,
+            f"{self.steps_per_call} steps a call": self.steps_per_call,
+        }
+        shown = (text for text, number in options.items() if number > 1)
+        return ", ".join([self.schedule, *shown])
 
     @property
     def recompute_text(self) -> str:
         """The policy, or the layers."""
-        if isinstance(self.recompute, str):
-            return self.recompute
-        return ",".join(map(str, self.recompute))
+        given = self.recompute
+        return given if isinstance(given, str) else ",".join(map(str, given))
 
     @property
     def name(self) -> str:
@@ -161,11 +132,8 @@ class Configuration:
     @property
     def is_predicted(self) -> bool:
         """True if the simulation predicts the steps."""
-        return (
-            self.num_devices > 1
-            and self.placement == "in-process"
-            and self.schedule in _PREDICTED
-        )
+        is_in_process = self.num_devices > 1 and self.placement == "in-process"
+        return is_in_process and self.schedule in _PREDICTED
 
     def on_one_device(self) -> Configuration:
         """Returns the configuration without parallelism."""
@@ -173,8 +141,7 @@ class Configuration:
 
     def in_process(self) -> Configuration:
         """Returns the configuration with all stages in one process, if possible."""
-        placement: Placement | None = "in-process" if self.placement else None
-        return dataclasses.replace(self, placement=placement)
+        return dataclasses.replace(self, placement=self.placement and "in-process")
 
     def on_workers(self) -> Configuration:
         """Returns the configuration with each stage on a worker."""
@@ -199,28 +166,21 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
         *((16, schedule, "always") for schedule in ("1f1b", "interleaved")),
         (16, "zero_bubble", "never"),
     ]
+    pipelined = Configuration("lingvo_pipe", _LAYERS_8, num_devices, 8)
     groups: dict[Any, list[Configuration]] = {}
     for num_micro_batches, schedule, recompute in variants:
-        pipelined = Configuration(
-            "lingvo_pipe",
-            _LAYERS_8,
-            num_devices,
-            num_micro_batches,
-            schedule,
-            recompute,
+        variant = dataclasses.replace(
+            pipelined,
+            num_micro_batches=num_micro_batches,
+            schedule=schedule,
+            recompute=recompute,
             stages_per_device=2 if schedule == "interleaved" else 1,
         )
         on_workers = schedule in ("gpipe", "1f1b") and recompute == "always"
         group = groups.setdefault((num_micro_batches, recompute), [])
-        group += _compared(pipelined, on_workers)
-    local = Configuration(
-        "lingvo_pipe",
-        _LAYERS_8,
-        num_devices,
-        num_micro_batches=8,
-        schedule="local",
-        recompute="never",
-        num_blocks=num_devices,
+        group += _compared(variant, on_workers)
+    local = dataclasses.replace(
+        pipelined, schedule="local", recompute="never", num_blocks=num_devices
     )
     many = dataclasses.replace(local, steps_per_call=_LOCAL_STEPS_PER_CALL)
     return [
@@ -234,9 +194,7 @@ def standard_configurations(num_devices: int) -> list[list[Configuration]]:
 
 def quick_configurations(num_devices: int) -> list[list[Configuration]]:
     """Returns small pipelines to check that everything runs, not to time."""
-    workload = Workload(
-        num_layers=num_devices, model_dim=8, batch_size=8, sequence_length=4
-    )
+    workload = Workload(num_devices, model_dim=8, batch_size=8, sequence_length=4)
     pipelined = Configuration("lingvo_pipe", workload, num_devices, 4)
     local = dataclasses.replace(
         pipelined, schedule="local", num_blocks=num_devices, steps_per_call=3
@@ -247,8 +205,7 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
     """Returns a pipeline with its baselines; PyTorch's go with GPipe's."""
     configurations = [pipelined.on_one_device(), pipelined]
-    if on_workers:
-        configurations.append(pipelined.on_workers())
+    configurations += [pipelined.on_workers()] * on_workers
     if pipelined.schedule == "gpipe" and pipelined.recompute in ("always", "never"):
         torch = pipelined.in_torch()
         configurations += [torch, torch.on_one_device()]

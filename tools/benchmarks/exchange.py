@@ -17,9 +17,8 @@ from tools.benchmarks.configuration import Configuration
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request for a measurement.
+    """A request for `num_steps` after the first, and for a step's memory `with_peak`.
 
-    It times `num_steps` after the first, and measures the memory of a step `with_peak`.
     The cores are one per device if there are enough.
     """
 
@@ -28,34 +27,25 @@ class Request:
     with_peak: bool
     cores: tuple[int, ...]
 
-    def to_json(self) -> str:
-        """Returns the request as one line."""
-        return json.dumps(dataclasses.asdict(self))
-
     @classmethod
     def from_json(cls, text: str) -> Request:
         """Inverts `to_json`."""
         fields = json.loads(text)
-        configuration = Configuration.from_dict(fields["configuration"])
-        cores = tuple(fields["cores"])
-        return cls(**(fields | {"configuration": configuration, "cores": cores}))
+        fields["configuration"] = Configuration.from_dict(fields["configuration"])
+        return cls(**(fields | {"cores": tuple(fields["cores"])}))
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     """The measurements of a configuration.
 
-    Attributes:
-        start_seconds: seconds to build the pipeline and run the first step.
-        step_seconds: seconds of each later step.
-        peak_bytes_by_stage: bytes of weights, gradients and stash; stages that share a
-            device count as one. None if not requested.
-        loss: loss of the last step; None from a process that does not compute it.
-        other_cores: number of the cores that other programs kept busy during steps.
-        prediction_errors: relative errors of predicted step times, if any.
-        bytes_by_shapes: bytes that a step sends between processes, by the shapes of
-            activations and of the mini-batch; None for a single process.
-        sent_bytes: bytes that went over the loopback interface in each step.
+    The start builds the pipeline and runs the first step. Peaks are of weights,
+    gradients and stash, if requested; stages that share a device count as one. The loss
+    is the last step's, or None from a process that does not compute it. Other programs
+    kept `other_cores` busy during steps. Prediction errors are relative, of step times.
+
+    `bytes_by_shapes` are sent between processes in a step, by the shapes of activations
+    and of the mini-batch, and `sent_bytes` over the loopback interface in each step.
     """
 
     start_seconds: float
@@ -67,33 +57,31 @@ class Report:
     bytes_by_shapes: int | None = None
     sent_bytes: list[int] = dataclasses.field(default_factory=list)
 
-    def to_json(self) -> str:
-        """Returns the report as one line."""
-        return json.dumps(dataclasses.asdict(self))
-
     @classmethod
     def from_json(cls, text: str) -> Report:
         """Inverts `to_json`."""
         return cls(**json.loads(text))
 
 
+def to_json(message: Request | Report) -> str:
+    """Returns a message as one line."""
+    return json.dumps(dataclasses.asdict(message))
+
+
 def merge(reports: Sequence[Report]) -> Report:
     """Merges the reports of a pipeline's processes, the first stage's first."""
-    peaks = [report.peak_bytes_by_stage for report in reports]
     by_shapes = [r.bytes_by_shapes for r in reports if r.bytes_by_shapes is not None]
     (loss,) = [report.loss for report in reports if report.loss is not None]
+    steps = zip(*(report.step_seconds for report in reports), strict=True)
     return Report(
-        start_seconds=max(report.start_seconds for report in reports),
-        step_seconds=[
-            max(seconds)
-            for seconds in zip(*(r.step_seconds for r in reports), strict=True)
-        ],
-        peak_bytes_by_stage=[n for peak in peaks if peak for n in peak] or None,
-        loss=loss,
-        other_cores=sum(report.other_cores for report in reports),
-        prediction_errors=[e for report in reports for e in report.prediction_errors],
-        bytes_by_shapes=sum(by_shapes) if by_shapes else None,
-        sent_bytes=[n for report in reports for n in report.sent_bytes],
+        max(report.start_seconds for report in reports),
+        list(map(max, steps)),
+        [n for report in reports for n in report.peak_bytes_by_stage or ()] or None,
+        loss,
+        sum(report.other_cores for report in reports),
+        [error for report in reports for error in report.prediction_errors],
+        sum(by_shapes) if by_shapes else None,
+        [n for report in reports for n in report.sent_bytes],
     )
 
 

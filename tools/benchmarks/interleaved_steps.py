@@ -7,8 +7,32 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from lingvo_pipe.core.errors import UserValueError
+
 # After a turn of bare steps the input has prefetched batches.
 _NUM_WARM = 3
+
+
+def check_turns(num_turns: int, num_steps: int, save_interval: int) -> None:
+    """Raises ValueError unless steps with and without a save would be measured."""
+    kinds = {saves for *_, saves in _measured(num_turns, num_steps, save_interval)}
+    if kinds != {True, False}:
+        raise UserValueError(
+            path="--blocks and --steps",
+            expected=f"steps with and without a save in all {save_interval} steps, not "
+            f"counting the first and last turn, and {_NUM_WARM} steps of each",
+            got=(num_turns, num_steps),
+            hint="Raise --blocks or --steps.",
+        )
+
+
+def _measured(
+    num_turns: int, num_steps: int, save_interval: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Yields turn and index of the steps that count; True before or during a save."""
+    for turn in range(1, num_turns - 1):
+        for i in range(_NUM_WARM, num_steps):
+            yield turn, i, (turn * num_steps + i + 1) % save_interval in (0, 1)
 
 
 class InterleavedSteps:
@@ -26,17 +50,16 @@ class InterleavedSteps:
         clock: Callable[[], float] = time.perf_counter,
     ):
         self.params = train_input.params
-        self._input = train_input
-        self._bare = bare
-        self._num_steps = num_steps
-        self._clock = clock
+        self._input, self._bare = train_input, bare
+        self._num_steps, self._clock = num_steps, clock
         self._trainer_times: list[list[float]] = []
         self._bare_times: list[list[float]] = []
 
-    def TrainBatches(self, start_step: int = 0) -> Any:
+    def TrainBatches(self, start_step: int = 0) -> InterleavedSteps:
         """Returns the input's batches; runs bare steps between turns."""
-        batches = self._input.TrainBatches(start_step)
-        return _Batches(batches.element_spec, self._turns(batches))
+        self._batches = self._input.TrainBatches(start_step)
+        self.element_spec = self._batches.element_spec
+        return self
 
     def table(self, save_interval: int) -> str:
         """Returns the trainer's overhead as text."""
@@ -57,38 +80,26 @@ class InterleavedSteps:
         """Returns the extra seconds of the steps before and during a save."""
         usual: list[float] = []
         saving: list[float] = []
-        for turn, times in enumerate(self._trainer_times[1:-1], start=1):
-            for i, seconds in enumerate(times[_NUM_WARM:], start=_NUM_WARM):
-                is_saving = (turn * self._num_steps + i + 1) % interval in (0, 1)
-                (saving if is_saving else usual).append(seconds)
+        times = self._trainer_times
+        for turn, i, saves in _measured(len(times), self._num_steps, interval):
+            (saving if saves else usual).append(times[turn][i])
         return 2 * max(0.0, sum(saving) / len(saving) - median(usual))
 
-    def _turns(self, batches: Any) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         start = None
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(self._batches):
             now = self._clock()
             if start is not None:
                 self._trainer_times[-1].append(now - start)
             if number % self._num_steps == 0:
                 if number:
-                    self._run_bare(batch)
+                    times = [self._bare_step(batch) for _ in range(self._num_steps)]
+                    self._bare_times.append(times)
                 self._trainer_times.append([])
             start = self._clock()
             yield batch
 
-    def _run_bare(self, batch: Any) -> None:
-        times = []
-        for _ in range(self._num_steps):
-            start = self._clock()
-            self._bare(batch)
-            times.append(self._clock() - start)
-        self._bare_times.append(times)
-
-
-class _Batches:
-    def __init__(self, element_spec: Any, batches: Iterator[Any]):
-        self.element_spec = element_spec
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._batches
+    def _bare_step(self, batch: Any) -> float:
+        start = self._clock()
+        self._bare(batch)
+        return self._clock() - start

@@ -18,6 +18,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.consecutive_steps import ConsecutiveSteps
+from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tools.benchmarks.configuration import (
     LEARNING_RATE,
@@ -65,9 +66,9 @@ class TransformerLayer(BaseLayer):
 
 
 def _norm(x: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred * tf.math.rsqrt(variance + NORM_EPSILON) * factor
+    centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+    return centered * tf.math.rsqrt(variance + NORM_EPSILON) * factor
 
 
 def _project(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
@@ -80,12 +81,26 @@ def _project(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
 def make_pipeline(
     configuration: Configuration, devices: Sequence[str]
 ) -> PipeliningLayer:
-    """Returns the pipeline of a configuration with its initial weights."""
+    """Returns the pipeline of a configuration with its initial weights.
+
+    After each block of layers but the last there is its loss, in the same stage.
+    """
     workload, recompute = configuration.workload, configuration.recompute
+    dim, num_layers = workload.model_dim, workload.num_layers
+    layer = TransformerLayer.Params().Set(workload=workload)
+    head = FCLayer.Params().Set(input_dim=dim, output_dim=dim)
+    loss = LocalLossLayer.Params().Set(head=head)
+    num_blocks, num_stages = configuration.num_blocks, configuration.num_stages
+    blocks = [num_layers * k // num_blocks for k in range(1, num_blocks)]
+    ends = [num_layers * k // num_stages for k in range(1, num_stages + 1)]
     p = PipeliningLayer.Params().Set(
         name="pipeline",
-        cell_tpl=_cells(configuration),
-        splits=_splits(configuration),
+        cell_tpl=[
+            cell
+            for i in range(num_layers)
+            for cell in ([loss, layer] if i in blocks else [layer])
+        ],
+        splits=[end + sum(block <= end for block in blocks) for end in ends],
         num_micro_batches=configuration.num_micro_batches,
         schedule=configuration.schedule,
         stages_per_device=configuration.stages_per_device,
@@ -100,32 +115,6 @@ def make_pipeline(
     return pipeline
 
 
-def _cells(configuration: Configuration) -> list[InstantiableParams]:
-    """Returns the layers, and after each block but the last its loss."""
-    workload = configuration.workload
-    cells: list[InstantiableParams] = []
-    for i in range(workload.num_layers):
-        if i in _block_boundaries(configuration):
-            dim = workload.model_dim
-            head = FCLayer.Params().Set(input_dim=dim, output_dim=dim)
-            cells.append(LocalLossLayer.Params().Set(head=head))
-        cells.append(TransformerLayer.Params().Set(workload=workload))
-    return cells
-
-
-def _splits(configuration: Configuration) -> list[int]:
-    """Returns stage boundaries; a block's loss is in the stage of its last layer."""
-    num_layers, num_stages = configuration.workload.num_layers, configuration.num_stages
-    boundaries = [num_layers * (k + 1) // num_stages for k in range(num_stages)]
-    blocks = _block_boundaries(configuration)
-    return [end + sum(block <= end for block in blocks) for end in boundaries]
-
-
-def _block_boundaries(configuration: Configuration) -> list[int]:
-    num_layers, num_blocks = configuration.workload.num_layers, configuration.num_blocks
-    return [num_layers * k // num_blocks for k in range(1, num_blocks)]
-
-
 def train_steps(
     layer: PipeliningLayer, batch: tf.Tensor, num_steps: int
 ) -> Callable[[], NestedMap]:
@@ -138,7 +127,7 @@ def train_steps(
         step = tf.function(_one_step, autograph=False)
         one = step.get_concrete_function(layer, batch)
         return lambda: one(batch)
-    steps = ConsecutiveSteps(layer, _inputs_of, _loss, _update)
+    steps = ConsecutiveSteps(layer, _inputs_of, _loss, _descend)
     batches, tables = tf.stack([batch] * num_steps), steps.tables(num_steps)
 
     def run(batches: tf.Tensor) -> NestedMap:
@@ -157,10 +146,9 @@ def peak_bytes(layer: PipeliningLayer, batch: tf.Tensor) -> list[int]:
 
 def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
     """Returns the bytes that a step sends: activations, gradients and the batch."""
-    between = layer.BoundaryBytes(*_inputs_of(batch), _loss)
     inputs, weights = _inputs_of(batch)
-    given = sum(x.shape.num_elements() * x.dtype.size for x in (*inputs, weights))
-    return sum(between.values()) + given
+    between = layer.BoundaryBytes(inputs, weights, _loss)
+    return sum(between.values()) + num_bytes([*inputs, weights])
 
 
 def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
@@ -170,22 +158,21 @@ def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
     return NestedMap(loss=result.metrics.loss[0], times=result.times)
 
 
-def _update(
-    cells: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
+def _descend(
+    layers: Sequence[BaseLayer], gradients: Sequence[Any], *unused: Any
 ) -> list[tf.Tensor]:
-    _descend(cells, gradients)
-    return []
-
-
-def _descend(layers: Sequence[BaseLayer], gradients: Sequence[Any]) -> None:
+    """Takes a step of SGD; returns no metrics."""
     variables = [layer.vars for layer in layers]
     for variable, gradient in zip(
         tf.nest.flatten(variables), tf.nest.flatten(gradients), strict=True
     ):
         with tf.device(variable.device):
             tf.raw_ops.ResourceApplyGradientDescent(
-                var=variable.handle, alpha=tf.constant(LEARNING_RATE), delta=gradient
+                var=variable.handle,
+                alpha=tf.constant(LEARNING_RATE),
+                delta=gradient,
             )
+    return []
 
 
 def _values(layer: PipeliningLayer) -> NestedMap:

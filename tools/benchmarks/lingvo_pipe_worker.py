@@ -22,13 +22,8 @@ from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.profiling.step_profile import measured_timeline, predict
-from tools.benchmarks.exchange import Report, Request, Turns
-from tools.benchmarks.lingvo_pipe_model import (
-    bytes_by_shapes,
-    make_pipeline,
-    peak_bytes,
-    train_steps,
-)
+from tools.benchmarks import lingvo_pipe_model as model
+from tools.benchmarks.exchange import Report, Request, Turns, to_json
 from tools.benchmarks.system_load import OtherPrograms, loopback_bytes
 
 # The trainer's profile of a step predicts it from as many earlier steps.
@@ -38,22 +33,17 @@ _NUM_EARLIER_STEPS = 5
 def main() -> None:
     """Answers with the report that the first argument requests."""
     request, workers = Request.from_json(sys.argv[1]), json.loads(sys.argv[2])
-    turns = Turns()
+    configuration, turns = request.configuration, Turns()
     os.sched_setaffinity(0, request.cores)
-    turns.answer(_measure(request, workers, turns).to_json())
-
-
-def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
-    configuration = request.configuration
     names = [f"worker:{i}/cpu:0" for i in range(len(workers))]
     names = names or [f"cpu:{i}" for i in range(configuration.num_devices)]
     cluster = Cluster(tuple(workers)) if workers else None
-    layer = make_pipeline(configuration, initialize_devices(names, cluster))
+    layer = model.make_pipeline(configuration, initialize_devices(names, cluster))
     batch = tf.constant(configuration.workload.batch())
     num_steps = configuration.steps_per_call
 
     start = time.perf_counter()
-    step = train_steps(layer, batch, num_steps)
+    step = model.train_steps(layer, batch, num_steps)
     loss = float(step().loss)
     start_seconds = time.perf_counter() - start
 
@@ -69,16 +59,17 @@ def _measure(request: Request, workers: dict[str, int], turns: Turns) -> Report:
             sent.append((loopback_bytes() - sent_before) // num_steps)
         times.append([of_device.numpy() for of_device in result.times])
     turns.wait()
-    return Report(
+    report = Report(
         start_seconds,
         step_seconds,
-        peak_bytes(layer, batch) if request.with_peak else None,
+        model.peak_bytes(layer, batch) if request.with_peak else None,
         loss,
         others.num_cores(),
         prediction_errors(layer, times) if configuration.is_predicted else [],
-        bytes_by_shapes(layer, batch) if workers else None,
+        model.bytes_by_shapes(layer, batch) if workers else None,
         sent if workers else [],
     )
+    turns.answer(to_json(report))
 
 
 def prediction_errors(
@@ -88,14 +79,10 @@ def prediction_errors(
 
     Each is |predicted - measured| / measured, from the start of a step's first
     operation to the end of its last. The prediction of a step uses earlier steps only.
-
-    Args:
-        pipeline: the pipeline.
-        times: times of consecutive steps, from `ComputeGradients`.
+    `times` are of consecutive steps, from `ComputeGradients`.
 
     Raises:
-        ValueError: if times contradict each other, for instance because the machine's
-            clock was set.
+        ValueError: if times contradict each other, such as after the clock was set.
     """
     steps = [measured_timeline(pipeline.schedule, of_step) for of_step in times]
     errors = []

@@ -29,7 +29,7 @@ from tools.benchmarks.rows import (
     write_rows,
 )
 from tools.benchmarks.worker_process import has_torch, run_workers
-from tools.writable_file import check_writable
+from tools.programs import check_writable, program
 
 FLAGS = flags.FLAGS
 
@@ -58,22 +58,14 @@ _NO_TORCH = (
 
 def main(argv: Sequence[str]) -> None:
     """Checks the flags, measures, and prints tables."""
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    output = Path(FLAGS.output).absolute() if FLAGS.output else None
-    try:
-        if argv[1:]:
-            raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
-        if output:
+    with program(argv):
+        if output := FLAGS.output and Path(FLAGS.output):
             check_writable(output, "--output")
         selected = _selected()
         torch_python = _torch_python()
         groups = _chosen(selected, lambda c: bool(torch_python) or c.system != "torch")
         if not groups:
             raise ValueError(f"--only={FLAGS.only} selects PyTorch's rows: {_NO_TORCH}")
-    except ValueError as error:
-        sys.exit(f"error: {error}")
-
     rounds = measure_rounds(
         groups,
         FLAGS.rounds,
@@ -86,10 +78,12 @@ def main(argv: Sequence[str]) -> None:
     if output:
         write_rows(output, rows)
     print(format_table(rows))
-    if predictions := format_predictions(rows):
-        print(f"\nSteps, predicted from earlier steps:\n\n{predictions}")
-    if traffic := format_traffic(rows):
-        print(f"\nBytes that a step sends between processes:\n\n{traffic}")
+    for title, table in (
+        ("Steps, predicted from earlier steps", format_predictions(rows)),
+        ("Bytes that a step sends between processes", format_traffic(rows)),
+    ):
+        if table:
+            print(f"\n{title}:\n\n{table}")
     if groups != selected:
         print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
 
@@ -118,15 +112,15 @@ def _chosen(
 def _torch_python() -> str | None:
     """Returns the Python that runs PyTorch, if there is one."""
     given = FLAGS.torch_python
-    if given and not has_torch(given):
+    if not given:
+        return sys.executable if has_torch(sys.executable) else None
+    if not has_torch(given):
         raise ValueError(
             "--torch_python: expected a Python that can import "
             f"torch.distributed.pipelining and numpy, got {given}. "
             "Install them there ('pip install torch numpy'), or leave the flag out."
         )
-    if given:
-        return os.path.abspath(given) if os.path.dirname(given) else given
-    return sys.executable if has_torch(sys.executable) else None
+    return os.path.abspath(given) if os.path.dirname(given) else given
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A machine's speed changes within minutes. So only measurements of the same round are
 compared, and the configurations of a group run their steps in turns. Every second round
-runs backwards, so that a drift of the speed favours neither side.
+runs backwards, so that a drift of the speed favors neither side.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def measure_rounds(
     """Measures every configuration once a round.
 
     `run` measures a group to compare, one configuration after another in turns. A
-    pipeline gets as many cores as it has devices. `log` is called with lines about the
-    progress.
+    pipeline gets as many cores as it has devices. `log` takes lines about the progress.
 
     Raises:
         RuntimeError: if configurations of the same model compute different losses.
@@ -63,11 +62,9 @@ def measure_rounds(
 
 
 def _summary(report: Report) -> str:
-    summary = f"start {report.start_seconds:.2f} s"
-    if not report.step_seconds:
-        return summary
     steps = ", ".join(f"{seconds:.3f}" for seconds in report.step_seconds)
-    return f"{summary}, steps {steps}; others used {report.other_cores:.1f} cores"
+    others = f", steps {steps}; others used {report.other_cores:.1f} cores"
+    return f"start {report.start_seconds:.2f} s{others if steps else ''}"
 
 
 def _check_losses(measured: Round) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.tables import markdown_table
@@ -16,10 +17,10 @@ from tools.benchmarks.exchange import Report
 from tools.benchmarks.rounds import Round
 
 _MIB = 2**20
+_BYTES_PER_NUMBER = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """The median and the extremes of a quantity, over rounds unless stated."""
 
     median: float
@@ -40,54 +41,36 @@ class Row:
     configuration: Configuration
     step_seconds: Spread | None
     speedup: Spread | None
+    speedup_bound: float | None
     step_over_torch: Spread | None
     step_over_in_process: Spread | None
     start_seconds: Spread | None
     peak_bytes_by_stage: list[int] | None
+    paper_bytes_by_stage: list[int] | None
     other_cores: Spread | None
     prediction_error: Spread | None
     bytes_by_shapes: int | None
     sent_bytes: Spread | None
 
-    @property
-    def speedup_bound(self) -> float | None:
-        """The bound K·M / (M + K - 1) from GPipe's bubble; None without a speed-up.
-
-        It is K if no device waits for another's gradient.
-        """
-        if self.speedup is None:
-            return None
-        num_devices = self.configuration.num_devices
-        if self.configuration.num_blocks == num_devices:
-            return float(num_devices)
-        num_micro_batches = self.configuration.num_micro_batches
-        return num_devices * num_micro_batches / (num_micro_batches + num_devices - 1)
-
     def to_dict(self) -> dict[str, Any]:
         """Returns values for JSON: medians by name, extremes as `_min` and `_max`."""
-        configuration = self.configuration
         sizes = ("num_layers", "model_dim", "batch_size", "sequence_length")
         names = (
             *("num_devices", "num_stages", "num_micro_batches", "schedule"),
             *("num_blocks", "steps_per_call", "recompute", "placement"),
         )
-        return {
-            "system": configuration.system,
-            **{name: getattr(configuration.workload, name) for name in sizes},
-            **{name: getattr(configuration, name) for name in names},
-            **_flat("step_seconds", self.step_seconds),
-            **_flat("speedup", self.speedup),
-            "speedup_bound": self.speedup_bound,
-            **_flat("step_over_torch", self.step_over_torch),
-            **_flat("step_over_in_process", self.step_over_in_process),
-            **_flat("start_seconds", self.start_seconds),
-            "peak_bytes_by_stage": self.peak_bytes_by_stage,
-            "paper_bytes_by_stage": paper_bytes_by_stage(configuration),
-            **_flat("other_cores", self.other_cores),
-            **_flat("prediction_error", self.prediction_error),
-            "bytes_by_shapes": self.bytes_by_shapes,
-            **_flat("sent_bytes", self.sent_bytes),
+        found = {
+            "system": self.configuration.system,
+            **{name: getattr(self.configuration.workload, name) for name in sizes},
+            **{name: getattr(self.configuration, name) for name in names},
         }
+        for field in dataclasses.fields(self)[1:]:
+            value = getattr(self, field.name)
+            found[field.name] = value
+            if field.type == "Spread | None":
+                for part, suffix in (("median", ""), ("min", "_min"), ("max", "_max")):
+                    found[field.name + suffix] = getattr(value, part, None)
+        return found
 
 
 def make_rows(rounds: Sequence[Round]) -> list[Row]:
@@ -99,14 +82,17 @@ def _row(configuration: Configuration, rounds: Sequence[Round]) -> Row:
     own = [measured[configuration] for measured in rounds]
     timed = [report for report in own if report.step_seconds]
     in_process = configuration.in_process()
+    speedup = _step_ratio(rounds, configuration.on_one_device(), configuration)
     return Row(
         configuration=configuration,
         step_seconds=_spread(map(_step_seconds, timed)),
-        speedup=_step_ratio(rounds, configuration.on_one_device(), configuration),
+        speedup=speedup,
+        speedup_bound=_speedup_bound(configuration) if speedup else None,
         step_over_torch=_step_ratio(rounds, configuration, configuration.in_torch()),
         step_over_in_process=_step_ratio(rounds, configuration, in_process),
         start_seconds=_spread(report.start_seconds for report in own),
         peak_bytes_by_stage=own[0].peak_bytes_by_stage,
+        paper_bytes_by_stage=_paper_bytes_by_stage(configuration),
         other_cores=_spread(report.other_cores for report in timed),
         prediction_error=_spread(e for report in own for e in report.prediction_errors),
         bytes_by_shapes=own[0].bytes_by_shapes,
@@ -134,15 +120,19 @@ def _spread(values: Iterable[float]) -> Spread | None:
     return Spread(median(values), min(values), max(values)) if values else None
 
 
-def _flat(name: str, spread: Spread | None) -> dict[str, float | None]:
-    return {
-        name: spread.median if spread else None,
-        f"{name}_min": spread.min if spread else None,
-        f"{name}_max": spread.max if spread else None,
-    }
+def _speedup_bound(configuration: Configuration) -> float:
+    """Returns the bound K·M / (M + K - 1) from GPipe's bubble.
+
+    It is K if no device waits for another's gradient.
+    """
+    num_devices = configuration.num_devices
+    if configuration.num_blocks == num_devices:
+        return float(num_devices)
+    num_micro_batches = configuration.num_micro_batches
+    return num_devices * num_micro_batches / (num_micro_batches + num_devices - 1)
 
 
-def paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
+def _paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
     """Returns weights, gradients, and activations of O(N + L/K · N/M) for each stage.
 
     This is GPipe's expression (arXiv 1811.06965, 2.3). N is the stash: a stage's inputs
@@ -155,12 +145,16 @@ def paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
     workload, num_stages = configuration.workload, configuration.num_stages
     num_layers = workload.num_layers // num_stages
     micro_batch_size = -(-workload.batch_size // configuration.num_micro_batches)
-    stage_bytes = (
-        2 * num_layers * workload.weight_bytes
-        + workload.batch_size * workload.input_bytes
-        + num_layers * micro_batch_size * workload.activation_bytes
+    length, dim = workload.sequence_length, workload.model_dim
+    # A token has two norms, three projections, the attention's weights and its output,
+    # two residual sums (D each) and the hidden units (4·D).
+    activations = length * (12 * dim + workload.num_heads * length)
+    numbers = (
+        2 * num_layers * sum(map(math.prod, workload.weight_shapes().values()))
+        + workload.batch_size * length * dim
+        + num_layers * micro_batch_size * activations
     )
-    return [stage_bytes] * num_stages
+    return [_BYTES_PER_NUMBER * numbers] * num_stages
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
@@ -169,95 +163,79 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     write_atomically(path, text + "\n")
 
 
-_MODEL_HEADER = ("layers", "K", "M", "schedule", "recompute")
-
-
 def format_table(rows: Sequence[Row]) -> str:
     """Returns a table of medians, with the extremes over rounds in parentheses.
 
     The memory is the largest device's.
     """
-    header = (
-        *("system", *_MODEL_HEADER, "placement", "step, s", "speed-up", "bound"),
-        *("step / PyTorch's", "step / in-process", "start, s"),
-        *("peak, MiB", "paper, MiB", "others, cores"),
+    return _table(
+        {
+            "system": row.configuration.system,
+            **_model_cells(row),
+            "placement": row.configuration.placement or "",
+            "step, s": _spread_text(row.step_seconds, 3),
+            "speed-up": _spread_text(row.speedup, 2),
+            "bound": "" if row.speedup_bound is None else f"{row.speedup_bound:.2f}",
+            "step / PyTorch's": _spread_text(row.step_over_torch, 2),
+            "step / in-process": _spread_text(row.step_over_in_process, 2),
+            "start, s": _spread_text(row.start_seconds, 1),
+            "peak, MiB": _mib(row.peak_bytes_by_stage),
+            "paper, MiB": _mib(row.paper_bytes_by_stage),
+            "others, cores": _spread_text(row.other_cores, 1),
+        }
+        for row in rows
     )
-    return _table(header, [_cells(row) for row in rows])
 
 
 def format_predictions(rows: Sequence[Row]) -> str:
     """Returns a table of the rows with predicted steps; "" if there are none."""
-    lines = [
-        (
-            *_model_cells(row.configuration),
-            f"{row.prediction_error.median:.1%}",
-            f"{row.prediction_error.max:.1%}",
-        )
-        for row in rows
-        if row.prediction_error
-    ]
-    return _table((*_MODEL_HEADER, "prediction's error", "largest"), lines)
+    found = ((row, row.prediction_error) for row in rows)
+    return _table(
+        _model_cells(row)
+        | {"prediction's error": f"{error.median:.1%}", "largest": f"{error.max:.1%}"}
+        for row, error in found
+        if error
+    )
 
 
 def format_traffic(rows: Sequence[Row]) -> str:
     """Returns a table of the rows with stages on workers; "" if there are none."""
-    lines = [
-        (
-            *_model_cells(row.configuration),
-            f"{row.bytes_by_shapes / _MIB:.2f}",
-            _spread_text(_scaled(row.sent_bytes, 1 / _MIB), 2),
-            _spread_text(_scaled(row.sent_bytes, 1 / row.bytes_by_shapes), 3),
-        )
+    return _table(
+        _model_cells(row)
+        | {
+            "by shapes, MiB": f"{row.bytes_by_shapes / _MIB:.2f}",
+            "sent, MiB": _spread_text(row.sent_bytes, 2, 1 / _MIB),
+            "sent / by shapes": _spread_text(
+                row.sent_bytes, 3, 1 / row.bytes_by_shapes
+            ),
+        }
         for row in rows
         if row.bytes_by_shapes and row.sent_bytes
-    ]
-    header = (*_MODEL_HEADER, "by shapes, MiB", "sent, MiB", "sent / by shapes")
-    return _table(header, lines)
+    )
 
 
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(markdown_table([header, *lines])) if lines else ""
+def _table(cells: Iterable[dict[str, str]]) -> str:
+    """Returns a table of rows of cells by heading; "" if there are none."""
+    lines = list(cells)
+    rows = (list(line.values()) for line in lines)
+    return "\n".join(markdown_table([list(lines[0]), *rows])) if lines else ""
 
 
-def _scaled(spread: Spread, factor: float) -> Spread:
-    return Spread(spread.median * factor, spread.min * factor, spread.max * factor)
-
-
-def _cells(row: Row) -> tuple[str, ...]:
+def _model_cells(row: Row) -> dict[str, str]:
     configuration = row.configuration
-    bound = row.speedup_bound
-    return (
-        configuration.system,
-        *_model_cells(configuration),
-        configuration.placement or "",
-        _spread_text(row.step_seconds, 3),
-        _spread_text(row.speedup, 2),
-        "" if bound is None else f"{bound:.2f}",
-        _spread_text(row.step_over_torch, 2),
-        _spread_text(row.step_over_in_process, 2),
-        _spread_text(row.start_seconds, 1),
-        _mib(row.peak_bytes_by_stage),
-        _mib(paper_bytes_by_stage(configuration)),
-        _spread_text(row.other_cores, 1),
-    )
+    return {
+        "layers": f"{configuration.workload.num_layers:,}",
+        "K": str(configuration.num_devices),
+        "M": str(configuration.num_micro_batches),
+        "schedule": configuration.schedule_text,
+        "recompute": configuration.recompute_text,
+    }
 
 
-def _model_cells(configuration: Configuration) -> tuple[str, ...]:
-    return (
-        f"{configuration.workload.num_layers:,}",
-        str(configuration.num_devices),
-        str(configuration.num_micro_batches),
-        configuration.schedule_text,
-        configuration.recompute_text,
-    )
-
-
-def _spread_text(spread: Spread | None, digits: int) -> str:
+def _spread_text(spread: Spread | None, digits: int, factor: float = 1.0) -> str:
     if spread is None:
         return ""
-    middle, low, high = (
-        f"{x:.{digits}f}" for x in (spread.median, spread.min, spread.max)
-    )
+    middle, low, high = (f"{x * factor:.{digits}f}" for x in spread)
     return middle if low == high else f"{middle} ({low}-{high})"
 
 

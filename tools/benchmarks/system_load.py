@@ -17,9 +17,7 @@ _SENT = 8  # The column of bytes sent, after the interface's name.
 class OtherPrograms:
     """A counter of other programs' load on some cores, while it is entered.
 
-    Args:
-        cores: the cores on which this process and its helpers run.
-        helpers: ids of the processes that work for this one.
+    This process runs on the cores, and its `helpers`, given by their ids.
     """
 
     def __init__(self, cores: Collection[int], helpers: Collection[int] = ()):
@@ -29,10 +27,10 @@ class OtherPrograms:
 
     def __enter__(self) -> None:
         self._seconds -= time.perf_counter()
-        self._other_seconds -= self._busy_seconds() - self._own_seconds()
+        self._other_seconds -= self._others_so_far()
 
     def __exit__(self, *_: object) -> None:
-        self._other_seconds += self._busy_seconds() - self._own_seconds()
+        self._other_seconds += self._others_so_far()
         self._seconds += time.perf_counter()
 
     def num_cores(self) -> float:
@@ -40,26 +38,18 @@ class OtherPrograms:
         # The kernel counts in ticks, so an idle core may come out just below 0.
         return max(0.0, self._other_seconds / self._seconds) if self._seconds else 0.0
 
-    def _busy_seconds(self) -> float:
+    def _others_so_far(self) -> float:
+        """Returns the cores' busy seconds without this process's and its helpers'."""
         with open("/proc/stat", encoding="ascii") as file:
             rows = [line.split() for line in file]
         ticks = sum(int(row[i]) for row in rows if row[0] in self._names for i in _BUSY)
-        return ticks / os.sysconf("SC_CLK_TCK")
-
-    def _own_seconds(self) -> float:
-        return time.process_time() + sum(map(_processor_seconds, self._helpers))
-
-
-def _processor_seconds(pid: int) -> float:
-    """Returns the seconds of a process's threads, by clock_getcpuclockid(3)."""
-    return time.clock_gettime((~pid << 3) | 2)
+        # Seconds of a process's threads, by clock_getcpuclockid(3).
+        helpers = (time.clock_gettime((~pid << 3) | 2) for pid in self._helpers)
+        return ticks / os.sysconf("SC_CLK_TCK") - time.process_time() - sum(helpers)
 
 
 def loopback_bytes() -> int:
-    """Returns all bytes that this machine's processes have sent to one another.
-
-    They include headers and acknowledgements.
-    """
+    """Returns all bytes sent between processes here, with headers and the like."""
     for line in _INTERFACES.read_text(encoding="ascii").splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == "lo":

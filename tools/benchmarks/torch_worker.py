@@ -30,7 +30,7 @@ from tools.benchmarks.configuration import (
     Configuration,
     Workload,
 )
-from tools.benchmarks.exchange import Report, Request, Turns
+from tools.benchmarks.exchange import Report, Request, Turns, to_json
 from tools.benchmarks.system_load import OtherPrograms
 
 
@@ -71,10 +71,13 @@ class TransformerLayer(nn.Module):
 class Stage(nn.Module):
     """Consecutive layers, which the backward pass recomputes on request."""
 
-    def __init__(self, workload: Workload, layers: range, recompute: bool):
+    def __init__(self, configuration: Configuration, rank: int):
         super().__init__()
+        workload = configuration.workload
+        size = workload.num_layers // configuration.num_devices
+        layers = range(rank * size, (rank + 1) * size)
         self._layers = nn.Sequential(*(TransformerLayer(workload, i) for i in layers))
-        self._recompute = recompute
+        self._recompute = configuration.recompute == "always"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Applies the layers to `[b, T, D]`; returns the same shape."""
@@ -84,11 +87,7 @@ class Stage(nn.Module):
 
 
 class LiveBytes(TorchDispatchMode):
-    """A meter of the memory of all tensors created in its context.
-
-    Attributes:
-        peak: the peak of their bytes.
-    """
+    """A meter of the `peak` of the bytes of all tensors created in its context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,22 +109,16 @@ class LiveBytes(TorchDispatchMode):
 def main() -> None:
     """Answers with the report that the first argument requests."""
     request, rank = Request.from_json(sys.argv[1]), int(sys.argv[2])
-    turns = Turns()
+    configuration, turns = request.configuration, Turns()
     os.sched_setaffinity(0, {request.cores[rank % len(request.cores)]})
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{sys.argv[3]}/meeting_point",
         rank=rank,
-        world_size=request.configuration.num_devices,
+        world_size=configuration.num_devices,
     )
-    turns.answer(_measure(request, rank, turns).to_json())
-    distributed.destroy_process_group()
-
-
-def _measure(request: Request, rank: int, turns: Turns) -> Report:
-    configuration = request.configuration
-    stage = _stage(configuration, rank)
+    stage = Stage(configuration, rank)
     batch = torch.tensor(configuration.workload.batch())
 
     distributed.barrier()
@@ -143,14 +136,9 @@ def _measure(request: Request, rank: int, turns: Turns) -> Report:
             step_seconds.append(time.perf_counter() - start)
     turns.wait()
     peak = [_peak_bytes(configuration, rank)] if request.with_peak else None
-    return Report(start_seconds, step_seconds, peak, loss, others.num_cores())
-
-
-def _stage(configuration: Configuration, rank: int) -> Stage:
-    workload = configuration.workload
-    size = workload.num_layers // configuration.num_devices
-    layers = range(rank * size, (rank + 1) * size)
-    return Stage(workload, layers, configuration.recompute == "always")
+    report = Report(start_seconds, step_seconds, peak, loss, others.num_cores())
+    turns.answer(to_json(report))
+    distributed.destroy_process_group()
 
 
 def _train_step(
@@ -183,7 +171,7 @@ def _train_step(
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
     """Measures untimed steps of a new pipeline, since the meter costs time."""
     with LiveBytes() as live:
-        stage = _stage(configuration, rank)
+        stage = Stage(configuration, rank)
         batch = torch.tensor(configuration.workload.batch())
         step = _train_step(configuration, stage, rank)
         for _ in range(2):

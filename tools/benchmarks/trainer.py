@@ -9,8 +9,6 @@ describes the comparison.
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 from collections.abc import Sequence
 
@@ -24,7 +22,8 @@ from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from lingvo_pipe.training.task.placement import place_stages
-from tools.benchmarks.interleaved_steps import InterleavedSteps
+from tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
+from tools.programs import program
 
 FLAGS = flags.FLAGS
 
@@ -43,36 +42,26 @@ _SAVE_INTERVAL = 9
 
 def main(argv: Sequence[str]) -> None:
     """Prints the trainer's overhead and the cost of a checkpoint."""
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    try:
-        if argv[1:]:
-            raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
-        steps = _measure()
-    except ValueError as error:
-        sys.exit(f"error: {error}")
-    print(steps.table(_SAVE_INTERVAL))
-
-
-def _measure() -> InterleavedSteps:
-    request = ModelRequest(FLAGS.model, override=FLAGS.model_params_override)
-    model, test_model = request.params("Train"), request.params("Test")
-    placement = place_stages(model.task.pipeline, None)
-    model.task.pipeline.devices = initialize_devices(placement.devices)
-    model.task.train.max_steps = FLAGS.blocks * FLAGS.steps
-    model.task.train.save_interval_steps = _SAVE_INTERVAL
-    model.task.eval.interval_steps = None
-    train_input, test_input = model.input.Instantiate(), test_model.input.Instantiate()
-    configure_inputs(model.task, train_input)
-    task_params = with_local_losses(model.task, train_input)
-    bare = TrainStep(task_params.Instantiate())
-    bare.Trace(train_input.TrainBatches().element_spec)
-    steps = InterleavedSteps(train_input, bare, FLAGS.steps)
-    with tempfile.TemporaryDirectory() as logdir:
-        directory = RunDirectory(logdir, FLAGS.model)
-        task = task_params.Instantiate()
-        train(task, steps, test_input, directory, model.ToText())
-    return steps
+    with program(argv):
+        check_turns(FLAGS.blocks, FLAGS.steps, _SAVE_INTERVAL)
+        request = ModelRequest(FLAGS.model, override=FLAGS.model_params_override)
+        model, test_model = request.params("Train"), request.params("Test")
+        placement = place_stages(model.task.pipeline, None)
+        model.task.pipeline.devices = initialize_devices(placement.devices)
+        model.task.train.max_steps = FLAGS.blocks * FLAGS.steps
+        model.task.train.save_interval_steps = _SAVE_INTERVAL
+        model.task.eval.interval_steps = None
+        train_input = model.input.Instantiate()
+        configure_inputs(model.task, train_input)
+        task_params = with_local_losses(model.task, train_input)
+        bare = TrainStep(task_params.Instantiate())
+        bare.Trace(train_input.TrainBatches().element_spec)
+        steps = InterleavedSteps(train_input, bare, FLAGS.steps)
+        test_input, task = test_model.input.Instantiate(), task_params.Instantiate()
+        with tempfile.TemporaryDirectory() as logdir:
+            directory = RunDirectory(logdir, FLAGS.model)
+            train(task, steps, test_input, directory, model.ToText())
+        print(steps.table(_SAVE_INTERVAL))
 
 
 if __name__ == "__main__":

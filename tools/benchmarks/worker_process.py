@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
-from tools.benchmarks.exchange import Report, Request, merge
+from tools.benchmarks.exchange import Report, Request, merge, to_json
+from tools.bound_process import bound_python
 
 # The folder that the workers' modules are imported from.
 _ROOT = Path(__file__).absolute().parents[2]
@@ -26,17 +27,14 @@ _MAX_LOG_CHARACTERS = 4000
 
 def has_torch(python: str) -> bool:
     """Returns whether this Python can run the PyTorch worker."""
+    command = [python, "-c", _TORCH_IMPORTS]
     try:
-        imported = subprocess.run(
-            [python, "-c", _TORCH_IMPORTS],
-            cwd=_ROOT,
-            env=_environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        run = subprocess.run(
+            command, cwd=_ROOT, env=_environment(), capture_output=True
         )
     except OSError:
         return False
-    return imported.returncode == 0
+    return run.returncode == 0
 
 
 def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[Report]:
@@ -66,45 +64,35 @@ def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGrou
             assert torch_python is not None
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             commands = [
-                _command(torch_python, "torch_worker", request.to_json(), rank, folder)
+                _command(torch_python, "torch_worker", to_json(request), rank, folder)
                 for rank in range(configuration.num_devices)
             ]
         else:
             pids = json.dumps(stack.enter_context(_stage_workers(request)))
             worker = "lingvo_pipe_worker"
-            commands = [_command(sys.executable, worker, request.to_json(), pids)]
-        group = stack.enter_context(_running(request, commands))
+            commands = [_command(sys.executable, worker, to_json(request), pids)]
+        group = stack.enter_context(process_group(configuration.name, commands))
         group.answers()
         yield group
 
 
 @contextlib.contextmanager
 def _stage_workers(request: Request) -> Iterator[dict[str, int]]:
-    """Runs a process with its own core for each stage, if stages are on workers.
-
-    Yields:
-        Process ids by address.
-    """
+    """Runs a worker per stage with its own core, if wanted; yields ids by address."""
     configuration, cores = request.configuration, request.cores
     if configuration.placement != "workers":
         yield {}
         return
-    addresses = [
-        f"localhost:{port}" for port in unused_ports(configuration.num_devices)
-    ]
+    ports = unused_ports(configuration.num_devices)
+    addresses = [f"localhost:{port}" for port in ports]
+    trainer = ("-m", "lingvo_pipe.trainer", f"--cluster=worker={','.join(addresses)}")
     commands = [
-        _command(sys.executable, "stage_worker", cores[i % len(cores)], i, *addresses)
+        bound_python([cores[i % len(cores)]], *trainer, "--job=worker", f"--task={i}")
         for i in range(configuration.num_devices)
     ]
-    with _running(request, commands) as group:
+    with process_group(configuration.name, commands) as group:
         group.answers()
         yield dict(zip(addresses, group.pids, strict=True))
-
-
-def _running(
-    request: Request, commands: Sequence[list[str]]
-) -> contextlib.AbstractContextManager[ProcessGroup]:
-    return process_group(request.configuration.name, commands, _environment(), _ROOT)
 
 
 def _command(python: str, worker: str, *args: object) -> list[str]:
@@ -118,34 +106,30 @@ def _environment() -> dict[str, str]:
     return inherited | {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-class _Member(NamedTuple):
-    process: subprocess.Popen[str]
-    stdin: int
-    answers: IO[str]
-    log: IO[str]
-
-
 class ProcessGroup:
     """Running processes, each of which writes one line at its start and per turn.
 
-    If one fails or takes too long, the others are of no use.
+    If one fails or takes too long, the others are of no use. They have pipes for
+    standard input and output, and write errors to the logs.
     """
 
-    def __init__(self, name: str, members: Sequence[_Member]):
-        self._name = name
-        self._members = members
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids."""
-        return [member.process.pid for member in self._members]
+    def __init__(
+        self,
+        name: str,
+        processes: Sequence[subprocess.Popen[str]],
+        logs: Sequence[IO[str]],
+    ):
+        self._name, self._logs = name, logs
+        self.pids = [process.pid for process in processes]
+        self._inputs = [process.stdin for process in processes if process.stdin]
+        self._outputs = [process.stdout for process in processes if process.stdout]
 
     def turn(self) -> list[str]:
         """Runs a turn of all processes; returns their answers."""
-        for member in self._members:
+        for stdin in self._inputs:
             # For a process that has ended, `answers` reports the missing line.
             with contextlib.suppress(BrokenPipeError):
-                os.write(member.stdin, b"\n")
+                os.write(stdin.fileno(), b"\n")
         return self.answers()
 
     def answers(self) -> list[str]:
@@ -156,62 +140,44 @@ class ProcessGroup:
         """
         end = time.monotonic() + _TIME_LIMIT_SECONDS
         found: dict[IO[str], str] = {}
-        while len(found) < len(self._members):
-            missing = [m.answers for m in self._members if m.answers not in found]
+        while missing := [each for each in self._outputs if each not in found]:
             left = max(0.0, end - time.monotonic())
             ready, _, _ = select.select(missing, [], [], left)
-            found |= {answers: answers.readline() for answers in ready}
+            found |= {output: output.readline() for output in ready}
             if not ready or "" in found.values():
                 raise self._failure(found)
-        return [found[member.answers] for member in self._members]
+        return [found[output] for output in self._outputs]
 
     def _failure(self, found: Mapping[IO[str], str]) -> RuntimeError:
-        logs = []
-        for member in self._members:
-            if not found.get(member.answers):
-                member.log.seek(0)
-                logs.append(member.log.read()[-_MAX_LOG_CHARACTERS:])
+        texts = []
+        for output, log in zip(self._outputs, self._logs, strict=True):
+            if not found.get(output):
+                log.seek(0)
+                texts.append(log.read()[-_MAX_LOG_CHARACTERS:])
         return RuntimeError(
             f"Measuring {self._name} failed or took more than {_TIME_LIMIT_SECONDS} "
-            "s:\n" + "\n".join(logs)
+            "s:\n" + "\n".join(texts)
         )
 
 
 @contextlib.contextmanager
 def process_group(
-    name: str,
-    commands: Sequence[Sequence[str]],
-    environment: Mapping[str, str],
-    folder: Path,
+    name: str, commands: Sequence[Sequence[str]]
 ) -> Iterator[ProcessGroup]:
     """Runs commands while in the context; does not read the first answers."""
     with contextlib.ExitStack() as stack:
-        members = [
-            stack.enter_context(_member(command, environment, folder))
-            for command in commands
-        ]
-        yield ProcessGroup(name, members)
-
-
-@contextlib.contextmanager
-def _member(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path
-) -> Iterator[_Member]:
-    with (
-        tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield _Member(process, process.stdin.fileno(), process.stdout, log)
-        finally:
-            process.kill()
+        logs, processes = [], []
+        for command in commands:
+            logs.append(stack.enter_context(tempfile.TemporaryFile("w+")))
+            process = subprocess.Popen(
+                command,
+                cwd=_ROOT,
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=logs[-1],
+                text=True,
+            )
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        yield ProcessGroup(name, processes, logs)

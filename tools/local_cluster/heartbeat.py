@@ -14,12 +14,9 @@ _START_SECONDS = 120.0
 
 
 class WorkerHeartbeat:
-    """The heartbeat of a worker that may hang.
+    """The heartbeat of a worker that may hang; once up, it answers within `timeout`.
 
-    Args:
-        questions: questions to the worker.
-        timeout: maximum seconds for an answer, once the worker is up.
-        clock: function that returns the time in seconds.
+    `was_up` is True once any of its processes has answered. Times are in seconds.
     """
 
     def __init__(
@@ -29,18 +26,15 @@ class WorkerHeartbeat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._questions, self._timeout, self._clock = questions, timeout, clock
-        self._is_up = self._is_silent = self._was_up = False
+        self._is_up = self._is_silent = False
         self._process, self._started = 0, clock()
+        self.was_up = False
 
     def restarted(self) -> None:
         """Records that the worker has been restarted."""
         self._process += 1
         self._is_up = self._is_silent = False
         self._started = self._clock()
-
-    def was_up(self) -> bool:
-        """Returns True if any of its processes has answered."""
-        return self._was_up
 
     def is_hung(self) -> bool:
         """Returns True if it no longer answers, or never started to."""
@@ -49,16 +43,13 @@ class WorkerHeartbeat:
         return self._clock() - self._started > max(_START_SECONDS, self._timeout)
 
     def ask(self) -> None:
-        """Asks once, and waits for the answer."""
+        """Asks once, and waits for the answer; one of an earlier process is ignored."""
         asked = self._process
         (answer,) = self._questions.ask(self._timeout)
-        if asked != self._process:
-            return  # The worker was restarted.
-        if answer.identity is not None:
-            self._is_up = self._was_up = True
-            self._is_silent = False
-        elif not answer.is_gone:
-            self._is_silent = True
+        if asked == self._process and not answer.is_gone:
+            self._is_silent = answer.identity is None
+            self._is_up = self._is_up or not self._is_silent
+            self.was_up = self.was_up or not self._is_silent
 
     def watch(self) -> None:
         """Starts a thread that asks from now on."""

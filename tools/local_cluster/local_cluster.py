@@ -66,14 +66,6 @@ def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     shared.add_argument("--job", default="trainer")
     shared.add_argument("--worker_timeout_seconds", type=float, default=30.0)
     shared.parse_known_args(flags, own)
-    _check(own)
-    if own.devices is None:
-        devices = ",".join(f"worker:{i}/cpu:0" for i in range(own.workers))
-        flags = [*flags, f"--devices={devices}"]
-    return own, flags
-
-
-def _check(own: argparse.Namespace) -> None:
     if own.workers < 1:
         raise UserValueError(path="--workers", expected="at least 1", got=own.workers)
     given = [n for n in ("cluster", "cluster_spec", "task") if getattr(own, n)]
@@ -83,6 +75,10 @@ def _check(own: argparse.Namespace) -> None:
             "A local cluster starts its own workers, so it takes no "
             f"{' and no '.join(wrong)}. Leave it out, or use //:trainer."
         )
+    if own.devices is None:
+        devices = ",".join(f"worker:{i}/cpu:0" for i in range(own.workers))
+        flags = [*flags, f"--devices={devices}"]
+    return own, flags
 
 
 def _supervisor(
@@ -94,10 +90,10 @@ def _supervisor(
     timeout, workers = own.worker_timeout_seconds, []
     for i, address in enumerate(addresses):
         command = [*_TRAINER, "--job=worker", f"--task={i}", cluster]
+        worker = Member(f"worker:{i}", command, cores[i : i + 1] if has_enough else [])
         heartbeat = WorkerHeartbeat(WorkerQuestions([address]), timeout)
         heartbeat.watch()
-        its_cores = cores[i : i + 1] if has_enough else []
-        workers.append((Member(f"worker:{i}", command, its_cores), heartbeat))
+        workers.append((worker, heartbeat))
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     logdir = os.path.join(folder, os.path.expanduser(own.logdir or ""))
     return Supervisor(
@@ -110,13 +106,10 @@ def _supervisor(
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns ports for workers that will still be free when a worker restarts.
+    """Returns ports for workers; raises OSError if there are not enough.
 
     The system assigns ports of its own range to outgoing connections, so such a port
     may be in use when a dead worker restarts. They are the last choice.
-
-    Raises:
-        OSError: if there are not enough.
     """
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [
@@ -127,14 +120,10 @@ def free_ports(number: int) -> list[int]:
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         for port in candidates:
-            listener = socket.socket()
-            try:
+            listener = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
                 listener.bind(("", port))
-            except OSError:
-                listener.close()
-                continue
-            stack.enter_context(listener)
-            found.append(port)
+                found.append(port)
             if len(found) == number:
                 return found
     raise OSError(

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from typing import TextIO
 
-_BOUND = "tools.local_cluster.bound_process"
+from tools.bound_process import bound_python
+
 # Seconds to wait for a process's last lines; another may have inherited its output.
 _FORWARD_SECONDS = 5.0
 
 
 class Member:
-    """A process; its output is forwarded, with its name before each line.
+    """A process of Python; its output is forwarded, with its name before each line.
 
-    Args:
-        name: such as `worker:0`.
-        arguments: arguments of Python.
-        cores: cores that it may use; if empty, all.
+    It may use the `cores`; if there are none, all.
     """
 
     def __init__(
         self, name: str, arguments: Sequence[str], cores: Sequence[int] = ()
     ) -> None:
         self.name = name
-        self._command = [
-            *(sys.executable, "-m", _BOUND, str(os.getpid())),
-            ",".join(map(str, cores)),
-            *(sys.executable, *arguments),
-        ]
+        self._command = bound_python(cores, *arguments)
         self._process: subprocess.Popen[str] | None = None
         self._threads: list[threading.Thread] = []
 

@@ -25,13 +25,8 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 class Supervisor:
     """Starts processes, and keeps them running.
 
-    Args:
-        trainer: the process whose end ends all.
-        workers: the others, each with its heartbeat.
-        timeout: maximum time for which a process may be stopped, in seconds.
-        progress: function that returns a text, which changes with the trainer's
-            progress.
-        log: callback for a line for the user.
+    The trainer's end ends all. A process may be stopped for `timeout` seconds. The text
+    of `progress` changes with the trainer's progress; `log` takes lines for the user.
     """
 
     def __init__(
@@ -53,9 +48,8 @@ class Supervisor:
     def run(self) -> int:
         """Runs all until the trainer has ended, then ends the others in any case.
 
-        Returns:
-            The trainer's exit code, or 128 and a signal's number if one ended it; 1 if
-            processes die repeatedly.
+        The exit code is the trainer's, or 128 and a signal's number if one ended it, or
+        1 if processes die repeatedly.
         """
         with TerminationSignals(_TERMINATION, self._on_signal):
             try:
@@ -84,11 +78,11 @@ class Supervisor:
                 self._kill(member, f"has been stopped for {self._timeout:g} seconds")
         if received:  # The trainer saves its step, or notices that it can't.
             if not self._has_logged_end:
-                self._has_logged_end = True
                 self._log(
                     f"{received[0].name}: the trainer ends after its step; a second "
                     "signal ends all processes at once."
                 )
+            self._has_logged_end = True
             return None
         for worker, heartbeat in self._workers:
             if worker.exit_code() is None and heartbeat.is_hung():
@@ -102,8 +96,8 @@ class Supervisor:
     def _end_if_none_comes_up(self) -> int | None:
         """Returns 1 if a worker cannot start, such as without its port, else None."""
         for worker, heartbeat in self._workers:
-            code = worker.exit_code()
-            if code is not None and code > 0 and not heartbeat.was_up():
+            code = worker.exit_code() or 0
+            if code > 0 and not heartbeat.was_up:
                 worker.end()  # Forwards its last lines.
                 self._log(
                     f"error: {worker.name} has ended, {_how(code)}, before it "
@@ -113,12 +107,13 @@ class Supervisor:
         return None
 
     def _restart_dead(self) -> int | None:
-        dead = [m for m in self._members if m.exit_code() is not None]
-        for member in dead:
+        codes = ((member, member.exit_code()) for member in self._members)
+        dead = {member: code for member, code in codes if code is not None}
+        for member, code in dead.items():
             progress = self._progress()
             if progress != self._reached:
                 self._restarts, self._reached = 0, progress
-            end = f"{member.name} has ended, {_how(member.exit_code())}"
+            end = f"{member.name} has ended, {_how(code)}"
             if self._restarts == MAX_RESTARTS:
                 self._log(
                     f"error: {end}, after {MAX_RESTARTS} restarts without a new "
@@ -167,8 +162,5 @@ def is_stopped(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] == _STOPPED
 
 
-def _how(code: int | None) -> str:
-    assert code is not None
-    if code >= 0:
-        return f"with exit code {code}"
-    return f"by {signal.Signals(-code).name}"
+def _how(code: int) -> str:
+    return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"

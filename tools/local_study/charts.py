@@ -44,14 +44,13 @@ def _steps(found: Sequence[Average]) -> Figure:
     sizes, metrics = _batch_sizes(found), metric_names(found)
     figure, panels = _panels(len(metrics), len(sizes))
     for row, metric in zip(panels, metrics, strict=True):
+        for each in found:
+            panel, color = row[sizes.index(each.batch_size)], _COLORS[each.scheme]
+            panel.plot(*np.transpose(_curve(each, metric)), color=color)
+            if metric == "loss":
+                curve = np.transpose(each.train_curve())
+                panel.plot(*curve, "--", color=color, linewidth=0.8)
         for panel, size in zip(row, sizes, strict=True):
-            for each in found:
-                if each.batch_size == size:
-                    color = _COLORS[each.scheme]
-                    panel.plot(*_xy(_curve(each, metric)), color=color)
-                    if metric == "loss":
-                        curve = _xy(each.train_curve())
-                        panel.plot(*curve, "--", color=color, linewidth=0.8)
             _label(panel, f"batch size {size}", "steps", _SHOWN[metric])
             _scale(panel)
     return figure
@@ -61,16 +60,14 @@ def _cost_and_time(found: Sequence[Average]) -> Figure:
     """Draws test metrics over total cost and sequential time; thin: small batches."""
     sizes, metrics = _batch_sizes(found), metric_names(found)
     figure, panels = _panels(len(metrics), 2)
+    title = f"batch sizes {', '.join(map(str, sizes))}, from thin to thick"
     for row, metric in zip(panels, metrics, strict=True):
         for each in found:
-            steps, values = _xy(_curve(each, metric))
+            steps, values = np.transpose(_curve(each, metric))
             points = [each.row.point(step) for step in steps]
             width = 0.8 + 0.7 * sizes.index(each.batch_size)
-            style: dict[str, Any] = {"color": _COLORS[each.scheme], "linewidth": width}
-            row[0].plot([p.cost / _GIGA for p in points], values, **style)
-            row[1].plot([p.time / _GIGA for p in points], values, **style)
-        shown = ", ".join(map(str, sizes))
-        title = f"batch sizes {shown}, from thin to thick"
+            for panel, flops in zip(row, np.transpose(points) / _GIGA, strict=True):
+                panel.plot(flops, values, color=_COLORS[each.scheme], linewidth=width)
         for panel, name in zip(row, ("total cost", "sequential time"), strict=True):
             _label(panel, title, f"{name}, GFLOPs", _SHOWN[metric])
             _scale(panel)
@@ -84,16 +81,12 @@ def _pareto(found: Sequence[Average]) -> Figure:
     figure, panels = _panels(1, len(reached))
     for panel, (target, by_scheme) in zip(panels[0], reached.items(), strict=True):
         for scheme, best in by_scheme.items():
-            costs = [one.point.cost / _GIGA for one in best]
-            times = [one.point.time / _GIGA for one in best]
+            costs, times = np.reshape([x.point for x in best], [-1, 2]).T / _GIGA
             panel.plot(costs, times, "o-", color=_COLORS[scheme], markersize=4)
             for one, x, y in zip(best, costs, times, strict=True):
+                text = str(one.batch_size)
                 panel.annotate(
-                    str(one.batch_size),
-                    (x, y),
-                    textcoords="offset points",
-                    xytext=(4, 4),
-                    fontsize=7,
+                    text, (x, y), (4, 4), "data", "offset points", fontsize=7
                 )
         title = f"to a test loss of {target:.3f}"
         _label(panel, title, "total cost, GFLOPs", "sequential time, GFLOPs")
@@ -114,15 +107,10 @@ def _similarity(local: Sequence[Average]) -> Figure:
             np.linspace(0.3, 1.0, len(moments)), moments.items(), strict=True
         ):
             shown = {name: x for name, x in by_layer.items() if x is not None}
-            panel.plot(
-                list(shown),
-                list(shown.values()),
-                "o-",
-                markersize=3,
-                color=_COLORS[each.scheme],
-                alpha=strength,
-                label=f"step {step}",
-            )
+            style: dict[str, Any] = {"alpha": strength, "markersize": 3}
+            style["color"] = _COLORS[each.scheme]
+            curve = list(shown), list(shown.values())
+            panel.plot(*curve, "o-", label=f"step {step}", **style)
         title = f"{each.scheme}, batch size {each.batch_size}"
         _label(panel, title, "", "cosine with the true gradient")
         panel.tick_params(axis="x", rotation=60)
@@ -135,10 +123,6 @@ def _curve(each: Average, metric: str) -> Curve:
     """Returns the test metric from the first step on; errors instead of accuracies."""
     curve = each.test_curve(metric)[1:]
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
-
-
-def _xy(curve: Curve) -> tuple[list[int], list[float]]:
-    return [step for step, _ in curve], [value for _, value in curve]
 
 
 def _batch_sizes(found: Sequence[Average]) -> list[int]:
@@ -175,13 +159,7 @@ def _scale(panel: Axes) -> None:
 def _save(figure: Figure, path: Path, found: Sequence[Average]) -> None:
     """Saves a figure with a legend of the schemes."""
     schemes = list(dict.fromkeys(each.scheme for each in found))
-    figure.legend(
-        handles=[
-            Line2D([], [], color=_COLORS[scheme], label=scheme) for scheme in schemes
-        ],
-        loc="outside lower center",
-        ncols=len(schemes),
-        frameon=False,
-        fontsize=8,
-    )
+    lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
+    style: dict[str, Any] = {"ncols": len(schemes), "frameon": False, "fontsize": 8}
+    figure.legend(handles=lines, loc="outside lower center", **style)
     figure.savefig(path)

@@ -21,6 +21,7 @@ After Laskin et al. 2020 (arXiv 2012.03837), which weighs cost against sequentia
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,12 +31,11 @@ from lingvo_pipe.local_parallelism.blocks import Block
 _PASSES = 3  # Forward, and backward with two products for each forward one.
 
 
-class BlockCost(NamedTuple):
-    """FLOPs of a block for one example.
+@dataclasses.dataclass(frozen=True)
+class BlockCost:
+    """FLOPs of a block for one example: until the next has its inputs, and of a step.
 
-    Attributes:
-        handing_on: FLOPs until the next block has its inputs.
-        step: FLOPs of a whole step, forward and backward, with the head.
+    A step is forward and backward, with the head.
     """
 
     handing_on: float
@@ -50,23 +50,19 @@ class Point(NamedTuple):
 
 
 def block_costs(
-    blocks: Sequence[Block],
-    layer_flops: Sequence[float],
-    head_flops: Sequence[float],
+    blocks: Sequence[Block], layer_flops: Sequence[float], head_flops: Sequence[float]
 ) -> list[BlockCost]:
-    """Returns each block's cost.
+    """Returns each block's cost, by f of each layer and a of each block.
 
-    Args:
-        blocks: blocks of the scheme.
-        layer_flops: f of each layer.
-        head_flops: a of each block; 0 for a block with the model's own loss.
+    For a block with the model's own loss a is 0.
     """
-    costs = []
-    for block, head in zip(blocks, head_flops, strict=True):
-        forward = sum(layer_flops[block.begin : block.end + block.ahead]) + head
-        handing_on = sum(layer_flops[block.begin : block.end])
-        costs.append(BlockCost(handing_on, _PASSES * forward))
-    return costs
+    return [
+        BlockCost(
+            sum(layer_flops[block.begin : block.end]),
+            _PASSES * (sum(layer_flops[block.begin : block.end + block.ahead]) + head),
+        )
+        for block, head in zip(blocks, head_flops, strict=True)
+    ]
 
 
 def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:

@@ -19,12 +19,12 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from lingvo_pipe.cli.model_request import ModelRequest
-from lingvo_pipe.core.error_text import user_message
 from lingvo_pipe.local_parallelism.blocks import SCHEMES
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study import study
 from tools.local_study.study_rows import RowKey
 from tools.local_study.training import train_in_own_process
+from tools.programs import program
 
 FLAGS = flags.FLAGS
 
@@ -48,44 +48,25 @@ flags.DEFINE_integer(
 flags.DEFINE_integer("records", 18, "Number of evaluations of each.", lower_bound=1)
 flags.DEFINE_integer("moments", 4, "Number of comparisons of gradients.", lower_bound=1)
 
-# An error from a training's process has no traceback.
-_EXPECTED = (ChildProcessError, FloatingPointError, ValueError)
-
 
 def main(argv: Sequence[str]) -> None:
     """Trains missing rows; writes and prints the results."""
     logging.set_verbosity(logging.WARNING)
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    try:
-        if argv[1:]:
-            raise ValueError(f"Expected flags, with --; got {argv[1:]}.")
-        report = _study()
-    except Exception as error:
-        line = str(error) if isinstance(error, _EXPECTED) else user_message(error)
-        if line is None:
-            raise
-        sys.exit(f"error: {line}")
-    print(report)
-
-
-def _study() -> str:
-    keys = _keys()
-    request = ModelRequest(
-        FLAGS.model,
-        FLAGS.model_imports,
-        FLAGS.model_params_override,
-        max_steps=FLAGS.steps,
-    )
-    return study(
-        StudiedModel(request, FLAGS.chunks),
-        keys,
-        Path(os.path.expanduser(FLAGS.out)),
-        FLAGS.records,
-        FLAGS.moments,
-        train_in_own_process,
-        log=lambda line: print(line, file=sys.stderr, flush=True),
-    )
+    # An error from a training's process has no traceback.
+    with program(argv, ChildProcessError, FloatingPointError):
+        keys = _keys()
+        override, imports = FLAGS.model_params_override, FLAGS.model_imports
+        request = ModelRequest(FLAGS.model, imports, override, max_steps=FLAGS.steps)
+        report = study(
+            StudiedModel(request, FLAGS.chunks),
+            keys,
+            Path(os.path.expanduser(FLAGS.out)),
+            FLAGS.records,
+            FLAGS.moments,
+            train_in_own_process,
+            log=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        print(report)
 
 
 def _keys() -> list[RowKey]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,81 +23,68 @@ from tools.local_study.costs import BlockCost, block_costs
 from tools.local_study.study_rows import Boundary
 
 
-class ModelShape:
-    """A task in a scratch graph, without memory for its variables.
+def model_shape(
+    task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
+) -> tuple[list[BlockCost], list[Boundary]]:
+    """Returns the blocks' costs, and the boundaries between them.
 
-    Args:
-        task_params: params of the task as trained, by blocks or as a whole.
-        element_spec: spec of a batch.
-        blocks: blocks of the task's cells, not counting cells of local losses.
+    If there is a single block, boundaries are between its layers. Blocks do not count
+    cells of local losses. The task, as trained by blocks or as a whole, is made in a
+    scratch graph, without memory for its variables.
     """
-
-    def __init__(
-        self,
-        task_params: InstantiableParams,
-        element_spec: Any,
-        blocks: Sequence[Block],
-    ):
-        self._blocks = blocks
-        with tf.Graph().as_default():
-            task = task_params.Instantiate()
-            inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
-            self._flops = _example_flops(task, inputs)
-            self._cells = [
-                cell
-                for cell in task.pipeline.cells
-                if not isinstance(cell, LocalLossLayer)
-            ]
-            self._passed_on = _passed_on(task, self._cells, inputs)
-            self._weight_bytes = [
-                num_bytes(v for v in cell.VariablePaths().values() if v.trainable)
-                for cell in self._cells
-            ]
-
-    def block_costs(self) -> list[BlockCost]:
-        """Returns the cost of each block."""
-        cells = [flops for is_loss, flops in self._flops if not is_loss]
+    with tf.Graph().as_default():
+        task = task_params.Instantiate()
+        inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
+        flops, all_cells = _example_flops(task, inputs), task.pipeline.cells
+        is_loss = [isinstance(cell, LocalLossLayer) for cell in all_cells]
+        is_cell = [not each for each in is_loss]
+        cells = list(itertools.compress(all_cells, is_cell))
+        cell_flops = list(itertools.compress(flops, is_cell))
         # A local loss runs the layers that its block looks ahead to, and its head.
-        losses = [flops for is_loss, flops in self._flops if is_loss]
+        losses = itertools.compress(flops, is_loss)
         heads = [
-            flops - sum(cells[block.end : block.end + block.ahead])
-            for block, flops in zip(self._blocks, losses, strict=False)
+            count - sum(cell_flops[block.end : block.end + block.ahead])
+            for block, count in zip(blocks, losses, strict=False)
         ]
-        return block_costs(self._blocks, cells, [*heads, 0])
-
-    def boundaries(self) -> list[Boundary]:
-        """Returns boundaries between blocks; of a single block, between its layers.
-
-        Tensors of the mini-batch itself do not cross.
-        """
-        if len(self._blocks) == 1:
-            return [
-                Boundary(
-                    cell.params.name,
-                    num_bytes(tensors),
-                    num_bytes(x for x in tensors if x.dtype.is_floating),
-                    weights=0,
-                )
-                for cell, tensors in zip(
-                    self._cells[:-1], self._passed_on, strict=False
-                )
-            ]
-        return [self._local_boundary(block) for block in self._blocks[:-1]]
-
-    def _local_boundary(self, block: Block) -> Boundary:
-        """Returns the boundary after a block, which no activation's gradient crosses.
-
-        The block receives the weights of the layers that it looks ahead to, and sends
-        their gradients back.
-        """
-        shared = self._weight_bytes[block.end : block.end + block.ahead]
-        last = block.end - 1
-        forward = num_bytes(self._passed_on[last])
-        return Boundary(self._cells[last].params.name, forward, 0, 2 * sum(shared))
+        costs = block_costs(blocks, cell_flops, [*heads, 0])
+        return costs, _boundaries(blocks, cells, _passed_on(task, cells, inputs))
 
 
-def _example_flops(task: BaseTask, inputs: tuple) -> list[tuple[bool, float]]:
-    """Returns for each cell whether it is a local loss, and flops for one example.
+def _boundaries(
+    blocks: Sequence[Block],
+    cells: Sequence[BaseLayer],
+    passed_on: Sequence[Sequence[tf.Tensor]],
+) -> list[Boundary]:
+    """Returns the boundaries; an activation's gradient crosses none between blocks.
+
+    A block receives the weights of the layers that it looks ahead to, and sends their
+    gradients back. Tensors of the mini-batch itself do not cross.
+    """
+    if len(blocks) == 1:
+        return [
+            Boundary(
+                cell.params.name,
+                num_bytes(tensors),
+                num_bytes(x for x in tensors if x.dtype.is_floating),
+                weights=0,
+            )
+            for cell, tensors in zip(cells[:-1], passed_on, strict=False)
+        ]
+    found = []
+    for block in blocks[:-1]:
+        shared = num_bytes(
+            variable
+            for cell in cells[block.end : block.end + block.ahead]
+            for variable in cell.VariablePaths().values()
+            if variable.trainable
+        )
+        name, forward = cells[block.end - 1].params.name, passed_on[block.end - 1]
+        found.append(Boundary(name, num_bytes(forward), 0, 2 * shared))
+    return found
+
+
+def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
+    """Returns each cell's flops for one example.
 
     Flops of layers before the cells count in the first cell.
     """
@@ -106,13 +94,9 @@ def _example_flops(task: BaseTask, inputs: tuple) -> list[tuple[bool, float]]:
         [cell.params for cell in pipeline.cells],
         *map_present(lambda x: tuple(x.shape), inputs),
     )
-    flops = list(costs.cells.flops)
-    flops[0] += costs.prologue
     num_examples = tf.nest.flatten(inputs)[0].shape[pipeline.params.batch_dim]
-    return [
-        (isinstance(cell, LocalLossLayer), count / num_examples)
-        for cell, count in zip(pipeline.cells, flops, strict=True)
-    ]
+    first, *others = costs.cells.flops
+    return [count / num_examples for count in (first + costs.prologue, *others)]
 
 
 def _passed_on(

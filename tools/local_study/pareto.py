@@ -11,12 +11,9 @@ from tools.local_study.study_rows import Average, Curve
 
 
 class Reached(NamedTuple):
-    """A loss that batches of one size reached.
+    """A loss that batches of one size reached, with cost and time of the steps.
 
-    Attributes:
-        batch_size: examples in a mini-batch.
-        num_steps: number of steps, as exact as the records are frequent.
-        point: cost and time of these steps.
+    The number of steps is as exact as the records are frequent.
     """
 
     batch_size: int
@@ -61,10 +58,7 @@ def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
 
     They are the lowest loss that every scheme reaches in a quarter of its records, the
     lowest that every scheme reaches at all, and the geometric mean of that and the
-    lowest of all.
-
-    Args:
-        curves: at least one per scheme; losses are positive.
+    lowest of all. There is at least one curve per scheme, and losses are positive.
     """
     early = max(
         _lowest([curve[: math.ceil(len(curve) / 4)] for curve in own])

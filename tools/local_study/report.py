@@ -11,13 +11,10 @@ from tools.local_study.study_rows import Average, Row, averages, metric_names
 
 _KIB = 2**10
 _REACHED_HEADINGS = (
-    "test loss",
-    "scheme",
-    "batch",
-    "steps",
-    "total, GFLOPs",
-    "sequential, GFLOPs",
+    *("test loss", "scheme", "batch", "steps"),
+    *("total, GFLOPs", "sequential, GFLOPs"),
 )
+_NOT_REACHED = ("not reached", "", "", "")
 
 
 def format_report(model: str, rows: Sequence[Row]) -> str:
@@ -25,35 +22,28 @@ def format_report(model: str, rows: Sequence[Row]) -> str:
     found = averages(rows)
     num_seeds = len(found[0].rows)
     seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
-    sections = [
-        f"# {model}: {found[0].row.num_steps} steps each{seeds}",
-        "## Metrics and costs",
-        _table([_headings(found), *(_cells(each, found) for each in found)]),
-        f"## Traffic between blocks in a step of {found[0].batch_size} examples, KiB",
-        _table(_traffic_lines(found)),
-        "## Cost to reach a test loss",
-        _table([_REACHED_HEADINGS, *_reached_lines(found)]),
-    ]
-    local = [each for each in found if each.similarities()]
-    if local:
-        sections += [
-            "## Cosine of local and true gradients, at the last moment",
-            _table(_similarity_lines(local)),
-        ]
+    tables = {
+        "Metrics and costs": [_headings(found), *(_cells(x, found) for x in found)],
+        f"Traffic between blocks in a step of {found[0].batch_size} examples, KiB": (
+            _traffic_lines(found)
+        ),
+        "Cost to reach a test loss": [_REACHED_HEADINGS, *_reached_lines(found)],
+    }
+    if local := [each for each in found if each.similarities()]:
+        title = "Cosine of local and true gradients, at the last moment"
+        tables[title] = _similarity_lines(local)
+    sections = [f"# {model}: {found[0].row.num_steps} steps each{seeds}"]
+    for title, lines in tables.items():
+        sections += [f"## {title}", "\n".join(markdown_table(lines))]
     return "\n\n".join(sections) + "\n"
 
 
 def _headings(found: Sequence[Average]) -> tuple[str, ...]:
-    metrics = (f"test {name}" for name in metric_names(found))
     return (
-        "scheme",
-        "batch",
-        "blocks",
-        *metrics,
-        "step's cost, GFLOPs",
-        "of backpropagation's",
-        "step's time, MFLOPs",
-        "of backpropagation's",
+        *("scheme", "batch", "blocks"),
+        *(f"test {name}" for name in metric_names(found)),
+        *("step's cost, GFLOPs", "of backpropagation's"),
+        *("step's time, MFLOPs", "of backpropagation's"),
     )
 
 
@@ -64,14 +54,9 @@ def _cells(average: Average, found: Sequence[Average]) -> tuple[str, ...]:
         if len(other.row.blocks) == 1 and other.batch_size == average.batch_size:
             shares = [f"{cost / _step(other)[0]:.2f}", f"{time / _step(other)[1]:.2f}"]
     return (
-        average.scheme,
-        str(average.batch_size),
-        str(len(average.row.blocks)),
+        *(average.scheme, str(average.batch_size), str(len(average.row.blocks))),
         *(_metric(average, name) for name in metric_names(found)),
-        f"{cost / 1e9:.3f}",
-        shares[0],
-        f"{time / 1e6:.2f}",
-        shares[1],
+        *(f"{cost / 1e9:.3f}", shares[0], f"{time / 1e6:.2f}", shares[1]),
     )
 
 
@@ -97,19 +82,12 @@ def _traffic_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
     ]
     forward = {b.after: b.forward for each in own for b in each.row.boundaries}
     headings = ("after", "forward", *(f"back, {each.scheme}" for each in own))
-    lines = [
-        (
-            after,
-            _kib(num_bytes),
-            *(_kib(back[after]) if after in back else "" for back in sent_back),
-        )
-        for after, num_bytes in forward.items()
-    ]
-    return [headings, *lines]
+    columns = (forward, *sent_back)
+    return [headings, *((x, *(_kib(each.get(x)) for each in columns)) for x in forward)]
 
 
-def _kib(num_bytes: int) -> str:
-    return f"{num_bytes / _KIB:,.1f}"
+def _kib(num_bytes: int | None) -> str:
+    return "" if num_bytes is None else f"{num_bytes / _KIB:,.1f}"
 
 
 def _reached_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
@@ -117,31 +95,21 @@ def _reached_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
         (f"{target:.4f}", scheme, *cells)
         for target, by_scheme in reached_losses(found).items()
         for scheme, reached in by_scheme.items()
-        for cells in (
-            list(map(_reached_cells, reached)) or [("not reached",) + 3 * ("",)]
-        )
+        for cells in (list(map(_reached_cells, reached)) or [_NOT_REACHED])
     ]
 
 
 def _reached_cells(reached: Reached) -> tuple[str, ...]:
-    return (
-        str(reached.batch_size),
-        str(reached.num_steps),
-        f"{reached.point.cost / 1e9:,.1f}",
-        f"{reached.point.time / 1e9:,.3f}",
-    )
+    cost, time = f"{reached.point.cost / 1e9:,.1f}", f"{reached.point.time / 1e9:,.3f}"
+    return str(reached.batch_size), str(reached.num_steps), cost, time
 
 
 def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:
     """Returns a line per layer, with a column per scheme and batch size."""
     last = [list(each.similarities().values())[-1] for each in local]
     headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
-    lines = [
-        (layer, *("" if x[layer] is None else f"{x[layer]:.3f}" for x in last))
-        for layer in last[0]
-    ]
-    return [headings, *lines]
+    return [headings, *((x, *(_cosine(each[x]) for each in last)) for x in last[0])]
 
 
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(markdown_table(lines))
+def _cosine(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -10,7 +10,6 @@ from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.local_parallelism.blocks import Block, make_blocks
 from lingvo_pipe.training.task.local_training import with_local_losses
-from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 from tools.local_study.study_rows import RowKey
 
 
@@ -18,9 +17,8 @@ from tools.local_study.study_rows import RowKey
 class StudiedModel:
     """The model, and the settings shared by all its trainings.
 
-    Attributes:
-        request: the model; its `max_steps` is the number of steps.
-        chunks: number of blocks of the scheme 'chunked'.
+    `max_steps` of `request` is the number of steps, and `chunks` the number of blocks
+    of the scheme 'chunked'.
     """
 
     request: ModelRequest
@@ -34,8 +32,7 @@ class StudiedModel:
 
     def train_input(self, key: RowKey) -> Any:
         """Returns the input to train on."""
-        params = self._model().input
-        return params.Set(batch_size=key.batch_size).Instantiate()
+        return self._model().input.Set(batch_size=key.batch_size).Instantiate()
 
     def test_input(self) -> Any:
         """Returns the input to test on."""
@@ -52,29 +49,16 @@ class StudiedModel:
         It runs on one device in one stage, since schemes differ in their computations,
         not in their placement.
 
-        Args:
-            key: scheme, batch size and seed.
-            train_input: input to train on.
-
         Raises:
             ValueError: if the task cannot be trained in this way.
         """
         task = self._model().task
         task.random_seed = key.seed
         task.local.Set(scheme=key.scheme, chunks=self._chunks(key))
-        task.pipeline.Set(
-            splits=1,
-            stages_per_device=1,
-            schedule="gpipe",
-            recompute="never",
-            devices=None,
-        )
+        task.pipeline.Set(splits=1, stages_per_device=1, devices=None)
+        task.pipeline.Set(schedule="gpipe", recompute="never")
         train_for(task, self.num_steps)
         return with_local_losses(task, train_input)
-
-    def plain_task(self, key: RowKey, train_input: Any) -> InstantiableParams:
-        """Returns params of the same task, trained as a whole."""
-        return self.task(key._replace(scheme=BACKPROPAGATION), train_input)
 
     def _chunks(self, key: RowKey) -> int | None:
         return self.chunks if key.scheme == "chunked" else None
@@ -88,12 +72,8 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
 
     The learning rate and drop-path's rate then take the same course in that time.
 
-    Args:
-        task_params: params of a task with `max_steps`.
-        num_steps: new number of steps.
-
     Raises:
-        ValueError: if `max_steps` is None.
+        ValueError: if the task's `max_steps` is None.
     """
     train = task_params.train
     if train.max_steps is None:

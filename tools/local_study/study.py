@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -25,19 +26,12 @@ def study(
     train: TrainRow,
     log: Callable[[str], None],
 ) -> str:
-    """Trains a model by each key that has no row in `results.json` yet.
+    """Trains a model by each key that has no row yet; returns the report.
 
-    Args:
-        model: the model.
-        keys: at least one; every scheme has the same batch sizes and seeds.
-        out: folder for `results.json`, `report.md` and the charts.
-        num_records: approximate number of evaluations after the first step.
-        num_moments: number of comparisons of gradients.
-        train: `train_row`, or a function with its interface.
-        log: callback for a line of text for the user.
-
-    Returns:
-        The report of the rows of `keys`.
+    Every scheme has the same batch sizes and seeds. There are about `num_records`
+    evaluations after the first step, and `num_moments` comparisons of gradients.
+    `train` is `train_row`, or has its interface; `log` takes lines for the user. `out`
+    gets `results.json`, `report.md` with the report of the keys' rows, and the charts.
 
     Raises:
         ValueError: if a training fails; finished rows stay.
@@ -82,48 +76,39 @@ def spread_moments(num_steps: int, number: int) -> list[int]:
 class ResultsFile:
     """The file of settings and finished rows; each row is on disk once it is added.
 
-    Args:
-        path: the file, in an existing folder; read if it exists.
-        settings: settings that all rows share, of JSON's types.
-
-    Attributes:
-        rows: finished rows by their keys.
+    It is read if it exists. All rows share the settings, of JSON's types.
 
     Raises:
         ValueError: if the file has rows of other settings, or is another file.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
-        self._path = path
-        self._settings = dict(settings)
+        self._path, self._settings = path, dict(settings)
         self.rows: dict[RowKey, Row] = {}
-        if not path.exists():
-            return
-        found, rows = _read(path)
-        other = [name for name, value in settings.items() if found.get(name) != value]
-        if other:
-            now = ", ".join(f"{name}={settings[name]}" for name in other)
-            then = ", ".join(f"{name}={found.get(name)}" for name in other)
-            raise ValueError(
-                f"{path}: expected rows with {now}, got {then}. "
-                "Choose another --out, or the same flags."
-            )
-        self.rows = {row.key: row for row in rows}
+        if path.exists():
+            found, self.rows = _read(path)
+            other = [name for name in settings if found.get(name) != settings[name]]
+            if other:
+                now = ", ".join(f"{name}={settings[name]}" for name in other)
+                then = ", ".join(f"{name}={found.get(name)}" for name in other)
+                raise ValueError(
+                    f"{path}: expected rows with {now}, got {then}. "
+                    "Choose another --out, or the same flags."
+                )
 
     def add(self, row: Row) -> None:
         """Adds a row, and writes the file atomically."""
         self.rows[row.key] = row
-        content = {
-            "settings": self._settings,
-            "rows": [each.to_dict() for each in self.rows.values()],
-        }
-        write_atomically(self._path, json.dumps(content, indent=1) + "\n")
+        rows = list(map(dataclasses.asdict, self.rows.values()))
+        text = json.dumps({"settings": self._settings, "rows": rows}, indent=1)
+        write_atomically(self._path, text + "\n")
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], list[Row]]:
+def _read(path: Path) -> tuple[Mapping[str, Any], dict[RowKey, Row]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return content["settings"], [Row.from_dict(row) for row in content["rows"]]
+        rows = map(Row.from_dict, content["rows"])
+        return content["settings"], {row.key: row for row in rows}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the file of a study, got {error!r}. Choose another "

@@ -13,14 +13,9 @@ from tools.local_study.costs import BlockCost, Point, sequential_flops, total_fl
 Curve = Sequence[tuple[int, float]]
 
 
-class RowKey(NamedTuple):
-    """The settings of a training.
-
-    Attributes:
-        scheme: scheme of the blocks.
-        batch_size: examples in a mini-batch, B.
-        seed: seed of initial values, dropout and the like.
-    """
+@dataclasses.dataclass(frozen=True)
+class RowKey:
+    """The scheme of blocks, examples in a mini-batch, and seed of a training."""
 
     scheme: str
     batch_size: int
@@ -34,13 +29,10 @@ class RowKey(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Measurements after a number of steps.
+    """Metrics over the test set after a number of steps.
 
-    Attributes:
-        step: number of steps.
-        train_loss: mean of the model's own loss over the steps since the last record,
-            or None without such steps.
-        test: metrics over the test set.
+    `train_loss` is the mean of the model's own loss over the steps since the last
+    record, or None without such steps.
     """
 
     step: int
@@ -50,11 +42,9 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Similarity:
-    """Cosines of layers' local and true gradients.
+    """Cosines of layers' local and true gradients of the batch after `step` steps.
 
-    Attributes:
-        step: number of steps before; the batch is the next step's.
-        layers: cosines by layer, in order; None for layers without gradients.
+    They are by layer, in order; None for layers without gradients.
     """
 
     step: int
@@ -63,33 +53,28 @@ class Similarity:
 
 @dataclasses.dataclass(frozen=True)
 class Boundary:
-    """Bytes between two blocks in a step, for the whole mini-batch.
+    """Bytes between two blocks in a step, for the whole mini-batch."""
 
-    Attributes:
-        after: name of the layer before the boundary.
-        forward: bytes of activations.
-        backward: bytes of the activations' gradients.
-        weights: bytes of shared layers' weights and their gradients.
-    """
-
-    after: str
+    after: str  # Name of the layer before the boundary.
     forward: int
     backward: int
-    weights: int
+    weights: int  # Of shared layers, with their gradients.
+
+
+_LISTS = {
+    "blocks": BlockCost,
+    "boundaries": Boundary,
+    "records": Record,
+    "similarities": Similarity,
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One training.
+    """One training: its blocks' costs, and its records by ascending step.
 
-    Attributes:
-        key: settings of the training.
-        blocks: cost of each block.
-        boundaries: boundaries between devices, if each block has one.
-        records: measurements by ascending step.
-        similarities: cosines by ascending step; empty for backpropagation, where all
-            are 1.
-        seconds: time on this machine; not part of the comparison.
+    There are boundaries if each block has a device. Backpropagation has no
+    similarities, since all would be 1. The seconds on this machine are not compared.
     """
 
     key: RowKey
@@ -106,40 +91,23 @@ class Row:
 
     def point(self, num_steps: int) -> Point:
         """Returns total cost and sequential time of a number of steps, in FLOPs."""
-        num_examples = num_steps * self.key.batch_size
         return Point(
-            total_flops(self.blocks, num_examples),
+            total_flops(self.blocks, num_steps * self.key.batch_size),
             sequential_flops(self.blocks, num_steps),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the row for JSON."""
-        plain = dataclasses.asdict(self)
-        plain["key"] = self.key._asdict()
-        plain["blocks"] = [block._asdict() for block in self.blocks]
-        return plain
-
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Row:
-        """Returns the row that `to_dict` was called on."""
-        return cls(
-            key=RowKey(**plain["key"]),
-            blocks=[BlockCost(**block) for block in plain["blocks"]],
-            boundaries=[Boundary(**each) for each in plain["boundaries"]],
-            records=[Record(**each) for each in plain["records"]],
-            similarities=[Similarity(**each) for each in plain["similarities"]],
-            seconds=plain["seconds"],
-        )
+        """Inverts `dataclasses.asdict`."""
+        lists = {
+            name: [kind(**each) for each in plain[name]]
+            for name, kind in _LISTS.items()
+        }
+        return cls(RowKey(**plain["key"]), seconds=plain["seconds"], **lists)
 
 
 class Average(NamedTuple):
-    """Means over the seeds of one scheme and batch size.
-
-    Attributes:
-        scheme: scheme of the blocks.
-        batch_size: examples in a mini-batch.
-        rows: one per seed.
-    """
+    """Means over the rows of one scheme and batch size, one per seed."""
 
     scheme: str
     batch_size: int
@@ -153,11 +121,8 @@ class Average(NamedTuple):
     def train_curve(self) -> Curve:
         """Returns means of the loss in training over the steps up to each record."""
         records = zip(*(row.records for row in self.rows), strict=True)
-        return [
-            (each[0].step, mean)
-            for each in records
-            if (mean := _mean(r.train_loss for r in each)) is not None
-        ]
+        means = ((each[0].step, _mean(r.train_loss for r in each)) for each in records)
+        return [(step, mean) for step, mean in means if mean is not None]
 
     @property
     def row(self) -> Row:
@@ -166,13 +131,12 @@ class Average(NamedTuple):
 
     def similarities(self) -> dict[int, dict[str, float | None]]:
         """Returns mean cosines by step and layer; None for layers without gradients."""
-        moments = zip(*(row.similarities for row in self.rows), strict=True)
         return {
             each[0].step: {
                 layer: _mean(similarity.layers[layer] for similarity in each)
                 for layer in each[0].layers
             }
-            for each in moments
+            for each in zip(*(row.similarities for row in self.rows), strict=True)
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import multiprocessing
 import time
@@ -20,7 +21,7 @@ from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.task_params import BACKPROPAGATION
-from tools.local_study.model_shape import ModelShape
+from tools.local_study.model_shape import model_shape
 from tools.local_study.studied_model import StudiedModel
 from tools.local_study.study_rows import Record, Row, RowKey, Similarity
 
@@ -48,20 +49,12 @@ def train_in_own_process(
 
 
 def train_row(
-    model: StudiedModel,
-    key: RowKey,
-    record_every: int,
-    moments: Collection[int],
+    model: StudiedModel, key: RowKey, record_every: int, moments: Collection[int]
 ) -> Row:
     """Trains a model with its own learner, from initial values to the last step.
 
-    Args:
-        model: the model.
-        key: scheme, batch size and seed.
-        record_every: steps between records; there is also one before the first step and
-            one after the last.
-        moments: numbers of steps after which gradients are compared, on the next
-            step's batch; below the last step.
+    There are `record_every` steps between records, the first before all steps and one
+    after the last. Gradients are compared after `moments` steps, on the next batch.
 
     Raises:
         ValueError: if the model cannot be trained in this way, or batches run out.
@@ -70,10 +63,28 @@ def train_row(
     start = time.monotonic()
     train_input = model.train_input(key)
     batches = train_input.TrainBatches()
-    shape = ModelShape(
-        model.task(key, train_input), batches.element_spec, model.blocks(key)
-    )
-    training = _Training(model, key, train_input, batches.element_spec)
+    params = model.task(key, train_input)
+    blocks, boundaries = model_shape(params, batches.element_spec, model.blocks(key))
+    task = params.Instantiate()
+    train_step = TrainStep(task)
+    train_step.Trace(batches.element_spec)
+    evaluation = Evaluation(task, train_step.EvalValues)
+    test_input = model.test_input()
+    similarity = None
+    if key.scheme != BACKPROPAGATION:
+        plain = dataclasses.replace(key, scheme=BACKPROPAGATION)
+        similarity = GradientSimilarity(
+            task, model.task(plain, train_input).Instantiate()
+        )
+    records: list[Record] = []
+    similarities: list[Similarity] = []
+    losses: list[float] = []
+
+    def record(step: int) -> None:
+        mean = sum(losses) / len(losses) if losses else None
+        losses.clear()
+        records.append(Record(step, mean, evaluation(test_input.EvalBatches())))
+
     next_batches = iter(batches)
     for step in range(model.num_steps):
         batch = next(next_batches, None)
@@ -83,67 +94,21 @@ def train_row(
                 f"{key.name} got {step}. Lower --steps."
             )
         if step % record_every == 0:
-            training.record(step)
-        if step in moments:
-            training.compare(step, batch)
-        training.step(batch)
-    training.record(model.num_steps)
-    return Row(
-        key,
-        shape.block_costs(),
-        shape.boundaries(),
-        training.records,
-        training.similarities,
-        time.monotonic() - start,
-    )
-
-
-class _Training:
-    """A task in training, with its records so far."""
-
-    def __init__(
-        self, model: StudiedModel, key: RowKey, train_input: Any, element_spec: Any
-    ):
-        task = model.task(key, train_input).Instantiate()
-        self.records: list[Record] = []
-        self.similarities: list[Similarity] = []
-        self._step = TrainStep(task)
-        self._step.Trace(element_spec)
-        self._test_input = model.test_input()
-        self._evaluation = Evaluation(task, self._step.EvalValues)
-        self._losses: list[float] = []
-        self._similarity = None
-        if key.scheme != BACKPROPAGATION:
-            plain = model.plain_task(key, train_input).Instantiate()
-            self._similarity = GradientSimilarity(task, plain)
-
-    def step(self, batch: NestedMap) -> None:
-        """Trains on a batch."""
-        self._losses.append(float(self._step(batch).loss[0]))
-
-    def record(self, step: int) -> None:
-        """Evaluates after a number of steps."""
-        losses, self._losses = self._losses, []
-        mean = sum(losses) / len(losses) if losses else None
-        test = self._evaluation(self._test_input.EvalBatches())
-        self.records.append(Record(step, mean, test))
-
-    def compare(self, step: int, batch: NestedMap) -> None:
-        """Compares gradients, if blocks have losses of their own."""
-        if self._similarity is not None:
-            self.similarities.append(self._similarity(step, batch))
+            record(step)
+        if step in moments and similarity is not None:
+            similarities.append(similarity(step, batch))
+        losses.append(float(train_step(batch).loss[0]))
+    record(model.num_steps)
+    seconds = time.monotonic() - start
+    return Row(key, blocks, boundaries, records, similarities, seconds)
 
 
 class GradientSimilarity:
-    """Compares gradients of a task trained by blocks and trained as a whole.
+    """Compares gradients of a task trained by blocks and of it trained as a whole.
 
     Both have the same weights, batch and random numbers, which are functions of the
     step and of layers' paths. A gradient is over all weights of a layer, before weight
     decay and clipping. Weights that two layers share count with the first.
-
-    Args:
-        local: the task with local losses.
-        plain: the same task without.
     """
 
     def __init__(self, local: BaseTask, plain: BaseTask):
@@ -160,15 +125,13 @@ class GradientSimilarity:
             {path: x.numpy() for path, x in compute(step_tensor, batch).items()}
             for compute in self._compute
         )
-        return Similarity(
-            step,
-            {
-                cell.params.name: cosine(
-                    local, plain, [p for p in cell.VariablePaths() if p in plain]
-                )
-                for cell in self._plain.pipeline.cells
-            },
-        )
+        cosines = {
+            cell.params.name: cosine(
+                local, plain, [p for p in cell.VariablePaths() if p in plain]
+            )
+            for cell in self._plain.pipeline.cells
+        }
+        return Similarity(step, cosines)
 
 
 def _gradient_function(task: BaseTask) -> Any:
@@ -192,10 +155,9 @@ def cosine(
     others: Mapping[str, np.ndarray],
     paths: Iterable[str],
 ) -> float | None:
-    """Returns the cosine of two gradients, each given as several arrays.
+    """Returns the cosine of two gradients, given as arrays by variables' paths.
 
-    Arrays are by their variables' paths; only `paths` count. The cosine is None without
-    paths, or if a gradient is 0.
+    Only `paths` count. The cosine is None without paths, or if a gradient is 0.
     """
     product = our_square = other_square = 0.0
     for path in paths:

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.core.tables import markdown_header, markdown_row
 from lingvo_pipe.planner.resources.device_model import DEVICES
-from tools.plan.paper_models import PaperModel, amoebanet, transformer
+from tools.plan.paper_models import PaperModel, paper_model
 
 _GIB = 2**30
 _FILTERS = 32  # Step of D.
 
 
 class Size(NamedTuple):
-    """A model of table 1, as published.
+    """A model of table 1, as published; the paper does not give M.
 
-    Attributes:
-        num_devices: K.
-        num_micro_batches: M, which the paper does not give.
-        num_layers: L.
-        num_filters: D of an AmoebaNet.
-        parameters: number of parameters in millions.
-        model_gib: GiB of weights and optimizer, on all devices.
-        activation_gib: GiB of everything else at its peak, on all devices.
+    There are millions of parameters, and GiB, on all devices, of weights and optimizer,
+    and of everything else at its peak.
     """
 
-    num_devices: int
-    num_micro_batches: int
-    num_layers: int
-    num_filters: int | None
+    num_devices: int  # K
+    num_micro_batches: int  # M
+    num_layers: int  # L
+    num_filters: int | None  # D of an AmoebaNet
     parameters: float
     model_gib: float
     activation_gib: float
+
+    @property
+    def total_gib(self) -> float:
+        """GiB on all devices."""
+        return self.model_gib + self.activation_gib
 
     @property
     def device(self) -> str:
@@ -42,9 +41,16 @@ class Size(NamedTuple):
     @property
     def model(self) -> PaperModel:
         """The model of this size."""
-        if self.num_filters is None:
-            return transformer(self.num_layers)
-        return amoebanet(self.num_layers, self.num_filters)
+        return paper_model(self.num_layers, self.num_filters)
+
+    def bytes_by_device(self) -> Sequence[int]:
+        """Returns the predicted bytes, with the most even stages in flops."""
+        settings = self.device, self.num_devices, self.num_micro_batches
+        return self.model.evenly(*settings).bytes_by_device
+
+    def fits(self) -> bool:
+        """Returns whether any stages fit into the devices."""
+        return self.model.fits(self.device, self.num_devices, self.num_micro_batches)
 
 
 # The paper swaps the two memory rows of the Transformer on one device without GPipe:
@@ -65,27 +71,14 @@ AMOEBANETS = [
 ]
 
 
-class Prediction(NamedTuple):
-    """The planner's prediction for a size; see `Size`."""
-
-    parameters: float
-    model_gib: float
-    other_gib: float
-
-    @property
-    def total_gib(self) -> float:
-        """GiB on all devices."""
-        return self.model_gib + self.other_gib
-
-
-def predict_memory(size: Size) -> Prediction:
-    """Predicts the memory of a size with the most even stages in flops."""
+def predict_memory(size: Size) -> Size:
+    """Returns a size with predictions, for the most even stages in flops."""
     costs = size.model.costs(size.num_micro_batches)
-    found = size.model.evenly(size.device, size.num_devices, size.num_micro_batches)
     model = costs.memory.weights(0, costs.num_cells) + costs.slots(0, costs.num_cells)
-    everything = sum(found.bytes_by_device)
-    return Prediction(
-        sum(costs.num_parameters) / 1e6, model / _GIB, (everything - model) / _GIB
+    return size._replace(
+        parameters=sum(costs.num_parameters) / 1e6,
+        model_gib=model / _GIB,
+        activation_gib=(sum(size.bytes_by_device()) - model) / _GIB,
     )
 
 
@@ -99,22 +92,16 @@ def memory_table(sizes: Sequence[Size]) -> Iterator[str]:
 
 def memory_row(size: Size) -> str:
     """Returns a line of the table."""
-    ours = predict_memory(size)
-    total = size.model_gib + size.activation_gib
-    pairs = (
-        (size.model_gib, ours.model_gib),
-        (size.activation_gib, ours.other_gib),
-        (total, ours.total_gib),
-    )
+    both = size, predict_memory(size)
+    published, ours = (x.total_gib for x in both)
     return markdown_row(
-        size.num_layers,
-        size.num_filters or "-",
-        size.num_devices,
-        size.num_micro_batches,
-        f"{size.parameters:,.1f}",
-        f"{ours.parameters:,.1f}",
-        *(f"{gib:.2f}" for pair in pairs for gib in pair),
-        f"{ours.total_gib / total - 1:+.1%}",
+        *(size.num_layers, size.num_filters or "-"),
+        *(size.num_devices, size.num_micro_batches),
+        *(f"{each.parameters:,.1f}" for each in both),
+        *(f"{each.model_gib:.2f}" for each in both),
+        *(f"{each.activation_gib:.2f}" for each in both),
+        *(f"{each.total_gib:.2f}" for each in both),
+        f"{ours / published - 1:+.1%}",
     )
 
 
@@ -124,13 +111,13 @@ def largest_layers_table() -> Iterator[str]:
     more_text = f"more, of {_gib(usable)} GiB"
     yield from markdown_header(["K", "published L", "predicted L", "needs", more_text])
     for size in TRANSFORMERS[1:]:
-        step, layers = size.num_devices, size.num_layers
-        while _needs_with_layers(size, layers) > usable:
-            layers -= step
-        while _needs_with_layers(size, layers + step) <= usable:
-            layers += step
-        need, more = (_needs_with_layers(size, x) for x in (layers, layers + step))
-        yield markdown_row(step, size.num_layers, layers, _gib(need), _gib(more))
+        step = size.num_devices
+        layers = _largest(
+            size, "num_layers", step, lambda it: max(it.bytes_by_device()) <= usable
+        )
+        sizes = (size._replace(num_layers=x) for x in (layers, layers + step))
+        needs = (_gib(max(each.bytes_by_device())) for each in sizes)
+        yield markdown_row(step, size.num_layers, layers, *needs)
 
 
 def largest_filters_table() -> Iterator[str]:
@@ -138,34 +125,26 @@ def largest_filters_table() -> Iterator[str]:
     pairs = ("published", "parameters, M", "predicted", "parameters, M")
     yield from markdown_header(["K", "M", *pairs])
     for size in AMOEBANETS[1:]:
-        assert size.num_filters is not None
-        filters, layers = size.num_filters, size.num_layers
-        while not _fits_with_filters(size, filters):
-            filters -= _FILTERS
-        while _fits_with_filters(size, filters + _FILTERS):
-            filters += _FILTERS
-        costs = amoebanet(layers, filters).costs(size.num_micro_batches)
+        filters = _largest(size, "num_filters", _FILTERS, Size.fits)
+        costs = paper_model(size.num_layers, filters).costs(size.num_micro_batches)
         yield markdown_row(
             size.num_devices,
             size.num_micro_batches,
-            f"({layers}, {size.num_filters})",
+            f"({size.num_layers}, {size.num_filters})",
             f"{size.parameters:,.0f}",
-            f"({layers}, {filters})",
+            f"({size.num_layers}, {filters})",
             f"{sum(costs.num_parameters) / 1e6:,.1f}",
         )
 
 
-def _needs_with_layers(size: Size, num_layers: int) -> int:
-    """Returns the bytes of the largest device, with the most even stages."""
-    found = transformer(num_layers).evenly(
-        size.device, size.num_devices, size.num_micro_batches
-    )
-    return max(found.bytes_by_device)
-
-
-def _fits_with_filters(size: Size, num_filters: int) -> bool:
-    model = amoebanet(size.num_layers, num_filters)
-    return model.fits(size.device, size.num_devices, size.num_micro_batches)
+def _largest(size: Size, field: str, step: int, fits: Callable[[Size], bool]) -> int:
+    """Returns the largest value of a field that fits, in steps from the size's own."""
+    value = getattr(size, field)
+    while not fits(size._replace(**{field: value})):
+        value -= step
+    while fits(size._replace(**{field: value + step})):
+        value += step
+    return value
 
 
 def _gib(num_bytes: int) -> str:

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from lingvo_pipe.core.tables import markdown_header, markdown_row
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, quiet_startup
 
@@ -48,53 +50,6 @@ _MIB = 2**20
 _STEPS = 5  # Steps of a way in each round; the first one does not count.
 
 
-class Way:
-    """A way to run the model, with its predictions and measurements."""
-
-    def __init__(self, candidate: Candidate, step: TrainStep):
-        self.candidate, self._step = candidate, step
-        self.predicted: list[float] = []
-        self.measured: list[float] = []
-        self.bytes: list[tuple[int, int]] = []
-
-    def run(self, batch: Any, predicted: Evaluation, devices: Sequence[str]) -> None:
-        """Runs steps, and records their time and memory with the prediction."""
-        seconds, watch = [], MemoryWatch(devices, self._step.State().values())
-        watch.peaks()
-        for _ in range(_STEPS):
-            start = time.perf_counter()
-            self._step(batch)
-            seconds.append(time.perf_counter() - start)
-            (peak,) = watch.peaks()
-        self.measured.append(median(seconds[1:]))
-        self.predicted.append(predicted.step_seconds)
-        self.bytes.append((sum(predicted.bytes_by_device), peak.num_bytes))
-
-    @property
-    def error(self) -> float:
-        """Relative error of the predicted time."""
-        pairs = zip(self.predicted, self.measured, strict=True)
-        return median(a / b - 1 for a, b in pairs)
-
-    @property
-    def memory_error(self) -> float:
-        """Relative error of the predicted memory."""
-        return median(a / b - 1 for a, b in self.bytes)
-
-    def row(self) -> str:
-        """Returns a line of the table."""
-        planned, taken = (median(each) / _MIB for each in zip(*self.bytes, strict=True))
-        return markdown_row(
-            self.candidate,
-            f"{median(self.predicted):.4f}",
-            f"{median(self.measured):.4f}",
-            f"{self.error:+.1%}",
-            f"{planned:.1f}",
-            f"{taken:.1f}",
-            f"{self.memory_error:+.1%}",
-        )
-
-
 def main(arguments: Sequence[str]) -> int:
     """Prints a table, and a summary of it."""
     options = _options(arguments)
@@ -108,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     tracer = ModelTracer(params.task, spec, devices[0])
     batch = tf.nest.map_structure(_synthetic, spec)
-    ways: list[Way] = []
+    steps: list[TrainStep] = []
+    # For each round and way: seconds and bytes, predicted and then measured.
+    numbers = np.empty([options.rounds, len(_CANDIDATES), 2, 2])
     for number in range(options.rounds):
         models, known = MeasuredModels(tracer, devices[0]), {}
         calibrated = calibrated_device(devices)
@@ -123,22 +80,20 @@ def main(arguments: Sequence[str]) -> int:
             found = evaluate(candidate, *models(num_rows), device)
             assert isinstance(found, Evaluation)  # The machine has enough memory.
             if number == 0:
-                ways.append(Way(candidate, _step(params.task, found, devices, batch)))
-            ways[i].run(batch, found, devices)
+                steps.append(_step(params.task, found, devices))
+                steps[i](batch)  # Builds the graph.
+            predicted = found.step_seconds, sum(found.bytes_by_device)
+            numbers[number, i] = predicted, _measure(steps[i], batch, devices)
         print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    print("\n".join(_report(ways)))
+    print("\n".join(_report(numbers)))
     return 0
 
 
-def _step(
-    task: Any, found: Evaluation, devices: Sequence[str], batch: Any
-) -> TrainStep:
+def _step(task: Any, found: Evaluation, devices: Sequence[str]) -> TrainStep:
     candidate, p = found.candidate, task.Copy()
     p.pipeline.Set(devices=list(devices[: candidate.num_devices]))
     p.pipeline.Set(**candidate.params(found.boundaries))
-    step = TrainStep(p.Instantiate())
-    step(batch)  # Builds the graph.
-    return step
+    return TrainStep(p.Instantiate())
 
 
 def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:
@@ -148,21 +103,41 @@ def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:
     return tf.ones(spec.shape, spec.dtype)
 
 
-def _report(ways: Sequence[Way]) -> Iterator[str]:
+def _measure(step: TrainStep, batch: Any, devices: Sequence[str]) -> tuple[float, int]:
+    """Returns the median time of steps, and the memory of the last one in bytes."""
+    seconds, watch = [], MemoryWatch(devices, step.State().values())
+    watch.peaks()
+    for _ in range(_STEPS):
+        start = time.perf_counter()
+        step(batch)
+        seconds.append(time.perf_counter() - start)
+        (peak,) = watch.peaks()
+    return median(seconds[1:]), peak.num_bytes
+
+
+def _report(numbers: np.ndarray) -> Iterator[str]:
+    """Yields the table's lines, and the summary; see `main` for the numbers."""
     columns = ("predicted, s", "measured, s", "error")
     memory_columns = ("predicted, MiB", "measured, MiB", "error")
     yield from markdown_header(["way", *columns, *memory_columns])
-    yield from (way.row() for way in ways)
-    chosen = min(ways, key=lambda way: median(way.predicted))
-    best = min(ways, key=lambda way: median(way.measured))
-    rounds = zip(chosen.measured, best.measured, strict=True)
-    behind = median(a / b - 1 for a, b in rounds)
-    yield ""
+    errors = np.median(numbers[:, :, 0] / numbers[:, :, 1] - 1, axis=0)
+    medians = np.median(numbers, axis=0)
+    for candidate, pair, error in zip(_CANDIDATES, medians, errors, strict=True):
+        yield markdown_row(
+            candidate,
+            *(f"{seconds:.4f}" for seconds in pair[:, 0]),
+            f"{error[0]:+.1%}",
+            *(f"{num_bytes / _MIB:.1f}" for num_bytes in pair[:, 1]),
+            f"{error[1]:+.1%}",
+        )
+    chosen, best = np.argmin(medians[:, :, 0], axis=0)
+    measured = numbers[:, :, 1, 0]
+    behind = np.median(measured[:, chosen] / measured[:, best] - 1)
+    time_error, memory_error = np.median(np.abs(errors), axis=0)
     yield (
-        f"Median error of the time {median(abs(way.error) for way in ways):.1%}, of "
-        f"memory {median(abs(way.memory_error) for way in ways):.1%}. Chosen: "
-        f"{chosen.candidate}, {behind:.1%} behind the best, "
-        f"{best.candidate}."
+        f"\nMedian error of the time {time_error:.1%}, of memory {memory_error:.1%}. "
+        f"Chosen: {_CANDIDATES[chosen]}, {behind:.1%} behind the best, "
+        f"{_CANDIDATES[best]}."
     )
 
 

@@ -10,7 +10,7 @@ from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, costs_by_rows
 from lingvo_pipe.planner.resources.candidate import Candidate
-from lingvo_pipe.planner.resources.device_model import DEVICES
+from lingvo_pipe.planner.resources.device_model import DEVICES, DeviceModel
 from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
 from params.image.imagenet import AmoebaNetD
 from params.lm.giant import GiantTransformer
@@ -40,14 +40,14 @@ class PaperModel:
 
         With one micro-batch, nothing is recomputed.
         """
-        found = self._evaluate(device, _UNLIMITED, num_devices, num_micro_batches)
-        assert isinstance(found, Evaluation)  # Memory has no limit.
+        unlimited = dataclasses.replace(DEVICES[device], memory=_UNLIMITED)
+        found = self._evaluate(unlimited, num_devices, num_micro_batches)
+        assert isinstance(found, Evaluation)
         return found
 
     def fits(self, device: str, num_devices: int, num_micro_batches: int) -> bool:
         """Returns whether any stages fit into the devices' memory; see `evenly`."""
-        memory = DEVICES[device].memory
-        found = self._evaluate(device, memory, num_devices, num_micro_batches)
+        found = self._evaluate(DEVICES[device], num_devices, num_micro_batches)
         return isinstance(found, Evaluation)
 
     def sequential_seconds(self, device: str) -> float:
@@ -59,31 +59,20 @@ class PaperModel:
         return sum(2 * cell.forward + cell.backward for cell in cells)
 
     def _evaluate(
-        self, device: str, memory: int, num_devices: int, num_micro_batches: int
+        self, device: DeviceModel, num_devices: int, num_micro_batches: int
     ) -> Evaluation | OversizedCandidate:
-        limited = dataclasses.replace(DEVICES[device], memory=memory)
+        recompute = "never" if num_micro_batches == 1 else "always"
+        candidate = Candidate(1, num_devices, 1, num_micro_batches, "gpipe", recompute)
         costs = self.costs(num_micro_batches)
-        candidate = Candidate(
-            num_replicas=1,
-            num_devices=num_devices,
-            stages_per_device=1,
-            num_micro_batches=num_micro_batches,
-            schedule="gpipe",
-            recompute="never" if num_micro_batches == 1 else "always",
-        )
-        seconds = flops_time(costs, limited, "float32")
-        return evaluate(candidate, costs, seconds, limited)
+        seconds = flops_time(costs, device, "float32")
+        return evaluate(candidate, costs, seconds, device)
 
 
 @functools.cache
-def transformer(num_layers: int) -> PaperModel:
-    """Returns Transformer-L."""
-    sized = type("Sized", (GiantTransformer,), {"NUM_LAYERS": num_layers})
-    return PaperModel(sized())
-
-
-@functools.cache
-def amoebanet(num_layers: int, num_filters: int) -> PaperModel:
-    """Returns AmoebaNet-D (L, D)."""
+def paper_model(num_layers: int, num_filters: int | None) -> PaperModel:
+    """Returns AmoebaNet-D (L, D), or Transformer-L if D is None."""
+    if num_filters is None:
+        constants = {"NUM_LAYERS": num_layers}
+        return PaperModel(type("Sized", (GiantTransformer,), constants)())
     constants = {"NUM_CELLS": num_layers, "NUM_FILTERS": num_filters}
     return PaperModel(type("Sized", (AmoebaNetD,), constants)())

@@ -12,6 +12,7 @@ them.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -28,9 +29,8 @@ with quiet_startup():
     from lingvo_pipe.planner.resources.device_model import parse_devices
     from lingvo_pipe.planner.resources.resources import Constraints
     from lingvo_pipe.planner.search.plan_report import report
-    from lingvo_pipe.planner.search.search import SearchResult
     from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits
-    from tools.writable_file import check_writable
+    from tools.programs import check_writable
 
 # The flag for each attribute of Constraints.
 _FLAGS = {
@@ -58,22 +58,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    image = None if options.picture is None else _image_path(options.picture)
+    image = options.picture is not None and _image_path(options.picture)
     devices = find_devices(*parse_devices(options.devices))
     model_registry.ImportModels(options.model_imports)
-    constraints = Constraints(
-        num_replicas=options.num_replicas,
-        num_devices=options.num_stages,
-        num_micro_batches=options.num_micro_batches,
-        schedule=options.schedule,
-        recompute=options.recompute,
-        names=_FLAGS,
-    )
+    given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
+    constraints = Constraints(**given, names=_FLAGS)
     override = options.model_params_override
-
-    def register(name: str) -> PlannedModel:
-        return PlannedModel.registered(name, override, options.batch)
-
+    register = functools.partial(
+        PlannedModel.registered, override=override, batch_size=options.batch
+    )
     if options.largest is None:
         model = register(options.model)
         print(model.title(devices), end="\n\n", flush=True)
@@ -91,16 +84,16 @@ def _plan(options: argparse.Namespace) -> None:
     batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
     changes = [override.rstrip("; "), batch, *model.changes()]
     print(report(found, model.resources(devices), "; ".join(filter(None, changes))))
-    if image is not None:
-        print(f"\n{_draw_fastest(found, image)}")
+    if image:
+        best = found.fastest[0]
+        num_replicas = best.candidate.num_replicas
+        which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
+        draw_timelines({f"{best.candidate}{which}": best.timeline}, image)
+        print(f"\nThe timeline of a step{which}, without the update, is {image}.")
 
 
 def _image_path(text: str) -> Path:
-    """Returns the path of an image, relative to the folder where Bazel was called.
-
-    Raises:
-        ValueError: if no image can be written there.
-    """
+    """Returns the path of an image, relative to the folder where Bazel was called."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
     path = Path(folder, os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:
@@ -112,26 +105,11 @@ def _image_path(text: str) -> Path:
     return path
 
 
-def _draw_fastest(found: SearchResult, path: Path) -> str:
-    """Draws a step of the fastest candidate; returns a line for the user."""
-    best = found.fastest[0]
-    num_replicas = best.candidate.num_replicas
-    which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
-    draw_timelines({f"{best.candidate}{which}": best.timeline}, path)
-    return f"The timeline of a step{which}, without the update, is {path}."
-
-
 def at_least_one(text: str) -> int:
-    """Returns the number of a flag that must be at least 1.
-
-    Raises:
-        argparse.ArgumentTypeError: if the text is no such number.
-    """
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(
-            f"expected an integer of at least 1, got {text!r}"
-        )
-    return int(text)
+    """Returns the number of a flag that must be at least 1; refuses other texts."""
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -30,13 +30,7 @@ _PLANNED = (
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """A number of devices of one kind.
-
-    Attributes:
-        device: kind of the devices.
-        number: number of the devices.
-        names: full names of this machine's devices; empty for devices to rent.
-    """
+    """A number of devices of one kind; with names if they are of this machine."""
 
     device: DeviceModel
     number: int
@@ -65,9 +59,8 @@ class PlannedModel:
         batch_spec: NestedMap,
         batch_size: int,
     ):
-        self.name = name
-        self._task, self._batch_spec = task, batch_spec
-        self._batch_size = batch_size
+        self.name, self._task = name, task
+        self._batch_spec, self._batch_size = batch_spec, batch_size
 
     @classmethod
     def registered(
@@ -89,8 +82,7 @@ class PlannedModel:
         params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";")
         spec = params.input.Instantiate().element_spec
-        own_size = params.input.batch_size
-        size = own_size if batch_size is None else batch_size
+        size = params.input.batch_size if batch_size is None else batch_size
         return cls(name, params.task, spec, size)
 
     @property
@@ -104,11 +96,10 @@ class PlannedModel:
         Raises:
             ValueError: if constraints contradict each other, or nothing fits.
         """
-        resources = self.resources(devices)
+        resources, tracer = self.resources(devices), self._tracer
         if devices.names:
-            return plan_measured(self._tracer, devices.names, resources, constraints)
-        dtype = self._tracer.fprop_dtype
-        models = flops_models(self._tracer, devices.device, dtype)
+            return plan_measured(tracer, devices.names, resources, constraints)
+        models = flops_models(tracer, devices.device, tracer.fprop_dtype)
         return plan(models, resources, constraints)
 
     def title(self, devices: Devices) -> str:
@@ -121,17 +112,14 @@ class PlannedModel:
 
     def changes(self) -> list[str]:
         """Returns changes of the model's own params that a plan requires."""
-        p = self._task.pipeline
-        names = [name for name in _NONE_IN_PLANS if p.Get(name) is not None]
-        return [f"task.pipeline.{name} : None" for name in names]
+        given = (x for x in _NONE_IN_PLANS if self._task.pipeline.Get(x) is not None)
+        return [f"task.pipeline.{name} : None" for name in given]
 
     def resources(self, devices: Devices) -> Resources:
         """Returns the resources of a plan."""
         limit = self._task.pipeline.memory_limit
         return Resources(
-            devices.device,
-            devices.number,
-            self._batch_size,
+            *(devices.device, devices.number, self._batch_size),
             self._tracer.fprop_dtype,
             None if limit is None else int(limit),
         )
@@ -150,8 +138,7 @@ def largest_that_fits(
     """Plans a family's models, the largest first, until one fits.
 
     `family` is a prefix of the names that `register` takes, `plan` raises NothingFits
-    for a model that does not fit, and `log` is called with lines about each model: its
-    name, and why it does not fit.
+    for a model that does not fit, and `log` takes lines about each model.
 
     Raises:
         ValueError: if the family has no models, none fits, or one cannot be planned.
@@ -173,11 +160,10 @@ def largest_that_fits(
 def _names(family: str) -> list[str]:
     model_registry.ImportAll()
     every = model_registry.ListModels()
-    found = [name for name in every if name.startswith(family)]
-    if not found:
-        raise ValueError(
-            "--largest: expected a prefix of names of registered models, such as "
-            f"lm.giant, got {family!r}.{did_you_mean(family, every)} --model_imports "
-            "imports other models' packages; the trainer's --list_models lists models."
-        )
-    return found
+    if found := [name for name in every if name.startswith(family)]:
+        return found
+    raise ValueError(
+        "--largest: expected a prefix of names of registered models, such as lm.giant, "
+        f"got {family!r}.{did_you_mean(family, every)} --model_imports imports other "
+        "models' packages; the trainer's --list_models lists models."
+    )

@@ -29,48 +29,41 @@ with quiet_startup():
         largest_layers_table,
         memory_table,
     )
-    from tools.plan.paper_models import PaperModel, amoebanet, transformer
+    from tools.plan.paper_models import PaperModel, paper_model
 
 _NUM_MICRO_BATCHES = 32
 _NUM_DEVICES = (2, 4, 8)
 
 
 class Throughput(NamedTuple):
-    """A row of tables 2 and 3 for M = 32, as published.
+    """A row of tables 2 and 3 for M = 32, as published on 2, 4 and 8 devices.
 
-    Attributes:
-        table: 2 for throughput relative to devices that compute the whole mini-batch
-            one after the other; 3 for throughput relative to K = 2.
-        name: name of the model.
-        model: the model.
-        device: kind of the devices.
-        published: throughput on 2, 4 and 8 devices.
+    Table 2 has throughput relative to devices that compute the whole mini-batch one
+    after the other, over fast links; table 3 relative to K = 2, over slow links. D is
+    None for Transformers.
     """
 
     table: int
     name: str
-    model: PaperModel
+    num_layers: int
+    num_filters: int | None
     device: str
     published: tuple[float, float, float]
 
-
-def transformer_48() -> Throughput:
-    """Returns the row of table 2, over fast links."""
-    return Throughput(2, "Transformer-48", transformer(48), "TPUv3", (1.8, 3.4, 6.3))
-
-
-def transformer_24() -> Throughput:
-    """Returns the row of table 3, over slow links."""
-    return Throughput(3, "Transformer-24", transformer(24), "P100", (1.0, 1.8, 3.3))
+    @property
+    def model(self) -> PaperModel:
+        """The model."""
+        return paper_model(self.num_layers, self.num_filters)
 
 
-def _rows() -> Iterator[Throughput]:
-    yield transformer_48()
-    model = amoebanet(18, 256)
-    yield Throughput(2, "AmoebaNet-D (18, 256)", model, "TPUv2", (1.21, 1.84, 3.48))
-    yield transformer_24()
-    model = amoebanet(18, 128)
-    yield Throughput(3, "AmoebaNet-D (18, 128)", model, "P100", (1.0, 1.7, 2.7))
+TRANSFORMER_48 = Throughput(2, "Transformer-48", 48, None, "TPUv3", (1.8, 3.4, 6.3))
+TRANSFORMER_24 = Throughput(3, "Transformer-24", 24, None, "P100", (1.0, 1.8, 3.3))
+_ROWS = (
+    TRANSFORMER_48,
+    Throughput(2, "AmoebaNet-D (18, 256)", 18, 256, "TPUv2", (1.21, 1.84, 3.48)),
+    TRANSFORMER_24,
+    Throughput(3, "AmoebaNet-D (18, 128)", 18, 128, "P100", (1.0, 1.7, 2.7)),
+)
 
 
 def predict_throughput(row: Throughput) -> list[float]:
@@ -90,9 +83,9 @@ def throughput_table() -> Iterator[str]:
     columns = (*(f"K = {number}" for number in _NUM_DEVICES), "K = 8 / K = 2")
     predicted = [text for name in columns for text in (name, "predicted")]
     yield from markdown_header(["table", "model", "devices", *predicted])
-    for row in _rows():
+    for row in _ROWS:
         yield throughput_row(row, predict_throughput(row))
-        if row.model is transformer(24):
+        if row is TRANSFORMER_24:
             name = f"{row.name}, in half layers"
             yield throughput_row(row._replace(name=name), in_half_layers(row))
 
@@ -135,27 +128,19 @@ def step_seconds(
 
 def throughput_row(row: Throughput, ours: Sequence[float]) -> str:
     """Returns a line of the table."""
-    published = row.published
-    pairs = zip(published, ours, strict=True)
+    pairs = zip(row.published, ours, strict=True)
     return markdown_row(
-        row.table,
-        row.name,
-        row.device,
+        *(row.table, row.name, row.device),
         *(text for a, b in pairs for text in (f"{a:g}", f"{b:.2f}")),
-        f"{published[-1] / published[0]:.2f}",
-        f"{ours[-1] / ours[0]:.2f}",
+        *(f"{each[-1] / each[0]:.2f}" for each in (row.published, ours)),
     )
 
 
 def main() -> int:
     """Prints the tables."""
-    for table in (
-        memory_table(TRANSFORMERS),
-        memory_table(AMOEBANETS),
-        largest_layers_table(),
-        largest_filters_table(),
-        throughput_table(),
-    ):
+    memory = memory_table(TRANSFORMERS), memory_table(AMOEBANETS)
+    largest = largest_layers_table(), largest_filters_table()
+    for table in (*memory, *largest, throughput_table()):
         for line in table:
             print(line, flush=True)
         print()

@@ -190,7 +190,7 @@ class TranslationInput(TextInput):
         data_dir, vocabulary = self.params.data_dir, self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
         measured = measure(source, vocabulary)
-        self._language_ids(measured)  # Raises an error if a token is missing.
+        self._language_ids(measured)  # A missing token is an error here.
         return measured
 
     @functools.cached_property

@@ -203,7 +203,7 @@ class RandomFlip(ImageTransform):
 
 
 class Cutout(ImageTransform):
-    """A square painted over, with any pixel of the image as its centre.
+    """A square painted over, with any pixel of the image as its center.
 
     From T. DeVries and G. W. Taylor, "Improved Regularization of Convolutional Neural
     Networks with Cutout" (2017). Near the border, part of the square is outside the

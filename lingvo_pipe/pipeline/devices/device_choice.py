@@ -26,7 +26,7 @@ def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName
     """Returns the first devices of a cluster, in the order of its tasks.
 
     If any task has GPUs, takes GPUs, all of one task before the next task's, so that
-    neighbouring stages share a machine wherever possible. Otherwise takes CPU devices,
+    neighboring stages share a machine wherever possible. Otherwise takes CPU devices,
     which stand in for GPUs of different machines: one of each task, then a second.
 
     Raises:

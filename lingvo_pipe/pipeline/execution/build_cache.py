@@ -55,7 +55,7 @@ class FunctionCache:
     """Functions of one pipeline, built at their first use."""
 
     def __init__(self, spec: PipelineSpec):
-        """Initialises the cache; functions share `spec`, except its tables and loss."""
+        """Initializes the cache; functions share `spec`, except its tables and loss."""
         self._spec = spec
         self._functions: BuildCache[PipelineFunction] = BuildCache(
             spec.name,

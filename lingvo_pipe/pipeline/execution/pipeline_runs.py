@@ -44,7 +44,7 @@ class Runs:
     """Runs of one pipeline; see `PipelineFunction` for arguments and results."""
 
     def __init__(self, spec: PipelineSpec):
-        """Initialises the runs; they all share `spec`, except its tables and loss."""
+        """Initializes the runs; they all share `spec`, except its tables and loss."""
         # Results are the same, bit for bit, for every number of stages only without it.
         disable_graph_optimizer()
         self.spec = spec

@@ -63,7 +63,7 @@ class Prologue:
     """The prologue of one pipeline."""
 
     def __init__(self, layers: Sequence[BaseLayer], cells: PipelineSpec):
-        """Initialises the prologue of a pipeline with the specification `cells`."""
+        """Initializes the prologue of a pipeline with the specification `cells`."""
         self._spec = prologue_spec(layers, cells)
         self._functions: BuildCache[PrologueFunction] = BuildCache(
             f"The prologue of {cells.name}, its before_tpl,",

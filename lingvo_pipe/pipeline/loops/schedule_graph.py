@@ -9,7 +9,7 @@ for the messages it needs and for nothing else. The size of the graph depends ne
 the number of micro-batches nor on the order of the operations.
 
 The loops are side by side in one graph without automatic control dependencies. Those
-would run one loop after another: forever, as each waits for its neighbour. So every
+would run one loop after another: forever, as each waits for its neighbor. So every
 operation that must run in an iteration is tied to its results by hand.
 """
 
@@ -47,7 +47,7 @@ class Emitter:
         channel_prefix: str,
         updates: Sequence[StageUpdate] = (),
     ):
-        """Initialises the emitter.
+        """Initializes the emitter.
 
         Args:
             tables: one for each device.

@@ -24,7 +24,7 @@ class StageUpdate:
     """The update of one stage, with a stash of each step's sums and notes."""
 
     def __init__(self, stage: Stage, function: Any):
-        """Initialises the update.
+        """Initializes the update.
 
         Args:
             stage: the stage.

@@ -116,7 +116,7 @@ class StageNeeds:
     """Peak bytes of each stage of a schedule, for any range of calls."""
 
     def __init__(self, memory: StageMemory, schedule: Schedule):
-        """Initialises the needs for a training schedule."""
+        """Initializes the needs for a training schedule."""
         self._memory = memory
         self._moments = _moments(schedule)
 

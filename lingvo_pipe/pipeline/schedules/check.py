@@ -7,7 +7,7 @@
     device 0 | F0       B0
 
 A schedule that passes can't hang: it has each operation exactly once, all operations of
-a stage are on one device, and running the columns together never gets stuck. Neighbours
+a stage are on one device, and running the columns together never gets stuck. Neighbors
 use first-in-first-out channels, and both ends of a channel take the
 micro-batches in the same order. Each kind of operation takes a stage's micro-batches in
 ascending order, so sums of gradients, and the trained bytes, are the same in every

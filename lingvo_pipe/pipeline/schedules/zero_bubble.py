@@ -1,7 +1,7 @@
 """Zero-bubble 1F1B within 1F1B's memory (ZB-H1 of arXiv 2401.10241). Pure.
 
 For 3 stages and 4 micro-batches. W computes the gradients of the weights; B computes
-the gradients of the inputs, and the neighbour waits only for B:
+the gradients of the inputs, and the neighbor waits only for B:
 
     device 2 |       F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
     device 1 |    F0 F1    B0 F2 B1 W0 F3 B2 W1 B3 W2 W3

@@ -36,7 +36,7 @@ class MemoryLimit:
         cells: TracedCells,
         recomputed: Sequence[bool],
     ):
-        """Initialises the limit; see `choose_boundaries` for the arguments."""
+        """Initializes the limit; see `choose_boundaries` for the arguments."""
         self._p = p
         self._path = f"{path}.memory_limit"
         self._schedule = schedule

@@ -66,7 +66,7 @@ class ModelTracer:
     def __init__(
         self, task_params: InstantiableParams, batch_spec: NestedMap, device: str = _CPU
     ):
-        """Initialises the tracer.
+        """Initializes the tracer.
 
         Args:
             task_params: params of a BaseTask.

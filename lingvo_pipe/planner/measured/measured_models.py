@@ -137,7 +137,7 @@ class MeasuredModels:
         """Returns traced costs, or costs interpolated between two traced sizes."""
         if num_rows in self._traced or len(self._traced) < 2:
             return self.trace(num_rows).costs
-        low, high = _neighbours(self._traced, num_rows)
+        low, high = _neighbors(self._traced, num_rows)
         return at_rows(self._traced[low].costs, self._traced[high].costs, num_rows)
 
     def _seconds_of(self, num_rows: int) -> Sequence[CellSeconds]:
@@ -147,7 +147,7 @@ class MeasuredModels:
             return [_UNKNOWN] * self._tracer.num_cells
         if len(self._seconds) == 1:
             return next(iter(self._seconds.values()))
-        low, high = _neighbours(self._seconds, num_rows)
+        low, high = _neighbors(self._seconds, num_rows)
         fraction = (num_rows - low) / (high - low)
         return [
             CellSeconds(
@@ -191,7 +191,7 @@ def plan_measured(
             return found
 
 
-def _neighbours(known: Iterable[int], num_rows: int) -> Sequence[int]:
+def _neighbors(known: Iterable[int], num_rows: int) -> Sequence[int]:
     """Returns the two known sizes around a number of rows, or the nearest two."""
     sizes = sorted(known)
     index = bisect.bisect(sizes[1:-1], num_rows)

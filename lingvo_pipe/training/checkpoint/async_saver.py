@@ -35,7 +35,10 @@ class AsyncSaver:
         """Waits for the previous checkpoint, then starts to save the current state.
 
         See `Checkpointer.save` for the arguments; `when_written` is called on the
-        saver's thread. Raises the errors of the previous checkpoint.
+        saver's thread.
+
+        Raises:
+            Exception: the error of the previous checkpoint, if it could not be written.
         """
         self.wait()
         values = self._checkpointer.snapshot()

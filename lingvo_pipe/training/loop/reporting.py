@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
-from lingvo_pipe.training.run.progress import Progress, stage_utilisation
+from lingvo_pipe.training.run.progress import Progress, stage_utilization
 from lingvo_pipe.training.stability.loss_spikes import LossSpikes
 from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_step import TrainStep

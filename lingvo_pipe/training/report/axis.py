@@ -1,4 +1,4 @@
-"""Axes of curves: the range of numbers they show, and the labelled ticks. Pure."""
+"""Axes of curves: the range of numbers they show, and the labeled ticks. Pure."""
 
 from __future__ import annotations
 

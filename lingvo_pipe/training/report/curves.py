@@ -42,7 +42,7 @@ class Dot(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """The curve of a split: a colour's number, points of SVG elements, and dots.
+    """The curve of a split: a color's number, points of SVG elements, and dots.
 
     Bands go from the minima to the maxima of the points' reports.
     """
@@ -81,7 +81,7 @@ class Figure(NamedTuple):
 
 
 def make_figure(series: Sequence[Series], colors: Mapping[str, int]) -> Figure:
-    """Returns the figure of a metric, with at least one series and colours by split."""
+    """Returns the figure of a metric, with at least one series and colors by split."""
     return Figure(
         series[0].metric,
         {each.split: colors[each.split] for each in series},

@@ -15,7 +15,7 @@ from lingvo_pipe.pipeline.devices.device_names import device_name
 
 
 class Progress:
-    """Step, speed, utilisation, loss and time left, as a bar or as lines.
+    """Step, speed, utilization, loss and time left, as a bar or as lines.
 
     Training goes from `start_step` to `num_steps`. Speed is measured since the previous
     report, in seconds by `clock`. Use it as a context manager, or close it. The stream
@@ -46,12 +46,12 @@ class Progress:
                 bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
 
-    def report(self, step: int, loss: float, utilisation: float | None = None) -> None:
-        """Shows the progress after a step; see `stage_utilisation`."""
+    def report(self, step: int, loss: float, utilization: float | None = None) -> None:
+        """Shows the progress after a step; see `stage_utilization`."""
         now = self._clock()
         speed = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
-        busy = "" if utilisation is None else f"stages {utilisation:.0%} busy, "
+        busy = "" if utilization is None else f"stages {utilization:.0%} busy, "
         shown = (
             f"{speed:.3g} steps/s, {speed * self._batch_size:.4g} examples/s, {busy}"
             f"loss {loss:.4f}, {self._time_left(speed)} left"
@@ -83,7 +83,7 @@ class Progress:
         return str(datetime.timedelta(seconds=seconds))
 
 
-def stage_utilisation(
+def stage_utilization(
     devices: Sequence[str], times: Sequence[np.ndarray]
 ) -> float | None:
     """Returns the fraction of a step in which devices worked: 1 minus the bubble.

@@ -159,7 +159,7 @@ def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
     num_learners = len(source.stored.keys() - averages - weights - NAMES_OF_RUNS)
     unused = weights - set(source.rules.names.values())
     heading = (
-        f"Initialised {len(used)} of {num_variables} variables from {source.prefix}, "
+        f"Initialized {len(used)} of {num_variables} variables from {source.prefix}, "
         f"{num_used} of them from moving averages. Not used: "
         f"{len(averages) - num_used} moving averages, {num_learners} variables of the "
         f"learner, {len(unused)} others"

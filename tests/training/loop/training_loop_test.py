@@ -248,7 +248,7 @@ def test_histograms_are_written_if_requested(tmp_path):
     assert _histograms(tmp_path / "not") == []
 
 
-def test_progress_shows_the_utilisation_of_stages(tmp_path, capfd):
+def test_progress_shows_the_utilization_of_stages(tmp_path, capfd):
     run(make_task(report_interval_steps=1), DATA, tmp_path)
     shown = re.findall(r"stages (\d+)% busy, loss", capfd.readouterr().err)
     assert len(shown) == STEPS

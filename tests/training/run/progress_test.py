@@ -1,4 +1,4 @@
-"""Progress: lines for files, a bar for terminals, speed and utilisation where known."""
+"""Progress: lines for files, a bar for terminals, speed and utilization where known."""
 
 import io
 
@@ -12,7 +12,7 @@ from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.training.profiling.step_profile import measured_timeline
-from lingvo_pipe.training.run.progress import Progress, stage_utilisation
+from lingvo_pipe.training.run.progress import Progress, stage_utilization
 
 
 class Terminal(io.StringIO):
@@ -51,11 +51,11 @@ def test_a_terminal_gets_a_bar():
     assert last.endswith("\n")
 
 
-def test_utilisation_is_shown_where_it_is_known():
+def test_utilization_is_shown_where_it_is_known():
     stream, clock = io.StringIO(), iter([0.0, 5.0, 6.0]).__next__
     with Progress(100, batch_size=8, stream=stream, clock=clock) as progress:
-        progress.report(10, 1.5, utilisation=0.914)
-        progress.report(20, 1.5, utilisation=None)
+        progress.report(10, 1.5, utilization=0.914)
+        progress.report(20, 1.5, utilization=None)
     known, unknown = stream.getvalue().splitlines()
     assert "16 examples/s, stages 91% busy, loss 1.5000" in known
     assert "busy" not in unknown
@@ -85,19 +85,19 @@ def times_of(timeline, clock=0.0):
         interleaved(2, 4, 2),
     ],
 )
-def test_utilisation_is_1_minus_the_bubble(schedule):
+def test_utilization_is_1_minus_the_bubble(schedule):
     stages = [StageCosts(1.0 + k, 2.0, send_forward=0.5) for k in range(8)]
     costs = Costs(tuple(stages[: schedule.num_stages]), overhead=0.125)
     times = times_of(simulate(schedule, costs), clock=1e6)
     devices = [f"cpu:{device}" for device in range(len(schedule.columns))]
     bubble = measured_timeline(schedule, times).bubble_fraction
-    assert stage_utilisation(devices, times) == pytest.approx(1 - bubble, rel=1e-9)
+    assert stage_utilization(devices, times) == pytest.approx(1 - bubble, rel=1e-9)
 
 
-def test_utilisation_of_equal_stages_is_gpipes_formula():
+def test_utilization_of_equal_stages_is_gpipes_formula():
     """M / (M + K - 1), Huang et al. 2019, section 2.3."""
     timeline = simulate(gpipe(4, 8), Costs((StageCosts(1.0, 2.0),) * 4))
-    got = stage_utilisation([f"cpu:{k}" for k in range(4)], times_of(timeline))
+    got = stage_utilization([f"cpu:{k}" for k in range(4)], times_of(timeline))
     assert got == pytest.approx(8 / (8 + 4 - 1))
 
 
@@ -112,18 +112,18 @@ def test_utilisation_of_equal_stages_is_gpipes_formula():
         (["gpu:0", "gpu:1"], False),
     ],
 )
-def test_utilisation_is_known_for_cpus_with_one_clock(devices, is_known):
+def test_utilization_is_known_for_cpus_with_one_clock(devices, is_known):
     timeline = simulate(gpipe(2, 4), Costs((StageCosts(1.0, 2.0),) * 2))
-    assert (stage_utilisation(devices, times_of(timeline)) is not None) == is_known
+    assert (stage_utilization(devices, times_of(timeline)) is not None) == is_known
 
 
-def test_utilisation_is_unknown_if_the_clock_was_set():
+def test_utilization_is_unknown_if_the_clock_was_set():
     times = np.array([[10.0, 10.5, 12.0], [13.0, 14.0, 15.0]])
-    assert stage_utilisation(["cpu:0"], [times]) == pytest.approx(2.5 / 5)
+    assert stage_utilization(["cpu:0"], [times]) == pytest.approx(2.5 / 5)
     for moment in range(1, times.size):
         later = np.arange(times.size).reshape(times.shape) >= moment
-        assert stage_utilisation(["cpu:0"], [times - 100.0 * later]) is None
+        assert stage_utilization(["cpu:0"], [times - 100.0 * later]) is None
 
 
-def test_utilisation_is_unknown_for_steps_too_short_for_the_clock():
-    assert stage_utilisation(["cpu:0"], [np.full([2, 3], 5.0)]) is None
+def test_utilization_is_unknown_for_steps_too_short_for_the_clock():
+    assert stage_utilization(["cpu:0"], [np.full([2, 3], 5.0)]) is None

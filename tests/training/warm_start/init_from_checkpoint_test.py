@@ -48,7 +48,7 @@ def saved(tmp_path):
     return tmp_path / "run"
 
 
-def initialise(variables, rules, ema=True, override=""):
+def initialize(variables, rules, ema=True, override=""):
     p = Params()
     define_initialization_params(p)
     p.Set(
@@ -78,21 +78,21 @@ def values_of(variables):
 @pytest.mark.parametrize("path", ["", "checkpoints", "checkpoints/ckpt-00000005"])
 def test_a_source_may_be_a_run_its_checkpoints_or_one_of_them(saved, path):
     variables = model()
-    initialise(variables, {str(saved / path): (EVERY, [".*softmax"])})
+    initialize(variables, {str(saved / path): (EVERY, [".*softmax"])})
     assert values_of(variables) == [10, 2, 0]
 
 
 def test_a_source_may_be_an_older_checkpoint(saved):
     variables = model()
     path = saved / "checkpoints" / "ckpt-00000004"
-    initialise(variables, {str(path): (EVERY, [".*softmax"])})
+    initialize(variables, {str(path): (EVERY, [".*softmax"])})
     assert values_of(variables) == [-1, -1, 0]
 
 
 @pytest.mark.parametrize(("ema", "expected"), [(True, 10), (False, 1)])
 def test_moving_averages_are_used_if_there_are_any(saved, ema, expected):
     variables = model()
-    initialise(variables, {str(saved): (EVERY, [".*softmax"])}, ema)
+    initialize(variables, {str(saved): (EVERY, [".*softmax"])}, ema)
     assert value_of(variables, "task/stem/w") == expected
     assert value_of(variables, "task/norm/moving_mean") == 2
 
@@ -101,28 +101,28 @@ def test_a_param_may_replace_the_checkpoint_of_the_rules(saved):
     variables = model()
     rules = {"some/run": (EVERY, [".*softmax"])}
     with pytest.raises(ValueError, match=r"_rules.*some/run\b.*_override"):
-        initialise(variables, rules)
-    initialise(variables, rules, override=str(saved))
+        initialize(variables, rules)
+    initialize(variables, rules, override=str(saved))
     assert values_of(variables) == [10, 2, 0]
     with pytest.raises(ValueError, match=rf"_override.*_rules.*'{saved}'.*\b0\b"):
-        initialise(variables, {}, override=str(saved))
+        initialize(variables, {}, override=str(saved))
 
 
 def test_names_may_differ(saved):
     variables = model()
-    initialise(variables, {str(saved): ([("task/norm", "task/stem/w")], [])})
+    initialize(variables, {str(saved): ([("task/norm", "task/stem/w")], [])})
     assert values_of(variables) == [0, 10, 0]
 
 
 def test_all_unused_variables_are_logged(saved):
-    logged = initialise(
+    logged = initialize(
         model(**{"new/w": [2]}),
         {str(saved): ([("(task/(?:stem|norm|softmax)/.*)", "%s")], [".*softmax"])},
     )
     prefix = saved / "checkpoints" / "ckpt-00000005"
     _assert_lines(
         logged,
-        rf"Initialised 2 of 4\b.* {prefix}\b.*\b1\b.*\b1\b.*\b2\b.*\b2\b",
+        rf"Initialized 2 of 4\b.* {prefix}\b.*\b1\b.*\b1\b.*\b2\b.*\b2\b",
         r"    task/old/w  float32 \[2\]$",
         r"    task/softmax/w  float32 \[3, 10\]$",
         r"2 variables\b",
@@ -137,7 +137,7 @@ def test_two_runs_make_one_model(saved):
         str(saved): ([("(task/stem/w)", "%s")], []),
         str(saved / "checkpoints" / "ckpt-00000004"): ([("(task/old/w)", "%s")], []),
     }
-    logged = initialise(variables, rules)
+    logged = initialize(variables, rules)
     assert values_of(variables) == [10, 0, 0, -1]
     assert sum(" 1 of 4 " in line for line in logged) == 2
     assert any(line.startswith("2 variables") for line in logged)
@@ -147,11 +147,11 @@ def test_a_damaged_newest_checkpoint_is_passed_over(saved):
     index = saved / "checkpoints" / "ckpt-00000005.index"
     index.write_bytes(b"")
     variables = model()
-    logged = initialise(variables, {str(saved): (EVERY, [".*softmax"])})
+    logged = initialize(variables, {str(saved): (EVERY, [".*softmax"])})
     assert value_of(variables, "task/stem/w") == -1
     assert re.search(r"/ckpt-00000005\b.*damaged", logged[0])
     with pytest.raises(ValueError, match=r"_rules.*/ckpt-00000005\b.*damaged: \S"):
-        initialise(variables, {str(index.with_suffix("")): (EVERY, [".*softmax"])})
+        initialize(variables, {str(index.with_suffix("")): (EVERY, [".*softmax"])})
 
 
 def test_an_error_lists_all_problems_and_changes_nothing(saved):
@@ -160,7 +160,7 @@ def test_an_error_lists_all_problems_and_changes_nothing(saved):
     with pytest.raises(
         ValueError, match=f"_rules.*{saved}/checkpoints/ckpt-00000005"
     ) as caught:
-        initialise(variables, {str(saved): (EVERY, [])})
+        initialize(variables, {str(saved): (EVERY, [])})
     lines = str(caught.value).splitlines()
     _assert_lines(
         lines[1:-1],
@@ -178,17 +178,17 @@ def test_an_error_lists_all_problems_and_changes_nothing(saved):
 def test_a_path_without_checkpoint_is_rejected(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=rf"_rules.*{tmp_path / name}\b.*_override"):
-        initialise(model(), {str(tmp_path / name): (EVERY, [])})
+        initialize(model(), {str(tmp_path / name): (EVERY, [])})
 
 
 def test_checkpoints_of_other_programs_are_rejected(tmp_path):
     prefix = tf.train.Checkpoint(w=tf.Variable(0.0)).write(str(tmp_path / "ckpt"))
     with pytest.raises(ValueError, match=rf"_rules.*lingvo_pipe.*{prefix}\b.*'_CHECK"):
-        initialise(model(), {prefix: (EVERY, [])})
+        initialize(model(), {prefix: (EVERY, [])})
 
 
 def test_only_damaged_checkpoints_are_rejected(saved):
     for path in (saved / "checkpoints").glob("*.index"):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"step 5: .*step 4: \S.*_rules"):
-        initialise(model(), {str(saved): (EVERY, [])})
+        initialize(model(), {str(saved): (EVERY, [])})

@@ -115,7 +115,7 @@ def from_kubernetes(labels: str) -> SchedulersCluster:
         ConnectionError: if Kubernetes does not answer.
     """
     workers = _running_pods(labels)
-    own_name = _sortable(os.environ.get("HOSTNAME", ""))
+    own_name = os.environ.get("HOSTNAME", "")
     task = list(workers).index(own_name) if own_name in workers else None
     return SchedulersCluster(
         "Kubernetes",
@@ -140,15 +140,22 @@ def _running_pods(labels: str) -> dict[str, str]:
         except RuntimeError as error:  # A pod does not run.
             if time.monotonic() > deadline:
                 raise UserConnectionError(
-                    f"Not all pods labelled {labels} run after {_PODS_SECONDS:.0f} "
+                    f"Not all pods labeled {labels} run after {_PODS_SECONDS:.0f} "
                     f"seconds: {error}. See kubectl get pods -l {labels}."
                 ) from error
         time.sleep(_POLL_SECONDS)
 
 
-def _sortable(name: str) -> str:
-    """Returns a pod's name with its numbers zero-padded, so that 2 comes before 10."""
-    return re.sub(r"\d+", lambda number: number[0].zfill(9), name)
+class _PodName(str):
+    """A pod's name that is sorted by its numbers: 2 comes before 10."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        mine, theirs = (
+            re.sub(r"\d+", lambda n: n[0].zfill(9), x) for x in (self, other)
+        )
+        return mine < theirs
 
 
 class _Pods:
@@ -193,7 +200,7 @@ class _Pods:
                 f"to the service account. {_INSTEAD}"
             ) from error
         for pod in found.items:
-            pod.metadata.name = _sortable(pod.metadata.name)
+            pod.metadata.name = _PodName(pod.metadata.name)
             address = pod.status.pod_ip or ""
             pod.status.host_ip = f"[{address}]" if ":" in address else address
         self.names = sorted(pod.metadata.name for pod in found.items)

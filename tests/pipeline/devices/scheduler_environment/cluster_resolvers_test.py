@@ -204,5 +204,7 @@ def test_errors_of_kubernetes_are_one_line(
         find_membership("kubernetes")
     FakeKubernetes(monkeypatch, tmp_path, [("w-0", "Pending", None)])
     monkeypatch.setattr(cluster_resolvers, "_PODS_SECONDS", 0.1)
-    with pytest.raises(ConnectionError, match="app=lingvo-pipe-worker.*w-0.*Pending"):
+    with pytest.raises(
+        ConnectionError, match=r"app=lingvo-pipe-worker.*\bw-0\b.*Pending"
+    ):
         find_membership("kubernetes")

@@ -1,6 +1,6 @@
 """Runs a program that ends with its parent process, even if the parent is killed.
 
-    python -m tools.local_cluster.bound_process PARENT CORES PROGRAM ARGUMENT...
+    python -m tools.bound_process PARENT CORES PROGRAM ARGUMENT...
 
 PARENT is the parent's process id; CORES are comma-separated numbers, or empty for all
 cores. The system kills the program when its parent dies. Only this process can request
@@ -12,8 +12,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 
 from lingvo_pipe.fault_tolerance.restarts import set_death_signal
+
+
+def bound_python(cores: Iterable[int], *arguments: str) -> list[str]:
+    """Returns a command: Python with arguments, bound to this process and to cores."""
+    own = (str(os.getpid()), ",".join(map(str, cores)))
+    return [sys.executable, "-m", __name__, *own, sys.executable, *arguments]
 
 
 def main(parent: str, cores: str, *command: str) -> None:

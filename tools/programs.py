@@ -1,0 +1,48 @@
+"""The frame of the tools' programs: their folder, their errors, files to write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lingvo_pipe.core.error_text import user_message
+
+
+@contextlib.contextmanager
+def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
+    """Ends the program with a line for a user's error, or one of the `expected` kinds.
+
+    The block runs in the folder where the user called Bazel. `argv` is the program's
+    name, since all its arguments are flags.
+    """
+    # `bazel run` changes the working directory and sets this variable to the user's.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    try:
+        if argv[1:]:
+            raise ValueError(f"Arguments must be flags, with --; got {argv[1:]}.")
+        yield
+    except Exception as error:
+        is_expected = isinstance(error, (ValueError, *expected))
+        line = str(error) if is_expected else user_message(error)
+        if line is None:
+            raise
+        sys.exit(f"error: {line}")
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """Raises ValueError, which names the flag, if a file cannot be written."""
+    problem = "that is a directory" if path.is_dir() else None
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        problem = error.strerror
+    if problem:
+        raise ValueError(
+            f"{flag}: expected the path of a file in a writable folder, got {path} "
+            f"({problem}). Choose another."
+        )
