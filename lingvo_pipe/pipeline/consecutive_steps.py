@@ -48,14 +48,10 @@ class ConsecutiveSteps:
         loss_fn: LossFunction,
         update: Update,
     ):
-        """Initializes the steps.
+        """Initializes the steps of a pipeline.
 
-        Args:
-            pipeline: the pipeline to train.
-            feed: extracts inputs and targets from a mini-batch.
-            loss_fn: see `PipeliningLayer.ComputeGradients`. Its weight must depend
-                only on the targets.
-            update: updates the weights of a stage.
+        `loss_fn` is as in `ComputeGradients`; its weight must depend only on the
+        targets. `update` updates the weights of a stage.
 
         Raises:
             ValueError: if a stage can't update its weights without the others.
@@ -90,16 +86,10 @@ class ConsecutiveSteps:
         first_step: tf.Tensor,
         tables: Sequence[NestedMap],
     ) -> NestedMap:
-        """Runs the steps.
+        """Runs N steps; returns `results_of_steps`.
 
-        Args:
-            theta: weights, in the variables' own dtypes.
-            batches: the mini-batches, `[N, B, ...]`.
-            first_step: [] int64, the number of the first step.
-            tables: see `tables`; tensors or arrays.
-
-        Returns:
-            See `results_of_steps`.
+        The weights are in the variables' own dtypes, the mini-batches `[N, B, ...]`,
+        the number of the first step is [] int64, and `tables` are tensors or arrays.
         """
         num_steps = tf.shape(present(batches)[0])[0]
         cut, (inputs, targets) = self._cut(batches)
@@ -127,19 +117,15 @@ class ConsecutiveSteps:
         """Cuts each mini-batch; returns inputs and targets `[N * M, .. b ..]` too."""
         flat = present(batches)
         p, path = self._pipeline.params, self._pipeline.path
-        cuts: list[MicroBatches] = []
-        structures: list[Any] = []
+        sizes = p.num_micro_batches, p.micro_batch_size, p.batch_dim
+        traced: list[tuple[MicroBatches, Any]] = []
 
         def cut(*batch: tf.Tensor) -> list[tf.Tensor]:
             inputs, targets = self._feed(pack_present(batches, batch))
             fed = as_tensors((tuple(inputs), targets), path)
-            cuts.append(
-                cut_batch(
-                    fed, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path
-                )
-            )
-            structures.append(map_present(spec_of, fed))
-            return present(cuts[-1].split(fed))
+            micro_batches = cut_batch(fed, *sizes, path)
+            traced.append((micro_batches, map_present(spec_of, fed)))
+            return present(micro_batches.split(fed))
 
         specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in flat]
         function = tf.function(cut, autograph=False).get_concrete_function(*specs)
@@ -148,41 +134,41 @@ class ConsecutiveSteps:
             flat,
             fn_output_signature=list(map(spec_of, function.outputs)),
         )
-        return cuts[0], pack_present(
-            structures[0], [tf.reshape(x, [-1, *x.shape[2:]]) for x in split]
-        )
+        micro_batches, structure = traced[0]
+        merged = [tf.reshape(x, [-1, *x.shape[2:]]) for x in split]
+        return micro_batches, pack_present(structure, merged)
 
 
 def _check_independent(pipeline: PipeliningLayer) -> None:
     """Raises ValueError unless each stage can update its weights by itself."""
-    if pipeline.spec.num_batch_shards > 1:
-        _refuse(
-            f"{pipeline.path}.num_batch_shards: expected 1, got "
-            f"{pipeline.spec.num_batch_shards}, whose gradients are summed first. Set "
-            "num_replicas to 1 and num_batch_shards to None"
-        )
-    if pipeline.before:
-        _refuse(
-            f"{pipeline.path}.before_tpl: expected no layers, which would be in no "
-            "stage. Put them into cell_tpl"
-        )
+    problem, num_batch_shards = "", pipeline.spec.num_batch_shards
     stages: dict[Any, int] = {}
-    shared = set()
-    for k, cells in enumerate(by_stage(pipeline.cells, pipeline.boundaries)):
-        for cell in cells:
-            for path, variable in cell.VariablePaths().items():
-                if stages.setdefault(variable.ref(), k) != k:
-                    shared.add(path)
-    if shared:
-        _refuse(
-            f"{pipeline.path}.tied: expected no weights of several stages, got "
+    shared = {
+        path
+        for k, cells in enumerate(by_stage(pipeline.cells, pipeline.boundaries))
+        for cell in cells
+        for path, variable in cell.VariablePaths().items()
+        if stages.setdefault(variable.ref(), k) != k
+    }
+    if num_batch_shards > 1:
+        problem = (
+            f"num_batch_shards: expected 1, got {num_batch_shards}, whose gradients "
+            "are summed first. Set num_replicas to 1 and num_batch_shards to None"
+        )
+    elif pipeline.before:
+        problem = (
+            "before_tpl: expected no layers, which would be in no stage. Put them into "
+            "cell_tpl"
+        )
+    elif shared:
+        problem = (
+            f"tied: expected no weights of several stages, got "
             f"{', '.join(sorted(shared))}. Untie them, unless they are of overlapping "
             "blocks"
         )
-
-
-def _refuse(problem: str) -> None:
-    raise UserValueError(
-        f"{problem}; or train one step at a time: task.train.steps_per_loop=1. With "
-        "several steps in a graph each stage updates its own weights."
-    )
+    if problem:
+        raise UserValueError(
+            f"{pipeline.path}.{problem}; or train one step at a time: "
+            "task.train.steps_per_loop=1. With several steps in a graph each stage "
+            "updates its own weights."
+        )

@@ -10,6 +10,7 @@ micro-batches of B / M examples each; K stages.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,17 +126,15 @@ class PipeliningLayer(BaseLayer):
         Raises:
             ValueError: if there is no such cell.
         """
-        num_cells = self._layout.boundaries[-1]
-        if not 0 <= index < num_cells:
+        boundaries = self._layout.boundaries
+        if not 0 <= index < boundaries[-1]:
             raise UserValueError(
                 path=f"{self.path}.stage_of_cell",
-                expected=f"the index of one of {num_cells} cells",
+                expected=f"the index of one of {boundaries[-1]} cells",
                 got=index,
                 hint="Count cells from 0.",
             )
-        return next(
-            stage for stage, end in enumerate(self._layout.boundaries) if index < end
-        )
+        return bisect.bisect(boundaries, index)
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Runs the cells, pipelined.
@@ -144,15 +143,10 @@ class PipeliningLayer(BaseLayer):
         `ComputeGradients` needs one run, and returns losses and metrics that cells add.
         Untrained weights have no gradient.
 
-        Args:
-            theta: weights.
-            *args: inputs `[B, ...]` of the first layer: tensors, NestedMaps or None.
-
-        Returns:
-            The last cell's outputs, `[B, ...]`.
+        The first layer's inputs `[B, ...]` are tensors, NestedMaps or None. Returns the
+        last cell's outputs, `[B, ...]`.
         """
-        prologue = self._run_prologue(theta, args)
-        cut, arguments = self._arguments(theta, prologue.outputs)
+        prologue, cut, arguments = self._prepare(theta, args)
         outputs = self._runs.outputs(self._layout.schedule, arguments)
         for path, total in prologue.accumulated.items():
             forward_context.current_context().accumulate(path, total)
@@ -167,22 +161,17 @@ class PipeliningLayer(BaseLayer):
     ) -> NestedMap:
         """Runs the cells and the loss, pipelined, without gradients.
 
-        Args:
-            theta: weights.
-            inputs: positional inputs of the first layer, `[B, ...]` each.
-            targets: targets of the loss, `[B, ...]` each.
-            loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure
-                function with scalar results, run on the last device for each
-                micro-batch. Where cells add losses, the weight of 'loss' must follow
-                from the targets. A mean of weight 0, where no example of a micro-batch
-                counts, must be finite. Pass the same function each time: the pipeline
-                is built again for each.
+        The first layer's positional inputs, and the targets, are `[B, ...]` each. The
+        loss is `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure function
+        with scalar results, run on the last device for each micro-batch. Where cells
+        add losses, the weight of 'loss' must follow from the targets. A mean of weight
+        0, where no example of a micro-batch counts, must be finite. Pass the same
+        function each time: the pipeline is built again for each.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
         """
-        prologue = self._run_prologue(theta, inputs)
-        _, arguments = self._arguments(theta, prologue.outputs, targets)
+        _, _, arguments = self._prepare(theta, inputs, targets)
         schedule = self._layout.schedule.forward_part()
         return self._runs.with_loss(schedule, arguments, loss_fn).metrics
 
@@ -196,13 +185,9 @@ class PipeliningLayer(BaseLayer):
     ) -> NestedMap:
         """Runs the cells and the loss forward and backward, pipelined.
 
-        Args:
-            theta: weights; gradients have their dtypes.
-            inputs: see `ComputeMetrics`.
-            targets: see `ComputeMetrics`.
-            loss_fn: see `ComputeMetrics`; its 'loss' is differentiated.
-            schedule: another schedule for the same stages on the same devices, or None
-                for the layer's own.
+        See `ComputeMetrics` for the arguments. The 'loss' is differentiated, and
+        gradients have the dtypes of theta. The schedule is another one for the same
+        stages on the same devices, or None for the layer's own.
 
         Returns:
             NestedMap:
@@ -216,8 +201,7 @@ class PipeliningLayer(BaseLayer):
                     and batch shards one after another; see `DeviceLoop.emit`.
         """
         schedule = self._layout.schedule_or(schedule, self.path)
-        prologue = self._run_prologue(theta, inputs, trains=True)
-        cut, arguments = self._arguments(theta, prologue.outputs, targets)
+        prologue, cut, arguments = self._prepare(theta, inputs, targets, trains=True)
         result = self._runs.with_loss(
             schedule, arguments, loss_fn, input_gradients=bool(self.before)
         )
@@ -241,15 +225,12 @@ class PipeliningLayer(BaseLayer):
         loss_fn: LossFunction,
         schedule: Schedule | None = None,
     ) -> list[int]:
-        """Returns the peak bytes of each device's tensors between operations.
+        """Returns the peak bytes of each device's tensors, replica by replica.
 
         Counts weights, gradient accumulators, the stash of micro-batches at its peak,
         and what the prologue stashes of the mini-batch. Does not count the workspace of
         operations, nor tensors within a layer whose size only a run decides, such as
         those from tf.boolean_mask. See `ComputeGradients` for the arguments.
-
-        Returns:
-            Bytes by device, replica by replica.
         """
         schedule = self._layout.schedule_or(schedule, self.path)
         do_eval = forward_context.current_context().do_eval
@@ -265,15 +246,12 @@ class PipeliningLayer(BaseLayer):
         loss_fn: LossFunction,
         schedule: Schedule | None = None,
     ) -> Bytes:
-        """Returns the bytes that a training step sends between devices, by shapes.
+        """Returns bytes that a training step sends, by full names of two devices.
 
         Counts activations and gradients between stages, and weights and gradient
         accumulators between replicas. Does not count the mini-batch, tied weights on
         the way to their second paths, or single numbers. See `ComputeGradients` for the
         arguments.
-
-        Returns:
-            Bytes by full names of the sending and the receiving device.
         """
         schedule = self._layout.schedule_or(schedule, self.path)
         _, function = self._traced(False, schedule, inputs, targets, loss_fn)
@@ -292,26 +270,28 @@ class PipeliningLayer(BaseLayer):
         that only reports a cancelled operation; with the same arguments.
 
         Raises:
-            tf.errors.OpError: from the operation that fails, naming the layer; nothing
-                is raised if no operation fails now.
+            tf.errors.OpError: from the operation that fails now, naming the layer.
         """
         trains = not forward_context.current_context().do_eval
-        prologue = self._run_prologue(theta, inputs, trains)
-        _, arguments = self._arguments(theta, prologue.outputs, targets)
-        schedule = self._layout.schedule
-        schedule = schedule if trains else schedule.forward_part()
+        _, _, arguments = self._prepare(theta, inputs, targets, trains)
+        own = self._layout.schedule
+        schedule = own if trains else own.forward_part()
         needs_inputs = bool(self.before) and trains
-        function = self._runs.function(
+        self._runs.function(
             not trains, schedule, arguments, loss_fn, needs_inputs
-        )
-        function.diagnose(arguments)
+        ).diagnose(arguments)
         if needs_inputs:
             # Only the prologue's backward pass is left.
             self.ComputeGradients(theta, inputs, targets, loss_fn)
 
-    def _run_prologue(
-        self, theta: NestedMap, inputs: Sequence[Any], trains: bool = False
-    ) -> PrologueRun:
+    def _prepare(
+        self,
+        theta: NestedMap,
+        inputs: Sequence[Any],
+        targets: Any = None,
+        trains: bool = False,
+    ) -> tuple[PrologueRun, MicroBatches, NestedMap]:
+        """Runs the prologue; returns the arguments of the pipeline's run too."""
         check_theta(theta, self.vars, self.path)
         if not isinstance(inputs, (list, tuple)):
             raise UserValueError(
@@ -319,7 +299,10 @@ class PipeliningLayer(BaseLayer):
                 f"got a {type(inputs).__name__}. Put it in a list."
             )
         args = as_tensors(tuple(inputs), self.path)
-        return self._prologue.run(theta["before"], args, trains)
+        prologue = self._prologue.run(theta["before"], args, trains)
+        return prologue, *run_arguments(
+            self.params, self.path, theta, prologue.outputs, targets
+        )
 
     def _traced(
         self,
@@ -329,15 +312,8 @@ class PipeliningLayer(BaseLayer):
         targets: Any,
         loss_fn: LossFunction,
     ) -> tuple[PrologueRun, PipelineFunction]:
-        theta = self.vars  # In the dtypes of a training step.
-        prologue = self._run_prologue(theta, inputs, trains=True)
-        _, arguments = self._arguments(theta, prologue.outputs, targets)
-        needs_inputs = bool(self.before)
+        # The variables have the dtypes of a training step.
+        prologue, _, arguments = self._prepare(self.vars, inputs, targets, trains=True)
         return prologue, self._runs.function(
-            do_eval, schedule, arguments, loss_fn, needs_inputs
+            do_eval, schedule, arguments, loss_fn, bool(self.before)
         )
-
-    def _arguments(
-        self, theta: NestedMap, inputs: Sequence[Any], targets: Any = None
-    ) -> tuple[MicroBatches, NestedMap]:
-        return run_arguments(self.params, self.path, theta, inputs, targets)

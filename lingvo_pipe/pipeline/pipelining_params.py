@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserValueError
@@ -158,15 +157,10 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Stages, their devices and their schedule.
+    """Stages, their devices and their training schedule.
 
-    Attributes:
-        boundaries: stage boundaries.
-        replicas: for each replica the full names of its devices, one per stage.
-        num_batch_shards: number of shards of the mini-batch.
-        schedule: the training schedule.
-        recomputed: for each cell, whether it is recomputed wherever the schedule
-            recomputes.
+    `replicas` are full names of devices, for each replica one per stage. `recomputed`
+    tells for each cell whether it is recomputed where the schedule recomputes.
     """
 
     boundaries: list[int]
@@ -178,9 +172,8 @@ class Layout:
     def schedule_or(self, given: Schedule | None, path: str) -> Schedule:
         """Returns the given training schedule, or the layout's own if it is None.
 
-        Raises:
-            ValueError: if it can't finish, has no backward passes, or is made for other
-                stages, devices or micro-batches.
+        Raises ValueError if it can't finish, has no backward passes, or is made for
+        other stages, devices or micro-batches.
         """
         own = self.schedule
         if given is None:
@@ -197,15 +190,14 @@ class Layout:
                 f"{path}: the schedule for ComputeGradients has no backward passes. "
                 "Use ComputeMetrics."
             )
-        if (given.device_of_stage(), given.num_micro_batches) != (
-            own.device_of_stage(),
-            own.num_micro_batches,
-        ):
+        (expected, devices), got = (
+            (each.num_micro_batches, each.device_of_stage()) for each in (own, given)
+        )
+        if got != (expected, devices):
             raise UserValueError(
-                f"{path}: expected a schedule for {own.num_micro_batches} micro-batches"
-                f" and devices {own.device_of_stage()} by stage; got one for "
-                f"{given.num_micro_batches} and {given.device_of_stage()}. Make it "
-                "from the layer's sizes."
+                f"{path}: expected a schedule for {expected} micro-batches and devices "
+                f"{devices} by stage; got one for {got[0]} and {got[1]}. Make it from "
+                "the layer's sizes."
             )
         return given
 
@@ -241,25 +233,16 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
     cells = range(len(p.cell_tpl))
     listed = p.recompute if isinstance(p.recompute, (list, tuple)) else cells
     recomputed = [i in listed for i in cells]
-    by_stage = schedule.device_of_stage()
-    device_of_stage = [by_stage[stage] for stage in range(num_stages)]
+    device_of_stage = [x for _, x in sorted(schedule.device_of_stage().items())]
     first = devices[device_of_stage[0]]
     boundaries = choose_boundaries(p, path, schedule, first, recomputed)
     with problems_of("devices", path):
         replicas = replica_devices(devices, p.num_replicas, device_of_stage)
-    return Layout(
-        boundaries,
-        replicas,
-        num_batch_shards,
-        make(block_boundaries=_block_boundaries(p, boundaries)),
-        recomputed,
-    )
-
-
-def _block_boundaries(p: InstantiableParams, boundaries: Sequence[int]) -> list[int]:
-    """Returns the stages whose last cell ends a block with a loss of its own."""
-    return [
+    # The stages whose last cell ends a block with a loss of its own.
+    block_boundaries = [
         stage
         for stage, end in enumerate(boundaries[:-1])
         if p.cell_tpl[end - 1].cls is LocalLossLayer
     ]
+    schedule = make(block_boundaries=block_boundaries)
+    return Layout(boundaries, replicas, num_batch_shards, schedule, recomputed)

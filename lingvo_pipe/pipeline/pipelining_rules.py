@@ -25,16 +25,15 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 
 # The value of cell_costs for measured times.
 MEASURED = "measured"
-
 # Params that may be auto in the trainer, whose planner resolves them.
-_PLANNED = ("num_micro_batches", "schedule", "recompute")
+PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 _MAX_SHOWN = 200
 
 
 def check_each_param(p: InstantiableParams, path: str) -> None:
     """Raises ValueError about the first param of the layer at `path` that is wrong."""
-    if left := [name for name in _PLANNED if is_auto(p.Get(name))]:
+    if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
             f"{path}.{left[0]}: {' and '.join(left)} must be resolved before a "
             "pipeline is created, got 'auto'. Give numbers and names, or use the "
@@ -52,9 +51,8 @@ def check_each_param(p: InstantiableParams, path: str) -> None:
 
 def count_batch_shards(p: InstantiableParams, path: str) -> int:
     """Returns the number of batch shards, or raises ValueError if they are unequal."""
-    num_batch_shards = (
-        p.num_replicas if p.num_batch_shards is None else p.num_batch_shards
-    )
+    name = "num_replicas" if p.num_batch_shards is None else "num_batch_shards"
+    num_batch_shards: int = p.Get(name)
     if num_batch_shards % p.num_replicas:
         raise UserValueError(
             f"{path}.num_batch_shards: expected a multiple of num_replicas, "
@@ -62,7 +60,6 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
             "of them."
         )
     if p.num_micro_batches % num_batch_shards:
-        name = "num_replicas" if p.num_batch_shards is None else "num_batch_shards"
         raise UserValueError(
             f"{path}.num_micro_batches: expected a multiple of {name}, "
             f"{num_batch_shards}, got {p.num_micro_batches}. Change one of them."
@@ -71,31 +68,26 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
 
 
 def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None:
-    """Raises ValueError if a layer has a pipeline inside, or a local loss inside.
+    """Raises ValueError if a pipeline's layer has a pipeline or a local loss inside.
 
-    Args:
-        layers: the layers of a pipeline.
-        kind: the class of pipelines.
-        path: the pipeline's path.
+    `kind` is the class of pipelines, and `path` the pipeline's.
     """
     below = [(layer, inner) for layer in layers for inner in layer.Descendants()]
-    pipelines = [
+    if pipelines := ", ".join(
         f"{x.path} in {layer.path}" for layer, x in below if isinstance(x, kind)
-    ]
-    if pipelines:
+    ):
         raise UserValueError(
             f"{path}.cell_tpl: expected no pipeline inside a cell, which runs on one "
-            f"device; got {', '.join(pipelines)}. List the inner pipeline's cells in "
-            "cell_tpl instead."
+            f"device; got {pipelines}. List the inner pipeline's cells in cell_tpl "
+            "instead."
         )
-    losses = [
+    if losses := ", ".join(
         x.path for layer, x in below if isinstance(x, LocalLossLayer) and x is not layer
-    ]
-    if losses:
+    ):
         raise UserValueError(
             f"{path}.cell_tpl: expected each LocalLossLayer to be a cell, because the "
-            f"pipeline gives it the targets; got {', '.join(losses)} inside another "
-            "layer. List the layers of the outer layer in cell_tpl."
+            f"pipeline gives it the targets; got {losses} inside another layer. List "
+            "the layers of the outer layer in cell_tpl."
         )
 
 
@@ -138,10 +130,8 @@ def _is_list(value: Any, predicate: Callable[[Any], bool] = lambda item: True) -
 
 
 def _is_layer(value: Any) -> bool:
-    is_params = isinstance(value, InstantiableParams)
-    return (
-        is_params and isinstance(value.cls, type) and issubclass(value.cls, BaseLayer)
-    )
+    cls = value.cls if isinstance(value, InstantiableParams) else None
+    return isinstance(cls, type) and issubclass(cls, BaseLayer)
 
 
 def _is_index(value: Any) -> bool:
@@ -153,9 +143,8 @@ def _is_text(value: Any) -> bool:
 
 
 def _are_paths(value: Any, p: InstantiableParams) -> bool:
-    return isinstance(value, Mapping) and _is_list(
-        [*value.keys(), *value.values()], _is_text
-    )
+    is_map = isinstance(value, Mapping)
+    return is_map and _is_list([*value, *value.values()], _is_text)
 
 
 def _are_costs(value: Any, p: InstantiableParams) -> bool:
@@ -188,9 +177,8 @@ def _dtype(value: Any) -> tf.DType | None:
 def _is_recompute(value: Any, p: InstantiableParams) -> bool:
     if isinstance(value, str):
         return value in POLICIES
-    if not _is_list(value, _is_index):
-        return False
-    return len(value) == len(set(value)) and all(i < len(p.cell_tpl) for i in value)
+    is_list = _is_list(value, lambda i: _is_index(i) and i < len(p.cell_tpl))
+    return is_list and len(value) == len(set(value))
 
 
 def _or_none(predicate: Predicate) -> Predicate:

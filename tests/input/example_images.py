@@ -14,7 +14,7 @@ SIZES = {"train": 37, "test": 10}
 
 
 def pixels(height: int, width: int, number: int) -> np.ndarray:
-    """uint8 [height, width, 3]: patches of colour, and noise."""
+    """uint8 [height, width, 3]: patches of color, and noise."""
     random = np.random.default_rng(number)
     patches = random.integers(0, 200, (-(-height // 8), -(-width // 8), 3))
     patches = patches.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]

@@ -85,7 +85,7 @@ def test_files_to_download_manually_are_named(tmp_path):
         assert part in line
 
 
-def test_what_fails_in_the_catalogue_is_one_line(tmp_path, monkeypatch):
+def test_what_fails_in_the_catalog_is_one_line(tmp_path, monkeypatch):
     def refuse(self, **kwargs):
         raise ConnectionError("no\nroute")
 

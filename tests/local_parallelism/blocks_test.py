@@ -34,7 +34,7 @@ def test_each_layer_belongs_to_one_block(scheme: str, num_layers: int) -> None:
 
 
 @pytest.mark.parametrize("num_layers", range(2, 12))
-def test_overlapping_blocks_are_all_pairs_of_neighbours(num_layers: int) -> None:
+def test_overlapping_blocks_are_all_pairs_of_neighbors(num_layers: int) -> None:
     pairs = [(b.begin, b.end + b.ahead) for b in make_blocks("overlapping", num_layers)]
     assert pairs == [(k, k + 2) for k in range(num_layers - 1)]
 

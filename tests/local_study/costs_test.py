@@ -70,7 +70,7 @@ def test_sequential_flops_are_the_longest_chain(seed: int) -> None:
         own_before = ready[k, t - 1][0] if t else 0
         given = ready[k - 1, t][1] if k else 0
         begin = max(own_before, given)
-        ready[k, t] = begin + costs[k].step, begin + costs[k].handing_on
+        ready[k, t] = begin + costs[k].step, begin + costs[k].forward
     expected = max(made for made, _ in ready.values())
     assert sequential_flops(costs, num_steps) == expected
 

@@ -111,10 +111,10 @@ def test_schemes_without_heads_cost_the_same(rows: dict[RowKey, Row]) -> None:
     plain = rows[RowKey("backpropagation", 4, 0)]
     for scheme in ("chunked", "greedy"):
         row = rows[RowKey(scheme, 4, 0)]
-        assert sum(b.handing_on for b in row.blocks) == plain.blocks[0].handing_on
+        assert sum(b.forward for b in row.blocks) == plain.blocks[0].forward
         assert row.point(STEPS).cost > plain.point(STEPS).cost
         assert row.point(STEPS).time < plain.point(STEPS).time
-    assert plain.blocks[0].step == 3 * plain.blocks[0].handing_on
+    assert plain.blocks[0].step == 3 * plain.blocks[0].forward
 
 
 def test_a_finished_study_trains_nothing_again(

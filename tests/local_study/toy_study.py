@@ -24,7 +24,7 @@ _NUM_EXAMPLES = 24
 
 
 class ToyInput:
-    """Points, labelled by the largest of three sums of their coordinates."""
+    """Points, labeled by the largest of three sums of their coordinates."""
 
     def __init__(self, params: InstantiableParams):
         self.params = params

@@ -12,8 +12,10 @@ import pytest
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
+from lingvo_pipe.planner.resources.resources import Constraints
 from tools.plan import planned_model
 from tools.plan.plan import main
+from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits
 
 SECONDS = 2.0
 
@@ -50,6 +52,28 @@ def test_times_are_the_measured_ones(
     assert float(seconds) == pytest.approx(4 * 7 * 3 * SECONDS, rel=0.01)
     (device,) = measured_on
     assert device.endswith(":0")
+
+
+def test_a_model_that_does_not_fit_is_followed_by_the_next(
+    measured_on: set[str],
+) -> None:
+    lines: list[str] = []
+
+    def register(name: str) -> PlannedModel:
+        limit = 10**10 if name.endswith("Local") else 10**5
+        override = f"task.pipeline.memory_limit : {limit}"
+        return PlannedModel.registered("lm.text.TransformerTiny", override)
+
+    devices = find_devices(2, MEASURED)
+    constraints = Constraints(num_micro_batches=4, schedule="1f1b", recompute="never")
+    _, found = largest_that_fits(
+        "lm.text.TransformerTiny",
+        register,
+        lambda model: model.plan(devices, constraints),
+        lines.append,
+    )
+    assert max(found.fastest[0].bytes_by_device) > 10**5
+    assert ["memory_limit=100000 " in line for line in lines] == [False, True, False]
 
 
 def test_too_many_devices_are_reported_in_a_line(

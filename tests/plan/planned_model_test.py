@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lingvo_pipe.planner.search.planning import NothingFits
-from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
+from lingvo_pipe.planner.search.fitting_plan import NothingFits
 from tests.support.cases import exhaustive
 from tools.plan.plan import main
 from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits

@@ -14,7 +14,7 @@ from tests.registered_models.reduced_models import reduced_params
 
 IMAGENET = "image.imagenet.AmoebaNetB557M"
 
-# GPipe's table 4: examples to train on, classes. All but two are in the catalogue.
+# GPipe's table 4: examples to train on, classes. All but two are in the catalog.
 TABLE_4 = {
     "Cifar10": ("cifar10", 50_000, 10),
     "Cifar100": ("cifar100", 50_000, 100),
@@ -51,12 +51,12 @@ def test_sizes_are_those_of_the_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE_4)
-def test_data_sets_are_in_the_catalogue_or_in_folders(name: str) -> None:
+def test_data_sets_are_in_the_catalog_or_in_folders(name: str) -> None:
     params = _transfer(name)
     folder = params.input.dataset.removeprefix("image_folder:")
-    catalogue = tfds.list_builders(with_community_datasets=False)
-    assert (folder in catalogue) == (folder == params.input.dataset)
-    if folder in catalogue:
+    catalog = tfds.list_builders(with_community_datasets=False)
+    assert (folder in catalog) == (folder == params.input.dataset)
+    if folder in catalog:
         assert params.input.Instantiate().num_classes == TABLE_4[name][2]
 
 

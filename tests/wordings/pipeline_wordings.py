@@ -19,7 +19,7 @@ from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto
 from lingvo_pipe.planner.resources.device_model import DEVICES
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
-from lingvo_pipe.planner.search.planning import NothingFits, plan
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 from tests.wordings.wording import Wording
 
 GB = 10**9

@@ -35,10 +35,13 @@ _PASSES = 3  # Forward, and backward with two products for each forward one.
 class BlockCost:
     """FLOPs of a block for one example: until the next has its inputs, and of a step.
 
-    A step is forward and backward, with the head.
+    Attributes:
+        forward: FLOPs of its layers' forward pass, before which the next block has no
+            inputs.
+        step: FLOPs of a whole step, forward and backward, with the head.
     """
 
-    handing_on: float
+    forward: float
     step: float
 
 
@@ -79,7 +82,7 @@ def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
     """
     if not num_steps:
         return 0.0
-    before = itertools.accumulate((b.handing_on for b in blocks), initial=0.0)
+    before = itertools.accumulate((b.forward for b in blocks), initial=0.0)
     costliest = itertools.accumulate((b.step for b in blocks), max)
     return max(
         to_here + (num_steps - 1) * largest + block.step

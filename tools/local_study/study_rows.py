@@ -98,9 +98,9 @@ class Row:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Row:
-        """Inverts `dataclasses.asdict`."""
+        """Inverts `dataclasses.asdict`, by position: names of fields have changed."""
         lists = {
-            name: [kind(**each) for each in plain[name]]
+            name: [kind(*each.values()) for each in plain[name]]
             for name, kind in _LISTS.items()
         }
         return cls(RowKey(**plain["key"]), seconds=plain["seconds"], **lists)

@@ -74,7 +74,7 @@ AMOEBANETS = [
 def predict_memory(size: Size) -> Size:
     """Returns a size with predictions, for the most even stages in flops."""
     costs = size.model.costs(size.num_micro_batches)
-    model = costs.memory.weights(0, costs.num_cells) + costs.slots(0, costs.num_cells)
+    model = costs.memory.weights(0, costs.num_cells) + sum(costs.slot_bytes)
     return size._replace(
         parameters=sum(costs.num_parameters) / 1e6,
         model_gib=model / _GIB,

@@ -34,7 +34,7 @@ with quiet_startup():
     from lingvo_pipe.planner.measured.measured_contention import measured_contention
     from lingvo_pipe.planner.measured.measured_models import MeasuredModels
     from lingvo_pipe.planner.resources.candidate import Candidate
-    from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
+    from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
     from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
     from lingvo_pipe.training.step.train_step import TrainStep
     from tools.plan.plan import at_least_one

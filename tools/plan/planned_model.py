@@ -17,8 +17,8 @@ from lingvo_pipe.planner.measured.calibration import calibrated_device
 from lingvo_pipe.planner.measured.measured_models import plan_measured
 from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
-from lingvo_pipe.planner.search.planning import NothingFits, plan
-from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 
 # Params of a pipeline that must be None for a plan, and all params that a plan sets.
 _NONE_IN_PLANS = ("micro_batch_size", "num_batch_shards")

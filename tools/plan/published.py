@@ -21,7 +21,7 @@ with quiet_startup():
     from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
     from lingvo_pipe.planner.costs.flops_time_model import flops_time
     from lingvo_pipe.planner.resources.device_model import DEVICES
-    from lingvo_pipe.planner.search.evaluation import step_costs
+    from lingvo_pipe.planner.search.candidate_evaluation import step_costs
     from tools.plan.memory_tables import (
         AMOEBANETS,
         TRANSFORMERS,

@@ -240,8 +240,8 @@ class TranslationInput(TextInput):
         source, target, *_ = fetch(self._measured.source, plan.sentences)
         stream = self._source_stream(source, plan)
         tokens = vocabulary.Tokenize(target)
-        labelled = target_rows(tokens, plan.row_sizes, length, vocabulary)
-        return NestedMap(source=stream, target=labelled)
+        labeled = target_rows(tokens, plan.row_sizes, length, vocabulary)
+        return NestedMap(source=stream, target=labeled)
 
     def _decode_batch(self, plan: BatchPlan) -> NestedMap:
         source, target, *languages = fetch(self._measured.source, plan.sentences)

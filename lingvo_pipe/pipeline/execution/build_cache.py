@@ -27,7 +27,7 @@ class BuildCache(Generic[Built]):
     """Built objects, by everything that they depend on."""
 
     def __init__(self, name: str, hint: str):
-        """Initialises an empty cache; `hint` is a sentence on how to build fewer."""
+        """Initializes an empty cache; `hint` is a sentence on how to build fewer."""
         self._name = name
         self._hint = hint
         self._built: dict[Hashable, Built] = {}

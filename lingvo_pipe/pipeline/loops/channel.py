@@ -38,7 +38,7 @@ class Channel:
         spec: tf.TensorSpec,
         is_urgent: bool = True,
     ):
-        """Initialises a channel for tensors of static shape, from device to device.
+        """Initializes a channel for tensors of static shape, from device to device.
 
         Its name is unique in a step. Messages to another process are relayed if urgent.
         """

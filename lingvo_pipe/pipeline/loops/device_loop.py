@@ -35,7 +35,7 @@ class DeviceLoop:
     """
 
     def __init__(self, device: str, table: Table, runners: Sequence[StageRunner]):
-        """Initialises the loop; `runners` has one for each stage."""
+        """Initializes the loop; `runners` has one for each stage."""
         self.device = device
         self._branches, self._stashes = table.branches, table.stashes
         self.stages = sorted({branch.stage for branch in table.branches})

@@ -49,7 +49,7 @@ class StageRunner:
         device: str,
         update: StageUpdate | None,
     ):
-        """Initialises the runner of a stage on a device, given by its full name.
+        """Initializes the runner of a stage on a device, given by its full name.
 
         `specs` are of all values, for one micro-batch.
         """

@@ -43,7 +43,7 @@ class StageMemory:
     """Bytes of stages, each given as the range of its calls from `start` to `end`."""
 
     def __init__(self, calls: Sequence[CallBytes], value_bytes: Mapping[int, int]):
-        """Initialises the memory of all calls of a model, in order.
+        """Initializes the memory of all calls of a model, in order.
 
         `value_bytes` are of the values between calls, for one micro-batch, without the
         mini-batch's inputs, which are not stashed.

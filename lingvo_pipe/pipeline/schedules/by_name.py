@@ -35,19 +35,17 @@ def make_schedule(
     recompute: str | Sequence[int] | None = None,
     block_boundaries: Collection[int] = (),
 ) -> Schedule:
-    """Returns a checked schedule for training.
+    """Returns a checked schedule for training on K devices with M micro-batches.
 
-    Args:
-        name: one of SCHEDULE_NAMES, or the path of a '.csv' file; see csv_file.py.
-        num_devices: K.
-        num_micro_batches: M.
-        stages_per_device: V, above 1 only for 'interleaved' and files. A file has K·V
-            stages and assigns them to devices.
-        recompute: a policy of recompute.py. If None, 'zero_bubble' and files stay
-            unchanged, and all others follow 'always'. With a list of cells, which the
-            stages apply, the schedule follows 'always'; a file with RECOMPUTE
-            operations stays unchanged.
-        block_boundaries: see `Schedule`; 'local' makes its blocks of them.
+    The name is one of SCHEDULE_NAMES, or the path of a '.csv' file, see csv_file.py.
+    V stages per device are above 1 only for 'interleaved' and files. A file has K·V
+    stages and assigns them to devices. 'local' makes blocks of `block_boundaries`, see
+    `Schedule`.
+
+    `recompute` is a policy of recompute.py. If None, 'zero_bubble' and files stay
+    unchanged, and all others follow 'always'. With a list of cells, which the stages
+    apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
+    unchanged.
 
     Raises:
         ValueError: if an argument or the file is not valid.
@@ -62,9 +60,13 @@ def make_schedule(
         schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
     else:
         schedule = _ONE_STAGE_PER_DEVICE[name](num_devices, num_micro_batches)
-    policy = _policy(name, schedule, recompute)
-    if policy is not None:
-        schedule = recomputed(schedule, policy)
+    if isinstance(recompute, str):
+        schedule = recomputed(schedule, recompute)
+    elif recompute is not None:
+        if Kind.RECOMPUTE not in schedule.kinds:
+            schedule = recomputed(schedule, "always")
+    elif not _is_file(name) and name != "zero_bubble":
+        schedule = recomputed(schedule, "always")
     schedule = dataclasses.replace(
         schedule, block_boundaries=frozenset(block_boundaries)
     )
@@ -73,17 +75,6 @@ def make_schedule(
     except ValueError as error:
         raise UserValueError(f"The schedule {name!r}: {error}") from error
     return schedule
-
-
-def _policy(
-    name: str, schedule: Schedule, recompute: str | Sequence[int] | None
-) -> str | None:
-    """Returns the policy to apply to a schedule; None to leave it unchanged."""
-    if isinstance(recompute, str):
-        return recompute
-    if recompute is not None:
-        return None if Kind.RECOMPUTE in schedule.kinds else "always"
-    return None if _is_file(name) or name == "zero_bubble" else "always"
 
 
 def _is_file(name: str) -> bool:
@@ -121,13 +112,16 @@ def _from_file(
             f"Cannot read the schedule's file {os.fspath(path)!r}: {error.strerror}. "
             f"Give the path of an existing file, absolute or from {os.getcwd()!r}."
         ) from error
-    own_sizes = _sizes(
-        schedule.num_devices, schedule.num_stages, schedule.num_micro_batches
+    own, ours = (
+        f"{devices} devices, {stages} stages and {micro_batches} micro-batches"
+        for devices, stages, micro_batches in (
+            (schedule.num_devices, schedule.num_stages, schedule.num_micro_batches),
+            (num_devices, num_stages, num_micro_batches),
+        )
     )
-    sizes = _sizes(num_devices, num_stages, num_micro_batches)
-    if own_sizes != sizes:
+    if own != ours:
         raise UserValueError(
-            f"The schedule {path!r} is for {own_sizes}, but the pipeline has {sizes}. "
+            f"The schedule {path!r} is for {own}, but the pipeline has {ours}. "
             "Change one of them."
         )
     if not schedule.has_backward:
@@ -135,10 +129,3 @@ def _from_file(
             f"The schedule {path!r} has no backward passes to train with."
         )
     return schedule
-
-
-def _sizes(num_devices: int, num_stages: int, num_micro_batches: int) -> str:
-    return (
-        f"{num_devices} devices, {num_stages} stages and {num_micro_batches} "
-        "micro-batches"
-    )

@@ -27,11 +27,9 @@ _MAX_NAMED = 10
 
 
 def check(schedule: Schedule) -> None:
-    """Checks a schedule.
+    """Raises ValueError if a schedule can't run.
 
-    Raises:
-        ValueError: if it can't run; names the device and operation of each problem of
-            the first kind found.
+    It names the device and operation of each problem of the first kind found.
     """
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
         problems = find_problems(schedule)
@@ -49,7 +47,9 @@ def join_problems(problems: Sequence[str]) -> str:
 
 
 def _misplaced(schedule: Schedule) -> list[str]:
-    devices = _main_devices(schedule)
+    counts = Counter((op.stage, device) for device, op in schedule.ops())
+    # For each stage the first device that has most of its operations.
+    devices = dict(pair for pair, _ in reversed(counts.most_common()))
     problems = []
     for device, op in schedule.ops():
         if not 0 <= op.stage < schedule.num_stages:
@@ -62,15 +62,6 @@ def _misplaced(schedule: Schedule) -> list[str]:
             continue
         problems.append(f"device {device} has the {op}, but {reason}")
     return problems
-
-
-def _main_devices(schedule: Schedule) -> dict[int, int]:
-    """Returns for each stage the first device that has most of its operations."""
-    counts = Counter((op.stage, device) for device, op in schedule.ops())
-    devices: dict[int, int] = {}
-    for (stage, device), _ in counts.most_common():
-        devices.setdefault(stage, device)
-    return devices
 
 
 def _miscounted(schedule: Schedule) -> list[str]:
@@ -88,12 +79,13 @@ def _miscounted(schedule: Schedule) -> list[str]:
 
 
 def _possible_ops(schedule: Schedule) -> Iterator[Op]:
-    every, per_step = schedule.num_micro_batches, schedule.micro_batches_per_step
+    every = range(schedule.num_micro_batches)
     for kind in Kind:
-        first = per_step - 1 if kind is Kind.UPDATE else 0
-        of_kind = range(first, every, per_step if kind is Kind.UPDATE else 1)
-        for m, stage in itertools.product(of_kind, range(schedule.num_stages)):
-            yield Op(kind, m, stage)
+        step = schedule.micro_batches_per_step if kind is Kind.UPDATE else 1
+        stages = range(schedule.num_stages)
+        yield from itertools.starmap(
+            Op, itertools.product([kind], every[step - 1 :: step], stages)
+        )
 
 
 def _out_of_order(schedule: Schedule) -> list[str]:
@@ -125,12 +117,9 @@ def _stuck(schedule: Schedule) -> list[str]:
                 done.add(op)
                 positions[device] += 1
                 moved = True
-    problems = []
-    for device, column in enumerate(schedule.columns):
-        if positions[device] < len(column):
-            op = column[positions[device]]
-            missing = [need for need in schedule.dependencies(op) if need not in done]
-            problems.append(
-                f"device {device} waits forever in the {op} for the {missing[0]}"
-            )
-    return problems
+    return [
+        f"device {device} waits forever in the {op} for the "
+        f"{next(need for need in schedule.dependencies(op) if need not in done)}"
+        for device, column in enumerate(schedule.columns)
+        for op in column[positions[device] :][:1]
+    ]

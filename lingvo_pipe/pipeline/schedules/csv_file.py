@@ -13,6 +13,7 @@ Commas, semicolons or tabs separate cells, as spreadsheets export them.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -28,9 +29,7 @@ _KINDS = {kind.value: kind for kind in Kind if kind is not Kind.UPDATE}
 def read_csv(path: str | os.PathLike[str]) -> Schedule:
     """Reads a schedule from a file, unchecked.
 
-    Raises:
-        ValueError: if the text is not valid, see `parse_csv`; names the file.
-        OSError: if the file can't be read.
+    Raises OSError, or ValueError if the text is not valid, see `parse_csv`.
     """
     try:
         return parse_csv(Path(path).read_text(encoding="utf-8-sig"))
@@ -55,21 +54,19 @@ def parse_csv(text: str) -> Schedule:
     """Returns the schedule that a text describes, unchecked.
 
     The highest numbers in the text give its numbers of stages and micro-batches.
-
-    Raises:
-        ValueError: if a cell is not valid; names the line and cell of each.
+    Raises ValueError if a cell is not valid; it names the line and cell of each.
     """
-    columns: list[tuple[Op, ...]] = []
     problems: list[str] = []
-    for line_number, line in enumerate(text.splitlines(), start=1):
-        column = _parse_line(line, line_number, problems)
-        if column:
-            columns.append(column)
+    every = [
+        _parse_line(line, line_number, problems)
+        for line_number, line in enumerate(text.splitlines(), start=1)
+    ]
+    columns = [column for column in every if column]
     if problems:
         raise UserValueError(join_problems(problems))
     if not columns:
         raise UserValueError("it has no operations; write one line per device.")
-    ops = [op for column in columns for op in column]
+    ops = list(itertools.chain.from_iterable(columns))
     return Schedule(
         num_stages=1 + max(op.stage for op in ops),
         num_micro_batches=1 + max(op.micro_batch for op in ops),

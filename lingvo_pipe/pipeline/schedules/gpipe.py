@@ -13,19 +13,10 @@ the inputs of its stage.
 
 from __future__ import annotations
 
-from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.one_f_one_b import alternating
+from lingvo_pipe.pipeline.schedules.schedule import Schedule
 
 
 def gpipe(num_stages: int, num_micro_batches: int) -> Schedule:
     """Returns GPipe's schedule, one stage per device."""
-    check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
-    columns = tuple(
-        tuple(
-            Op(kind, m, stage)
-            for kind in (Kind.FORWARD, Kind.BACKWARD)
-            for m in range(num_micro_batches)
-        )
-        for stage in range(num_stages)
-    )
-    return Schedule(num_stages, num_micro_batches, columns)
+    return alternating(num_stages, num_micro_batches, lambda _: num_micro_batches)

@@ -39,33 +39,26 @@ def interleaved(
     if stages_per_device == 1:
         return one_f_one_b(num_devices, num_micro_batches)
     groups = _groups(max(num_devices, num_micro_batches), num_devices)
-    columns = tuple(
-        tuple(
-            op
-            for op in _column(device, num_devices, groups, stages_per_device)
-            if op.micro_batch < num_micro_batches
+    num_stages = num_devices * stages_per_device
+
+    def column(device: int) -> tuple[Op, ...]:
+        stages = range(device, num_stages, num_devices)
+        forwards, backwards = (
+            [Op(kind, m, stage) for group in groups for stage in order for m in group]
+            for kind, order in ((Kind.FORWARD, stages), (Kind.BACKWARD, stages[::-1]))
         )
-        for device in range(num_devices)
-    )
-    return Schedule(num_devices * stages_per_device, num_micro_batches, columns)
+        # The first group's earlier stages; then, there and back, the later devices.
+        num_warm_up = (stages_per_device - 1) * len(groups[0])
+        num_warm_up += 2 * (num_devices - 1 - device)
+        ops = alternate(forwards, backwards, num_warm_up)
+        return tuple(op for op in ops if op.micro_batch < num_micro_batches)
+
+    columns = tuple(map(column, range(num_devices)))
+    return Schedule(num_stages, num_micro_batches, columns)
 
 
 def _groups(num_micro_batches: int, min_size: int) -> list[range]:
     """Cuts micro-batches into as many groups as possible, the larger first."""
     num_groups = num_micro_batches // min_size
     bounds = [-(-num_micro_batches * i // num_groups) for i in range(num_groups + 1)]
-    return [range(start, end) for start, end in itertools.pairwise(bounds)]
-
-
-def _column(
-    device: int, num_devices: int, groups: list[range], stages_per_device: int
-) -> list[Op]:
-    stages = [device + i * num_devices for i in range(stages_per_device)]
-    forwards, backwards = (
-        [Op(kind, m, stage) for group in groups for stage in order for m in group]
-        for kind, order in ((Kind.FORWARD, stages), (Kind.BACKWARD, stages[::-1]))
-    )
-    # The first group's earlier stages; then, there and back, the devices after this.
-    num_warm_up = (stages_per_device - 1) * len(groups[0])
-    num_warm_up += 2 * (num_devices - 1 - device)
-    return alternate(forwards, backwards, num_warm_up)
+    return list(itertools.starmap(range, itertools.pairwise(bounds)))

@@ -13,10 +13,10 @@ bubble ends when the first activations arrive. Within a block, stages run 1F1B.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 
-from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.pipeline.schedules.one_f_one_b import stage_column
+from lingvo_pipe.pipeline.schedules.one_f_one_b import alternating
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 
 
@@ -25,18 +25,13 @@ def local(
 ) -> Schedule:
     """Returns a schedule in which each block runs 1F1B, one stage per device.
 
-    Args:
-        num_stages: K.
-        num_micro_batches: M.
-        block_boundaries: see `Schedule`. If empty, the model is one block and runs
-            1F1B.
+    Without `block_boundaries`, see `Schedule`, the model is one block.
     """
-    check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
-    boundaries = sorted({*block_boundaries, num_stages - 1})
-    columns = []
-    for stage in range(num_stages):
-        last = next(end for end in boundaries if end >= stage)
-        columns.append(stage_column(stage, last - stage, num_micro_batches))
-    return Schedule(
-        num_stages, num_micro_batches, tuple(columns), frozenset(block_boundaries)
-    )
+
+    def num_later(stage: int) -> int:
+        """Returns the number of later stages of the same block."""
+        ends = (*block_boundaries, num_stages - 1)
+        return min(end for end in ends if end >= stage) - stage
+
+    schedule = alternating(num_stages, num_micro_batches, num_later)
+    return dataclasses.replace(schedule, block_boundaries=frozenset(block_boundaries))

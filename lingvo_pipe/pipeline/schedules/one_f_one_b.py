@@ -13,7 +13,8 @@ of the mini-batch it drains ("with flush"), so all passes see the same weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
@@ -21,40 +22,41 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 def one_f_one_b(num_stages: int, num_micro_batches: int) -> Schedule:
     """Returns the 1F1B schedule with flush, one stage per device."""
+    return alternating(
+        num_stages, num_micro_batches, lambda stage: num_stages - 1 - stage
+    )
+
+
+def alternating(
+    num_stages: int, num_micro_batches: int, num_warm_up: Callable[[int], int]
+) -> Schedule:
+    """Returns a schedule of one stage per device; `num_warm_up` is by stage."""
     check_counts(num_stages=num_stages, num_micro_batches=num_micro_batches)
-    columns = tuple(
-        stage_column(stage, num_stages - 1 - stage, num_micro_batches)
-        for stage in range(num_stages)
-    )
+
+    def column(stage: int) -> tuple[Op, ...]:
+        forwards, backwards = (
+            [Op(kind, m, stage) for m in range(num_micro_batches)]
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
+        )
+        return alternate(forwards, backwards, num_warm_up(stage))
+
+    columns = tuple(map(column, range(num_stages)))
     return Schedule(num_stages, num_micro_batches, columns)
-
-
-def stage_column(
-    stage: int, num_warm_up: int, num_micro_batches: int
-) -> tuple[Op, ...]:
-    """Returns a stage's column with `num_warm_up` forward passes of warm-up."""
-    forwards, backwards = (
-        [Op(kind, m, stage) for m in range(num_micro_batches)]
-        for kind in (Kind.FORWARD, Kind.BACKWARD)
-    )
-    return tuple(alternate(forwards, backwards, num_warm_up))
 
 
 def alternate(
     forwards: Sequence[Op], backwards: Sequence[Op], num_warm_up: int
-) -> list[Op]:
+) -> tuple[Op, ...]:
     """Warms up with forward passes, then alternates, then ends with backward passes.
 
         F F | F B F B F B | B B
 
-    Args:
-        forwards: a device's forward passes, in order.
-        backwards: its backward passes, in order, of the same number.
-        num_warm_up: number of forward passes before the alternation, at most all.
+    Takes a device's forward passes and as many backward passes, in order. If all of
+    them are warm-up, nothing alternates.
     """
-    num_warm_up = min(num_warm_up, len(forwards))
-    num_pairs = len(forwards) - num_warm_up
-    column = list(forwards[:num_warm_up])
-    for pair in zip(forwards[num_warm_up:], backwards[:num_pairs], strict=True):
-        column += pair
-    return column + list(backwards[num_pairs:])
+    pairs = zip(forwards[num_warm_up:], backwards, strict=False)
+    return (
+        *forwards[:num_warm_up],
+        *itertools.chain.from_iterable(pairs),
+        *backwards[max(len(forwards) - num_warm_up, 0) :],
+    )

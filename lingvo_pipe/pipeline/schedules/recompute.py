@@ -29,12 +29,8 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
     stashing them costs no memory.
 
     In a schedule with WEIGHT_GRADIENT operations, their residuals are stashed from the
-    RECOMPUTE until they have run.
-
-    Args:
-        schedule: schedule without RECOMPUTE operations.
-        policy: 'always', 'never', or 'except_last', which recomputes all but the last
-            micro-batch, as torchgpipe does.
+    RECOMPUTE until they have run. 'except_last' recomputes all but the last
+    micro-batch, as torchgpipe does.
 
     Raises:
         ValueError: if the policy is unknown, or the schedule has RECOMPUTE operations.
@@ -53,20 +49,18 @@ def recomputed(schedule: Schedule, policy: str) -> Schedule:
         )
     if policy == "never":
         return schedule
-    columns = tuple(
-        tuple(_with_recompute(column, schedule.num_micro_batches, policy))
-        for column in schedule.columns
-    )
-    return Schedule(schedule.num_stages, schedule.num_micro_batches, columns)
-
-
-def _with_recompute(
-    column: tuple[Op, ...], num_micro_batches: int, policy: str
-) -> Iterator[Op]:
+    num_micro_batches = schedule.num_micro_batches
     stashed = num_micro_batches - 1 if policy == "except_last" else None
+    columns = tuple(
+        tuple(_with_recompute(column, stashed)) for column in schedule.columns
+    )
+    return Schedule(schedule.num_stages, num_micro_batches, columns)
+
+
+def _with_recompute(column: tuple[Op, ...], stashed: int | None) -> Iterator[Op]:
     for before, op in zip((None, *column), column, strict=False):
-        _, m, stage = op
+        kind, m, stage = op
         directly_after = before == Op(Kind.FORWARD, m, stage)
-        if op.kind is Kind.BACKWARD and m != stashed and not directly_after:
+        if kind is Kind.BACKWARD and m != stashed and not directly_after:
             yield Op(Kind.RECOMPUTE, m, stage)
         yield op

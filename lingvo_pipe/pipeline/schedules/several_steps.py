@@ -26,28 +26,24 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 
 
 def several_steps(step: Schedule, num_steps: int) -> Schedule:
-    """Returns a schedule of consecutive steps, each stage's ending with an UPDATE.
-
-    Args:
-        step: schedule of one step, with backward passes.
-        num_steps: N.
-    """
+    """Returns N times a schedule of one step, each stage's ending with an UPDATE."""
     check_counts(num_steps=num_steps)
     num = step.num_micro_batches
     columns = tuple(
-        tuple(op for n in range(num_steps) for op in _step(column, n * num, num))
+        tuple(
+            op._replace(micro_batch=op.micro_batch + n * num)
+            for n in range(num_steps)
+            for op in _with_updates(column, num - 1)
+        )
         for column in step.columns
     )
     return dataclasses.replace(step, num_micro_batches=num_steps * num, columns=columns)
 
 
-def _step(column: tuple[Op, ...], first: int, num: int) -> Iterator[Op]:
-    """Yields a device's operations in the step of `num` micro-batches from `first`.
-
-    It updates each of its stages as soon as that stage's gradients are complete.
-    """
-    last_ops = {op.stage: i for i, op in enumerate(column)}
-    for i, op in enumerate(column):
-        yield op._replace(micro_batch=op.micro_batch + first)
-        if last_ops[op.stage] == i:
-            yield Op(Kind.UPDATE, first + num - 1, op.stage)
+def _with_updates(column: tuple[Op, ...], last: int) -> Iterator[Op]:
+    """Adds updates after micro-batch `last`, each after its stage's last operation."""
+    last_ops = {op.stage: op for op in column}
+    for op in column:
+        yield op
+        if last_ops[op.stage] is op:
+            yield Op(Kind.UPDATE, last, op.stage)

@@ -19,7 +19,6 @@ after it is read. So a stash has no more slots than micro-batches it holds at a 
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import heapq
 from collections import Counter
@@ -52,15 +51,8 @@ class SlotPair(NamedTuple):
     write: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Slots:
-    """The slots of a schedule.
-
-    Attributes:
-        columns: for each device, the slots of its operations in order; `stash_use`
-            gives their stashes.
-        num_slots: for each stage, the size of each stash; 0 if unused.
-    """
+class Slots(NamedTuple):
+    """The slots of each device's operations, and for each stage each stash's size."""
 
     columns: tuple[tuple[SlotPair, ...], ...]
     num_slots: tuple[Mapping[StashKind, int], ...]
@@ -77,12 +69,11 @@ def stash_use(schedule: Schedule, op: Op) -> Use:
         return Use(None, written if schedule.has_backward else None)
     if kind is Kind.RECOMPUTE:
         return Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS)
-    if kind is Kind.BACKWARD:
-        weights_later = Kind.WEIGHT_GRADIENT in schedule.kinds
-        return Use(
-            StashKind.RESIDUALS, StashKind.WEIGHT_RESIDUALS if weights_later else None
-        )
-    return Use(StashKind.WEIGHT_RESIDUALS, None)
+    later = StashKind.WEIGHT_RESIDUALS
+    if kind is Kind.WEIGHT_GRADIENT:
+        return Use(later, None)
+    is_split = Kind.WEIGHT_GRADIENT in schedule.kinds
+    return Use(StashKind.RESIDUALS, later if is_split else None)
 
 
 def assign_slots(schedule: Schedule) -> Slots:
@@ -130,11 +121,9 @@ class _Stash:
 def stash_counts(
     schedule: Schedule, device: int
 ) -> Iterator[Counter[tuple[int, StashKind]]]:
-    """Yields the number of micro-batches in a device's stashes after each operation.
+    """Yields numbers of micro-batches by (stage, stash) after each operation.
 
-    Yields:
-        The number for each (stage, stash). The micro-batch that an operation works on
-        counts until the operation is done.
+    The micro-batch that an operation works on counts until the operation is done.
     """
     held: Counter[tuple[int, StashKind]] = Counter()
     for op in schedule.columns[device]:
@@ -149,14 +138,10 @@ def stash_counts(
 def peak_stash_bytes(
     schedule: Schedule, stages: Sequence[Mapping[StashKind, int]]
 ) -> list[int]:
-    """Returns the peak size of each device's stashes, in bytes.
+    """Returns the peak bytes of each device's stashes.
 
-    Args:
-        schedule: checked schedule.
-        stages: for each stage, the bytes of one micro-batch in each stash used.
-
-    Raises:
-        ValueError: if the number of `stages` is not the schedule's.
+    `stages` are the bytes of one micro-batch in each stash that a stage uses; raises
+    ValueError if their number is not the schedule's.
     """
     if len(stages) != schedule.num_stages:
         raise UserValueError(
@@ -164,12 +149,11 @@ def peak_stash_bytes(
             expected=f"the bytes of {schedule.num_stages} stages, as in the schedule",
             got=len(stages),
         )
-
-    def peak(device: int) -> int:
-        stash_bytes = (
+    by_device = (
+        [
             sum(num * stages[stage][kind] for (stage, kind), num in held.items())
             for held in stash_counts(schedule, device)
-        )
-        return max(stash_bytes, default=0)
-
-    return list(map(peak, range(schedule.num_devices)))
+        ]
+        for device in range(schedule.num_devices)
+    )
+    return [max(sums, default=0) for sums in by_device]

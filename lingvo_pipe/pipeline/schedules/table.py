@@ -35,11 +35,8 @@ class Branch(NamedTuple):
 class Table:
     """The operations of one device.
 
-    Attributes:
-        branches: the distinct branches.
-        stashes: the (stage, stash) pairs that they use.
-        rows: branch, micro-batch, read slot and write slot of each operation.
-        num_slots: number of slots of each of `stashes`.
+    The rows are branch, micro-batch, read slot and write slot of each operation. The
+    stashes are the (stage, stash) pairs that the distinct branches use.
     """
 
     branches: tuple[Branch, ...]

@@ -25,13 +25,9 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
     """Returns 1F1B with separate weight gradients, one stage per device."""
     # Device k of 1F1B stashes K - k micro-batches, so k more fit.
-    columns = tuple(
-        tuple(_with_weight_gradients(column, num_waiting=device))
-        for device, column in enumerate(
-            one_f_one_b(num_stages, num_micro_batches).columns
-        )
-    )
-    return Schedule(num_stages, num_micro_batches, columns)
+    combined = one_f_one_b(num_stages, num_micro_batches).columns
+    columns = map(_with_weight_gradients, combined, range(num_stages))
+    return Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
 
 
 def _with_weight_gradients(column: tuple[Op, ...], num_waiting: int) -> Iterator[Op]:

@@ -25,6 +25,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tables import text_table
@@ -34,12 +35,15 @@ from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 Row = tuple[str, ...]  # Name, predicted, measured and difference.
+_IDLE_ROWS = (
+    *("idle: filling, draining", "idle: imbalance"),
+    *("idle: communication", "idle: overhead"),
+)
 
 _NEGLIGIBLE = 1e-9  # In seconds, or as a fraction: too small to measure.
 
 
-@dataclasses.dataclass(frozen=True)
-class Idle:
+class Idle(NamedTuple):
     """A device's idle seconds by reason; see the top of this file."""
 
     fill_drain: float
@@ -48,14 +52,8 @@ class Idle:
     overhead: float
 
 
-@dataclasses.dataclass(frozen=True)
-class TimeSplit:
-    """A device's seconds during a step.
-
-    Attributes:
-        busy: computation, by kind of the operations that ran.
-        idle: the rest of the step, by reason.
-    """
+class TimeSplit(NamedTuple):
+    """A device's seconds: computation by kind, the rest of the step by reason."""
 
     busy: dict[Kind, float]
     idle: Idle
@@ -64,14 +62,17 @@ class TimeSplit:
 def split_time(timeline: Timeline) -> list[TimeSplit]:
     """Splits the step's time on each device; the entries add up to the step's time.
 
-    Raises:
-        ValueError: if the timeline's operations are not a complete schedule.
+    Raises ValueError if the timeline's operations are not a complete schedule.
     """
     schedule, costs = timeline.schedule, fitted_costs(timeline)
+    without_messages = tuple(
+        dataclasses.replace(stage, send_forward=0.0, send_backward=0.0)
+        for stage in costs.stages
+    )
     steps = [
         simulate(schedule, _evened_out(schedule, costs)),
-        simulate(schedule, _computation(costs)),
-        simulate(schedule, dataclasses.replace(costs, overhead=0.0)),
+        simulate(schedule, Costs(without_messages)),
+        simulate(schedule, Costs(costs.stages)),
         timeline,
     ]
     return [
@@ -81,15 +82,6 @@ def split_time(timeline: Timeline) -> list[TimeSplit]:
         )
         for device, column in enumerate(timeline.columns)
     ]
-
-
-def _computation(costs: Costs) -> Costs:
-    """Returns the costs without messages and overhead."""
-    stages = tuple(
-        dataclasses.replace(stage, send_forward=0.0, send_backward=0.0)
-        for stage in costs.stages
-    )
-    return Costs(stages)
 
 
 def _evened_out(schedule: Schedule, costs: Costs) -> Costs:
@@ -123,14 +115,11 @@ def _idle_by_reason(idle: list[float]) -> Idle:
 
 
 def compare(predicted: Timeline, measured: Timeline) -> str:
-    """Returns a table of predicted and measured times.
+    """Returns a table of predicted and measured times, by device and in the mean.
 
-    It shows, for the mean of the devices and for each device, the time by kind of
-    operation and by reason of idling, and how much the measured time exceeds the
-    predicted one.
-
-    Raises:
-        ValueError: if the timelines have different schedules.
+    It shows times by kind of operation and by reason of idling, and how much the
+    measured ones exceed the predicted ones. Raises ValueError if the timelines have
+    different schedules.
     """
     if predicted.schedule != measured.schedule:
         raise UserValueError(
@@ -154,12 +143,7 @@ def _seconds_by_name(timeline: Timeline) -> list[dict[str, float]]:
     """Returns each device's seconds by the name of their row."""
     return [
         {kind.label: seconds for kind, seconds in split.busy.items()}
-        | {
-            "idle: filling, draining": split.idle.fill_drain,
-            "idle: imbalance": split.idle.imbalance,
-            "idle: communication": split.idle.communication,
-            "idle: overhead": split.idle.overhead,
-        }
+        | dict(zip(_IDLE_ROWS, split.idle, strict=True))
         for split in split_time(timeline)
     ]
 
@@ -174,10 +158,8 @@ def _mean(devices: Sequence[dict[str, float]]) -> dict[str, float]:
 def _block(
     title: str, predicted: dict[str, float], measured: dict[str, float]
 ) -> list[Row]:
-    seconds_rows = [
-        _seconds_row(f"  {name}", predicted[name], measured[name]) for name in measured
-    ]
-    return [("", "", "", ""), (title, "", "", ""), *seconds_rows]
+    rows = (_seconds_row(f"  {x}", predicted[x], measured[x]) for x in measured)
+    return [("", "", "", ""), (title, "", "", ""), *rows]
 
 
 def _seconds_row(name: str, predicted: float, measured: float) -> Row:
@@ -186,6 +168,4 @@ def _seconds_row(name: str, predicted: float, measured: float) -> Row:
 
 
 def _difference(predicted: float, measured: float) -> str:
-    if predicted < _NEGLIGIBLE:
-        return ""
-    return f"{measured / predicted - 1:+.1%}"
+    return "" if predicted < _NEGLIGIBLE else f"{measured / predicted - 1:+.1%}"

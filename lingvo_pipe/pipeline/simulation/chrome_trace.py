@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
@@ -14,20 +14,15 @@ def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
 
     Open a file of this text in chrome://tracing or Perfetto.
     """
-    events = [
-        event
-        for process, (name, timeline) in enumerate(timelines.items())
-        for event in _events(process, name, timeline)
-    ]
+    events = []
+    for process, (name, timeline) in enumerate(timelines.items()):
+        events.append(_metadata("process_name", name, pid=process))
+        for device in range(len(timeline.columns)):
+            title = f"device {device}"
+            events.append(_metadata("thread_name", title, pid=process, tid=device))
+        for device, timed in timeline.ops():
+            events.append({"pid": process, "tid": device, **_complete_event(timed)})
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
-
-
-def _events(process: int, name: str, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    yield _metadata("process_name", name, pid=process)
-    for device in range(len(timeline.columns)):
-        yield _metadata("thread_name", f"device {device}", pid=process, tid=device)
-    for device, timed in timeline.ops():
-        yield {"pid": process, "tid": device, **_complete_event(timed)}
 
 
 def _metadata(event: str, name: str, **ids: int) -> dict[str, Any]:

@@ -26,8 +26,7 @@ class StageCosts:
         update: the update of the stage's weights after a step.
         send_forward: from the end of a forward pass until its outputs have reached the
             next stage's device.
-        send_backward: from the end of a backward pass until the gradients of its inputs
-            have reached the previous stage's device.
+        send_backward: the same for gradients of a stage's inputs, and the previous one.
     """
 
     forward: float
@@ -40,12 +39,7 @@ class StageCosts:
     send_backward: float = 0.0
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
-        """Returns an operation's seconds.
-
-        Args:
-            kind: the kind of operation.
-            split: True if weight gradients have operations of their own.
-        """
+        """Returns an operation's seconds; `split` for separate weight gradients."""
         if kind is Kind.FORWARD:
             return self.forward
         if kind is Kind.BACKWARD and not split:
@@ -54,21 +48,17 @@ class StageCosts:
             return self.forward if self.recompute is None else self.recompute
         if kind is Kind.UPDATE:
             return self.update
-        of_kind = {
-            Kind.BACKWARD: self.input_gradient,
-            Kind.WEIGHT_GRADIENT: self.weight_gradient,
-        }[kind]
+        is_input = kind is Kind.BACKWARD
+        of_kind = self.input_gradient if is_input else self.weight_gradient
         return self.backward / 2 if of_kind is None else of_kind
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """The costs of a step, in seconds.
+    """The costs of a step's stages, in seconds.
 
-    Attributes:
-        stages: costs of each stage.
-        overhead: a device's extra time for each operation, before it waits for the
-            operation's messages.
+    The overhead is a device's extra time for each operation, before it waits for the
+    operation's messages.
     """
 
     stages: tuple[StageCosts, ...]
@@ -97,16 +87,12 @@ def median_costs(steps: Sequence[Costs]) -> Costs:
 
 
 def _median_stage(stages: Sequence[StageCosts]) -> StageCosts:
-    names = [field.name for field in dataclasses.fields(StageCosts)]
-    costs: dict[str, Any] = {
-        name: _median([getattr(stage, name) for stage in stages]) for name in names
-    }
+    costs: dict[str, Any] = {}
+    for field in dataclasses.fields(StageCosts):
+        values = [getattr(stage, field.name) for stage in stages]
+        given = [value for value in values if value is not None]
+        costs[field.name] = median(given) if given else None
     return StageCosts(**costs)
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return median(given) if given else None
 
 
 def fitted_costs(timeline: Timeline) -> Costs:
@@ -140,10 +126,14 @@ def fitted_costs(timeline: Timeline) -> Costs:
             send_backward=delays.get((Kind.BACKWARD, stage), 0.0),
         )
 
-    num_stages = timeline.schedule.num_stages
-    gaps = _gaps(timeline)
+    # Each device's time before an operation without computing and without waiting.
+    gaps = [
+        timed.wait_start - free
+        for column in timeline.columns
+        for free, timed in zip([0.0, *(x.end for x in column)], column, strict=False)
+    ]
     return Costs(
-        stages=tuple(map(stage_costs, range(num_stages))),
+        stages=tuple(map(stage_costs, range(timeline.schedule.num_stages))),
         overhead=fmean(gaps) if gaps else 0.0,
     )
 
@@ -167,14 +157,3 @@ def _message_delays(timeline: Timeline) -> dict[tuple[Kind, int], float]:
     return {sender: min(delays) for sender, delays in noticed.items()} | {
         sender: median(delays) for sender, delays in awaited.items()
     }
-
-
-def _gaps(timeline: Timeline) -> list[float]:
-    """Returns the time before each operation without computing and without waiting."""
-    gaps = []
-    for column in timeline.columns:
-        free = 0.0
-        for timed in column:
-            gaps.append(timed.wait_start - free)
-            free = timed.end
-    return gaps

@@ -44,12 +44,8 @@ def draw_timelines(
     """Draws timelines one above the other on one time axis.
 
     A row is a device. A box is an operation, with its micro-batch's number if it fits.
-    If a device runs several stages, later ones are lighter.
-
-    Args:
-        timelines: timelines by title, none of them empty.
-        path: the image's path, ending in .png, .pdf or .svg; or a file to write a PNG
-            to.
+    If a device runs several stages, later ones are lighter. The image's path ends in
+    .png, .pdf or .svg; a PNG is written to a file that is given instead.
     """
     seconds = max(timeline.step_seconds for timeline in timelines.values())
     figure = Figure(figsize=_size(timelines), dpi=200, layout="constrained")
@@ -107,8 +103,7 @@ def _prepare(panel: Axes, name: str, timeline: Timeline) -> None:
 def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
     for device, column in enumerate(timeline.columns):
         row = (device - _BAR_HEIGHT / 2, _BAR_HEIGHT)
-        step = (0.0, timeline.step_seconds * 1e3)
-        panel.broken_barh([step], row, facecolors=[_IDLE])
+        panel.broken_barh([(0.0, timeline.step_seconds * 1e3)], row, facecolors=[_IDLE])
         widths = [timed.seconds * points_per_second for timed in column]
         panel.broken_barh(
             [(timed.start * 1e3, timed.seconds * 1e3) for timed in column],
@@ -157,29 +152,17 @@ def _lighter(color: Color, index: int, num_stages: int) -> Color:
 
 def _legend(schedules: Sequence[Schedule]) -> list[Patch]:
     present = {kind for schedule in schedules for kind in schedule.kinds}
-    patches = [
-        Patch(facecolor=color, label=kind.label)
-        for kind, color in _COLORS.items()
-        if kind in present
-    ]
-    patches.append(Patch(facecolor=_IDLE, label="idle"))
-    stages_by_index = _stages_by_index(schedules)
-    if len(stages_by_index) > 1:
-        patches += [
-            Patch(
-                facecolor=_lighter(_ANY_KIND, i, len(stages_by_index)),
-                label=f"stages {min(stages)} to {max(stages)}",
-            )
-            for i, stages in enumerate(stages_by_index)
-        ]
-    return patches
-
-
-def _stages_by_index(schedules: Sequence[Schedule]) -> list[set[int]]:
-    """Returns all devices' first stages, all devices' second stages, ..."""
+    colors = {kind.label: _COLORS[kind] for kind in _COLORS if kind in present}
+    colors["idle"] = _IDLE
     of_devices = [
         sorted({op.stage for op in column})
         for schedule in schedules
         for column in schedule.columns
     ]
-    return [set(stages) - {None} for stages in itertools.zip_longest(*of_devices)]
+    # All devices' first stages, all devices' second stages, ...
+    by_index = [set(each) - {None} for each in itertools.zip_longest(*of_devices)]
+    if len(by_index) > 1:
+        for i, stages in enumerate(by_index):
+            label = f"stages {min(stages)} to {max(stages)}"
+            colors[label] = _lighter(_ANY_KIND, i, len(by_index))
+    return [Patch(facecolor=color, label=label) for label, color in colors.items()]

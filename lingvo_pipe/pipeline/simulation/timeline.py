@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -23,11 +24,7 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 class TimedOp(NamedTuple):
     """An operation in time, in seconds since the step began.
 
-    Attributes:
-        op: the operation.
-        wait_start: time at which the device began to wait for the operation's inputs.
-        start: time at which it had all inputs and began to compute.
-        end: time at which it finished.
+    From `wait_start` to `start` the device waits for the operation's inputs.
     """
 
     op: Op
@@ -43,12 +40,7 @@ class TimedOp(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """The operations of a step in time. It begins at 0 s.
-
-    Attributes:
-        columns: for each device, its operations in the order of time.
-        block_boundaries: see `Schedule`.
-    """
+    """Each device's operations of a step in the order of time. It begins at 0 s."""
 
     columns: tuple[tuple[TimedOp, ...], ...]
     block_boundaries: frozenset[int] = frozenset()
@@ -61,10 +53,8 @@ class Timeline:
     ) -> Timeline:
         """Returns the timeline of a measured step.
 
-        Args:
-            rows: (device, operation, wait_start, start, end) in any order, in seconds
-                of one clock; the earliest of all times becomes 0.
-            block_boundaries: see `Schedule`.
+        The rows are (device, operation, wait_start, start, end) in any order, in
+        seconds of one clock. The earliest of all times becomes 0.
 
         Raises:
             ValueError: if an operation's times contradict themselves or the times of
@@ -76,10 +66,9 @@ class Timeline:
         columns: list[list[TimedOp]] = [[] for _ in range(num_devices)]
         for device, op, *times in rows:
             columns[device].append(TimedOp(op, *(time - begin for time in times)))
-        for column in columns:
-            column.sort(key=lambda timed: timed[1:])
         problems = []
         for device, column in enumerate(columns):
+            column.sort(key=lambda timed: timed[1:])
             free = 0.0
             for op, wait_start, start, end in column:
                 if not free <= wait_start <= start <= end:
@@ -136,29 +125,22 @@ class Timeline:
 def steps_ahead(timeline: Timeline) -> dict[int, int]:
     """Returns the maximum lead of each stage but the last over the next one, in steps.
 
-    Args:
-        timeline: timeline of several steps.
-
-    Returns:
-        For each stage, the number of earlier steps that the next stage had not finished
-        when the stage started a step; the maximum over the steps, which
-        MAX_STEPS_AHEAD limits.
+    The lead is the number of earlier steps that the next stage had not finished when
+    the stage started a step. MAX_STEPS_AHEAD limits it.
     """
     schedule = timeline.schedule
-    starts: dict[int, dict[int, float]] = {
-        k: {} for k in range(schedule.num_stages - 1)
-    }
-    ends: dict[int, list[float]] = {k + 1: [] for k in starts}
+    starts: dict[int, dict[int, float]] = defaultdict(dict)
+    ends: dict[int, list[float]] = defaultdict(list)
     for _, (op, _, start, end) in timeline.ops():
-        n = op.micro_batch // schedule.micro_batches_per_step
-        if op.kind is Kind.FORWARD and op.stage in starts:
+        if op.kind is Kind.FORWARD:
+            n = op.micro_batch // schedule.micro_batches_per_step
             starts[op.stage].setdefault(n, start)
-        elif op.kind is Kind.UPDATE and op.stage in ends:
+        elif op.kind is Kind.UPDATE:
             ends[op.stage].append(end)
     return {
         k: max(
             n - bisect.bisect_right(sorted(ends[k + 1]), start)
-            for n, start in of_stage.items()
+            for n, start in starts[k].items()
         )
-        for k, of_stage in starts.items()
+        for k in range(schedule.num_stages - 1)
     }

@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 FeasibleEnd = Sequence[Sequence[int]]
 # `(stage, start, end) -> size` of a stage.
 Size = Callable[[int, int, int], int]
+_BestEnd = tuple[int, int] | None  # Value of the stages from a start on, and the end.
 
 
 def feasible_ends(
@@ -28,38 +29,32 @@ def feasible_ends(
 ) -> list[list[int]]:
     """Returns the feasible ends of stages whose size is at most `limit`.
 
-    Args:
-        size: size of a stage; must not decrease as the end grows.
-        limit: largest allowed size of each stage.
-        num_layers: L.
-        stage_keys: one key per stage, equal for stages of equal sizes.
+    The size must not decrease as the end grows. Stages with equal keys have equal
+    sizes.
     """
-
-    def fits(stage: int, start: int, end: int) -> bool:
-        return size(stage, start, end) <= limit
 
     def reached(stage: int) -> list[int]:
         """Searches from the previous start's end, which is usually close."""
         found, end = [], 0
         for start in range(num_layers):
             end = max(start, end)
-            while end > start and not fits(stage, start, end):
+            while end > start and size(stage, start, end) > limit:
                 end -= 1
-            while end < num_layers and fits(stage, start, end + 1):
+            while end < num_layers and size(stage, start, end + 1) <= limit:
                 end += 1
             found.append(end)
         return found
 
-    known: dict[Hashable, list[int]] = {}
-    for stage, key in enumerate(stage_keys):
-        if key not in known:
-            known[key] = reached(stage)
+    stage_of_key = {key: stage for stage, key in enumerate(stage_keys)}
+    known = {key: reached(stage) for key, stage in stage_of_key.items()}
     return [known[key] for key in stage_keys]
 
 
-def any_stages(num_layers: int, num_stages: int) -> FeasibleEnd:
-    """Returns the feasible ends if every stage is allowed."""
-    return [[num_layers] * num_layers] * num_stages
+def smallest_stages(size: Size, num_layers: int, num_stages: int) -> list[int]:
+    """Returns the minimax boundaries, by stage size, if every stage is allowed."""
+    boundaries = minimax_boundaries(size, [[num_layers] * num_layers] * num_stages)
+    assert boundaries is not None  # There is a layer for each stage.
+    return boundaries
 
 
 def is_feasible(feasible_end: FeasibleEnd) -> bool:
@@ -73,9 +68,7 @@ def minimax_boundaries(size: Size, feasible_end: FeasibleEnd) -> list[int] | Non
     The size must not decrease as the end grows.
     """
 
-    def best_end(
-        stage: int, start: int, rest: Mapping[int, int]
-    ) -> tuple[int, int] | None:
+    def best_end(stage: int, start: int, rest: Mapping[int, int]) -> _BestEnd:
         best = None
         for end in range(start + 1, feasible_end[stage][start] + 1):
             own = size(stage, start, end)
@@ -95,9 +88,7 @@ def cheapest_boundaries(price: Size, feasible_end: FeasibleEnd) -> list[int] | N
     so on.
     """
 
-    def best_end(
-        stage: int, start: int, rest: Mapping[int, int]
-    ) -> tuple[int, int] | None:
+    def best_end(stage: int, start: int, rest: Mapping[int, int]) -> _BestEnd:
         ends = range(feasible_end[stage][start], start, -1)
         sums = [(price(stage, start, e) + rest[e], e) for e in ends if e in rest]
         return min(sums, key=lambda pair: pair[0], default=None)
@@ -131,10 +122,13 @@ def best_boundaries(
 
 def _boundaries(
     feasible_end: FeasibleEnd,
-    best_end: Callable[[int, int, Mapping[int, int]], tuple[int, int] | None],
+    best_end: Callable[[int, int, Mapping[int, int]], _BestEnd],
 ) -> list[int] | None:
     """Returns `best_boundaries` where `best_end` returns (value, end) of one start."""
-    latest = _latest_starts(feasible_end)
+    latest = [0]  # For each stage the last start that the earlier stages can reach.
+    for end_by_start in feasible_end[:-1]:
+        reach = max(end_by_start[: latest[-1] + 1])
+        latest.append(min(reach, len(end_by_start) - 1))
 
     def best_ends(stage: int, rest: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         best, earliest_end = {}, min(rest, default=0)
@@ -147,12 +141,3 @@ def _boundaries(
         return best
 
     return best_boundaries(len(feasible_end[0]), len(feasible_end), best_ends)
-
-
-def _latest_starts(feasible_end: FeasibleEnd) -> list[int]:
-    """Returns for each stage the last start that the earlier stages can reach."""
-    found = [0]
-    for end_by_start in feasible_end[:-1]:
-        reach = max(end_by_start[: found[-1] + 1])
-        found.append(min(reach, len(end_by_start) - 1))
-    return found

@@ -51,13 +51,9 @@ def balanced_boundaries(
 ) -> list[int]:
     """Partitions layers into stages of costs as equal as possible.
 
-    Args:
-        costs: cost of each layer.
-        num_stages: number of stages, from 1 to the number of layers.
-        traffic: size of each layer's outputs, such as bytes, or None to ignore it. The
-            last layer's outputs cross no boundary.
-        feasible_end: for each stage, for each start, the last allowed end, and the
-            start itself if none is; None if every stage is allowed.
+    The traffic is the size of each layer's outputs, such as bytes, or None to ignore
+    it; the last layer's outputs cross no boundary. If `feasible_end` is None, every
+    stage is allowed.
 
     Returns:
         The stage boundaries: the number of layers up to and including each stage.
@@ -66,10 +62,11 @@ def balanced_boundaries(
         ValueError: if there are more stages than layers, or fewer than one; if a number
             is missing, infinite or negative; if `feasible_end` allows no partition.
     """
-    _check_arguments(costs, num_stages, traffic)
     num_layers = len(costs)
+    traffic = [0] * num_layers if traffic is None else traffic
+    _check_arguments(costs, num_stages, traffic)
     sums = list(itertools.accumulate(_as_integers(costs), initial=0))
-    sizes = [0] * num_layers if traffic is None else _as_integers(traffic)
+    sizes = _as_integers(traffic)
     more_than_squares = sums[-1] ** 2 + 1
 
     def price(start: int, end: int) -> int:
@@ -105,9 +102,7 @@ def _allowed_boundaries(
     sums: Sequence[int], feasible_end: FeasibleEnd, price: Price
 ) -> list[int] | None:
     """Returns the best boundaries that are allowed, if any; `sums` add up costs."""
-    even = minimax_boundaries(
-        lambda _, start, end: sums[end] - sums[start], feasible_end
-    )
+    even = minimax_boundaries(lambda _, a, b: sums[b] - sums[a], feasible_end)
     if even is None:
         return None
     limit = max(sums[b] - sums[a] for a, b in itertools.pairwise([0, *even]))
@@ -142,10 +137,9 @@ def _minimax_cost(sums: Sequence[int], num_stages: int) -> int:
 def _best_ends(
     rest: Mapping[int, int], feasible_end: Sequence[int], price: Price
 ) -> dict[int, tuple[int, int]]:
-    """Returns (smallest sum of prices, its last end) for each start.
+    """Returns (smallest sum of prices, its last end) for each start of a stage.
 
-    `rest` is the sum of the later stages' prices by their first start; the starts are
-    consecutive. `feasible_end` is the last allowed end by start, for any stage.
+    `rest` is the sum of the later stages' prices by their first, consecutive starts.
     """
     best: dict[int, tuple[int, int]] = {}
 
@@ -167,7 +161,7 @@ def _best_ends(
 
 
 def _check_arguments(
-    costs: Sequence[float], num_stages: int, traffic: Sequence[float] | None
+    costs: Sequence[float], num_stages: int, traffic: Sequence[float]
 ) -> None:
     """Raises ValueError if a number is impossible."""
     num_layers = len(costs)
@@ -178,22 +172,19 @@ def _check_arguments(
             "Use fewer stages or devices."
         )
     for name, values in (("costs", costs), ("traffic", traffic)):
-        if values is None:
-            continue
         if len(values) != num_layers:
             problems.append(
                 f"{name}: expected a number for each of the {num_layers} layers, got "
                 f"{len(values)}."
             )
-        wrong = [
-            f"{v!r} for layer {i}"
-            for i, v in enumerate(values)
-            if not is_finite_number(v)
-        ]
+        wrong = ", ".join(
+            f"{value!r} for layer {i}"
+            for i, value in enumerate(values)
+            if not is_finite_number(value)
+        )
         if wrong:
             problems.append(
-                f"{name}: expected finite, non-negative numbers, got "
-                f"{', '.join(wrong)}."
+                f"{name}: expected finite, non-negative numbers, got {wrong}."
             )
     if problems:
         raise UserValueError(" ".join(problems))

@@ -6,7 +6,7 @@ Nothing is built or run: `FPropMeta` of each layer returns its flops and output 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
@@ -22,36 +22,21 @@ _SHAPE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class CellSeconds(NamedTuple):
-    """Times of one cell for one micro-batch.
-
-    Attributes:
-        forward: seconds of a forward pass that stashes what the backward pass needs.
-        backward: seconds of the backward pass.
-    """
+    """Seconds of one cell for one micro-batch; its forward pass stashes residuals."""
 
     forward: float
     backward: float
 
 
 class CellCosts(NamedTuple):
-    """Costs of cells, one entry per cell.
-
-    Attributes:
-        flops: flops of a forward pass.
-        passed_on: number of elements of all outputs.
-    """
+    """Flops of each cell's forward pass, and number of elements of its outputs."""
 
     flops: list[int]
     passed_on: list[int]
 
 
 class PipelineCosts(NamedTuple):
-    """Costs of a pipeline.
-
-    Attributes:
-        prologue: flops of a forward pass of all layers of `before_tpl`.
-        cells: costs of the cells.
-    """
+    """Costs of a pipeline: flops of a prologue's forward pass, and costs of cells."""
 
     prologue: int
     cells: CellCosts
@@ -60,10 +45,8 @@ class PipelineCosts(NamedTuple):
 def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCosts:
     """Returns the costs of cells, each of which takes the outputs of the previous one.
 
-    Args:
-        cell_tpl: params of the cells.
-        *shapes: shapes of the first cell's inputs: tuples of integers, None for an
-            input that is None, NestedMaps of shapes for NestedMaps.
+    The first cell's inputs have these shapes: tuples of integers, None for an input
+    that is None, NestedMaps of shapes for NestedMaps.
 
     Raises:
         ValueError: if a cell has no FPropMeta or does not take its inputs, or a shape
@@ -82,6 +65,24 @@ def pipeline_costs(
     prologue, shapes = _sequence_costs(before_tpl, "before_tpl", shapes)
     cells, _ = _sequence_costs(cell_tpl, "cell_tpl", shapes)
     return PipelineCosts(sum(prologue.flops), cells)
+
+
+def boundary_bytes(
+    cells: Iterable[tuple[Iterable[int], Iterable[int]]],
+    outputs: Iterable[int],
+    value_bytes: Mapping[int, int],
+) -> list[int]:
+    """Returns the bytes that would cross a boundary after each cell.
+
+    A cell is given by the numbers of the values that it takes and makes. Values without
+    bytes, such as inputs of the mini-batch, do not cross.
+    """
+    found, used = [], set(outputs)
+    for taken, made in reversed([*cells]):
+        found.append(sum(value_bytes.get(value, 0) for value in used))
+        used.difference_update(made)
+        used.update(taken)
+    return found[::-1]
 
 
 def as_shape(shape: Any) -> Any:

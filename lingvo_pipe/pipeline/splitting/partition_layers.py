@@ -31,12 +31,10 @@ def PartitionSequentialLayers(
     paths that do not depend on the partitions, give a PipeliningLayer the layers
     themselves and let `splits` group them.
 
-    Args:
-        params: params of a SequentialLayer or FeatureExtractionLayer, which is
-            flattened recursively, except for an inner FeatureExtractionLayer with
-            activations; or a list of layers, which stay whole.
-        num_partitions: number of partitions, from 1 to the number of layers.
-        *shapes: shapes of the inputs, activations last; see `cell_costs`.
+    The params are of a SequentialLayer or FeatureExtractionLayer, which is flattened
+    recursively, except for an inner FeatureExtractionLayer with activations; or a list
+    of layers, which stay whole. The shapes are of the inputs, activations last; see
+    `cell_costs`.
 
     Returns:
         Params of FeatureExtractionLayers named `d0`, `d1` and so on. Among cuts of
@@ -103,6 +101,7 @@ def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
 def _cut(chain: _Chain, boundaries: Sequence[int]) -> list[InstantiableParams]:
     """Returns a FeatureExtractionLayer up to each boundary."""
     names = [f"cell_{i:03d}" for i in range(len(chain.layers))]
+    layers = [p.Copy().Set(name=x) for p, x in zip(chain.layers, names, strict=True)]
     partitions = []
     num_activations = chain.num_act_inputs
     for i, (start, end) in enumerate(itertools.pairwise([0, *boundaries])):
@@ -110,9 +109,7 @@ def _cut(chain: _Chain, boundaries: Sequence[int]) -> list[InstantiableParams]:
         partitions.append(
             FeatureExtractionLayer.Params().Set(
                 name=f"d{i}",
-                sub=[
-                    chain.layers[j].Copy().Set(name=names[j]) for j in range(start, end)
-                ],
+                sub=layers[start:end],
                 num_act_inputs=num_activations,
                 num_act_outputs=num_activations + len(fetched),
                 act_fetch_layers=fetched,

@@ -31,20 +31,11 @@ def resolve_boundaries(
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines.
 
-    Args:
-        splits: the number of stages, with equal numbers of layers where possible; or
-            the boundaries themselves; or 'auto', which balances the costs.
-        num_layers: number of layers, at least 1.
-        num_stages: required number of stages, or None if `splits` decides; must be set
-            for 'auto'.
-        costs: cost of each layer, for 'auto'.
-        traffic: size of each layer's outputs, for 'auto'; decides between partitions
-            of equal cost.
-        feasible_end: allowed stages, for 'auto'; see `balanced_boundaries`.
-
-    Raises:
-        ValueError: if `splits` is none of these, is impossible, or gives another number
-            of stages.
+    It is the number of stages, with equal numbers of layers where possible; or the
+    boundaries themselves; or 'auto', which needs `num_stages`, and balances costs as
+    `balanced_boundaries` does. Otherwise `num_stages` is None, or a required number.
+    Raises ValueError if `splits` is none of these, is impossible, or gives another
+    number of stages.
     """
     if is_auto(splits):
         missing = []

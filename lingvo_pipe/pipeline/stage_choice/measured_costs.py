@@ -7,6 +7,7 @@ rarely depend on them. Cells that share functions are timed once.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -37,13 +38,8 @@ def measured_seconds(
 ) -> list[CellSeconds]:
     """Times cells on a device; returns medians over several runs.
 
-    Args:
-        calls: calls of the cells.
-        specs: specs of the values between them, by number.
-        device: full device name.
-
-    Raises:
-        tf.errors.OpError: naming the cell that does not run on synthetic inputs.
+    `specs` are of the values between the cells, by number. Raises tf.errors.OpError,
+    naming the cell, if one does not run on synthetic inputs.
     """
     disable_graph_optimizer()
     known: dict[PackedPhases, CellSeconds] = {}
@@ -57,15 +53,12 @@ def measured_seconds(
 def _measure(
     call: StageCall, specs: Mapping[int, tf.TensorSpec], device: str
 ) -> CellSeconds:
+    differentiable = [v for v in call.call.made if is_differentiable(specs[v])]
     with tf.device(device):
         weights = list(map(_synthetic, call.functions.phases.weights))
         values = {v: _synthetic(specs[v]) for v in call.used}
-        gradients = {
-            v: _synthetic(specs[v])
-            for v in call.call.made
-            if is_differentiable(specs[v])
-        }
-    run = tf.function(lambda *given: _timed(call, device, *given), autograph=False)
+        gradients = {v: _synthetic(specs[v]) for v in differentiable}
+    run = tf.function(functools.partial(_timed, call, device), autograph=False)
     run(weights, values, gradients)  # Builds, allocates, and compiles where XLA does.
     times: list[np.ndarray] = []
     start = time.monotonic()
@@ -111,23 +104,22 @@ def _timed(
 
 
 def _time_after(tensors: Iterable[tf.Tensor], device: str) -> tf.Tensor:
-    """Returns the time when all tensors are computed."""
-    with tf.control_dependencies([_computed(x, device) for x in tensors]):
-        return timestamp(device)
-
-
-def _computed(x: tf.Tensor, device: str) -> tf.Tensor:
-    """Returns a tensor that exists only after `x` is computed.
+    """Returns the time when all tensors are computed.
 
     An accelerator returns results before it has computed them, so the host fetches
     one number of each.
     """
     name = device_name(device)
-    if name.kind == "CPU" or x.dtype == tf.variant:
-        return x
-    first = tf.reshape(x, [-1])[:1]
-    with tf.device(name.host.full):
-        return tf.identity(first)
+
+    def computed(x: tf.Tensor) -> tf.Tensor:
+        if name.kind == "CPU" or x.dtype == tf.variant:
+            return x
+        first = tf.reshape(x, [-1])[:1]
+        with tf.device(name.host.full):
+            return tf.identity(first)
+
+    with tf.control_dependencies(list(map(computed, tensors))):
+        return timestamp(device)
 
 
 def _synthetic(spec: tf.TensorSpec) -> tf.Tensor:

@@ -12,10 +12,9 @@ from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.splitting.allowed_stages import (
     FeasibleEnd,
-    any_stages,
     feasible_ends,
     is_feasible,
-    minimax_boundaries,
+    smallest_stages,
 )
 from lingvo_pipe.pipeline.stage_choice.traced_cells import TracedCells
 
@@ -41,32 +40,25 @@ class MemoryLimit:
         self._path = f"{path}.memory_limit"
         self._schedule = schedule
         self._cells = cells
-        self._memory = cells.memory(
-            recomputed, count_batch_shards(p, path) // p.num_replicas
-        )
+        num_accumulators = count_batch_shards(p, path) // p.num_replicas
+        self._memory = cells.memory(recomputed, num_accumulators)
         self._needs = StageNeeds(self._memory, schedule)
-        by_stage = schedule.device_of_stage()
-        devices = [by_stage[stage] for stage in range(schedule.num_stages)]
+        devices = [device for _, device in sorted(schedule.device_of_stage().items())]
         # For each stage the number of stages on its device.
         self._sharing = [devices.count(device) for device in devices]
         self._is_on_first = [device == devices[0] for device in devices]
 
     def feasible_end(self) -> FeasibleEnd:
-        """Returns the feasible ends of the stages.
+        """Returns the feasible ends, or raises ValueError if no partition fits.
 
         Each of several stages on one device may need its share of the limit.
-
-        Raises:
-            ValueError: if no partition fits into the limit.
         """
-        keys = zip(
-            self._needs.stage_keys(), self._sharing, self._is_on_first, strict=True
-        )
+        keys = self._needs.stage_keys(), self._sharing, self._is_on_first
         feasible_end = feasible_ends(
             self._device_bytes,
             self._p.memory_limit,
             len(self._cells.calls),
-            list(keys),
+            list(zip(*keys, strict=True)),
         )
         if not is_feasible(feasible_end):
             self._raise_infeasible()
@@ -104,30 +96,23 @@ class MemoryLimit:
 
     def _raise_infeasible(self) -> None:
         cells, num_stages = self._p.cell_tpl, self._schedule.num_stages
-        everything = any_stages(len(cells), num_stages)
-        boundaries = minimax_boundaries(self._device_bytes, everything)
-        assert boundaries is not None  # There is a cell for each stage.
+        boundaries = smallest_stages(self._device_bytes, len(cells), num_stages)
         stages = list(enumerate(itertools.pairwise([0, *boundaries])))
         smallest, largest = max((self._device_bytes(s, *pair), s) for s, pair in stages)
-        by_cell = [
-            min(self._device_bytes(stage, i, i + 1) for stage, _ in stages)
-            for i in range(len(cells))
-        ]
         too_large = "; ".join(
-            f"cell {i}, {cells[i].cls.__name__}, with {needed:,}"
-            for i, needed in enumerate(by_cell)
-            if needed > self._p.memory_limit
+            f"cell {i}, {cell.cls.__name__}, with {needed:,}"
+            for i, cell in enumerate(cells)
+            if (needed := min(self._device_bytes(k, i, i + 1) for k, _ in stages))
+            > self._p.memory_limit
         )
-        num_sharing = self._sharing[largest]
-        share = (
-            f", all but the prologue {num_sharing} times, for its {num_sharing} stages"
-        )
+        number, share = self._sharing[largest], ""
+        if number > 1:
+            share = f", all but the prologue {number} times, for its {number} stages"
         raise UserValueError(
             f"{self._path}: no partition into {num_stages} stages fits into "
             f"{self._limit_text} bytes per device. The smallest sufficient limit is "
             f"{smallest:,}, with splits={boundaries}: "
-            f"{self._stage_text(largest, *stages[largest][1])}"
-            f"{share if num_sharing > 1 else ''}. "
+            f"{self._stage_text(largest, *stages[largest][1])}{share}. "
             + (f"Too large by themselves: {too_large}. " if too_large else "")
             + _HINT
         )

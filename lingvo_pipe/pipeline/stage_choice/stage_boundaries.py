@@ -48,26 +48,20 @@ def choose_boundaries(
     device: str,
     recomputed: Sequence[bool],
 ) -> list[int]:
-    """Returns the stage boundaries.
+    """Returns the stage boundaries of params that `count_stages` accepts.
 
-    Args:
-        p: params of a PipeliningLayer that `count_stages` accepts.
-        path: the layer's path.
-        schedule: a training schedule.
-        device: full name of the first device, where cells are measured.
-        recomputed: for each cell, whether it is recomputed wherever the schedule
-            recomputes.
+    Cells are measured on the first device, given by its full name. `recomputed` tells
+    for each cell whether it is recomputed where the training schedule recomputes.
 
     Raises:
         ValueError: if no stage boundaries are possible.
     """
     by_flops = p.cell_costs is None and p.memory_limit is None
-    cells = None
+    cells = limit = None
     if p.input_shapes is not None and not by_flops:
         cells = _traced(p, path, device)
-    limit = None
-    if p.memory_limit is not None and cells is not None:
-        limit = MemoryLimit(p, path, schedule, cells, recomputed)
+        if p.memory_limit is not None:
+            limit = MemoryLimit(p, path, schedule, cells, recomputed)
     if not is_auto(p.splits):
         boundaries = resolve_boundaries(p.splits, len(p.cell_tpl))
         if limit is not None:
@@ -144,47 +138,47 @@ def _log_measured(
     boundaries: Sequence[int], seconds: Sequence[float], path: str
 ) -> None:
     """Logs the stages chosen by measured times; another run may choose others."""
-    shares = [
-        f"{sum(seconds[a:b]) * 1e3:.3g}"
-        for a, b in itertools.pairwise([0, *boundaries])
-    ]
+    stages = itertools.pairwise([0, *boundaries])
     tf.get_logger().warning(
         "%s: splits='auto' chose %s by measured times: the stages take %s ms per "
         "micro-batch. Another run may measure other times; to keep these stages, set "
         "splits to this list, and cell_costs to None.",
         path,
         list(boundaries),
-        ", ".join(shares),
+        ", ".join(f"{sum(seconds[a:b]) * 1e3:.3g}" for a, b in stages),
     )
 
 
 def _check_together(p: InstantiableParams, path: str) -> None:
     """Raises ValueError if params that depend on each other contradict each other."""
-    auto = is_auto(p.splits)
+    auto, shapes = is_auto(p.splits), p.input_shapes
     if auto and p.devices is None:
-        raise UserValueError(
-            f"{path}.devices: splits='auto' needs devices, one per stage, got None. "
-            "Name them, or set splits to the number of stages."
+        problem = (
+            "devices: splits='auto' needs devices, one per stage, got None. Name them, "
+            "or set splits to the number of stages."
         )
-    if p.cell_costs is not None and not auto:
-        raise UserValueError(
-            f"{path}.cell_costs: expected None unless splits='auto', got "
+    elif p.cell_costs is not None and not auto:
+        problem = (
+            "cell_costs: expected None unless splits='auto', got "
             f"{shown(p.cell_costs)} with splits={p.splits!r}. Change one of them."
         )
-    if p.input_dtypes is not None and len(p.input_dtypes) != len(p.input_shapes or []):
-        raise UserValueError(
-            f"{path}.input_dtypes: expected None, or a dtype for each of input_shapes; "
-            f"got {shown(p.input_dtypes)} for {shown(p.input_shapes)}. Set both, or "
+    elif p.input_dtypes is not None and len(p.input_dtypes) != len(shapes or []):
+        problem = (
+            "input_dtypes: expected None, or a dtype for each of input_shapes; "
+            f"got {shown(p.input_dtypes)} for {shown(shapes)}. Set both, or "
             "leave both None."
         )
-    if needs_inputs(p) and p.input_shapes is None:
-        raise UserValueError(
-            f"{path}.input_shapes: splits='auto' without numbers as cell_costs, and "
+    elif needs_inputs(p) and shapes is None:
+        problem = (
+            "input_shapes: splits='auto' without numbers as cell_costs, and "
             "memory_limit, need the shapes of a micro-batch; got None. Set them."
         )
-    if p.input_shapes is not None and not auto and p.memory_limit is None:
-        raise UserValueError(
-            f"{path}.input_shapes: expected None unless splits='auto' or memory_limit "
-            f"is set, got {shown(p.input_shapes)} with splits={p.splits!r}. Leave it "
-            "None, or set one of the two."
+    elif shapes is not None and not auto and p.memory_limit is None:
+        problem = (
+            "input_shapes: expected None unless splits='auto' or memory_limit is set, "
+            f"got {shown(shapes)} with splits={p.splits!r}. Leave it None, or set one "
+            "of the two."
         )
+    else:
+        return
+    raise UserValueError(f"{path}.{problem}")

@@ -26,23 +26,33 @@ from lingvo_pipe.pipeline.execution.prologue import (
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
-from lingvo_pipe.pipeline.splitting.cell_costs import as_shape
+from lingvo_pipe.pipeline.splitting.cell_costs import as_shape, boundary_bytes
 from lingvo_pipe.pipeline.tracing.phases import compilation
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 
+# Params of a pipeline while it is traced.
+SINGLE_STAGE = {
+    **dict.fromkeys(("splits", "stages_per_device", "num_replicas"), 1),
+    **dict.fromkeys(("num_batch_shards", "recompute", "devices", "cell_costs")),
+    **dict.fromkeys(("memory_limit", "input_shapes", "input_dtypes")),
+    "schedule": "gpipe",
+}
+# Specs for full micro-batches.
+CONTEXT_SPECS = CallContext(
+    path_hash=tf.TensorSpec([], tf.uint64),
+    step=tf.TensorSpec([], tf.int64),
+    first_example=tf.TensorSpec([], tf.int64),
+    loss_scale=tf.TensorSpec([], tf.float64),
+)
 Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedCells:
-    """Cells traced without a pipeline.
+    """Calls of cells traced without a pipeline, with specs of values for a micro-batch.
 
-    Attributes:
-        calls: calls of the cells, in order.
-        specs: specs of the values between them, by number, for one micro-batch.
-        inputs: values that are the first cell's inputs.
-        outputs: values that the last cell returns.
-        prologue_bytes: bytes of the prologue on the first device.
+    The inputs are values that the first cell takes, the outputs those that the last one
+    returns. The prologue's bytes are on the first device.
     """
 
     calls: list[StageCall]
@@ -54,13 +64,11 @@ class TracedCells:
     @property
     def traffic(self) -> list[int]:
         """Bytes that cross the boundary after each cell, for one micro-batch."""
-        crossing: list[int] = []
-        used = set(self.outputs)
-        for call in reversed(self.calls):
-            crossing.append(num_bytes(self.specs[v] for v in used - set(self.inputs)))
-            used.difference_update(call.call.made)
-            used.update(call.used)
-        return crossing[::-1]
+        return boundary_bytes(
+            [(call.used, call.call.made) for call in self.calls],
+            self.outputs,
+            value_bytes(self.specs, self.inputs),
+        )
 
     def memory(self, recomputed: Sequence[bool], num_accumulators: int) -> StageMemory:
         """Returns the memory of the cells and of a loss after them; see `call_bytes`.
@@ -85,38 +93,19 @@ class TracedCells:
 
 
 def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
-    """Traces the cells of a pipeline with `input_shapes`.
+    """Traces the cells of a pipeline with `input_shapes`, to run on this device.
 
-    Args:
-        p: params of a PipeliningLayer.
-        device: full device name; decides whether the cells are compiled.
-
-    Raises:
-        ValueError: if a cell can't be traced.
+    Raises ValueError if a cell can't be traced.
     """
-    single_stage = p.Copy().Set(
-        splits=1,
-        stages_per_device=1,
-        num_replicas=1,
-        num_batch_shards=None,
-        devices=[device],
-        schedule="gpipe",
-        recompute=None,
-        cell_costs=None,
-        input_shapes=None,
-        input_dtypes=None,
-        memory_limit=None,
-    )
     with tf.Graph().as_default():
+        single_stage = p.Copy().Set(**SINGLE_STAGE).Set(devices=[device])
         pipeline = single_stage.Instantiate()
     inputs = _input_specs(p, pipeline.fprop_dtype)
     if not present(inputs):
         raise UserValueError("input_shapes: expected a shape for some input, got none.")
     prologue_bytes = 0
     if p.before_tpl:
-        context = CallContext(
-            step=tf.TensorSpec([], tf.int64), first_example=tf.TensorSpec([], tf.int64)
-        )
+        context = CONTEXT_SPECS._replace(path_hash=None, loss_scale=None)
         spec = prologue_spec(pipeline.before, pipeline.spec)
         prologue = PrologueFunction(
             dataclasses.replace(spec, trains=True),
@@ -131,16 +120,9 @@ def trace_cells(p: InstantiableParams, device: str) -> TracedCells:
     spec = dataclasses.replace(
         pipeline.spec, trains=True, input_gradients=bool(p.before_tpl)
     )
-    context = CallContext(
-        path_hash=tf.TensorSpec([], tf.uint64),
-        step=tf.TensorSpec([], tf.int64),
-        first_example=tf.TensorSpec([], tf.int64),
-        loss_scale=tf.TensorSpec([], tf.float64),
-    )
     num_rows = first.shape[row_dim(first.shape.rank, p.batch_dim)]
-    assembly = spec.assemble(
-        _thetas(pipeline.cells), context, inputs, num_rows=num_rows
-    )
+    thetas = _thetas(pipeline.cells)
+    assembly = spec.assemble(thetas, CONTEXT_SPECS, inputs, num_rows=num_rows)
     compiled = compilation(spec.jit_compile[0], device)
     return TracedCells(
         calls=assembly.stage_calls([compiled] * len(pipeline.cells)),

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from lingvo_pipe.pipeline.memory.stage_memory import StageNeeds
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.splitting.allowed_stages import any_stages, minimax_boundaries
+from lingvo_pipe.pipeline.splitting.allowed_stages import smallest_stages
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
 
@@ -58,22 +58,22 @@ class DeviceNeeds:
         self.candidate, self.model, self.schedule = candidate, model, schedule
         self._slots = OwnerShares(model.slot_bytes, candidate.num_replicas)
         self._needs = StageNeeds(model.memory, schedule)
+        # A key for each stage; stages with the same key need the same.
+        self.stage_keys: Sequence[Hashable] = self._needs.stage_keys()
 
     def by_device(self, boundaries: Sequence[int]) -> list[int]:
         """Returns each device's bytes, for the replica that needs the most there."""
         *inner, last = boundaries
         found = self.model.memory.of_devices(self.schedule, [*inner, self._stop(last)])
-        workspace = [0] * len(found)
-        slots: list[list[list[int]]] = [[] for _ in found]
+        stages: list[list[tuple[int, int]]] = [[] for _ in found]
         device_of_stage = self.schedule.device_of_stage()
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
-            device = device_of_stage[stage]
-            slots[device].append(self._slots.by_replica(*pair))
-            workspace[device] = max(workspace[device], self._workspace(*pair))
-        return [
-            held + max(map(sum, zip(*by_stage, strict=True))) + peak
-            for held, by_stage, peak in zip(found, slots, workspace, strict=True)
-        ]
+            stages[device_of_stage[stage]].append(pair)
+        for device, pairs in enumerate(stages):
+            slots = zip(*(self._slots.by_replica(*pair) for pair in pairs), strict=True)
+            workspace = max(self._workspace(*pair) for pair in pairs)
+            found[device] += max(map(sum, slots)) + workspace
+        return found
 
     def for_stage(self, stage: int, start: int, end: int) -> int:
         """Returns the bytes of a device if all its stages are like this one."""
@@ -86,10 +86,6 @@ class DeviceNeeds:
         stages = enumerate(itertools.pairwise([0, *boundaries]))
         return max(self.for_stage(stage, *pair) for stage, pair in stages)
 
-    def stage_keys(self) -> Sequence[Hashable]:
-        """Returns a key for each stage; stages with the same key need the same."""
-        return self._needs.stage_keys()
-
     def can_fit(self, limit: int) -> bool:
         """Returns whether stages may fit, by a quick necessary condition.
 
@@ -101,9 +97,7 @@ class DeviceNeeds:
             size = functools.partial(self._lower_bound, stage, end)
             while end < num_cells and size(end + 1) <= limit:
                 end += 1
-            if end == num_cells:
-                return True
-        return False
+        return end == num_cells
 
     def even_share(self) -> float:
         """Returns the bytes of a device if all were shared evenly."""
@@ -112,9 +106,8 @@ class DeviceNeeds:
 
     def min_limit(self) -> int:
         """Returns the lowest limit that `can_fit` accepts."""
-        num_cells = self.model.num_cells
-        everything = self._lower_bound(0, 0, num_cells)
-        low = everything // (num_cells * self.schedule.num_stages)
+        everything = self._lower_bound(0, 0, self.model.num_cells)
+        low = everything // (self.model.num_cells * self.schedule.num_stages)
         return bisect.bisect_left(range(everything), True, low, key=self.can_fit)
 
     def _lower_bound(self, stage: int, start: int, end: int) -> int:
@@ -142,7 +135,7 @@ def min_bytes_by_cell(model: ModelCosts) -> Iterator[int]:
         _, residuals, _ = memory.residuals(*calls)
         held = memory.weights(*calls) + memory.accumulators(*calls)
         workspace = max(model.max_workspace_bytes[slice(*calls)])
-        yield held + model.slots(cell, cell + 1) + residuals + workspace
+        yield held + model.slot_bytes[cell] + residuals + workspace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +159,8 @@ class OversizedCandidate:
         """Bytes that its largest device would need, with the best stages."""
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
-        all_cuts = any_stages(self.needs.model.num_cells, self.candidate.num_stages)
-        boundaries = minimax_boundaries(self.needs.for_stage, all_cuts)
-        assert boundaries is not None  # There is a cell for each stage.
+        sizes = self.needs.model.num_cells, self.candidate.num_stages
+        boundaries = smallest_stages(self.needs.for_stage, *sizes)
         largest = max(self.needs.by_device(boundaries))
         if largest > self.limit:
             return largest

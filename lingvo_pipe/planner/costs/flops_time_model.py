@@ -38,17 +38,15 @@ def update_seconds(
     """Returns the seconds of the slowest device's update, for all its stages."""
     cells = model.calls[: model.num_cells]
     in_memory = [
-        2 * call.weights + call.accumulators + 2 * slots
+        2 * (call.weights + slots) + call.accumulators
         for call, slots in zip(cells, model.slot_bytes, strict=True)
     ]
     # Each of R - 1 other replicas sends its gradients and receives the weights.
     sent = [(call.weights + call.accumulators) * (num_replicas - 1) for call in cells]
     seconds = [[0.0] * num_replicas for _ in range(schedule.num_devices)]
     device_of_stage = schedule.device_of_stage()
-    for cell_bytes, bandwidth in (
-        (in_memory, device.memory_bandwidth),
-        (sent, device.link_bandwidth),
-    ):
+    bandwidths = device.memory_bandwidth, device.link_bandwidth
+    for cell_bytes, bandwidth in zip((in_memory, sent), bandwidths, strict=True):
         shares = OwnerShares(cell_bytes, num_replicas)
         for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
             own = seconds[device_of_stage[stage]]

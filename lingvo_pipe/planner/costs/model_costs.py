@@ -7,27 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory
-from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, boundary_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelCosts:
-    """The costs of a model's cells and of its loss, which follows them.
+    """The costs of a model's cells and of its loss, which follows them, for b rows.
 
-    Attributes:
-        num_rows: b.
-        flops: flops of each cell's forward pass.
-        num_parameters: number of each cell's trained parameters.
-        slot_bytes: bytes of each cell's optimizer slots and averages.
-        calls: bytes of each cell and of the loss.
-        workspace_bytes: bytes of each cell's and the loss's own tensors, for each
-            moment while it runs.
-        value_bytes: bytes of the values between calls, by number; inputs of the
-            mini-batch are left out.
+    Flops are of each cell's forward pass, parameters are trained ones, and slots
+    include averages. The calls are the cells and the loss: `workspace_bytes` are of
+    each one's own tensors, for each moment while it runs, and `value_bytes` of the
+    values between calls, by number, without the inputs of the mini-batch.
     """
 
     num_rows: int
@@ -51,25 +44,13 @@ class ModelCosts:
     @functools.cached_property
     def boundary_bytes(self) -> list[int]:
         """Bytes that would cross a boundary after each cell."""
-        found, used = [0], set(self.calls[-1].used)
-        for call in reversed(self.calls[: self.num_cells]):
-            found.append(sum(self.value_bytes.get(v, 0) for v in used))
-            used.difference_update(call.made)
-            used.update(call.used)
-        return found[:0:-1]
+        *cells, loss = [(call.used, call.made) for call in self.calls]
+        return boundary_bytes(cells, loss[0], self.value_bytes)
 
     @functools.cached_property
     def max_workspace_bytes(self) -> list[int]:
         """The largest workspace of each cell and of the loss."""
         return [max(moments, default=0) for moments in self.workspace_bytes]
-
-    def slots(self, start: int, end: int) -> int:
-        """Returns the bytes of slots and averages of the cells `start` to `end`."""
-        return self._slot_sums[end] - self._slot_sums[start]
-
-    @functools.cached_property
-    def _slot_sums(self) -> list[int]:
-        return list(itertools.accumulate(self.slot_bytes, initial=0))
 
 
 # By the number of rows of a micro-batch: the model's costs, and the seconds of cells.
@@ -82,19 +63,19 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
     The size of a tensor is proportional to the rows or constant, so all costs are
     linear, also at each moment. Their maximum may move to another moment.
     """
+    more, known = num_rows - a.num_rows, b.num_rows - a.num_rows
 
     def line(x: int, y: int) -> int:
-        return x + (y - x) * (num_rows - a.num_rows) // (b.num_rows - a.num_rows)
-
-    def rounded_line(x: int, y: int) -> int:
-        """Rounds; with one row, tensors may have another's shape by chance."""
-        return x + round((y - x) * (num_rows - a.num_rows) / (b.num_rows - a.num_rows))
+        return x + (y - x) * more // known
 
     @functools.cache  # Many cells are equal.
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+        """Rounds; with one row, tensors may have another's shape by chance."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
-        return tuple(rounded_line(*pair) for pair in zip(x, y, strict=True))
+        return tuple(
+            n + round((m - n) * more / known) for n, m in zip(x, y, strict=True)
+        )
 
     def call(x: CallBytes, y: CallBytes) -> CallBytes:
         return x._replace(

@@ -20,13 +20,11 @@ from lingvo_pipe.core.nests import map_present, spec_of
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import must_compile
-from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
 from lingvo_pipe.pipeline.memory.peak_memory import call_bytes, num_bytes, value_bytes
-from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, pipeline_costs
-from lingvo_pipe.pipeline.tracing.layer_function import LayerFunctions
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, cell_costs
+from lingvo_pipe.pipeline.stage_choice.traced_cells import CONTEXT_SPECS, SINGLE_STAGE
 from lingvo_pipe.pipeline.tracing.phases import compilation
-from lingvo_pipe.pipeline.tracing.trace import CallContext
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models, at_rows
 from lingvo_pipe.planner.costs.workspace_bytes import workspace_bytes
@@ -38,22 +36,11 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 # The numbers of rows to trace. With one row, a dimension of 1 could mean another.
 _TRACED_ROWS = (2, 3)
-# Params of a pipeline that are None while it is traced.
-_UNSET = (
-    *("num_batch_shards", "recompute", "devices", "cell_costs"),
-    *("memory_limit", "input_shapes", "input_dtypes"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
-    """A model's costs, and the calls that can be timed.
-
-    Attributes:
-        costs: the model's costs.
-        stage_calls: calls of the cells and of the loss.
-        specs: specs of the values between them.
-    """
+    """A model's costs, the calls of its cells and loss, and specs of their values."""
 
     costs: ModelCosts
     stage_calls: Sequence[StageCall]
@@ -66,109 +53,65 @@ class ModelTracer:
     def __init__(
         self, task_params: InstantiableParams, batch_spec: NestedMap, device: str = _CPU
     ):
-        """Initializes the tracer.
+        """Initializes the tracer of a task, for batches `[B, ...]` on a device.
 
-        Args:
-            task_params: params of a BaseTask.
-            batch_spec: specs of a batch of its input, `[B, ...]`.
-            device: full name of the device to run on; cells are compiled if it
-                requires XLA.
-
-        Raises:
-            UserValueError: if its pipeline has layers before its cells, or its blocks
-                have losses of their own.
+        Raises UserValueError if its pipeline has layers before its cells, or its blocks
+        have losses of their own.
         """
         _check_can_be_planned(task_params)
         self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
         self._device = device
         self._distinct, self._order = _distinct_cells(task_params.pipeline)
         self._graph = tf.Graph()
+        p = task_params.Copy().Set(name="planned")
+        p.pipeline.Set(cell_tpl=list(self._distinct), **SINGLE_STAGE)
         with self._graph.as_default():
-            self._task = _instantiate_task(task_params, self._distinct)
+            self._task: Any = p.Instantiate()
             self._trained = _trained_by_cell(self._task)
         cells = self._task.pipeline.cells
         self._theta = [tf.nest.map_structure(spec_of, cell.vars) for cell in cells]
 
-    @property
-    def num_cells(self) -> int:
-        """L."""
-        return len(self._order)
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trained parameters."""
-        return sum(self._trained[i].num_parameters for i in self._order)
-
-    @property
-    def num_variables(self) -> int:
-        """Number of trained variables."""
-        return sum(self._trained[i].num_variables for i in self._order)
-
-    @property
-    def trained_paths(self) -> list[str]:
-        """The paths of trained variables; equal cells count once."""
-        return list(self._task.TrainedVariables())
-
-    @property
-    def train_params(self) -> Params:
-        """The task's params for training."""
-        train: Params = self._task.params.train
-        return train
-
-    @property
-    def fprop_dtype(self) -> str:
-        """Name of the dtype that cells compute in."""
-        return str(self._task.fprop_dtype.name)
+        trained = [self._trained[i] for i in self._order]
+        self.num_cells = len(self._order)
+        self.num_parameters = sum(own.num_parameters for own in trained)
+        self.num_variables = sum(own.num_variables for own in trained)
+        # The paths of trained variables; equal cells count once.
+        self.trained_paths = list(self._task.TrainedVariables())
+        self.train_params: Params = self._task.params.train
+        self.fprop_dtype = str(self._task.fprop_dtype.name)
 
     def trace(self, num_rows: int, counts_flops: bool = True) -> TracedModel:
         """Traces the model for micro-batches of b rows; counts flops by FPropMeta.
 
-        Raises:
-            UserValueError: if a cell cannot be traced, or has no FPropMeta.
+        Raises UserValueError if a cell cannot be traced, or has no FPropMeta.
         """
-        p, task = self._pipeline, self._task
+        task = self._task
         with self._graph.as_default():
             inputs, targets = _micro_batch_specs(task, self._batch_spec, num_rows)
-        assembly = Assembly(
-            [task.pipeline.cells[i] for i in self._order],
-            [self._theta[i] for i in self._order],
-            CallContext(
-                path_hash=tf.TensorSpec([], tf.uint64),
-                step=tf.TensorSpec([], tf.int64),
-                first_example=tf.TensorSpec([], tf.int64),
-                loss_scale=tf.TensorSpec([], tf.float64),
-            ),
-            inputs,
-            targets,
-            task.ComputeLoss,
-            LayerFunctions(
-                do_eval=False,
-                trains=True,
-                batch_dim=p.batch_dim,
-                state_dtype=p.state_dtype,
-                num_rows=num_rows,
-                loss_fn=task.ComputeLoss,
-            ),
-            input_gradients=False,
+        spec = dataclasses.replace(
+            task.pipeline.spec,
+            layers=[task.pipeline.cells[i] for i in self._order],
+            trains=True,
+            loss_fn=task.ComputeLoss,
         )
-        by_xla = p.jit_compile or must_compile(self._device)
+        thetas = [self._theta[i] for i in self._order]
+        assembly = spec.assemble(
+            thetas, CONTEXT_SPECS, inputs, targets, num_rows=num_rows
+        )
+        by_xla = self._pipeline.jit_compile or must_compile(self._device)
         compiled = compilation(by_xla, self._device)
         stage_calls = assembly.stage_calls([compiled] * len(assembly.calls))
         workspace = functools.cache(lambda packed: workspace_bytes(packed.phases))
         flops = [0] * self.num_cells
         if counts_flops:
             shapes = map_present(lambda x: tuple(x.shape), inputs)
-            cells = [self._distinct[i] for i in self._order]
-            flops = pipeline_costs([], cells, *shapes).cells.flops
+            flops = cell_costs([self._distinct[i] for i in self._order], *shapes).flops
         costs = ModelCosts(
             num_rows,
             flops,
             [self._trained[i].num_parameters for i in self._order],
             [self._trained[i].slot_bytes for i in self._order],
-            [
-                call_bytes(call, recomputed=True, num_accumulators=1)
-                for call in stage_calls
-            ],
+            [call_bytes(x, recomputed=True, num_accumulators=1) for x in stage_calls],
             [workspace(call.functions) for call in stage_calls],
             value_bytes(assembly.specs, assembly.inputs),
         )
@@ -194,13 +137,13 @@ def flops_models(tracer: ModelTracer, device: DeviceModel, dtype: str) -> Models
 
 
 def _check_can_be_planned(task_params: InstantiableParams) -> None:
+    by_yourself = "or set numbers and names in task.pipeline yourself."
     if task_params.pipeline.before_tpl:
         raise UserValueError(
             path="task.pipeline.before_tpl",
             expected="no layers, because the planner only plans cells",
             got=len(task_params.pipeline.before_tpl),
-            hint="Put the layers into cell_tpl, or set numbers and names in "
-            "task.pipeline yourself.",
+            hint=f"Put the layers into cell_tpl, {by_yourself}",
         )
     if task_params.local.scheme != BACKPROPAGATION:
         raise UserValueError(
@@ -208,8 +151,7 @@ def _check_can_be_planned(task_params: InstantiableParams) -> None:
             expected="one loss for the whole model, because the planner does not plan "
             "blocks with local losses",
             got=task_params.local.scheme,
-            hint=f"Set it to {BACKPROPAGATION!r}, or set numbers and names in "
-            "task.pipeline yourself.",
+            hint=f"Set it to {BACKPROPAGATION!r}, {by_yourself}",
         )
 
 
@@ -224,26 +166,17 @@ def _distinct_cells(
     """
     cells = pipeline.cell_tpl
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
-    indices: dict[Any, int] = {}
-    distinct: list[InstantiableParams] = []
-    order = []
+    distinct: dict[Any, InstantiableParams] = {}
+    keys = []
     for i, cell in enumerate(cells):
         name = cell.name or f"cells_{i}"
         is_unique = i == len(cells) - 1 or name in tied
         key = cell.Copy().Set(name="").ToText(), i if is_unique else None
-        if key not in indices:
-            indices[key] = len(distinct)
-            distinct.append(cell.Copy().Set(name=name))
-        order.append(indices[key])
-    return distinct, order
-
-
-def _instantiate_task(task_params: InstantiableParams, cells: Sequence[Any]) -> Any:
-    """Returns the task with these cells as one stage."""
-    p = task_params.Copy().Set(name="planned")
-    p.pipeline.Set(cell_tpl=list(cells), splits=1, stages_per_device=1, num_replicas=1)
-    p.pipeline.Set(schedule="gpipe", **dict.fromkeys(_UNSET))
-    return p.Instantiate()
+        if key not in distinct:
+            distinct[key] = cell.Copy().Set(name=name)
+        keys.append(key)
+    indices = {key: index for index, key in enumerate(distinct)}
+    return list(distinct.values()), [indices[key] for key in keys]
 
 
 def _micro_batch_specs(

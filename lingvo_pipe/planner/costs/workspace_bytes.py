@@ -25,14 +25,11 @@ _NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
 
 
 def workspace_bytes(phases: Phases) -> tuple[int, ...]:
-    """Returns the workspace at each moment, without weights, inputs and residuals.
+    """Returns bytes during each operation of the forward, then of the backward pass.
 
-    Operations run in the graph's order, each as soon as its inputs exist. A tensor
-    lives from its operation until its last use. An output that reuses an input's
-    memory, such as a sum, counts as 0.
-
-    Returns:
-        Bytes during each operation of the forward pass, then of the backward pass.
+    Weights, inputs and residuals do not count. Operations run in the graph's order,
+    each as soon as its inputs exist. A tensor lives from its operation until its last
+    use. An output that reuses an input's memory, such as a sum, counts as 0.
     """
     shared = [*phases.weights, *phases.call_context]
     forward = _bytes_by_operation(

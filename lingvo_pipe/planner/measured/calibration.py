@@ -9,7 +9,7 @@ Shapes: B rows of D channels.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -33,24 +33,18 @@ _NUM_STEPS = 7
 _UNLIMITED = 1 << 60
 _UPDATED = 1 << 24  # Bytes of a variable that is updated.
 _KIB = 1024
-
-
-# Folder, limit, usage and the statistic of reclaimable memory, of cgroups 2 and 1.
-_CGROUPS = (
-    ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    (
-        "sys/fs/cgroup/memory",
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
-)
+# Files of limit and usage, and the statistic of reclaimable memory, of cgroups 2 and 1.
+_CGROUPS = {
+    "memory.max": ("memory.current", "inactive_file"),
+    "memory/memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 def calibrated_device(devices: Sequence[str]) -> DeviceModel:
     """Measures devices of one kind, given by their full names."""
     overhead, small = _measure(devices, _SMALL)
     bandwidth, latency = float("inf"), 0.0
+    name = device_name(devices[0])
     if len(devices) > 1:
         _, large = _measure(devices, _LARGE)
         num_bytes = (_LARGE - _SMALL) * _DIM * tf.float32.size
@@ -66,7 +60,7 @@ def calibrated_device(devices: Sequence[str]) -> DeviceModel:
         link_seconds=latency,
         operation_seconds=overhead,
         has_replicas=not must_compile(devices[0]),
-        shares_memory=knows_memory(devices) and _is_cpu(devices[0]),
+        shares_memory=knows_memory(devices) and name.kind == "CPU",
     )
 
 
@@ -86,13 +80,14 @@ def available_memory(root: Path = Path("/")) -> int:
 
 
 def _left_in_cgroups(root: Path) -> Iterator[int]:
-    for path, limit_file, used_file, reclaimable_name in _CGROUPS:
-        folder = root / path
-        limit = _read_text(folder / limit_file)
+    for limit_file, (used_file, reclaimable_name) in _CGROUPS.items():
+        path = root / "sys/fs/cgroup" / limit_file
+        limit = _read_text(path)
         if limit in ("", "max"):
             continue
-        used = int(_read_text(folder / used_file) or 0)
-        reclaimable = _read_numbers(folder / "memory.stat").get(reclaimable_name, 0)
+        used = int(_read_text(path.with_name(used_file)) or 0)
+        statistics = _read_numbers(path.with_name("memory.stat"))
+        reclaimable = statistics.get(reclaimable_name, 0)
         yield max(int(limit) - max(used - reclaimable, 0), 0)
 
 
@@ -126,12 +121,9 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
     for _ in range(_NUM_STEPS):
         times = [own.numpy() for own in step(pipeline, rows)]
         steps.append(fitted_costs(measured_timeline(pipeline.schedule, times)))
-    messages = [
-        x
-        for costs in steps
-        for x in (costs.stages[0].send_forward, costs.stages[-1].send_backward)
-    ]
-    return median(costs.overhead for costs in steps), fmean(messages)
+    forward = [costs.stages[0].send_forward for costs in steps]
+    backward = [costs.stages[-1].send_backward for costs in steps]
+    return median(costs.overhead for costs in steps), fmean([*forward, *backward])
 
 
 def _step(pipeline: PipeliningLayer, rows: tf.Tensor) -> list[tf.Tensor]:
@@ -149,17 +141,22 @@ def _update_bandwidth(device: str) -> float:
     with tf.device(device):
         variable = tf.Variable(tf.zeros([_UPDATED // tf.float32.size]))
         change = tf.ones_like(variable)
-    seconds = []
-    for _ in range(_NUM_STEPS):
-        start = time.perf_counter()
+
+    def update() -> tf.Tensor:
         variable.assign_add(change)
-        _ = variable[0].numpy()
+        return variable[0]
+
+    return 3 * _UPDATED / median_seconds(update, _NUM_STEPS)
+
+
+def median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
+    """Returns the median of the seconds until a result is on the host."""
+    seconds = []
+    for _ in range(num_runs):
+        start = time.perf_counter()
+        run().numpy()
         seconds.append(time.perf_counter() - start)
-    return 3 * _UPDATED / median(seconds)
-
-
-def _is_cpu(device: str) -> bool:
-    return device_name(device).kind == "CPU"
+    return median(seconds)
 
 
 def _memory(devices: Sequence[str]) -> int:
@@ -169,8 +166,8 @@ def _memory(devices: Sequence[str]) -> int:
     """
     if not knows_memory(devices):
         return _UNLIMITED
-    if _is_cpu(devices[0]):
-        return available_memory() // len(devices)
     name = device_name(devices[0])
+    if name.kind == "CPU":
+        return available_memory() // len(devices)
     local = {each.name: each.memory_limit for each in device_lib.list_local_devices()}
     return int(local[f"/device:{name.kind}:{name.index}"])

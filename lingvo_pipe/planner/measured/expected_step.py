@@ -16,7 +16,7 @@ from lingvo_pipe.planner.measured.measured_contention import measured_slowdown
 from lingvo_pipe.planner.measured.measured_models import MeasuredModels
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention
-from lingvo_pipe.planner.search.evaluation import evaluate_boundaries
+from lingvo_pipe.planner.search.candidate_evaluation import evaluate_boundaries
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 
 
@@ -34,28 +34,22 @@ def expected_step(
         tf.errors.OpError: if a cell does not run on synthetic inputs.
     """
     p = pipeline.params
+    num_rows, rest = divmod(batch_size, p.num_micro_batches)
+    shards = p.num_batch_shards
     for feature, is_used in {
         "a list of cells to recompute": isinstance(p.recompute, (list, tuple)),
-        "micro-batches of different sizes": p.micro_batch_size is not None
-        or batch_size % p.num_micro_batches > 0,
-        "more batch shards than replicas": p.num_batch_shards
-        not in (None, p.num_replicas),
+        "micro-batches of different sizes": p.micro_batch_size is not None or rest,
+        "more batch shards than replicas": shards not in (None, p.num_replicas),
     }.items():
         if is_used:
             raise UserValueError(f"the planner does not model {feature}")
     tracer = ModelTracer(task_params, batch_spec, devices[0])
     models = MeasuredModels(tracer, devices[0])
-    num_rows = batch_size // p.num_micro_batches
     models.measure(num_rows)
     costs, seconds = models(num_rows)
-    candidate = Candidate(
-        p.num_replicas,
-        len(devices) // p.num_replicas,
-        p.stages_per_device,
-        p.num_micro_batches,
-        p.schedule,
-        str(p.recompute),
-    )
+    num_devices = len(devices) // p.num_replicas
+    sizes = p.num_replicas, num_devices, p.stages_per_device, p.num_micro_batches
+    candidate = Candidate(*sizes, p.schedule, str(p.recompute))
     # The expected step has no update, so the update's contention is not measured.
     slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
     contention = Contention(max(len(devices), 2), slowdown)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import tensorflow as tf
 
-from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
+from lingvo_pipe.planner.measured.calibration import median_seconds
 from lingvo_pipe.planner.resources.device_model import Contention
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.gradient_clipping import global_norm
@@ -44,12 +43,8 @@ def measured_contention(
     update = _update_seconds(tracer, devices[:1])
     if len(devices) == 1:
         return Contention(update_on_one=update, update_on_all=update)
-    return Contention(
-        len(devices),
-        measured_slowdown(traced, devices, seconds),
-        update,
-        _update_seconds(tracer, devices),
-    )
+    slowdown = measured_slowdown(traced, devices, seconds)
+    return Contention(len(devices), slowdown, update, _update_seconds(tracer, devices))
 
 
 def measured_slowdown(
@@ -64,14 +59,10 @@ def measured_slowdown(
     measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
     with ThreadPoolExecutor(len(devices)) as pool:
         contended = median(map(_total, pool.map(measure, devices)))
-    return max(contended / _total(seconds), _devices_per_core(devices), 1.0)
-
-
-def _devices_per_core(devices: Sequence[str]) -> float:
-    """Returns the number of CPU devices per core of this machine."""
     names = map(device_name, devices)
     here = [name for name in names if name.kind == "CPU" and name.worker is None]
-    return len(here) / len(os.sched_getaffinity(0))
+    devices_per_core = len(here) / len(os.sched_getaffinity(0))
+    return max(contended / _total(seconds), devices_per_core, 1.0)
 
 
 def _total(cells: Sequence[CellSeconds]) -> float:
@@ -83,30 +74,22 @@ def _update_seconds(tracer: ModelTracer, devices: Sequence[str]) -> float:
 
     The variables are small, so these are the seconds to launch the updates.
     """
-    paths = tracer.trained_paths
-    number = min(len(paths), _MAX_VARIABLES)
-    update = _make_update(tracer.train_params, paths, paths[:number], devices)
+    paths = tracer.trained_paths[:_MAX_VARIABLES]
+    update = _make_update(tracer, paths, devices)
     update()  # Builds the graph.
-    seconds = []
-    for _ in range(_NUM_UPDATES):
-        start = time.perf_counter()
-        update().numpy()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds) * tracer.num_variables / number
+    seconds = median_seconds(update, _NUM_UPDATES)
+    return seconds * tracer.num_variables / len(paths)
 
 
 def _make_update(
-    train: Params,
-    all_paths: Sequence[str],
-    paths: Sequence[str],
-    devices: Sequence[str],
+    tracer: ModelTracer, paths: Sequence[str], devices: Sequence[str]
 ) -> Callable[[], tf.Tensor]:
     """Returns a function that applies gradients like a step and returns their norm."""
-    variables = {}
+    train, variables = tracer.train_params, {}
     for path, device in zip(paths, itertools.cycle(devices), strict=False):
         with tf.device(device):
             variables[path] = tf.Variable(tf.zeros([_VARIABLE_SIZE]))
-    learner = Learner(train, variables, all_paths)
+    learner = Learner(train, variables, tracer.trained_paths)
     averages = make_averages(train, variables, variables)
 
     def update() -> tf.Tensor:

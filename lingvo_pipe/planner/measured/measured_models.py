@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
+import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
+from lingvo_pipe.planner.costs.flops_time_model import stage_seconds
 from lingvo_pipe.planner.costs.model_costs import ModelCosts, at_rows
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, TracedModel
 from lingvo_pipe.planner.measured.measured_contention import measured_contention
@@ -34,8 +37,8 @@ from lingvo_pipe.planner.resources.resources import (
     Resources,
     allowed_candidates,
 )
-from lingvo_pipe.planner.search.planning import plan
-from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 
 # Used for all times if no size fits, so that none is measured. It is never shown.
 _UNKNOWN = CellSeconds(1.0, 2.0)
@@ -53,14 +56,17 @@ class MeasuredModels:
         self._tracer, self._device, self._limit = tracer, device, limit
         self._traced: dict[int, TracedModel] = {}
         self._seconds: dict[int, Sequence[CellSeconds]] = {}
-        self._min_oversized: int | None = None  # This many rows or more are ruled out.
+        self._min_oversized = math.inf  # This many rows or more are ruled out.
         self.out_of_memory = ""  # A sentence for errors, if memory ran out.
 
     def __call__(self, num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
         """Returns costs and seconds; see `Models`."""
         costs = self._costs(num_rows)
-        if self._is_ruled_out(num_rows):
-            costs = _with_min_workspace(costs, self._limit + 1)
+        if num_rows >= self._min_oversized:
+            workspace = [
+                (max((*moments, self._limit + 1)),) for moments in costs.workspace_bytes
+            ]
+            costs = dataclasses.replace(costs, workspace_bytes=workspace)
         return costs, self._seconds_of(num_rows)
 
     def trace(self, num_rows: int) -> TracedModel:
@@ -73,32 +79,28 @@ class MeasuredModels:
     def cells_fit(self, num_rows: int) -> bool:
         """Returns whether the device can hold each single cell."""
         costs = self._costs(num_rows)
+        pairs = zip(costs.calls, costs.max_workspace_bytes, strict=True)
         return self._limit >= max(
             call.weights + call.accumulators + call.residuals + workspace
-            for call, workspace in zip(
-                costs.calls, costs.max_workspace_bytes, strict=True
-            )
+            for call, workspace in pairs
         )
 
     def measure(self, num_rows: int) -> bool:
         """Times the cells for micro-batches of b rows; returns whether that is new.
 
-        Raises:
-            tf.errors.OpError: if a cell does not run on synthetic inputs, for instance
-                because memory runs out.
+        Raises tf.errors.OpError if a cell does not run, such as for lack of memory.
         """
         if num_rows in self._seconds:
             return False
         traced = self.trace(num_rows)
         seconds = measured_seconds(traced.stage_calls, traced.specs, self._device)
-        *cells, last, loss = seconds
-        both = CellSeconds(last.forward + loss.forward, last.backward + loss.backward)
-        self._seconds[num_rows] = [*cells, both]
+        # The loss is with the last cell.
+        self._seconds[num_rows] = [*seconds[:-2], stage_seconds(seconds[-2:])]
         return True
 
     def measure_or_rule_out(self, num_rows: int) -> bool:
         """Measures a size, or rules it out; returns whether either is new."""
-        if self._is_ruled_out(num_rows):
+        if num_rows >= self._min_oversized:
             return False
         if not self.cells_fit(num_rows):
             self._rule_out(num_rows)
@@ -120,9 +122,6 @@ class MeasuredModels:
             except tf.errors.ResourceExhaustedError as error:
                 self._rule_out(middle, error)
         return Contention()
-
-    def _is_ruled_out(self, num_rows: int) -> bool:
-        return self._min_oversized is not None and num_rows >= self._min_oversized
 
     def _rule_out(self, num_rows: int, error: tf.errors.OpError | None = None) -> None:
         self._min_oversized = num_rows
@@ -148,13 +147,10 @@ class MeasuredModels:
         if len(self._seconds) == 1:
             return next(iter(self._seconds.values()))
         low, high = _neighbors(self._seconds, num_rows)
+        ends = np.array([self._seconds[low], self._seconds[high]])
         fraction = (num_rows - low) / (high - low)
-        return [
-            CellSeconds(
-                *(x + fraction * (y - x) for x, y in zip(one, other, strict=True))
-            )
-            for one, other in zip(self._seconds[low], self._seconds[high], strict=True)
-        ]
+        between = ends[0] + fraction * (ends[1] - ends[0])
+        return list(itertools.starmap(CellSeconds, between.tolist()))
 
 
 def plan_measured(
@@ -163,13 +159,10 @@ def plan_measured(
     resources: Resources,
     constraints: Constraints,
 ) -> SearchResult:
-    """Finds the fastest ways to run a model on real devices, given by full names.
+    """Finds the fastest ways to run a model on real devices; see `plan`.
 
     Sizes of micro-batches for which a device cannot hold a single cell are not
     measured. Sizes for which memory runs out during the measurement are ruled out.
-
-    Raises:
-        UserValueError: see `plan`.
     """
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)
     batch_size = resources.batch_size
@@ -184,8 +177,8 @@ def plan_measured(
     while True:
         try:
             found = plan(models, resources, constraints)
-        except ValueError as error:
-            raise UserValueError(f"{error}{models.out_of_memory}") from error
+        except NothingFits as error:
+            raise NothingFits(f"{error}{models.out_of_memory}") from error
         best = found.fastest[0].candidate
         if not models.measure_or_rule_out(batch_size // best.num_micro_batches):
             return found
@@ -196,9 +189,3 @@ def _neighbors(known: Iterable[int], num_rows: int) -> Sequence[int]:
     sizes = sorted(known)
     index = bisect.bisect(sizes[1:-1], num_rows)
     return sizes[index : index + 2]
-
-
-def _with_min_workspace(costs: ModelCosts, num_bytes: int) -> ModelCosts:
-    """Returns the costs with at least this much workspace for each call."""
-    workspace = [(max((*moments, num_bytes)),) for moments in costs.workspace_bytes]
-    return dataclasses.replace(costs, workspace_bytes=workspace)

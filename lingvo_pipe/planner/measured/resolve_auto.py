@@ -13,7 +13,11 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text, seconds_text
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.pipelining_rules import check_each_param, count_batch_shards
+from lingvo_pipe.pipeline.pipelining_rules import (
+    PLANNED,
+    check_each_param,
+    count_batch_shards,
+)
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
@@ -24,7 +28,6 @@ from lingvo_pipe.planner.resources.resources import Constraints, Resources
 
 AUTO = "auto"
 _PATH = "task.pipeline"
-_PLANNED = ("num_micro_batches", "schedule", "recompute")
 
 
 def extract_auto(pipeline: InstantiableParams) -> set[str]:
@@ -35,21 +38,15 @@ def extract_auto(pipeline: InstantiableParams) -> set[str]:
     Raises:
         UserValueError: if other params leave the planner no choice.
     """
-    names = {name for name in _PLANNED if pipeline.Get(name) == AUTO}
-    if not names:
-        return names
-    problems = _problems(pipeline)
+    names = {name for name in PLANNED if pipeline.Get(name) == AUTO}
+    problems = _problems(pipeline) if names else []
     if problems:
         raise UserValueError(
             f"{_PATH}: with {', '.join(sorted(names))} auto, {'; '.join(problems)}. "
             "Change these params, or set numbers and names instead of auto."
         )
-    num_replicas = pipeline.num_replicas
-    defaults = {
-        "num_micro_batches": num_replicas if is_count(num_replicas) else 1,
-        "schedule": "gpipe",
-        "recompute": None,
-    }
+    number = pipeline.num_replicas if is_count(pipeline.num_replicas) else 1
+    defaults = {"num_micro_batches": number, "schedule": "gpipe", "recompute": None}
     pipeline.Set(**{name: defaults[name] for name in names})
     return names
 
@@ -64,16 +61,9 @@ def resolve_auto(
 ) -> str:
     """Sets the params that were `auto`, and the stages, to the fastest plan's.
 
-    Args:
-        task_params: params of a BaseTask, whose pipeline is changed.
-        names: names from `extract_auto`.
-        batch_spec: specs of a batch, `[B, ...]`.
-        batch_size: B.
-        devices: full device names, from `initialize_devices`.
-        log: takes a line for the user before the long measurement.
-
-    Returns:
-        A line for the user.
+    `names` are from `extract_auto`, `batch_spec` is of a batch `[B, ...]`, and
+    `devices` are full names from `initialize_devices`. `log` is called with a line for
+    the user before the long measurement; returns another one.
 
     Raises:
         UserValueError: if nothing fits, or other params are invalid or contradict each
@@ -86,20 +76,15 @@ def resolve_auto(
     tracer = ModelTracer(task_params, batch_spec, devices[0])
     log(f"planning {', '.join(sorted(names))}: timing cells may take minutes")
     limit = pipeline.memory_limit
-    resources = Resources(
-        calibrated_device(devices),
-        len(devices),
-        batch_size,
-        tracer.fprop_dtype,
-        None if limit is None else int(limit),
-        uses_all=True,
-    )
-    given: dict[str, Any] = {x: pipeline.Get(x) for x in _PLANNED if x not in names}
+    limited = None if limit is None else int(limit)
+    sizes = len(devices), batch_size, tracer.fprop_dtype, limited
+    resources = Resources(calibrated_device(devices), *sizes, uses_all=True)
+    given: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
     constraints = Constraints(
         pipeline.num_replicas,
         **given,
         has_own_recompute=True if given.get("recompute", AUTO) is None else None,
-        names={name: f"{_PATH}.{name}" for name in ("num_replicas", *_PLANNED)},
+        names={name: f"{_PATH}.{name}" for name in ("num_replicas", *PLANNED)},
     )
     best = plan_measured(tracer, devices, resources, constraints).fastest[0]
     candidate = best.candidate
@@ -120,21 +105,18 @@ def resolve_auto(
 
 def _problems(pipeline: InstantiableParams) -> list[str]:
     """Returns a phrase for each param that the planner cannot work with."""
+    shards = None, pipeline.num_replicas
     rules: dict[str, tuple[Sequence[Any], str]] = {
         "schedule": ((AUTO, *SCHEDULES), ""),
         "recompute": ((AUTO, None, *POLICIES), ""),
         "stages_per_device": ((1,), "because the schedule determines it, "),
-        "num_batch_shards": (
-            (None, pipeline.num_replicas),
-            "because each replica gets one batch shard, ",
-        ),
+        "num_batch_shards": (shards, "because each replica gets one batch shard, "),
         "micro_batch_size": ((None,), "because micro-batches get equal sizes, "),
     }
-    problems = [
+    splits = pipeline.splits
+    problems = [] if is_auto(splits) else [f"splits must be auto too, got {splits}"]
+    return problems + [
         f"{name} must be {' or '.join(map(str, allowed))}, {reason}got {value}"
         for name, (allowed, reason) in rules.items()
         if (value := pipeline.Get(name)) not in allowed
     ]
-    if not is_auto(pipeline.splits):
-        problems.insert(0, f"splits must be auto too, got {pipeline.splits}")
-    return problems

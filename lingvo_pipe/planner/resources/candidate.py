@@ -28,15 +28,9 @@ _MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A way to run a model: how devices share a mini-batch.
+    """A way to run a model by a schedule and a recomputation policy, given by name.
 
-    Attributes:
-        num_replicas: R.
-        num_devices: K, the devices of one replica.
-        stages_per_device: V.
-        num_micro_batches: M, of all replicas together.
-        schedule: name of the schedule.
-        recompute: recomputation policy.
+    R replicas of K devices with V stages each share M micro-batches.
     """
 
     num_replicas: int
@@ -105,23 +99,19 @@ def candidates(
     and of devices are then the divisors of N; the numbers of devices also include those
     that use all devices, and those that give each stage one cell, for one to eight
     stages per device. The numbers of micro-batches end at 1,024, or 16 per device: more
-    hardly shorten the bubble. Fixed numbers are always included.
+    hardly shorten the bubble. The user's `fixed` numbers of replicas, devices and
+    micro-batches are always included.
 
-    Args:
-        num_devices: N, of all replicas together.
-        num_cells: L; each stage has at least one cell.
-        batch_size: B; micro-batches are equal, with at least one example each.
-        with_replicas: whether several pipelines may run side by side.
-        fixed: numbers of replicas, devices or micro-batches that the user has fixed.
+    Each stage has at least one of L cells. Micro-batches are equal, with at least one
+    example each of B. `with_replicas`, several pipelines may run side by side.
     """
     limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
     numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]
-    for num_replicas, per_replica in _device_grids(num_devices, num_cells, fixed):
-        if num_replicas > 1 and not with_replicas:
+    for grid in _device_grids(num_devices, num_cells, fixed):
+        if grid[0] > 1 and not with_replicas:
             continue
         for number, (schedule, stages, policy) in itertools.product(numbers, _VARIANTS):
-            sizes = num_replicas, per_replica, stages, number
-            candidate = Candidate(*sizes, schedule, policy)
+            candidate = Candidate(*grid, stages, number, schedule, policy)
             if _can_run(candidate, num_cells):
                 yield candidate
 
@@ -130,11 +120,12 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
     """Returns whether the schedule has enough cells, devices and micro-batches."""
     num_devices, schedule = candidate.num_devices, candidate.schedule
     per_replica, rest = divmod(candidate.num_micro_batches, candidate.num_replicas)
-    if rest or candidate.num_stages > num_cells:
-        return False
-    if schedule in _MULTI_DEVICE_SCHEDULES and num_devices == 1:
-        return False
-    return schedule != "interleaved" or per_replica % num_devices == 0
+    return (
+        not rest
+        and candidate.num_stages <= num_cells
+        and (num_devices > 1 or schedule not in _MULTI_DEVICE_SCHEDULES)
+        and (schedule != "interleaved" or per_replica % num_devices == 0)
+    )
 
 
 def _device_grids(

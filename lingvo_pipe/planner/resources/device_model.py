@@ -15,23 +15,17 @@ from typing import NamedTuple
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 
-_GB = 10**9
-_MIB = 2**20
-_GIB = 2**30
-_TERA = 10**12
+_GB, _TERA = 10**9, 10**12
+_MIB, _GIB = 2**20, 2**30
 
 
 class Contention(NamedTuple):
     """Slowdown from contention between devices of one machine.
 
-    Measured without contention, on one device, and with it, on all of them; linear in
-    the number of devices in between, and constant beyond.
-
-    Attributes:
-        num_devices: number of devices measured together, at least 2.
-        slowdown: time of cells with contention over their time without.
-        update_on_one: seconds to launch the updates of all weights on one device.
-        update_on_all: seconds to launch them with the weights spread over all devices.
+    Measured without contention, on one device, and with it, on all of them, at least 2;
+    linear in the number of devices in between, and constant beyond. The slowdown is the
+    time of cells with contention over their time without. The updates are seconds to
+    launch the updates of all weights, on one device or spread over all.
     """
 
     num_devices: int = 2
@@ -109,16 +103,22 @@ class DeviceModel:
         return self.link_seconds + num_bytes / self.link_bandwidth if num_bytes else 0.0
 
 
-def _device(
-    name: str,
-    memory: float,
-    reserved: int,
-    teraflops: Mapping[str, float],
-    memory_bandwidth: float,
-    link_bandwidth: float,
-) -> DeviceModel:
-    """Returns a device from figures in GiB, MiB, tera-operations and GB per second."""
-    return DeviceModel(
+# Name, memory in GiB, reserved MiB, tera-operations per second, and bandwidths in GB/s.
+# Reserved memory: on TPUs as XLA's errors report it; on GPUs as much as TensorFlow
+# leaves to the system, by compute capability. A TPU multiplies float32 as bfloat16, and
+# from Ampere on TensorFlow lets a GPU multiply it as TF32. Pascal and Volta have no
+# bfloat16.
+_KNOWN: list[tuple[str, float, int, dict[str, float], int, int]] = [
+    ("TPUv2", 8, 528, {"float32": 22.5, "bfloat16": 22.5}, 300, 62),
+    ("TPUv3", 16, 528, {"float32": 61.5, "bfloat16": 61.5}, 450, 70),
+    ("P100", 15.9, 500, {"float32": 9.3, "float16": 18.7}, 732, 12),
+    ("V100", 15.8, 1050, {"float32": 15.7, "float16": 125}, 900, 150),
+    ("A100", 39.6, 1536, {"float32": 156, "bfloat16": 312}, 1555, 300),
+    ("H100", 79.6, 1800, {"float32": 494, "bfloat16": 989}, 3350, 450),
+    ("H200", 140, 1800, {"float32": 494, "bfloat16": 989}, 4800, 450),
+]
+DEVICES = {
+    name: DeviceModel(
         name,
         int(memory * _GIB),
         reserved * _MIB,
@@ -127,22 +127,8 @@ def _device(
         link_bandwidth * _GB,
         has_replicas=not name.startswith("TPU"),
     )
-
-
-# Reserved memory: on TPUs as XLA's errors report it; on GPUs as much as TensorFlow
-# leaves to the system, by compute capability. A TPU multiplies float32 as bfloat16, and
-# from Ampere on TensorFlow lets a GPU multiply it as TF32. Pascal and Volta have no
-# bfloat16.
-_KNOWN = [
-    _device("TPUv2", 8, 528, {"float32": 22.5, "bfloat16": 22.5}, 300, 62),
-    _device("TPUv3", 16, 528, {"float32": 61.5, "bfloat16": 61.5}, 450, 70),
-    _device("P100", 15.9, 500, {"float32": 9.3, "float16": 18.7}, 732, 12),
-    _device("V100", 15.8, 1050, {"float32": 15.7, "float16": 125}, 900, 150),
-    _device("A100", 39.6, 1536, {"float32": 156, "bfloat16": 312}, 1555, 300),
-    _device("H100", 79.6, 1800, {"float32": 494, "bfloat16": 989}, 3350, 450),
-    _device("H200", 140, 1800, {"float32": 494, "bfloat16": 989}, 4800, 450),
-]
-DEVICES = {model.name: model for model in _KNOWN}
+    for name, memory, reserved, teraflops, memory_bandwidth, link_bandwidth in _KNOWN
+}
 MEASURED = "measured"  # The name of this machine's devices, whose speed is measured.
 
 

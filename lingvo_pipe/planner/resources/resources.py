@@ -24,15 +24,10 @@ _RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """The devices to run a model on, and the size of its mini-batch.
+    """The devices to run a model on, and the size of its mini-batch, B.
 
-    Attributes:
-        device: kind of the devices.
-        num_devices: number of the devices.
-        batch_size: B, rows of a mini-batch.
-        dtype: dtype that the model computes in.
-        memory_limit: the user's limit in bytes per device, if any.
-        uses_all: whether a candidate must use all devices.
+    The model computes in `dtype`. `memory_limit` is the user's, in bytes per device;
+    `uses_all` if a candidate must use all devices.
     """
 
     device: DeviceModel
@@ -87,34 +82,39 @@ class Constraints:
     ) -> list[Candidate]:
         """Returns the candidates that satisfy the constraints.
 
-        `rules` are further rules that all candidates follow, for the error.
-
-        Raises:
-            UserValueError: if there is none; names the constraints to change.
+        Raises UserValueError if there is none; it names the constraints to change, and
+        `rules`, further ones that all candidates follow.
         """
         every = list(candidates)
-        found = [each for each in every if self._allows(each)]
-        if not found:
-            raise UserValueError(self._contradiction(every, rules))
-        return found
+        if found := [each for each in every if self._allows(each)]:
+            return found
+        given = " and ".join(map(self.text, self.given))
+        fixes = [
+            f"without {self._user_name(name)} it may be {_choice(values)}"
+            for name in self.given
+            if (values := self._values(name, every))
+        ]
+        raise UserValueError(
+            f"No way to run the model has {given}: "
+            f"{'; '.join(fixes) or 'leave several of them out'}. "
+            f"The rules: {'; '.join([*_RULES, *rules])}."
+        )
 
     @property
     def given(self) -> dict[str, int | str]:
         """The constrained values by attribute."""
-        every = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
-        del every["names"]
-        return {name: value for name, value in every.items() if value is not None}
+        values = {**vars(self), "names": None}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def numbers(self) -> list[int]:
         """The constrained values that are numbers."""
-        given = (self.num_replicas, self.num_devices, self.num_micro_batches)
-        return [number for number in given if number is not None]
+        every = (self.num_replicas, self.num_devices, self.num_micro_batches)
+        return [number for number in every if number is not None]
 
     def without(self, name: str) -> Constraints:
         """Returns the constraints without one of them."""
-        nothing: dict[str, Any] = {name: None}
-        return dataclasses.replace(self, **nothing)
+        return dataclasses.replace(self, **dict[str, Any]({name: None}))
 
     def text(self, name: str) -> str:
         """Returns a given constraint as the user writes it."""
@@ -127,19 +127,6 @@ class Constraints:
 
     def _allows(self, candidate: Candidate) -> bool:
         return all(getattr(candidate, name) == x for name, x in self.given.items())
-
-    def _contradiction(self, every: Sequence[Candidate], rules: Sequence[str]) -> str:
-        given = " and ".join(map(self.text, self.given))
-        fixes = [
-            f"without {self._user_name(name)} it may be {_choice(values)}"
-            for name in self.given
-            if (values := self._values(name, every))
-        ]
-        return (
-            f"No way to run the model has {given}: "
-            f"{'; '.join(fixes) or 'leave several of them out'}. "
-            f"The rules: {'; '.join([*_RULES, *rules])}."
-        )
 
     def _values(self, name: str, every: Sequence[Candidate]) -> list[int | str]:
         """Returns the values of an attribute that all other constraints allow."""
@@ -161,16 +148,11 @@ def allowed_candidates(
     Raises:
         UserValueError: if there is none.
     """
-    number = resources.num_devices
-    every = candidates(
-        number,
-        num_cells,
-        resources.batch_size,
-        resources.device.has_replicas,
-        constraints.numbers,
-    )
+    number, has_replicas = resources.num_devices, resources.device.has_replicas
+    sizes = number, num_cells, resources.batch_size
+    every = candidates(*sizes, has_replicas, constraints.numbers)
     rules = []
-    if not resources.device.has_replicas:
+    if not has_replicas:
         rules.append("TPUs have no replicas yet")
     if resources.uses_all:
         rules.append(f"all {number} devices are used")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.bubble import split_time
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
 from lingvo_pipe.planner.resources.resources import Resources
-from lingvo_pipe.planner.search.evaluation import Evaluation
-from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 
 _HEADER = (
     *("step", "idle", "needs", "R", "K", "V", "M"),
@@ -32,6 +33,8 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
     best, usable = found.fastest[0], resources.usable_bytes
     used, available = best.candidate.total_devices, resources.num_devices
     unused = f"The first uses {used} of {available} devices; the others stay idle."
+    oversized = found.oversized
+    too_large = f"{len(oversized):,} evaluated ones do not fit, such as:"
     lines = [
         *text_table([_HEADER, *_rows(found.fastest)], right=range(_NUM_NUMBERS)),
         "",
@@ -41,7 +44,12 @@ def report(found: SearchResult, resources: Resources, changes: str = "") -> str:
         "which a device computes nothing: bubbles, waiting for messages, and the",
         "overhead of operations.",
         f"{found.num_slower:,} more are slower.",
-        *_oversized_lines(found.oversized, usable),
+        *([too_large] if oversized else []),
+        *(
+            f"  {each.candidate}: a device would need {needed_text(each)}, "
+            f"{bytes_text(each.needed_bytes - usable)} too much"
+            for each in oversized[:_MAX_OVERSIZED]
+        ),
         *([unused] if used < available else []),
         "",
         "To run the first:",
@@ -66,19 +74,14 @@ def run_flags(best: Evaluation, changes: str = "") -> list[str]:
 def time_breakdown(evaluation: Evaluation) -> dict[str, float]:
     """Returns the seconds of a step by activity, averaged over devices."""
     splits = split_time(evaluation.timeline)
-
-    def mean(reason: str) -> float:
-        return fmean(getattr(split.idle, reason) for split in splits)
-
     recomputation = fmean(split.busy.get(Kind.RECOMPUTE, 0.0) for split in splits)
     busy = fmean(sum(split.busy.values()) for split in splits)
+    idle = map(fmean, zip(*(split.idle for split in splits), strict=True))
+    reasons = ("bubble", "imbalance", "communication", "overhead")
     return {
         "computing": busy - recomputation,
         "recomputation": recomputation,
-        "bubble": mean("fill_drain"),
-        "imbalance": mean("imbalance"),
-        "communication": mean("communication"),
-        "overhead": mean("overhead"),
+        **dict(zip(reasons, idle, strict=True)),
         "update": evaluation.step_seconds - evaluation.timeline.step_seconds,
     }
 
@@ -102,36 +105,15 @@ def _rows(fastest: Sequence[Evaluation]) -> list[list[str]]:
     """Returns the rows; variants with the same numbers share one."""
     found: dict[tuple[str, ...], list[str]] = {}
     for each in fastest:
-        row = _row(each, fastest[0])
+        row = [
+            seconds_text(each.step_seconds),
+            f"{each.timeline.bubble_fraction:.1%}",
+            bytes_text(max(each.bytes_by_device)),
+            *map(str, dataclasses.astuple(each.candidate)),
+            "" if each is fastest[0] else why_slower(each, fastest[0]),
+        ]
         shared = found.setdefault(tuple(row[:_NUM_NUMBERS]), row)
         for column in _VARIANT:
             if row[column] not in shared[column].split(" or "):
                 shared[column] += f" or {row[column]}"
     return list(found.values())
-
-
-def _row(each: Evaluation, best: Evaluation) -> list[str]:
-    c = each.candidate
-    return [
-        seconds_text(each.step_seconds),
-        f"{each.timeline.bubble_fraction:.1%}",
-        bytes_text(max(each.bytes_by_device)),
-        *map(str, (c.num_replicas, c.num_devices, c.stages_per_device)),
-        str(c.num_micro_batches),
-        c.schedule,
-        c.recompute,
-        "" if each is best else why_slower(each, best),
-    ]
-
-
-def _oversized_lines(oversized: Sequence[OversizedCandidate], usable: int) -> list[str]:
-    if not oversized:
-        return []
-    return [
-        f"{len(oversized):,} evaluated ones do not fit, such as:",
-        *(
-            f"  {each.candidate}: a device would need {needed_text(each)}, "
-            f"{bytes_text(each.needed_bytes - usable)} too much"
-            for each in oversized[:_MAX_OVERSIZED]
-        ),
-    ]

@@ -41,7 +41,7 @@ class StepReports:
         if shown:
             replicas = self.step.task.pipeline.replicas
             devices = [name for own in replicas for name in own]
-            progress.report(*shown, stage_utilisation(devices, self.step.Times()))
+            progress.report(*shown, stage_utilization(devices, self.step.Times()))
         if self.profiler:
             self.profiler.after_step(n, self.step)
         interval = p.histogram_interval_steps

@@ -18,7 +18,7 @@ _SMALL = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis from `low` to `high` with labelled ticks, ascending."""
+    """An axis from `low` to `high` with labeled ticks, ascending."""
 
     low: float
     high: float

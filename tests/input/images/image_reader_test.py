@@ -57,13 +57,13 @@ def test_without_a_window_it_is_all():
 
 
 @pytest.mark.parametrize("encode", [tf.io.encode_png, tf.io.encode_jpeg])
-def test_grey_becomes_three_channels_and_colour_one(encode):
-    grey, colour = pixels(16, 16, 0)[..., :1], np.full([16, 16, 3], 200, np.uint8)
+def test_grey_becomes_three_channels_and_color_one(encode):
+    grey, color = pixels(16, 16, 0)[..., :1], np.full([16, 16, 3], 200, np.uint8)
     for choose in (None, lambda shape: tf.constant([0, 0, 16, 16])):
         made = decode_image(encode(grey), 3, choose)
         assert made.shape == (16, 16, 3)
         assert (made[..., :1] == made).numpy().all()
-        assert (decode_image(encode(colour), 1, choose) == 200).numpy().all()
+        assert (decode_image(encode(color), 1, choose) == 200).numpy().all()
 
 
 def test_the_window_is_chosen_for_the_shape_of_the_image():

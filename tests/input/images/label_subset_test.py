@@ -8,7 +8,7 @@ from lingvo_pipe.input.images.image_source import ImageFormat
 from lingvo_pipe.input.images.label_subset import LabelSubset
 
 
-class Labelled:
+class Labeled:
     """Example i is the number i, of the i-th label."""
 
     format = ImageFormat((None, None, 3), is_encoded=True, dtype=tf.uint8)
@@ -32,7 +32,7 @@ LABELS = np.random.default_rng(0).integers(0, 6, 100).tolist()
 
 @pytest.mark.parametrize("labels", [[0], [3, 5], [5, 3], [4, 0, 2], list(range(6))])
 def test_it_is_those_examples_in_order_and_labels_are_places(labels):
-    subset = LabelSubset(Labelled(LABELS), labels)
+    subset = LabelSubset(Labeled(LABELS), labels)
     records = subset.Fetch(tf.range(subset.num_examples, dtype=tf.int64))
     made = [tuple(map(int, subset.Read(record))) for record in records]
     expected = [(i, labels.index(n)) for i, n in enumerate(LABELS) if n in labels]
@@ -40,6 +40,6 @@ def test_it_is_those_examples_in_order_and_labels_are_places(labels):
 
 
 def test_a_label_may_have_no_example_but_not_all():
-    assert LabelSubset(Labelled([1, 2, 2]), [9, 2]).num_examples == 2
+    assert LabelSubset(Labeled([1, 2, 2]), [9, 2]).num_examples == 2
     with pytest.raises(ValueError, match=r"labels.*\[0, 9\]"):
-        LabelSubset(Labelled([1, 2, 2]), [0, 9])
+        LabelSubset(Labeled([1, 2, 2]), [0, 9])

@@ -10,7 +10,7 @@ from lingvo_pipe.input.images.tfds_images import TfdsImages
 from tests.input.example_images import CLASSES, SIZES, example, prepare_photos
 
 # Name: height and width, if all images have the same; number of classes.
-CATALOGUE = {
+CATALOG = {
     "imagenet2012": (None, 1000),
     "cifar10": (32, 10),
     "cifar100": (32, 100),
@@ -32,20 +32,20 @@ def read(source, indices):
     return [source.Read(record) for record in source.Fetch(tf.constant(indices))]
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", CATALOG)
 def test_those_of_the_papers_are_known_without_the_data(tmp_path, name):
-    side, num_classes = CATALOGUE[name]
+    side, num_classes = CATALOG[name]
     dataset = TfdsImages(name, str(tmp_path))
     assert dataset.format == ImageFormat((side, side, 3), True, tf.uint8)
     assert len(dataset.class_names) == num_classes
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", CATALOG)
 def test_those_of_the_papers_can_be_read(tmp_path, name):
     builder = unprepared(name, tmp_path)
     features = builder.info.features
     random = np.random.default_rng(0)
-    side = CATALOGUE[name][0]
+    side = CATALOG[name][0]
     shape = (side or 20, side or 30, 3)
     examples = [
         {key: some_value(feature) for key, feature in features.items()}

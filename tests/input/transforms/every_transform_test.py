@@ -148,6 +148,6 @@ def test_params_out_of_range_are_refused(params, message):
 
 
 @pytest.mark.parametrize("cls", [ChromaShift, ColorDistortion])
-def test_colours_need_three_channels(cls):
+def test_colors_need_three_channels(cls):
     with pytest.raises(ValueError, match=rf"{cls.__name__}\b.*\b3\b.*\b1\b"):
         cls.Params().Instantiate().OutputShape((8, 8, 1))

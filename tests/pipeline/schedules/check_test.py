@@ -105,7 +105,7 @@ def test_a_deadlock_is_explained() -> None:
 
 
 def test_schedules_pass_if_and_only_if_they_run() -> None:
-    """Against brute force: neighbours in columns exchanged, then run with queues."""
+    """Against brute force: neighbors in columns exchanged, then run with queues."""
     rng = random.Random(0)
     passed = refused = 0
     for _, schedule in every_schedule():

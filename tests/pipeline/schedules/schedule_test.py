@@ -22,7 +22,7 @@ F, R, B, W, _ = Kind
     ],
     ids=str,
 )
-def test_dependencies_are_the_neighbours(op: Op, expected: list[Op]) -> None:
+def test_dependencies_are_the_neighbors(op: Op, expected: list[Op]) -> None:
     assert zero_bubble(3, 2).dependencies(op) == expected
 
 

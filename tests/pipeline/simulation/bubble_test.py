@@ -42,7 +42,7 @@ def test_no_part_is_negative_and_they_add_up(seed: int, is_measured: bool) -> No
     if is_measured:
         timeline = disturbed(timeline, rng)
     for device, split in enumerate(split_time(timeline)):
-        busy, idle = split.busy.values(), dataclasses.astuple(split.idle)
+        busy, idle = split.busy.values(), split.idle
         assert min(*busy, *idle) >= 0
         assert sum(busy) == pytest.approx(timeline.busy_seconds(device))
         assert sum([*busy, *idle]) == pytest.approx(timeline.step_seconds)
@@ -73,7 +73,7 @@ def _is(
     overhead: float = 0.0,
 ) -> bool:
     parts = (fill_drain, imbalance, communication, overhead)
-    return dataclasses.astuple(idle) == pytest.approx(parts, abs=1e-9)
+    return tuple(idle) == pytest.approx(parts, abs=1e-9)
 
 
 def _parts(schedule: Schedule, costs: Costs) -> tuple[Timeline, list[Idle]]:

@@ -19,7 +19,7 @@ from lingvo_pipe.planner.costs.device_needs import (
 )
 from lingvo_pipe.planner.costs.model_costs import ModelCosts
 from lingvo_pipe.planner.resources.candidate import Candidate
-from lingvo_pipe.planner.search.evaluation import feasible_boundaries
+from lingvo_pipe.planner.search.candidate_evaluation import feasible_boundaries
 from tests.planner.made_up_model import NUM_CELLS, every_needs, schedule_of
 
 CELL_BYTES = [random.Random(1).randrange(100) for _ in range(9)]

@@ -13,6 +13,7 @@ import pytest
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
+from lingvo_pipe.planner.measured import calibration
 from lingvo_pipe.planner.measured import measured_contention as measured
 from lingvo_pipe.planner.measured.measured_contention import measured_contention
 from lingvo_pipe.planner.resources.device_model import Contention
@@ -42,7 +43,7 @@ def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> Content
         return [CellSeconds(0.25 * seconds[device], 0.75 * seconds[device])]
 
     def update(
-        train: None, every: list[str], paths: list[str], devices: Sequence[str]
+        tracer: Any, paths: list[str], devices: Sequence[str]
     ) -> Callable[[], np.ndarray]:
         def run() -> np.ndarray:
             clock[0] += 1e-3 * len(paths) * len(devices)
@@ -53,7 +54,7 @@ def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> Content
     monkeypatch.setattr(measured, "measured_seconds", measure)
     monkeypatch.setattr(measured, "_make_update", update)
     timed = SimpleNamespace(perf_counter=lambda: clock[0])
-    monkeypatch.setattr(measured, "time", timed)
+    monkeypatch.setattr(calibration, "time", timed)
     tracer: Any = Tracer()
     return measured_contention(tracer, TRACED, list(seconds), ALONE)
 

@@ -17,9 +17,13 @@ from lingvo_pipe.planner.measured.measured_models import MeasuredModels, plan_me
 from lingvo_pipe.planner.resources.candidate import candidates
 from lingvo_pipe.planner.resources.device_model import Contention
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
-from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate, mean_concurrency
-from lingvo_pipe.planner.search.planning import plan
-from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.planner.search.candidate_evaluation import (
+    Evaluation,
+    evaluate,
+    mean_concurrency,
+)
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 from tests.planner.made_up_model import (
     NUM_CELLS,
     made_up_device,
@@ -281,14 +285,14 @@ def test_if_memory_always_runs_out_nothing_fits(
 ) -> None:
     machine = installed(Machine(most=0), monkeypatch)
     words = r"\bGPU\b.*recompute=.*\b1 rows?\b"
-    with pytest.raises(ValueError, match=words) as error:
+    with pytest.raises(NothingFits, match=words) as error:
         planned(machine, 10**9, FEW)
     assert str(error.value).endswith("OOM when allocating")
     assert machine.timed == [1]
 
 
 def test_if_no_cell_fits_nothing_is_run(machine: Machine) -> None:
-    with pytest.raises(ValueError, match=r"\bGPU\b.*\bM=64\b.*recompute="):
+    with pytest.raises(NothingFits, match=r"\bGPU\b.*\bM=64\b.*recompute="):
         planned(machine, largest_cell(1) - 1, FEW)
     assert machine.timed == []
 
@@ -303,7 +307,7 @@ def test_suggestions_know_the_needs_of_sizes_that_are_not_allowed(
         for each in candidates(1, NUM_CELLS, BATCH_SIZE)
         if each.num_micro_batches == 1
     )
-    with pytest.raises(ValueError, match=r"recompute=.*\b32 rows\b"):
+    with pytest.raises(NothingFits, match=r"recompute=.*\b32 rows\b"):
         planned(machine, limit - 1, constraints, number=1)
     assert set(machine.timed) <= {BATCH_SIZE}
 

@@ -19,7 +19,7 @@ from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.measured import resolve_auto as resolve_auto_module
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto, resolve_auto
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
-from lingvo_pipe.planner.search.search import SearchResult
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.training.task.placement import place_stages
 from tests.planner.made_up_model import made_up_device
 from tests.registered_models.reduced_models import reduced_params

@@ -12,14 +12,14 @@ from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult
+from lingvo_pipe.planner.search.fitting_plan import plan
 from lingvo_pipe.planner.search.plan_report import (
     report,
     run_flags,
     time_breakdown,
     why_slower,
 )
-from lingvo_pipe.planner.search.planning import plan
-from lingvo_pipe.planner.search.search import SearchResult
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_CELLS,

@@ -12,7 +12,7 @@ from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.task.base_task import BaseTask
 
 
-class LabelledTask(BaseTask):
+class LabeledTask(BaseTask):
     """A task with a second metric: the mean label of some examples."""
 
     @classmethod
@@ -48,7 +48,7 @@ def _batch(label: float, counts: float, weight: float = 1.0) -> NestedMap:
 
 @pytest.fixture(name="evaluation", scope="module")
 def _evaluation() -> Evaluation:
-    return Evaluation(LabelledTask.Params().Instantiate())
+    return Evaluation(LabeledTask.Params().Instantiate())
 
 
 def test_means_are_weighted(evaluation: Evaluation) -> None:

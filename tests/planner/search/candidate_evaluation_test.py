@@ -13,7 +13,11 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
 from lingvo_pipe.planner.resources.resources import Resources
-from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate, mean_concurrency
+from lingvo_pipe.planner.search.candidate_evaluation import (
+    Evaluation,
+    evaluate,
+    mean_concurrency,
+)
 from tests.planner.made_up_model import made_up_device, made_up_models
 
 ALONE = made_up_device(10**6)

@@ -12,23 +12,22 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
-from lingvo_pipe.planner.costs.device_needs import OversizedCandidate, min_bytes_by_cell
-from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
-from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.costs.device_needs import min_bytes_by_cell
+from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.device_model import DEVICES
 from lingvo_pipe.planner.resources.resources import (
     Constraints,
     Resources,
     allowed_candidates,
 )
-from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.fastest_candidates import SearchResult, search
 from lingvo_pipe.planner.search.plan_report import needed_text
-from lingvo_pipe.planner.search.search import SearchResult, search
 
 _MAX_DEVICES = 4096
 _NUM_DEVICES = "num_devices"
@@ -57,53 +56,40 @@ def plan(
     )
     if found.fastest:
         return found
-    smallest, usable = _smallest(found.oversized), resources.usable_bytes
+    smallest, usable = found.oversized[0], resources.usable_bytes
+    for each in found.oversized[1:]:
+        limit = smallest.needed_bytes
+        if each.needs.can_fit(limit - 1) and each.needed_bytes < limit:
+            smallest = each
     missing = bytes_text(smallest.needed_bytes - usable)
-    limit = f"{resources.device.name} has"
+    offer = f"{resources.device.name} has"
     if usable < resources.device.usable_bytes:
-        limit = f"{_MEMORY_LIMIT}={resources.memory_limit} leaves"
+        offer = f"{_MEMORY_LIMIT}={resources.memory_limit} leaves"
     raise NothingFits(
-        f"The model does not fit: {limit} {bytes_text(usable)} per device for it, and "
+        f"The model does not fit: {offer} {bytes_text(usable)} per device for it, and "
         f"the smallest way on {resources} needs {needed_text(smallest)}, {missing} "
         f"more: {smallest.candidate}. "
         f"{_Setting(models, resources, constraints).suggest_changes()}"
     )
 
 
-def _smallest(oversized: Sequence[OversizedCandidate]) -> OversizedCandidate:
-    """Returns the candidate that needs the fewest bytes."""
-    found = oversized[0]
-    for each in oversized[1:]:
-        limit = found.needed_bytes
-        if each.needs.can_fit(limit - 1) and each.needed_bytes < limit:
-            found = each
-    return found
-
-
 def fits(models: Models, resources: Resources, constraints: Constraints) -> bool:
     """Returns whether there is any way to run a model.
 
-    Raises:
-        UserValueError: if the constraints contradict each other.
+    Raises UserValueError if the constraints contradict each other.
     """
     device, rows = resources.limited_device, resources.batch_size
     num_cells = _count_cells(models, resources, constraints)
     for each in reversed(allowed_candidates(resources, constraints, num_cells)):
         costs, seconds = models(rows // each.num_micro_batches)
-        if _weights_share(costs, each) > device.usable_bytes:
+        held = costs.memory.weights(0, num_cells)
+        held += costs.memory.accumulators(0, num_cells)
+        slots = sum(costs.slot_bytes) / each.num_replicas
+        if (held + slots) / each.num_devices > device.usable_bytes:
             continue  # A quick check, sufficient for a model that is far too large.
         if isinstance(evaluate(each, costs, seconds, device), Evaluation):
             return True
     return False
-
-
-def _weights_share(costs: ModelCosts, candidate: Candidate) -> float:
-    """Returns a device's bytes for weights, accumulators and slots, shared evenly."""
-    num_cells, num_devices = costs.num_cells, candidate.num_devices
-    memory = costs.memory
-    held = memory.weights(0, num_cells) + memory.accumulators(0, num_cells)
-    slots = costs.slots(0, num_cells) / candidate.num_replicas
-    return (held + slots) / num_devices
 
 
 def _count_cells(models: Models, resources: Resources, constraints: Constraints) -> int:
@@ -129,8 +115,7 @@ class _Setting:
         for changes in (
             self._fewer_rows(),
             self._larger_devices(),
-            self._no_limit(),
-            *([self._without(name)] for name in self.constraints.given),
+            *([change] for change in self._fewer_limits()),
         ):
             found += itertools.islice((text for text, x in changes if x._fits()), 1)
         texts = dict.fromkeys(filter(None, found))
@@ -179,38 +164,36 @@ class _Setting:
         most_used = {num_cells} if num_cells > low else set()  # By a pipeline.
         for high in sorted({*doublings, *most_used}):
             if on(high)._fits():
-                between = range(low + 1, high)
-                fits_on = bisect.bisect_left(
-                    between, True, key=lambda number: on(number)._fits()
+                numbers = range(high)
+                least = bisect.bisect_left(
+                    numbers, True, low + 1, key=lambda number: on(number)._fits()
                 )
-                return f"on {on(low + 1 + fits_on).resources}{but}"
+                return f"on {on(least).resources}{but}"
             low = high
         return ""
 
     def _fewer_rows(self) -> Iterator[_Change]:
         """Yields changes to half of the rows, to a quarter, and so on."""
-        rows = self.resources.batch_size // 2
-        while rows:
+        rows = self.resources.batch_size
+        while rows := rows // 2:
             plural = "s" if rows > 1 else ""
             yield f"with {rows} row{plural}", self._with(batch_size=rows)
-            rows //= 2
 
     def _larger_devices(self) -> Iterator[_Change]:
         for device in sorted(DEVICES.values(), key=lambda each: each.usable_bytes):
-            changed, dtype = self._with(device=device), self.resources.dtype
+            changed = self._with(device=device)
             is_larger = changed.resources.usable_bytes > self.resources.usable_bytes
-            if is_larger and dtype in device.flops:
+            if is_larger and self.resources.dtype in device.flops:
                 yield f"on {changed.resources}", changed
 
-    def _no_limit(self) -> Iterator[_Change]:
+    def _fewer_limits(self) -> Iterator[_Change]:
         if self.resources.memory_limit is not None:
             text = f"without {_MEMORY_LIMIT}={self.resources.memory_limit}"
             yield text, self._with(memory_limit=None)
-
-    def _without(self, name: str) -> _Change:
-        without = self.constraints.without(name)
-        changed = dataclasses.replace(self, constraints=without)
-        return f"without {self.constraints.text(name)}", changed
+        for name in self.constraints.given:
+            without = self.constraints.without(name)
+            changed = dataclasses.replace(self, constraints=without)
+            yield f"without {self.constraints.text(name)}", changed
 
     def _with(self, **changes: Any) -> _Setting:
         """Returns the setting with other resources."""

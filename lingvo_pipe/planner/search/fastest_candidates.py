@@ -12,20 +12,18 @@ from collections.abc import Iterable, Sequence
 
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
-from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
+from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import DeviceModel
-from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """The result of a search.
+    """The best for each schedule and recomputation that fits, fastest first.
 
-    Attributes:
-        fastest: the best for each schedule and recomputation that fits, fastest first.
-        num_slower: number of candidates that are slower, or cannot be faster.
-        oversized: evaluated candidates that do not fit, roughly the smallest first.
+    `num_slower` more are slower or cannot be faster. `oversized` are candidates that
+    were evaluated and do not fit, roughly the smallest first.
     """
 
     fastest: Sequence[Evaluation]
@@ -42,21 +40,18 @@ def search(
     """Finds the fastest candidates that fit, for a mini-batch of this size."""
     fastest: dict[tuple[str, str], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
-    num_slower, overhead = 0, device.operation_seconds
-
-    def model_of(candidate: Candidate) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        return models(batch_size // candidate.num_micro_batches)
-
-    bounds = [
-        (step_time_lower_bound(each, model_of(each)[1], overhead), i, each)
-        for i, each in enumerate(candidates)
-    ]
-    for bound, _, candidate in sorted(bounds):
+    bounds, num_slower = [], 0
+    for each in candidates:
+        _, seconds = models(batch_size // each.num_micro_batches)
+        bound = step_time_lower_bound(each, seconds, device.operation_seconds)
+        bounds.append((bound, each))
+    for bound, candidate in sorted(bounds, key=lambda pair: pair[0]):
         best = fastest.get(candidate.variant)
         if best is not None and bound >= best.step_seconds:
             num_slower += 1
             continue
-        result = evaluate(candidate, *model_of(candidate), device)
+        model = models(batch_size // candidate.num_micro_batches)
+        result = evaluate(candidate, *model, device)
         if isinstance(result, OversizedCandidate):
             oversized.append(result)
             continue

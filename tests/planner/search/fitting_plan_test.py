@@ -12,8 +12,8 @@ from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.planner.costs.model_costs import Models
 from lingvo_pipe.planner.resources.device_model import DEVICES
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
-from lingvo_pipe.planner.search import planning
-from lingvo_pipe.planner.search.planning import NothingFits, fits, plan
+from lingvo_pipe.planner.search import fitting_plan
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, fits, plan
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     every_candidate,
@@ -195,7 +195,7 @@ def test_a_constraint_can_be_the_obstacle() -> None:
 def test_if_several_changes_help_no_cell_is_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planning, "_MAX_DEVICES", 8)
+    monkeypatch.setattr(fitting_plan, "_MAX_DEVICES", 8)
     asked = Constraints(num_devices=1, num_replicas=4)
     there = Resources(made_up_device(LARGEST), 4, BATCH_SIZE)
     with pytest.raises(NothingFits) as error:

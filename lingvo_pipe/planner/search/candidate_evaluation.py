@@ -7,7 +7,6 @@ seconds and bytes of cells  ->  the most balanced stages that fit into the memor
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Sequence
 
@@ -29,12 +28,8 @@ from lingvo_pipe.planner.resources.device_model import DeviceModel
 class Evaluation:
     """The time and memory of a candidate that fits.
 
-    Attributes:
-        candidate: the candidate.
-        boundaries: stage boundaries.
-        step_seconds: seconds of a step, with the weights' update.
-        bytes_by_device: bytes of each device of a replica.
-        timeline: timeline of a replica's step, without the update.
+    `step_seconds` include the weights' update, which `timeline` does not.
+    `bytes_by_device` and `timeline` are of one replica.
     """
 
     candidate: Candidate
@@ -55,13 +50,8 @@ def evaluate(
     The seconds of the cells are without contention.
     """
     c = candidate
-    schedule = make_schedule(
-        c.schedule,
-        c.num_devices,
-        c.micro_batches_per_replica,
-        c.stages_per_device,
-        c.recompute,
-    )
+    sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
+    schedule = make_schedule(c.schedule, *sizes, c.recompute)
     needs = DeviceNeeds(candidate, model, schedule)
     work = [cell.forward + cell.backward for cell in seconds]
     boundaries = feasible_boundaries(needs, device.usable_bytes, work)
@@ -76,7 +66,7 @@ def feasible_boundaries(
     """Returns the most balanced stages that fit, or None if none fit."""
     if not needs.can_fit(limit):
         return None
-    keys, traffic = needs.stage_keys(), needs.model.boundary_bytes
+    keys, traffic = needs.stage_keys, needs.model.boundary_bytes
     boundaries = balanced_boundaries(costs, len(keys), traffic)
     if max(needs.by_device(boundaries)) <= limit:
         return boundaries  # The memory is no constraint.
@@ -94,14 +84,12 @@ def evaluate_boundaries(
 ) -> Evaluation:
     """Simulates a step of a candidate with given stages; see `evaluate`."""
     candidate, model, schedule = needs.candidate, needs.model, needs.schedule
-    costs = functools.partial(
-        step_costs, seconds, model.boundary_bytes, boundaries, device
-    )
-    timeline = simulate(schedule, costs())
+    given = seconds, model.boundary_bytes, boundaries, device
+    timeline = simulate(schedule, step_costs(*given))
     contention, num_replicas = device.contention, candidate.num_replicas
     slowdown = contention.slowdown_at(mean_concurrency(timeline) * num_replicas)
     if slowdown > 1:
-        timeline = simulate(schedule, costs(slowdown))
+        timeline = simulate(schedule, step_costs(*given, slowdown))
     after = update_seconds(model, schedule, boundaries, num_replicas, device)
     after += contention.update_seconds(candidate.total_devices)
     step_seconds = timeline.step_seconds + after
@@ -121,18 +109,19 @@ def step_costs(
     `boundary_bytes` would cross a boundary after each cell. `seconds` of the cells are
     without contention, whose `slowdown` is a factor.
     """
-    stages = []
-    for start, end in itertools.pairwise([0, *boundaries]):
+
+    def stage_costs(start: int, end: int) -> StageCosts:
         own = stage_seconds(seconds[start:end])
-        received = boundary_bytes[start - 1] if start else 0
-        stages.append(
-            StageCosts(
-                forward=own.forward * slowdown,
-                backward=own.backward * slowdown,
-                send_forward=device.send_seconds(boundary_bytes[end - 1]),
-                send_backward=device.send_seconds(received),
-            )
+        return StageCosts(
+            forward=own.forward * slowdown,
+            backward=own.backward * slowdown,
+            send_forward=device.send_seconds(boundary_bytes[end - 1]),
+            send_backward=device.send_seconds(
+                boundary_bytes[start - 1] if start else 0
+            ),
         )
+
+    stages = itertools.starmap(stage_costs, itertools.pairwise([0, *boundaries]))
     return Costs(tuple(stages), overhead=device.operation_seconds)
 
 
@@ -146,7 +135,7 @@ def mean_concurrency(timeline: Timeline) -> float:
     Here 2 devices compute in 14 of 20 device seconds, so the mean is 1.7. It is at
     least 1.
     """
-    ops = [timed for column in timeline.columns for timed in column]
+    ops = [timed for _, timed in timeline.ops()]
     changes = sorted([(x.start, 1) for x in ops] + [(x.end, -1) for x in ops])
     busy, once, squared = 0, 0.0, 0.0
     for (time, change), (later, _) in itertools.pairwise(changes):

@@ -10,8 +10,8 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.costs.device_needs import OversizedCandidate
 from lingvo_pipe.planner.resources.candidate import Candidate, candidates
 from lingvo_pipe.planner.resources.device_model import DeviceModel
-from lingvo_pipe.planner.search.evaluation import Evaluation, evaluate
-from lingvo_pipe.planner.search.search import search, step_time_lower_bound
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
+from lingvo_pipe.planner.search.fastest_candidates import search, step_time_lower_bound
 from tests.planner.made_up_model import (
     BATCH_SIZE,
     NUM_CELLS,
