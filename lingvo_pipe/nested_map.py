@@ -85,12 +85,18 @@ class NestedMap(dict):
     def __reversed__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__(), reverse=True))
 
-    # By the methods above, which dict's own would pass by.
+    # Unlike dict's own, these use the methods above.
     keys: Any = Mapping.keys
     values: Any = Mapping.values
     items: Any = Mapping.items
-    update: Any = MutableMapping.update
     setdefault: Any = MutableMapping.setdefault
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Sets items as a dict does, all or none; see `CheckKey` for errors."""
+        items = dict(*args, **kwargs)
+        for key in items:
+            self.CheckKey(key)
+        super().update(items)
 
     def copy(self) -> NestedMap:
         return type(self)(self)
@@ -124,7 +130,10 @@ class NestedMap(dict):
         return [key for key, _ in trees.leaves(self)]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
-        """Returns a map of this structure with `values`, one for each leaf."""
+        """Returns a map of this structure with `values` as leaves.
+
+        Raises ValueError if there are more or fewer values than leaves.
+        """
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
             raise UserValueError(
@@ -216,7 +225,7 @@ class NestedMap(dict):
         _set_step(node, steps[0], value, key)
 
     def GetSlice(self, keys: Iterable[str]) -> NestedMap:
-        """Returns a map of the values at `keys`; see GetItem for errors."""
+        """Returns a map of the values at `keys`; raises errors as GetItem does."""
         sliced = type(self)()
         for key in keys:
             sliced.Set(key, self.GetItem(key))

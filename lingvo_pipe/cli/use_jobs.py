@@ -45,7 +45,7 @@ class RunUse:
         return open_run(logdir, model_name, self.follow_seconds)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
-        """Returns the run's directory; raises ValueError if another model's."""
+        """Returns the run's directory; raises ValueError unless its weights fit."""
         directory = self.directory(model_name)
         trained, now = directory.read_params() or "", model.ToText()
         if self.allowed_changes:

@@ -30,10 +30,10 @@ def check_counts(
     hint: str = "",
     **more: Any,
 ) -> None:
-    """Raises one UserValueError that names every value that is not a count.
+    """Raises one UserValueError that names every value below `minimum` or no integer.
 
-    Values are by path, such as {"task.train.max_steps": 100}, or by name. The hint says
-    what to do, as sentences.
+    `counts` are by path, such as {"task.train.max_steps": 100}, and `more` by name. The
+    hint says what to do, as sentences.
     """
     problems = [
         f"{path}: expected an integer of at least {minimum}, got {value!r}"

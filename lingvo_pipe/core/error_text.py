@@ -99,10 +99,10 @@ def _path_in(error: Exception, number: int) -> str | None:
     """Returns the file of an error of this number, "" if unknown; else None."""
     if isinstance(error, OSError):
         return str(error.filename or "") if error.errno == number else None
-    before, found, _ = str(error).partition(f"; {os.strerror(number)}")
-    if not found or not hasattr(error, "error_code"):  # Not an error of TensorFlow.
+    if not hasattr(error, "error_code"):  # Not an error of TensorFlow.
         return None
-    return (before.split() or [""])[-1]
+    before, found, _ = str(error).partition(f"; {os.strerror(number)}")
+    return (before.split() or [""])[-1] if found else None
 
 
 def plain_message(message: str) -> str:

@@ -85,7 +85,8 @@ class UserConnectionError(UserError, ConnectionError):
 def raise_problems(problems: Sequence[str], hint: str = "") -> None:
     """Raises one UserValueError that lists all problems; does nothing without any.
 
-    Each is such as "length: expected an integer of at least 1, got 0".
+    Each is such as "length: expected an integer of at least 1, got 0". The hint says
+    what to do, as sentences.
     """
     if problems:
         end = f" {hint}" if hint else ""

@@ -9,7 +9,10 @@ from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns lines of columns two spaces apart; `right` are aligned to the right."""
+    """Returns lines with aligned columns that are two spaces apart.
+
+    The header is the first row. Columns with an index in `right` are right-aligned.
+    """
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 

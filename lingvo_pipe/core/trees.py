@@ -24,7 +24,8 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     children = _children(node)
     if children is None:
         yield path.removeprefix("."), node
-    for step, child in children or ():
+        return
+    for step, child in children:
         yield from leaves(child, path + step)
 
 

@@ -35,7 +35,8 @@ _PROGRESS_FILES = {
 class ProcessStart:
     """The state of this process at its start, recorded before anything else.
 
-    It gets the death signal when its parent dies; 0 for none.
+    The command has the interpreter and its arguments. The death signal is the one that
+    the process gets when its parent dies; 0 for none.
     """
 
     command: tuple[str, ...]

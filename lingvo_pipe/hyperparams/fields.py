@@ -68,7 +68,10 @@ class Fields:
         self.__dict__.update(_fields={}, _frozen=False)
 
     def Define(self, name: str, default: Any, description: str) -> None:
-        """Defines a param with its initial value, its meaning and unit.
+        """Defines a param with a default, which may be None.
+
+        The name has lower-case letters, digits and underscores, a letter first. The
+        description is the param's meaning, with its unit.
 
         Raises:
             AttributeError: if the param is already defined.

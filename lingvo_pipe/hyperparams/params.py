@@ -56,7 +56,8 @@ class Params(Fields):
     def Set(self: Self, **values: Any) -> Self:
         """Sets params, named by paths, all or none, and returns self.
 
-        A path may lead through, and end in, an item of a list or dict.
+        A path may lead through, and end in, an item of a list or dict:
+        `p.Set(**{"cells[0].dim": 8})`.
 
         Raises:
             AttributeError: if a name or item is unknown.
@@ -127,9 +128,12 @@ class Params(Fields):
     ) -> None:
         """Walks through all values, depth first, in the order of definition.
 
-        Calls `visit` with the path and value of everything that has no children or is
-        not entered; `enter` with every Params, list, tuple, dict and dataclass, which
-        is entered if it returns True or is None; and `exit` after an entered value.
+        Args:
+            visit: called with the path and value of everything that has no children or
+                is not entered.
+            enter: called with every Params, list, tuple, dict and dataclass, which is
+                entered only if it returns True. If None, all are entered.
+            exit: called after everything in an entered value was visited.
         """
         walk(self, visit, enter, exit)
 
@@ -138,9 +142,11 @@ class Params(Fields):
     def ToText(self, include_types: bool = False, separator: str = "\n") -> Any:
         """Returns entries `path : value`, which FromText reads back.
 
-        Each is ended by `separator`. With `include_types` returns the text, and a dict
-        from path to the name of the value's type. Raises ValueError if a value has no
-        text form.
+        `separator` ends each entry. With `include_types`, returns the text and a dict
+        from path to the name of the value's type.
+
+        Raises:
+            ValueError: if a value has no text form.
         """
         check_separator(separator)
         entries = list(write_entries(self))
@@ -261,9 +267,9 @@ def CopyFieldsTo(
 ) -> Self:
     """Sets the params of `to_p` to deep copies of the values in `from_p`; returns it.
 
-    Does not copy names in `skip`, nor `cls`, so that `to_p` still configures the same
-    class; with `ignore_unknown_keys` nor names that `to_p` does not define. Otherwise
-    these raise AttributeError, and nothing is copied.
+    Leaves out names in `skip`, and `cls`, so that `to_p` still configures the same
+    class. `ignore_unknown_keys` leaves out names that `to_p` does not define; else they
+    raise AttributeError, and nothing is copied.
     """
     skipped = {"cls", *(skip or ())}
     if ignore_unknown_keys:
@@ -277,8 +283,8 @@ def CopyFieldsSubsetTo(
 ) -> Self:
     """Sets every param of `to_p` to a deep copy of its value in `from_p`; returns it.
 
-    Does not copy `cls` and names in `skip`. `from_p` may define more params; if it does
-    not define a name, raises AttributeError and copies nothing.
+    Leaves out `cls` and names in `skip`. `from_p` may define more params. If it lacks
+    one, raises AttributeError and copies nothing.
     """
     names = [name for name in to_p.GetKeys() if name not in {"cls", *(skip or ())}]
     return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})

@@ -20,7 +20,10 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A param's path, its value's text, and the name of its type; "" if text tells."""
+    """The path of a param and the text of its value.
+
+    `kind` is the name of the value's type, or "" if the text determines it.
+    """
 
     path: str
     text: str

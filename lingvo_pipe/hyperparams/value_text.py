@@ -51,7 +51,7 @@ def kind_of(value: Any) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Returns the text of a value, of nested Params their template.
+    """Returns the text of a value; the text of nested Params is their template.
 
     Raises ValueError if the value has no text form.
     """
@@ -95,8 +95,8 @@ def shown_value(value: Any) -> str:
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
     """Reads a value; the text `None` is always None.
 
-    Its type is named by `kind`, or else is the type of `like`, any type if that is
-    None. Raises ValueError if the text is not a value of that type.
+    `kind` names its type. Without it, the value has the type of `like`, or any type if
+    that is None. Raises ValueError if the text is not a value of that type.
     """
     text = text.strip()
     kind = kind or kind_of(like)

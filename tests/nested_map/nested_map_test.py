@@ -73,6 +73,14 @@ def test_items_are_attributes() -> None:
     assert m == {"c": 3, "d": 4}
 
 
+@pytest.mark.parametrize("bad", [("c",), "c", 5, ("not a key", 1), ("items", 1)])
+def test_a_failed_update_sets_nothing(bad: Any) -> None:
+    m = NestedMap(a=1)
+    with pytest.raises((TypeError, ValueError)):
+        m.update([("a", 2), ("b", 3), bad])
+    assert m == {"a": 1}
+
+
 def test_unknown_attributes_are_answered_by_the_known_ones() -> None:
     m = NestedMap(loss=1, label=2)
     message = "'labels'.*'label'.*label, loss"

@@ -104,9 +104,10 @@ def _lines(
 def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
-    """Returns how each variable whose bytes differ does so, sorted by name.
+    """Returns how each variable differs between checkpoints, sorted by name.
 
-    An example is `float32 [3], only in the second`.
+    Variables with equal bytes are left out. An example of a text is `float32 [3], only
+    in the second`.
     """
     ours, theirs = stored_variables(first), stored_variables(second)
     found = {}

@@ -76,7 +76,8 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
     """Prints the variables whose bytes differ between two checkpoints."""
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
 
-    prefixes, readers = [_prefixes(path)[-1] for path in (first, second)], []
+    prefixes = [_prefixes(path)[-1] for path in (first, second)]
+    readers = []
     for prefix in prefixes:
         try:
             readers.append(_open(prefix))

@@ -72,7 +72,8 @@ class Checkpointer:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: callback before others are deleted.
+            when_written: callback for when the checkpoint exists, before others are
+                deleted.
 
         Raises:
             ValueError: if a later step is already saved.

@@ -60,7 +60,10 @@ def scores_by_languages(
 
 def mean_scores(scores: Sequence[TranslationScores]) -> dict[str, float]:
     """Returns the unweighted means over the language pairs, by metric."""
-    return {m: sum(getattr(s, m) for s in scores) / len(scores) for m in _TITLES}
+    return {
+        metric: sum(getattr(each, metric) for each in scores) / len(scores)
+        for metric in _TITLES
+    }
 
 
 def scores_table(scores: Sequence[TranslationScores]) -> str:

@@ -60,11 +60,11 @@ def evaluate_run(
         log(_line(step, split, metrics))
 
 
-@dataclass
+@dataclass(eq=False)
 class RunEvaluations:
     """Evaluations by a run's trainer: logged, compared, and drawn.
 
-    Attributes:
+    Args:
         evaluation: evaluation of the task, traced.
         test_input: input with `EvalBatches()`.
         saved_steps: steps of the run's checkpoints when this is created.
@@ -95,7 +95,7 @@ class RunEvaluations:
             self.best = self._best_of(
                 [r for r in self._records if r["step"] in saved_steps]
             )
-        self.best_writer()()
+        write_best(self.directory.best_path, self.best.text())
 
     def is_due(self, step: int) -> bool:
         """Returns whether to evaluate after a step."""
@@ -110,7 +110,10 @@ class RunEvaluations:
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Returns the metrics after `step` steps, now; empty if the run is stopping."""
+        """Evaluates the current state, after `step` steps, once per step.
+
+        Returns the metrics; empty if the run is stopping.
+        """
         if step in self._evaluated:
             return self._evaluated[step]
         draws = self.task.params.eval.images

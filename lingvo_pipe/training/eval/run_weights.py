@@ -21,9 +21,9 @@ _POLL_SECONDS = 1.0
 def open_run(
     logdir: str | Path, model_name: str | None, follow_seconds: float | None = None
 ) -> RunDirectory:
-    """Returns the directory of a run, of any model if `model_name` is None.
+    """Returns the directory of a run that has started, after `follow_seconds` at most.
 
-    Raises ValueError if it is another model's, or does not start in `follow_seconds`.
+    Raises ValueError if it has not, or is another model's; None allows any model.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
     while not params.is_file() and time.monotonic() < end:
@@ -94,9 +94,10 @@ def new_checkpoints(
 ) -> Iterator[int]:
     """Yields the newest checkpoint's step each time it changes.
 
-    It skips checkpoints older than the newest. It ends with the run's last step, None
-    until the run has started; or when no new checkpoint has appeared for the time of
-    `patience_seconds`, since the trainer may have ended. The directory may be missing.
+    It skips checkpoints older than the newest. It ends with the run's last step, or
+    when no new checkpoint has appeared for `patience_seconds`, since the trainer may
+    have ended. Until the run starts, the directory may be missing, and `last_step`
+    returns None.
     """
     seen, since = -1, clock()
     while clock() - since <= patience_seconds:

@@ -175,11 +175,7 @@ class TrainingRun:
             saver.wait()
             evaluations.best_writer()()
             if signals.last_signal_name:
-                end = "before the first step; nothing is saved."
-                if last in self._checkpointer.saved_steps():
-                    end = f"after step {last}, which is saved. The same command "
-                    end += "resumes from there."
-                log(f"Stopped by {signals.last_signal_name} {end}")
+                log(self._stopped_text(signals.last_signal_name, last))
         report_end(directory, log)
         return metrics
 
@@ -243,3 +239,11 @@ class TrainingRun:
         segment.metrics_log.sync()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
+
+    def _stopped_text(self, signal: str, step: int) -> str:
+        if step not in self._checkpointer.saved_steps():
+            return f"Stopped by {signal} before the first step; nothing is saved."
+        return (
+            f"Stopped by {signal} after step {step}, which is saved. The same command "
+            "resumes from there."
+        )

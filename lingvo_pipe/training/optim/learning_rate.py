@@ -54,8 +54,9 @@ class _LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class LinearWarmup(_LearningRateSchedule):
     """initial_learning_rate·step / warmup_steps, followed by another schedule.
 
-    The other schedule counts all steps, including the warm-up. Raises ValueError unless
-    warmup_steps is positive.
+    The rate rises from 0 to initial_learning_rate in warmup_steps steps. The other
+    schedule counts all steps, including these. Raises ValueError unless warmup_steps is
+    positive.
     """
 
     warmup_steps: float

@@ -38,7 +38,8 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
 
     All other devices wait while the first runs the prologue, the layers before the
     cells, forward and, at the end, backward. Only the batch's shapes matter. Raises
-    ValueError if a layer has no FPropMeta, or the batch cannot be cut.
+    ValueError if a layer has no FPropMeta, or the batch cannot be cut into
+    micro-batches.
     """
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params

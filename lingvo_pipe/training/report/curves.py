@@ -175,9 +175,12 @@ def _curve(grid: _Grid, series: Series, color: int) -> Curve:
 
 def _description(series: Sequence[Series], is_log: bool) -> str:
     scale = ", on a logarithmic scale" if is_log else ""
-    curves = []
-    for split, reports in ((each.split, each.finite) for each in series if each.finite):
-        ends = [f"{number_text(x.value)} at step {x.step:,}" for x in reports]
-        curve = f"from {ends[0]} to {ends[-1]}" if len(ends) > 1 else ends[0]
-        curves.append(f"{split} {curve}")
+    curves = [f"{each.split} {_range_text(each)}" for each in series if each.finite]
     return f"{series[0].metric} by step{scale}: {'; '.join(curves)}."
+
+
+def _range_text(series: Series) -> str:
+    """Returns the first and the last value in words."""
+    reports = dict.fromkeys([series.finite[0], series.finite[-1]])
+    ends = [f"{number_text(x.value)} at step {x.step:,}" for x in reports]
+    return f"from {ends[0]} to {ends[1]}" if len(ends) > 1 else ends[0]

@@ -22,7 +22,7 @@ from lingvo_pipe.training.report import run_record
 from lingvo_pipe.training.report.axis import number_text
 from lingvo_pipe.training.report.curves import make_figure
 from lingvo_pipe.training.report.series import Series
-from lingvo_pipe.training.run.best_evaluation import SPLIT
+from lingvo_pipe.training.run.best_evaluation import SPLIT, read_best
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
@@ -74,7 +74,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     """Returns the template's values by name."""
     params = directory.read_params() or ""
     series = run_record.read_series(directory)
-    best = run_record.read_best(directory)
+    best = read_best(directory.best_path)
     sizes = run_record.checkpoint_sizes(directory)
     all_series = list(itertools.chain(*series.values()))
     splits = dict.fromkeys(each.split for each in all_series)

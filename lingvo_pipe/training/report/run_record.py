@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import json
 import platform
 import re
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     checkpoint_stats,
     stem_of,
@@ -24,7 +22,7 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
 )
 from lingvo_pipe.training.report.series import Series, series_by_metric
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_directory import RunDirectory, read_json
 
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
@@ -56,11 +54,6 @@ def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
     return dict(sorted(series.items(), key=lambda item: -len(item[1])))
 
 
-def read_best(directory: RunDirectory) -> dict[str, Any]:
-    """Returns step and metric of the best evaluation; empty if there is none."""
-    return _json(directory.best_path) if directory.best_path.exists() else {}
-
-
 def read_scores(directory: RunDirectory) -> list[Scores]:
     """Returns for each split the scores of the latest decoded checkpoint."""
     form, paths = re.compile(r"(.+)-(\d{8,})"), directory.decoder_path.glob("*.json")
@@ -72,7 +65,7 @@ def read_scores(directory: RunDirectory) -> list[Scores]:
     for split, path in {split: path for split, _, path in by_step}.items():
         png = path.with_suffix(".png")
         image = png.read_bytes() if png.exists() else None
-        found.append(Scores(split, _json(path), image))
+        found.append(Scores(split, read_json(path), image))
     return found
 
 
@@ -88,7 +81,10 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Returns the bytes of checkpoints by step, ascending, unless just deleted."""
+    """Returns the bytes of each checkpoint by step, ascending.
+
+    Leaves out checkpoints that the trainer has just deleted.
+    """
     path = directory.checkpoints_path
     found = {step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)}
     return {step: stats.num_bytes for step, stats in found.items() if stats}
@@ -135,13 +131,3 @@ def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
             yield tf.compat.v1.Event.FromString(next(records))
         except (StopIteration, tf.errors.DataLossError):
             return
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserValueError(
-            f"{path}: expected JSON, got {error}. Remove the file; the program that "
-            "wrote it writes it again."
-        ) from error

@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point of a curve: one report, or several up to `step` and their mean."""
+    """One report, or several up to `step`: their mean, minimum and maximum."""
 
     step: int
     value: float

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.core.checks import check_counts, is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.run.run_directory import read_json
 
 SPLIT = "test"
 
@@ -114,15 +115,29 @@ def write_best(path: Path, text: str | None) -> None:
     """Writes the text of `BestEvaluation.text`, or removes the file if it is None."""
     if text is None:
         path.unlink(missing_ok=True)
-    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+    elif not path.exists() or path.read_bytes() != text.encode():
         write_atomically(path, text)
 
 
 def read_best_step(path: Path) -> int | None:
-    """Returns the step of the best evaluation, or None if none was written."""
+    """Returns the step of the best evaluation, or None; raises as `read_best` does."""
+    return read_best(path).get("step")
+
+
+def read_best(path: Path) -> dict[str, Any]:
+    """Returns step and metric of the best evaluation; empty if there is none.
+
+    Raises ValueError if the file is damaged.
+    """
     if not path.exists():
-        return None
-    return int(json.loads(path.read_text(encoding="utf-8"))["step"])
+        return {}
+    record = read_json(path)
+    if not isinstance(record, dict) or not is_count(record.get("step"), 0):
+        raise UserValueError(
+            f"{path}: expected the step of the best evaluation, got {record!r}. Remove "
+            "the file; the trainer writes it again."
+        )
+    return record
 
 
 def _check(p: Params) -> None:

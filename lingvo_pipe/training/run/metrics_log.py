@@ -56,10 +56,9 @@ class MetricsLog:
     Args:
         logdir: the run's directory.
         resume_step: step from which training resumes, 0 for a new run: lines of later
-            steps are dropped, and an incomplete line. If None, all others are kept.
+            steps are dropped. If None, all lines are kept.
 
-    Raises:
-        ValueError: if another line is damaged.
+    Drops an incomplete last line; raises ValueError if another is damaged.
     """
 
     def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
@@ -77,8 +76,8 @@ class MetricsLog:
     ) -> None:
         """Writes the metrics of one step; readers see them when this returns.
 
-        The data set, such as `train` or `test`, names a directory. Metrics are scalars
-        by name, other than `step` and `split`.
+        The split, such as `train` or `test`, names a directory. Metrics are scalars by
+        name, other than `step` and `split`.
         """
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
@@ -202,7 +201,8 @@ def buckets(values: Any) -> np.ndarray:
     Returns:
         float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width.
         A number at a right edge is in the next bucket, except in the last. Equal
-        numbers give one bucket of width 0. Numbers that are not finite are in none.
+        numbers give one bucket of width 0, and no numbers no buckets. Numbers that are
+        not finite are in none.
     """
     numbers = np.asarray(values).astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers)]

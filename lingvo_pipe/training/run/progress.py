@@ -17,9 +17,9 @@ from lingvo_pipe.pipeline.devices.device_names import device_name
 class Progress:
     """Step, speed, utilization, loss and time left, as a bar or as lines.
 
-    Training goes from `start_step` to `num_steps`. Speed is measured since the previous
-    report, in seconds by `clock`. Use it as a context manager, or close it. The stream
-    is standard error if None.
+    Training goes from `start_step` to `num_steps`; a step has `batch_size` examples.
+    Speed is measured since the previous report, in seconds by `clock`. If `stream` is
+    None, the output is standard error. Use it as a context manager, or close it.
     """
 
     def __init__(

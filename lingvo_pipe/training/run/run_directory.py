@@ -21,12 +21,13 @@ with other files but without it is refused.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import socket
 import tempfile
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
 from lingvo_pipe.core.errors import UserValueError
@@ -141,6 +142,17 @@ def read_model_name(params_path: Path) -> str:
     return header[1]
 
 
+def read_json(path: Path) -> Any:
+    """Returns the value in a file of a run; raises ValueError if it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserValueError(
+            f"{path}: expected JSON, got {error}. Remove the file; the program that "
+            "wrote it writes it again."
+        ) from error
+
+
 class RunLock:
     """A lock of a run's directory, for one process at a time.
 
@@ -153,7 +165,10 @@ class RunLock:
         self._file: TextIO | None = None
 
     def acquire(self) -> None:
-        """Takes the lock; raises ValueError if another process holds it."""
+        """Takes the lock, unless this object holds it already.
+
+        Raises ValueError if another process holds it.
+        """
         if self._file is not None:
             return
         file = self._path.open("a+", encoding="utf-8")

@@ -35,7 +35,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 class StepLoop(TrainState):
     """Several steps in one call, in which each stage updates its own weights.
 
-    Raises ValueError if the stages cannot do so by themselves.
+    Raises ValueError if the stages cannot update their weights by themselves.
     """
 
     def __init__(self, task: BaseTask):
@@ -142,7 +142,8 @@ class StepLoop(TrainState):
     ) -> list[tf.Tensor]:
         """Updates the state of a stage if its gradients are finite.
 
-        Returns the learning rate and each gradient's sum of squares, if it has any.
+        Returns the learning rate, and the sum of squares of each gradient; empty if the
+        stage has nothing to train.
         """
         learner = self.learners.get(self._stage_of_cell[cells[0]])
         rate = [tf.identity(learner.learning_rate)] if learner else []

@@ -24,6 +24,8 @@ from lingvo_pipe.training.task.base_task import BaseTask
 class TrainState:
     """Weights, the optimizer's state, moving averages, and the number of steps.
 
+    With `learner_by_stage`, each stage updates its own weights.
+
     Attributes:
         task: task that is trained.
         trained: variables that learners update, by path.
@@ -52,7 +54,7 @@ class TrainState:
         self.global_step.assign_add(1)
 
     def EvalValues(self) -> NestedMap:
-        """Returns the moving averages, or else the weights, as `BaseTask.Values`."""
+        """Returns the moving averages, or else the weights, like `task.Values`."""
         if self.averages is None:
             return self.task.Values()
         return tf.nest.map_structure(self.averages.Value, self.task.vars)
@@ -83,7 +85,10 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error of the step, `n` steps after the state, if not finite."""
+        """Returns the error of a step whose loss or gradient is not finite.
+
+        `n` is the number of steps between the current state and this step.
+        """
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:

@@ -56,9 +56,14 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
-        `num_cells` cells come before the head. Its inputs have the specs `passed_on`,
-        of the last cell's outputs; its outputs the model's, `predictions`.
-        Raises ValueError if the task defines no head, as in this base class.
+        Args:
+            p: the task's params.
+            num_cells: number of cells before the head.
+            passed_on: specs of the last cell's outputs: the head's inputs.
+            predictions: specs of the model's outputs: the head's outputs.
+
+        Raises:
+            ValueError: if the task defines no head, as in this base class.
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
@@ -88,7 +93,7 @@ class BaseTask(BaseLayer):
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
     def MakeEvalImages(self, input_generator: Any) -> EvalImages | None:
-        """Returns an object that draws images of one evaluation, or None."""
+        """Returns an object that draws images of one evaluation's batches, or None."""
         return None
 
     def ComputePredictions(self, theta: NestedMap, input_batch: NestedMap) -> Any:
@@ -125,7 +130,8 @@ class BaseTask(BaseLayer):
         """Raises the error of the operation that fails on a batch, if any.
 
         The batch failed in `ComputeGradients`, or during evaluation in
-        `ComputeMetrics`; see `PipeliningLayer.Diagnose`.
+        `ComputeMetrics`, with the values `theta`, in the structure of `vars`; see
+        `PipeliningLayer.Diagnose`.
         """
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 

@@ -178,6 +178,8 @@ def _own_values_text(
     lines = [f"{len(own)} variables keep their own initial values"]
     for path in sorted(own):
         shape = describe(variables[path].dtype, variables[path].shape)
-        by = f"excluded by {excluded[path]!r}" if path in excluded else ""
-        lines.append(f"    {path}  {shape}, {by or 'matched by no rule'}")
+        reason = "matched by no rule"
+        if path in excluded:
+            reason = f"excluded by {excluded[path]!r}"
+        lines.append(f"    {path}  {shape}, {reason}")
     return "\n".join(lines)

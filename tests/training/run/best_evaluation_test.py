@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.run.best_evaluation import (
     BestEvaluation,
@@ -93,6 +94,16 @@ def test_the_best_evaluation_is_read_back(tmp_path: Path, metric: str) -> None:
     assert (tmp_path / "best.json").read_text() == '{"step": 20, "loss": 0.25}\n'
     write_best(tmp_path / "best.json", BestEvaluation(params()).text())
     assert read_best_step(tmp_path / "best.json") is None
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[]", b"{}", b'{"step": null}'])
+def test_a_damaged_file_is_named_and_replaced(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "best.json"
+    path.write_bytes(content)
+    with pytest.raises(UserValueError, match=rf"^{path}:"):
+        read_best_step(path)
+    write_best(path, '{"step": 20, "loss": 0.25}\n')
+    assert read_best_step(path) == 20
 
 
 def test_without_a_metric_no_evaluation_is_the_best() -> None:
