@@ -141,7 +141,7 @@ class ConsecutiveSteps:
 
 def _check_independent(pipeline: PipeliningLayer) -> None:
     """Raises ValueError unless each stage can update its weights by itself."""
-    problem, num_batch_shards = "", pipeline.spec.num_batch_shards
+    num_batch_shards = pipeline.spec.num_batch_shards
     stages: dict[Any, int] = {}
     shared = {
         path
@@ -150,6 +150,7 @@ def _check_independent(pipeline: PipeliningLayer) -> None:
         for path, variable in cell.VariablePaths().items()
         if stages.setdefault(variable.ref(), k) != k
     }
+    problem = ""
     if num_batch_shards > 1:
         problem = (
             f"num_batch_shards: expected 1, got {num_batch_shards}, whose gradients "
@@ -162,7 +163,7 @@ def _check_independent(pipeline: PipeliningLayer) -> None:
         )
     elif shared:
         problem = (
-            f"tied: expected no weights of several stages, got "
+            "tied: expected no weights of several stages, got "
             f"{', '.join(sorted(shared))}. Untie them, unless they are of overlapping "
             "blocks"
         )

@@ -143,8 +143,12 @@ class PipeliningLayer(BaseLayer):
         `ComputeGradients` needs one run, and returns losses and metrics that cells add.
         Untrained weights have no gradient.
 
-        The first layer's inputs `[B, ...]` are tensors, NestedMaps or None. Returns the
-        last cell's outputs, `[B, ...]`.
+        Args:
+            theta: weights.
+            *args: inputs `[B, ...]` of the first layer: tensors, NestedMaps or None.
+
+        Returns:
+            The last cell's outputs, `[B, ...]`.
         """
         prologue, cut, arguments = self._prepare(theta, args)
         outputs = self._runs.outputs(self._layout.schedule, arguments)
@@ -161,12 +165,16 @@ class PipeliningLayer(BaseLayer):
     ) -> NestedMap:
         """Runs the cells and the loss, pipelined, without gradients.
 
-        The first layer's positional inputs, and the targets, are `[B, ...]` each. The
-        loss is `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure function
-        with scalar results, run on the last device for each micro-batch. Where cells
-        add losses, the weight of 'loss' must follow from the targets. A mean of weight
-        0, where no example of a micro-batch counts, must be finite. Pass the same
-        function each time: the pipeline is built again for each.
+        Args:
+            theta: weights.
+            inputs: positional inputs of the first layer, `[B, ...]` each.
+            targets: targets of the loss, `[B, ...]` each.
+            loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure
+                function with scalar results, run on the last device for each
+                micro-batch. Where cells add losses, the weight of 'loss' must follow
+                from the targets. A mean of weight 0, where no example of a micro-batch
+                counts, must be finite. Pass the same function each time: the pipeline
+                is built again for each.
 
         Returns:
             NestedMap(name=(mean, weight)) over the mini-batch.
@@ -185,9 +193,13 @@ class PipeliningLayer(BaseLayer):
     ) -> NestedMap:
         """Runs the cells and the loss forward and backward, pipelined.
 
-        See `ComputeMetrics` for the arguments. The 'loss' is differentiated, and
-        gradients have the dtypes of theta. The schedule is another one for the same
-        stages on the same devices, or None for the layer's own.
+        Args:
+            theta: weights; gradients have their dtypes.
+            inputs: positional inputs of the first layer, `[B, ...]` each.
+            targets: targets of the loss, `[B, ...]` each.
+            loss_fn: see `ComputeMetrics`; its 'loss' is differentiated.
+            schedule: another schedule for the same stages on the same devices, or None
+                for the layer's own.
 
         Returns:
             NestedMap:
@@ -246,12 +258,12 @@ class PipeliningLayer(BaseLayer):
         loss_fn: LossFunction,
         schedule: Schedule | None = None,
     ) -> Bytes:
-        """Returns bytes that a training step sends, by full names of two devices.
+        """Returns the bytes that a training step sends, by sender and receiver.
 
-        Counts activations and gradients between stages, and weights and gradient
-        accumulators between replicas. Does not count the mini-batch, tied weights on
-        the way to their second paths, or single numbers. See `ComputeGradients` for the
-        arguments.
+        The devices are given by full names. Counts activations and gradients between
+        stages, and weights and gradient accumulators between replicas. Does not count
+        the mini-batch, tied weights on the way to their second paths, or single
+        numbers. See `ComputeGradients` for the arguments.
         """
         schedule = self._layout.schedule_or(schedule, self.path)
         _, function = self._traced(False, schedule, inputs, targets, loss_fn)
@@ -270,7 +282,8 @@ class PipeliningLayer(BaseLayer):
         that only reports a cancelled operation; with the same arguments.
 
         Raises:
-            tf.errors.OpError: from the operation that fails now, naming the layer.
+            tf.errors.OpError: from the operation that fails now, naming the layer;
+                nothing is raised if none fails.
         """
         trains = not forward_context.current_context().do_eval
         _, _, arguments = self._prepare(theta, inputs, targets, trains)

@@ -190,14 +190,13 @@ class Layout:
                 f"{path}: the schedule for ComputeGradients has no backward passes. "
                 "Use ComputeMetrics."
             )
-        (expected, devices), got = (
-            (each.num_micro_batches, each.device_of_stage()) for each in (own, given)
-        )
-        if got != (expected, devices):
+        number, devices = own.num_micro_batches, own.device_of_stage()
+        given_number, given_devices = given.num_micro_batches, given.device_of_stage()
+        if (given_number, given_devices) != (number, devices):
             raise UserValueError(
-                f"{path}: expected a schedule for {expected} micro-batches and devices "
-                f"{devices} by stage; got one for {got[0]} and {got[1]}. Make it from "
-                "the layer's sizes."
+                f"{path}: expected a schedule for {number} micro-batches and devices "
+                f"{devices} by stage; got one for {given_number} and {given_devices}. "
+                "Make it from the layer's sizes."
             )
         return given
 

@@ -81,7 +81,9 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
 
 
 def parse_devices(text: str) -> int | list[str]:
-    """Parses a number of devices, or names separated by commas; returns full names.
+    """Parses a list of devices: a number, or names separated by commas.
+
+    Returns the number, or full names.
 
     Raises:
         ValueError: if the number is below 1, or a name is not valid or occurs twice.

@@ -133,7 +133,7 @@ def is_busy(address: str) -> bool:
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
     """Returns a session with one server, with a timeout.
 
-    It sees, and waits for, all tasks that no filter excludes: none, or all others.
+    It ignores other servers, unless it `sees_all`: then it waits for all of them.
     """
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),

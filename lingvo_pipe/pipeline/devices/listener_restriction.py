@@ -53,9 +53,9 @@ Instruction = tuple[int, int, int, int]
 def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
-    Then closes connections that clients made elsewhere before.
-    Without the capability CAP_NET_ADMIN, the sockets may answer at other addresses of
-    the same interface, too: for a loopback address, at all loopback addresses.
+    Then closes connections that clients made elsewhere before. Without the capability
+    CAP_NET_ADMIN, the sockets may answer at other addresses of the same interface, too:
+    for a loopback address, at all loopback addresses.
 
     Raises ConnectionError if the system rejects the restriction, or ignores it.
     """
@@ -77,7 +77,8 @@ def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
 def restricting_listeners(port: int, addresses: Sequence[str]) -> Iterator[None]:
     """Restricts a port as soon as it listens in the block, which may take long.
 
-    At the end of the block, `restrict_listeners` checks the restriction.
+    At the end of the block, `restrict_listeners` checks the restriction, and may raise
+    ConnectionError.
     """
     ended = threading.Event()
 

@@ -114,7 +114,7 @@ def _is_own(ip: str) -> bool:
 
 def _means_loopback(host: str) -> bool:
     """Returns True if a host name or address is loopback on every machine."""
-    with contextlib.suppress(ValueError):  # Of another name.
+    with contextlib.suppress(ValueError):  # A name is not an address.
         return host == "localhost" or is_loopback(host)
     return False
 

@@ -59,7 +59,8 @@ def poll_trainer(
     """Waits for the end of a trainer; returns True if there was one.
 
     The trainer `answers` if it can be reached, and waits `patience` seconds for its
-    workers. Termination signals are this process's.
+    workers. `is_signalled` is about termination signals of this process, `has_notice`
+    about the trainer's shutdown notice. Times are in seconds.
     """
     seen, last = False, clock()
     while not has_notice():

@@ -45,12 +45,13 @@ def serve(
     Args:
         cluster: all tasks.
         task: this worker's number.
-        ends_with_trainer: True to end with the trainer, if the cluster has its address;
-            then raises ConnectionError if no trainer starts.
+        ends_with_trainer: True to end with the trainer, if the cluster has its address.
         patience: seconds for which the trainer waits for its workers.
 
     Raises:
-        ValueError, ConnectionError: see `start_worker`.
+        ValueError: see `start_worker`.
+        ConnectionError: see `start_worker`; or if `ends_with_trainer`, and no trainer
+            starts.
     """
     exit_on_sigterm()
     server = start_worker(cluster, task)

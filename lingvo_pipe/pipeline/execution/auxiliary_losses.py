@@ -31,6 +31,9 @@ def loss_weights(loss: Trace, num_targets: int, arguments: NestedMap) -> tf.Tens
         loss: trace of the main loss.
         num_targets: number of its inputs, the last ones, that are targets.
         arguments: see `PipelineFunction`.
+
+    Raises:
+        ValueError: if the loss's weight depends on the predictions.
     """
     cut, weight, targets = weight_graph(loss, num_targets)
     function = cut.function(0, [*loss.call_context, *targets], [weight])

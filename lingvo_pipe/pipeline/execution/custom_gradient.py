@@ -72,7 +72,7 @@ def _final(
     """Returns the gradients; second derivatives of them raise an error.
 
     Otherwise a tape would treat them as constants, because no tape watched their run.
-    It sees that they depend on `sources`.
+    The tape sees that they depend on `sources`.
     """
     flat = present(gradients)
 

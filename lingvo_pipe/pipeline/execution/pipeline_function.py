@@ -8,7 +8,6 @@ order and number, share one function.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -222,14 +221,15 @@ class PipelineFunction:
                 fed.loss_scale = tf.repeat(scales, per_step)
 
     def _updates(self, update: Update) -> list[StageUpdate]:
-        functions = map(
-            functools.partial(update_function, update),
-            by_stage(self._spec.layers, self._spec.boundaries),
-            by_stage(self._assembly.traces, self._spec.boundaries),
-            self._stages,
-            self._devices,
-        )
-        return list(map(StageUpdate, self._stages, functions))
+        layers = by_stage(self._spec.layers, self._spec.boundaries)
+        traces = by_stage(self._assembly.traces, self._spec.boundaries)
+        updates = []
+        for own_layers, own_traces, stage, device in zip(
+            layers, traces, self._stages, self._devices, strict=True
+        ):
+            function = update_function(update, own_layers, own_traces, stage, device)
+            updates.append(StageUpdate(stage, function))
+        return updates
 
 
 def specs_for_any_number(arguments: NestedMap) -> NestedMap:

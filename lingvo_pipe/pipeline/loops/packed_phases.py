@@ -170,8 +170,9 @@ class PackedPhases:
         """`(weights, context, late stash, slot, accumulators)` -> the last two."""
         run, late = self.phases.weight_backward(), self.weight_residuals
 
-        def weight_backward(weights: Flat, context: Flat, *more: Any) -> Any:
-            stash, slot, accumulators = more
+        def weight_backward(
+            weights: Flat, context: Flat, stash: Flat, slot: Any, accumulators: Flat
+        ) -> Any:
             residuals, stash = late.take(stash, slot)
             gradients = run(*self.weights.unpack(weights), *context, *residuals)
             return stash, self._added(accumulators, gradients)
@@ -197,15 +198,15 @@ class PackedPhases:
         return self._phase(forward, phases.args, sums_in, *stash_in)
 
     def _backward(self, run: Callable, store: Callable, *into: Any) -> Callable:
-        """Returns a backward pass; `store(*into, gradients or residuals)` ends it."""
+        """Returns a backward pass; `store(*into, gradients or residuals)` is last."""
         phases, stash = self.phases, self.residuals
 
         def backward(weights: Flat, context: Flat, *more: Any) -> Any:
-            handles, slot, seeds, *into = more
+            handles, slot, seeds, *target = more
             residuals, handles = stash.take(handles, slot)
             results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
             inputs, rest = cut_list(results, len(phases.gives))
-            return inputs, handles, store(*into, rest)
+            return inputs, handles, store(*target, rest)
 
         seeds = phases.output_gradients
         return self._phase(backward, stash.handles, _SLOT, seeds, *into)

@@ -154,8 +154,8 @@ class Emitter:
             zip(self._loops, arguments.tables, strict=True)
         ):
             with tf.device(loop.device):
-                credits = self._credits_of(k - 1 for k in loop.stages)
-                before = [channel.send(tf.constant(True)) for channel in credits]
+                channels = self._credits_of(k - 1 for k in loop.stages)
+                before = [channel.send(tf.constant(True)) for channel in channels]
                 before += after[i : i + 1]
                 final = loop.emit(arguments, table, before)
                 states.update(final.states)

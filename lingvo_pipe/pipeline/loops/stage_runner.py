@@ -78,14 +78,14 @@ class StageRunner:
         stage, ports, update = self._stage, self._ports, self._update
         packed_weights = stage.pack_weights(weights)
         num_micro_batches = tf.shape(arguments.first_examples)[0]
-        kind = StashKind.FOR_RECOMPUTE
+        num_saved = num_slots.get(StashKind.FOR_RECOMPUTE)
         state = StageState(
             sums=stage.zero_sums(),
             gradients=stage.zero_gradients() if trains else [],
             stashes={
                 kind.name: stage.empty_stash(kind, n) for kind, n in num_slots.items()
             },
-            saved=self._saved_stash.empty(num_slots[kind]) if kind in num_slots else [],
+            saved=[] if num_saved is None else self._saved_stash.empty(num_saved),
             outputs=self._outputs.empty(num_micro_batches),
             input_gradients=self._input_gradients.empty(num_micro_batches),
             updated=update.begin(packed_weights, arguments) if update else [],

@@ -82,10 +82,9 @@ def _possible_ops(schedule: Schedule) -> Iterator[Op]:
     every = range(schedule.num_micro_batches)
     for kind in Kind:
         step = schedule.micro_batches_per_step if kind is Kind.UPDATE else 1
-        stages = range(schedule.num_stages)
-        yield from itertools.starmap(
-            Op, itertools.product([kind], every[step - 1 :: step], stages)
-        )
+        of_kind = every[step - 1 :: step]
+        for m, stage in itertools.product(of_kind, range(schedule.num_stages)):
+            yield Op(kind, m, stage)
 
 
 def _out_of_order(schedule: Schedule) -> list[str]:
@@ -117,9 +116,12 @@ def _stuck(schedule: Schedule) -> list[str]:
                 done.add(op)
                 positions[device] += 1
                 moved = True
-    return [
-        f"device {device} waits forever in the {op} for the "
-        f"{next(need for need in schedule.dependencies(op) if need not in done)}"
-        for device, column in enumerate(schedule.columns)
-        for op in column[positions[device] :][:1]
-    ]
+    problems = []
+    for device, column in enumerate(schedule.columns):
+        if positions[device] < len(column):
+            op = column[positions[device]]
+            missing = [need for need in schedule.dependencies(op) if need not in done]
+            problems.append(
+                f"device {device} waits forever in the {op} for the {missing[0]}"
+            )
+    return problems

@@ -36,7 +36,8 @@ class Table:
     """The operations of one device.
 
     The rows are branch, micro-batch, read slot and write slot of each operation. The
-    stashes are the (stage, stash) pairs that the distinct branches use.
+    stashes are the (stage, stash) pairs that the distinct branches use, and `num_slots`
+    their sizes.
     """
 
     branches: tuple[Branch, ...]

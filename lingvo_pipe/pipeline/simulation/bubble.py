@@ -35,9 +35,12 @@ from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 
 Row = tuple[str, ...]  # Name, predicted, measured and difference.
+# In the order of the fields of `Idle`.
 _IDLE_ROWS = (
-    *("idle: filling, draining", "idle: imbalance"),
-    *("idle: communication", "idle: overhead"),
+    "idle: filling, draining",
+    "idle: imbalance",
+    "idle: communication",
+    "idle: overhead",
 )
 
 _NEGLIGIBLE = 1e-9  # In seconds, or as a fraction: too small to measure.

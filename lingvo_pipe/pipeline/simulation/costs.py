@@ -26,7 +26,8 @@ class StageCosts:
         update: the update of the stage's weights after a step.
         send_forward: from the end of a forward pass until its outputs have reached the
             next stage's device.
-        send_backward: the same for gradients of a stage's inputs, and the previous one.
+        send_backward: the same for a backward pass, its inputs' gradients, and the
+            previous stage.
     """
 
     forward: float

@@ -44,8 +44,12 @@ def draw_timelines(
     """Draws timelines one above the other on one time axis.
 
     A row is a device. A box is an operation, with its micro-batch's number if it fits.
-    If a device runs several stages, later ones are lighter. The image's path ends in
-    .png, .pdf or .svg; a PNG is written to a file that is given instead.
+    If a device runs several stages, later ones are lighter.
+
+    Args:
+        timelines: timelines by title, none of them empty.
+        path: the image's path, ending in .png, .pdf or .svg; or a file to write a PNG
+            to.
     """
     seconds = max(timeline.step_seconds for timeline in timelines.values())
     figure = Figure(figsize=_size(timelines), dpi=200, layout="constrained")

@@ -53,7 +53,7 @@ def balanced_boundaries(
 
     The traffic is the size of each layer's outputs, such as bytes, or None to ignore
     it; the last layer's outputs cross no boundary. If `feasible_end` is None, every
-    stage is allowed.
+    stage is allowed; see `allowed_stages`.
 
     Returns:
         The stage boundaries: the number of layers up to and including each stage.

@@ -31,11 +31,14 @@ def resolve_boundaries(
 ) -> list[int]:
     """Returns the stage boundaries that `splits` defines.
 
-    It is the number of stages, with equal numbers of layers where possible; or the
-    boundaries themselves; or 'auto', which needs `num_stages`, and balances costs as
-    `balanced_boundaries` does. Otherwise `num_stages` is None, or a required number.
-    Raises ValueError if `splits` is none of these, is impossible, or gives another
-    number of stages.
+    `splits` is the number of stages, with equal numbers of layers where possible; or
+    the boundaries themselves; or 'auto', which needs `num_stages` and `costs`, and
+    chooses as `balanced_boundaries` does. Without 'auto', `num_stages` is the required
+    number of stages, if any.
+
+    Raises:
+        ValueError: if `splits` is none of these, is impossible, or gives another number
+            of stages.
     """
     if is_auto(splits):
         missing = []

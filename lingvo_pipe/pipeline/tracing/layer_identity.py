@@ -29,7 +29,7 @@ class LayerIdentity:
     """
 
     def __init__(self, layer: BaseLayer, specs: Any):
-        """Initializes it; `specs` are of theta, inputs and other arguments."""
+        """Initializes it; `specs` are of theta, the inputs and other arguments."""
         self.reads = PlaceReads()
         self._layer = layer
         self._specs = repr(specs)

@@ -89,7 +89,7 @@ class Phases:
         self.input_gradients = list(map(spec_of, self._dinputs))
 
     def forward(self, stashes: bool) -> Function:
-        """Returns `(weights, context, used args) -> made, sums (, residuals)`."""
+        """Returns `(weights, context, used args) -> made, sums, residuals if asked`."""
         args = [self._trace.args[i] for i in self.used]
         results = [*self._trace.made, *self._sums]
         results += self._residuals if stashes else []

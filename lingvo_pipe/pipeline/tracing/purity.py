@@ -37,7 +37,7 @@ OUTSIDE_MODEL = "from outside the model"
 
 
 class Remedies(NamedTuple):
-    """Sentences on what to do instead: of a variable's reads and writes, of state."""
+    """Sentences on what to do instead of reading or writing variables, or of state."""
 
     of_reading: str
     of_writing: str

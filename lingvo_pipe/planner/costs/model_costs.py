@@ -63,10 +63,10 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
     The size of a tensor is proportional to the rows or constant, so all costs are
     linear, also at each moment. Their maximum may move to another moment.
     """
-    more, known = num_rows - a.num_rows, b.num_rows - a.num_rows
+    offset, interval = num_rows - a.num_rows, b.num_rows - a.num_rows
 
     def line(x: int, y: int) -> int:
-        return x + (y - x) * more // known
+        return x + (y - x) * offset // interval
 
     @functools.cache  # Many cells are equal.
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
         return tuple(
-            n + round((m - n) * more / known) for n, m in zip(x, y, strict=True)
+            n + round((m - n) * offset / interval) for n, m in zip(x, y, strict=True)
         )
 
     def call(x: CallBytes, y: CallBytes) -> CallBytes:

@@ -55,6 +55,7 @@ class ModelTracer:
     ):
         """Initializes the tracer of a task, for batches `[B, ...]` on a device.
 
+        The device is given by its full name; cells are compiled if it requires XLA.
         Raises UserValueError if its pipeline has layers before its cells, or its blocks
         have losses of their own.
         """

@@ -39,8 +39,9 @@ def extract_auto(pipeline: InstantiableParams) -> set[str]:
         UserValueError: if other params leave the planner no choice.
     """
     names = {name for name in PLANNED if pipeline.Get(name) == AUTO}
-    problems = _problems(pipeline) if names else []
-    if problems:
+    if not names:
+        return names  # The params may be frozen.
+    if problems := _problems(pipeline):
         raise UserValueError(
             f"{_PATH}: with {', '.join(sorted(names))} auto, {'; '.join(problems)}. "
             "Change these params, or set numbers and names instead of auto."
@@ -63,7 +64,7 @@ def resolve_auto(
 
     `names` are from `extract_auto`, `batch_spec` is of a batch `[B, ...]`, and
     `devices` are full names from `initialize_devices`. `log` is called with a line for
-    the user before the long measurement; returns another one.
+    the user before the long measurement. Returns a line for the user about the plan.
 
     Raises:
         UserValueError: if nothing fits, or other params are invalid or contradict each

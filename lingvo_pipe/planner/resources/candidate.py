@@ -103,7 +103,7 @@ def candidates(
     micro-batches are always included.
 
     Each stage has at least one of L cells. Micro-batches are equal, with at least one
-    example each of B. `with_replicas`, several pipelines may run side by side.
+    example each of B. Several pipelines run side by side only if `with_replicas`.
     """
     limit = max(_MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE * num_devices)
     numbers = [n for n in _divisors(batch_size) if n <= limit or n in fixed]

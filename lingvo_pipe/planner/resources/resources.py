@@ -114,7 +114,8 @@ class Constraints:
 
     def without(self, name: str) -> Constraints:
         """Returns the constraints without one of them."""
-        return dataclasses.replace(self, **dict[str, Any]({name: None}))
+        nothing: dict[str, Any] = {name: None}
+        return dataclasses.replace(self, **nothing)
 
     def text(self, name: str) -> str:
         """Returns a given constraint as the user writes it."""

@@ -49,6 +49,7 @@ def pipeline(**values: Any) -> InstantiableParams:
 def test_without_auto_nothing_is_extracted(values: dict[str, Any]) -> None:
     p = pipeline(**values)
     before = p.ToText()
+    p.Freeze()
     assert extract_auto(p) == set()
     assert p.ToText() == before
 

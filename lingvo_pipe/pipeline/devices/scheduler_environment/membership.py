@@ -70,8 +70,8 @@ def find_membership(
 ) -> Membership:
     """Returns this process's job, task and cluster.
 
-    They follow from --cluster, --job and --task, as far as these are given. Without
-    --cluster, TF_CONFIG counts if it is set.
+    `flag` is --cluster; if None, TF_CONFIG counts if it is set. `job` and `task` are
+    --job and --task, if given.
 
     Raises:
         ValueError: if a flag or the scheduler's cluster is not valid; see `membership`.
