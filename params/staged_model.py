@@ -46,6 +46,7 @@ class StagedModel(SingleTaskModelParams):
             num_micro_batches=self.NUM_MICRO_BATCHES,
             recompute=self.RECOMPUTE,
         )
+        p.train.max_steps = self._MaxSteps()
         self._SetLearner(p.train)
         if self.NUM_BLOCKS is not None:
             p.local.Set(scheme="chunked", chunks=self.NUM_BLOCKS)
@@ -60,6 +61,10 @@ class StagedModel(SingleTaskModelParams):
     def _Cells(self) -> list[InstantiableParams]:
         """Returns params of the layers."""
         raise NotImplementedError(f"{type(self).__name__}._Cells")
+
+    def _MaxSteps(self) -> int:
+        """Returns the number of training steps."""
+        raise NotImplementedError(f"{type(self).__name__}._MaxSteps")
 
     def _SetLearner(self, train: Params) -> None:
         """Sets the optimizer, the learning rate and related params."""

@@ -35,8 +35,10 @@ class TransformerModel(StagedModel):
         p = super().Task()
         if self.TIED_EMBEDDINGS:
             p.pipeline.tied = tied_embeddings(p.pipeline.cell_tpl)
-        p.train.max_steps = self.MAX_STEPS
         return p
+
+    def _MaxSteps(self) -> int:
+        return self.MAX_STEPS
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
         stream = dict.fromkeys(("ids", "segment_ids", "segment_pos"), (1, self.LENGTH))

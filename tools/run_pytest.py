@@ -68,7 +68,9 @@ def shards_of(files: list[str], number: int) -> list[int]:
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     """Runs pytest, and returns its exit code."""
-    arguments = [x for x in arguments if x.endswith("_test.py") or x[-3:] != ".py"]
+    arguments = [
+        x for x in arguments if not x.endswith(".py") or x.endswith("_test.py")
+    ]
     if not any(each.endswith("_test.py") for each in arguments):
         raise ValueError(f"Expected files named *_test.py, got {arguments}.")
     plugins = []

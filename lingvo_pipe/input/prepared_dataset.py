@@ -54,8 +54,8 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the builder of a data set that is prepared on disk.
 
-    Prepares an embedded data set if necessary. Downloads nothing. Takes
-    the same arguments as `find_builder`.
+    Prepares an embedded data set if necessary. Downloads nothing. Takes the same
+    arguments as `find_builder`.
 
     Raises:
         ValueError: if no such data set is known, or it is not prepared. The message

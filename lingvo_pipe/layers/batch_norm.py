@@ -38,7 +38,8 @@ def averaging_rate(decay: float, num_steps: Any) -> tf.Tensor:
     with it. Batch norm's moments must be averages over the same steps as averaged
     weights: a variance of other weights would scale all later outputs wrongly.
 
-    The number of trained steps n, [] integer, includes the newest.
+    The weight of the old average is `decay` in the long run. The number of trained
+    steps n, [] integer, includes the newest.
     """
     early = 9.0 / (10.0 + tf.cast(num_steps, tf.float64))
     return tf.maximum(tf.constant(1.0 - decay, tf.float64), early)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -65,7 +66,7 @@ class _ConvolutionLayer(BaseLayer):
         return p
 
     def _check_params(self) -> None:
-        """Raises ValueError for params that TensorFlow rejects late or mistakes."""
+        """Raises ValueError for params that TensorFlow rejects late or gets wrong."""
         p = self.params
         check_choice(p.padding, _PADDINGS, f"{self.path}.padding")
         if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
@@ -79,12 +80,13 @@ class _ConvolutionLayer(BaseLayer):
         super().__init__(params)
         self._check_params()
         p = self.params
-        window, num_last = math.prod(p.filter_shape[:2]), p.filter_shape[-1]
-        fans = math.prod(p.filter_shape[: self._NUM_SUMMED]), window * num_last
-        self.CreateVariable("w", WeightParams(p.filter_shape, fans=fans))
+        self.CreateVariable("w", self._weight())
         if p.bias:
             num_out = math.prod(p.filter_shape[self._NUM_SUMMED :])
             self.CreateVariable("b", WeightParams([num_out], WeightInit.Constant()))
+
+    def _weight(self) -> hyperparams.Params:
+        return WeightParams(self.params.filter_shape)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, H, W, I]` to `[B, H', W', O]`."""
@@ -136,6 +138,11 @@ class DepthwiseConv2DLayer(_ConvolutionLayer):
     def _check_params(self) -> None:
         super()._check_params()
         check_param(self, "filter_stride", lambda x: x[0] == x[1], "equal strides")
+
+    def _weight(self) -> hyperparams.Params:
+        height, width, _, multiplier = self.params.filter_shape
+        fans = height * width, height * width * multiplier  # Channels are independent.
+        return WeightParams(self.params.filter_shape, fans=fans)
 
     def _convolve(self, images: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
         return tf.nn.depthwise_conv2d(

@@ -37,7 +37,11 @@ class TokenEmbeddingLayer(BaseLayer):
         self.CreateVariable("w", table_weight(p.num_tokens, p.dim))
 
     def FProp(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
-        """Maps integers `[...]` in [0, V), or else ValueError, to `[..., D]`."""
+        """Maps integers `[...]` in [0, V) to `[..., D]`.
+
+        Raises:
+            ValueError: if the ids are not integers.
+        """
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
             raise UserValueError(

@@ -27,10 +27,13 @@ class KerasLayer(keras.layers.Layer):
 
     The initial weights are copies of the layer's variables. A layer without
     accumulators over the mini-batch, which batch norm has, can be trained; any layer
-    can be used, such as `task.pipeline` of a task.
+    can be used.
 
-    A pipeline must know the batch size B, which Keras does not provide; if None, it is
-    any number. Keras's name of the layer is, if None, the layer's own name.
+    Args:
+        layer: the layer, such as `task.pipeline` of a task.
+        batch_size: B, which a pipeline must know and Keras does not provide; if None,
+            any number.
+        name: Keras's name of the layer; if None, the layer's own name.
     """
 
     def __init__(

@@ -75,14 +75,14 @@ def _measured(p: InstantiableParams, inputs: Any) -> tuple[LayerSize, Any]:
 
 def _cached(function: Callable) -> Callable:
     """Runs the function once for equal arguments, which can't be hashed."""
-    known: list[tuple] = []
-    results: list[Any] = []
+    known: list[tuple[tuple, Any]] = []
 
     def cached(*args: Any) -> Any:
-        if args not in known:
-            results.append(function(*args))
-            known.append(args)
-        return results[known.index(args)]
+        for other, result in known:
+            if other == args:
+                return result
+        known.append((args, function(*args)))
+        return known[-1][1]
 
     return cached
 

@@ -47,7 +47,8 @@ def softmax_cross_entropy(
         label_smoothing: fraction of the target, spread evenly over all classes.
 
     Returns:
-        `loss` and `accuracy`, pairs (mean, total weight); the mean of nothing is 0.
+        NestedMap with `loss` and `accuracy`, each a pair (mean, total weight) of
+        scalars. The mean over no examples is 0.
     """
     dtype = _wide(logits.dtype)
     logits, weights = tf.cast(logits, dtype), tf.cast(weights, dtype)

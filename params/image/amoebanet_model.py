@@ -54,7 +54,6 @@ class AmoebaNetModel(StagedModel):
     def Task(self) -> InstantiableParams:
         """Returns the params of the network and its training."""
         p = super().Task().Set(label_smoothing=self.LABEL_SMOOTHING, feed_targets=True)
-        p.train.max_steps = self._Steps(self.NUM_EPOCHS)
         return p.Set(params_init=_INITIALIZER.Copy())
 
     def _Input(self, split: str) -> InstantiableParams:
@@ -69,6 +68,9 @@ class AmoebaNetModel(StagedModel):
     def _Transforms(self) -> Recipe:
         """Returns the transforms of images in training and in evaluation."""
         raise NotImplementedError(f"{type(self).__name__}._Transforms")
+
+    def _MaxSteps(self) -> int:
+        return self._Steps(self.NUM_EPOCHS)
 
     def _Steps(self, num_epochs: float) -> int:
         """Returns the number of training steps in a number of epochs."""

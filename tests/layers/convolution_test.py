@@ -215,6 +215,10 @@ def test_activations_cost_an_operation_an_element() -> None:
         (ActivationLayer.Params().Set(activation="relu"), "'relu'.*'RELU'"),
         (FCLayer.Params().Set(activation="TAHN"), "'TAHN'.*'TANH'"),
         (Conv2DLayer.Params(), r"layer/w.*\[0, 0, 0, 0\]"),
+        (
+            Conv2DLayer.Params().Set(filter_shape=[3, 3, None, 4]),
+            r"layer/w.*\[3, 3, None, 4\]",
+        ),
     ],
 )
 def test_params_that_are_refused(params: InstantiableParams, message: str) -> None:

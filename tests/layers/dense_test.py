@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.layers.dense import FeedForwardLayer
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.dense import ActivationLayer, FeedForwardLayer
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -37,3 +38,16 @@ def test_an_initial_rule_is_that_of_both_matrices() -> None:
         strict=True,
     ):
         np.testing.assert_allclose(got, 0.25 * whole.numpy(), rtol=1e-6)
+
+
+class _WithGate(FeedForwardLayer):
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("gate", ActivationLayer.Params().Set(activation="SIGMOID"))
+
+
+def test_a_child_of_a_subclass_is_not_in_the_sequence() -> None:
+    p = FeedForwardLayer.Params().Set(name="layer", dim=2, hidden_dim=3)
+    inputs = tf.constant([[1.0, -2.0]])
+    own = _WithGate.Params().Set(name="layer", dim=2, hidden_dim=3).Instantiate()
+    tf.debugging.assert_equal(own(inputs), p.Instantiate()(inputs))

@@ -141,7 +141,8 @@ class Configuration:
 
     def in_process(self) -> Configuration:
         """Returns the configuration with all stages in one process, if possible."""
-        return dataclasses.replace(self, placement=self.placement and "in-process")
+        placement: Placement | None = "in-process" if self.placement else None
+        return dataclasses.replace(self, placement=placement)
 
     def on_workers(self) -> Configuration:
         """Returns the configuration with each stage on a worker."""
@@ -205,7 +206,8 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
     """Returns a pipeline with its baselines; PyTorch's go with GPipe's."""
     configurations = [pipelined.on_one_device(), pipelined]
-    configurations += [pipelined.on_workers()] * on_workers
+    if on_workers:
+        configurations.append(pipelined.on_workers())
     if pipelined.schedule == "gpipe" and pipelined.recompute in ("always", "never"):
         torch = pipelined.in_torch()
         configurations += [torch, torch.on_one_device()]

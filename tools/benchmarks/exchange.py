@@ -70,18 +70,19 @@ def to_json(message: Request | Report) -> str:
 
 def merge(reports: Sequence[Report]) -> Report:
     """Merges the reports of a pipeline's processes, the first stage's first."""
+    peaks = [report.peak_bytes_by_stage for report in reports]
     by_shapes = [r.bytes_by_shapes for r in reports if r.bytes_by_shapes is not None]
     (loss,) = [report.loss for report in reports if report.loss is not None]
     steps = zip(*(report.step_seconds for report in reports), strict=True)
     return Report(
-        max(report.start_seconds for report in reports),
-        list(map(max, steps)),
-        [n for report in reports for n in report.peak_bytes_by_stage or ()] or None,
-        loss,
-        sum(report.other_cores for report in reports),
-        [error for report in reports for error in report.prediction_errors],
-        sum(by_shapes) if by_shapes else None,
-        [n for report in reports for n in report.sent_bytes],
+        start_seconds=max(report.start_seconds for report in reports),
+        step_seconds=list(map(max, steps)),
+        peak_bytes_by_stage=[n for peak in peaks if peak for n in peak] or None,
+        loss=loss,
+        other_cores=sum(report.other_cores for report in reports),
+        prediction_errors=[e for report in reports for e in report.prediction_errors],
+        bytes_by_shapes=sum(by_shapes) if by_shapes else None,
+        sent_bytes=[n for report in reports for n in report.sent_bytes],
     )
 
 

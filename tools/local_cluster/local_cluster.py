@@ -106,10 +106,13 @@ def _supervisor(
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns ports for workers; raises OSError if there are not enough.
+    """Returns ports for workers that will still be free when a worker restarts.
 
     The system assigns ports of its own range to outgoing connections, so such a port
     may be in use when a dead worker restarts. They are the last choice.
+
+    Raises:
+        OSError: if there are not enough.
     """
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [
@@ -120,9 +123,13 @@ def free_ports(number: int) -> list[int]:
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         for port in candidates:
-            listener = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
+            listener = socket.socket()
+            try:
                 listener.bind(("", port))
+            except OSError:
+                listener.close()
+            else:
+                stack.enter_context(listener)
                 found.append(port)
             if len(found) == number:
                 return found

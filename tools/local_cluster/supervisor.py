@@ -78,11 +78,11 @@ class Supervisor:
                 self._kill(member, f"has been stopped for {self._timeout:g} seconds")
         if received:  # The trainer saves its step, or notices that it can't.
             if not self._has_logged_end:
+                self._has_logged_end = True
                 self._log(
                     f"{received[0].name}: the trainer ends after its step; a second "
                     "signal ends all processes at once."
                 )
-            self._has_logged_end = True
             return None
         for worker, heartbeat in self._workers:
             if worker.exit_code() is None and heartbeat.is_hung():

@@ -84,9 +84,12 @@ def _pareto(found: Sequence[Average]) -> Figure:
             costs, times = np.reshape([x.point for x in best], [-1, 2]).T / _GIGA
             panel.plot(costs, times, "o-", color=_COLORS[scheme], markersize=4)
             for one, x, y in zip(best, costs, times, strict=True):
-                text = str(one.batch_size)
                 panel.annotate(
-                    text, (x, y), (4, 4), "data", "offset points", fontsize=7
+                    str(one.batch_size),
+                    (x, y),
+                    textcoords="offset points",
+                    xytext=(4, 4),
+                    fontsize=7,
                 )
         title = f"to a test loss of {target:.3f}"
         _label(panel, title, "total cost, GFLOPs", "sequential time, GFLOPs")

@@ -67,6 +67,7 @@ _LISTS = {
     "records": Record,
     "similarities": Similarity,
 }
+_RENAMED = {"handing_on": "forward"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +99,12 @@ class Row:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Row:
-        """Inverts `dataclasses.asdict`, by position: names of fields have changed."""
+        """Inverts `dataclasses.asdict`; knows names of older files."""
         lists = {
-            name: [kind(*each.values()) for each in plain[name]]
+            name: [
+                kind(**{_RENAMED.get(key, key): x for key, x in each.items()})
+                for each in plain[name]
+            ]
             for name, kind in _LISTS.items()
         }
         return cls(RowKey(**plain["key"]), seconds=plain["seconds"], **lists)

@@ -104,7 +104,7 @@ def train_row(
 
 
 class GradientSimilarity:
-    """Compares gradients of a task trained by blocks and of it trained as a whole.
+    """Compares the gradients of a task trained by blocks and trained as a whole.
 
     Both have the same weights, batch and random numbers, which are functions of the
     step and of layers' paths. A gradient is over all weights of a layer, before weight

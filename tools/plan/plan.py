@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    image = options.picture is not None and _image_path(options.picture)
+    image = None if options.picture is None else _image_path(options.picture)
     devices = find_devices(*parse_devices(options.devices))
     model_registry.ImportModels(options.model_imports)
     given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
@@ -84,7 +84,7 @@ def _plan(options: argparse.Namespace) -> None:
     batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
     changes = [override.rstrip("; "), batch, *model.changes()]
     print(report(found, model.resources(devices), "; ".join(filter(None, changes))))
-    if image:
+    if image is not None:
         best = found.fastest[0]
         num_replicas = best.candidate.num_replicas
         which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""

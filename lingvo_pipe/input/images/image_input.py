@@ -189,6 +189,9 @@ class ImageClassificationInput:
         """Returns one pass over the split, in its order.
 
         Copies of the last example, of weight 0, pad the last batch.
+
+        Raises:
+            ValueError: if the data cannot be read.
         """
         size, num_examples = self.params.batch_size, self.num_examples
         draws = one_pass(num_examples, self.num_batches * size)

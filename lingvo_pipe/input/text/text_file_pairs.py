@@ -23,11 +23,7 @@ _TAB = b"\t"
 
 
 class _TextFiles:
-    """A data set of one language pair, with the params of its languages.
-
-    Raises:
-        ValueError: if a param is unset, or both languages are the same.
-    """
+    """A data set of one language pair, with the params of its languages."""
 
     FILES: ClassVar[tuple[str, ...]]
 
@@ -61,7 +57,11 @@ class _TextFiles:
 
 
 class ParallelFiles(_TextFiles):
-    """Two files whose n-th lines translate each other."""
+    """Two files whose n-th lines translate each other.
+
+    Raises:
+        ValueError: if a param is unset, or both languages are the same.
+    """
 
     FILES = ("source_file", "target_file")
 
@@ -75,7 +75,7 @@ class ParallelFiles(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> FilePairs:
-        """Opens the files, of equally many lines and none blank; see `PairDataset`."""
+        """Opens the files; see `PairDataset`. Lines are equally many, none blank."""
         source, target = (
             LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES
         )
@@ -91,7 +91,11 @@ class ParallelFiles(_TextFiles):
 
 
 class TsvFile(_TextFiles):
-    """One file; each line has a sentence, a tab and its translation."""
+    """One file; each line has a sentence, a tab and its translation.
+
+    Raises:
+        ValueError: if a param is unset, or both languages are the same.
+    """
 
     FILES = ("file",)
 
@@ -102,7 +106,7 @@ class TsvFile(_TextFiles):
         return p
 
     def Open(self, data_dir: str | None) -> FilePairs:
-        """Opens the file, with two sentences in each line; see `PairDataset`."""
+        """Opens the file; see `PairDataset`. Each line has two sentences."""
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)

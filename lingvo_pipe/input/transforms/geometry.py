@@ -224,8 +224,8 @@ class Cutout(ImageTransform):
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = tf.shape(image)[:2]
         share = tf.random.stateless_uniform([2], seed)
-        centre = tf.cast(share * tf.cast(sides, tf.float32), tf.int32)
-        first = centre - self.params.size // 2
+        center = tf.cast(share * tf.cast(sides, tf.float32), tf.int32)
+        first = center - self.params.size // 2
         positions = (tf.range(sides[axis]) - first[axis] for axis in (0, 1))
         rows, columns = ((x >= 0) & (x < self.params.size) for x in positions)
         is_cut = rows[:, tf.newaxis, tf.newaxis] & columns[tf.newaxis, :, tf.newaxis]

@@ -75,7 +75,7 @@ class AuxiliaryOutputs:
     def AddMetric(self, name: str, mean: tf.Tensor, weight: tf.Tensor) -> None:
         """Reports a metric that is not trained.
 
-        The mean, [], is over this forward pass; its weight, [], is such as the number
+        The mean, [], is over this forward pass. Its weight, [], is usually the number
         of examples: the sum of `ForwardContext.row_weights`. Padding rows must
         contribute to neither; see `Accumulate`.
 

@@ -147,7 +147,12 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
                     self._children[name].append(self._make(f"{name}_{i}", p))
 
     def CreateVariable(self, name: str, params: hyperparams.Params) -> None:
-        """Creates `self.vars.<name>`, of `WeightParams`, on the current device."""
+        """Creates a variable as `self.vars.<name>` on the current device.
+
+        Args:
+            name: an identifier that no child of this layer has.
+            params: see `WeightParams`.
+        """
         self._check_new(name)
         path = f"{self.path}/{name}"
         self._variables[name] = create_variable(params, self.params, path)
@@ -264,9 +269,9 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
-        """Returns NestedMap(flops, out_shapes) of a forward pass, without building it.
+        """Returns NestedMap(flops, out_shapes) of a forward pass, without a layer.
 
-        A shape is a tuple of integers. A multiply-add counts as two flops.
+        Shapes are tuples of integers. A multiply-add counts as two flops.
         """
         raise NotImplementedError(f"{cls.__name__}.FPropMeta")
 

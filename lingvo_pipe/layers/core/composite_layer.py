@@ -20,7 +20,10 @@ class CompositeLayer(BaseLayer):
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
         self.CheckParams()
-        for name, part in self.Parts(self.params).items():
+        parts = self.Parts(self.params)
+        # A subclass may create further children, which FProp leaves to it.
+        self._part_names = tuple(parts)
+        for name, part in parts.items():
             self.CreateChild(name, part)
 
     @classmethod
@@ -33,8 +36,8 @@ class CompositeLayer(BaseLayer):
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Maps the first part's inputs `[B, ...]` to the last part's outputs."""
-        for name, part in self._children.items():
-            args = (part.FProp(theta[name], *args),)
+        for name in self._part_names:
+            args = (self._children[name].FProp(theta[name], *args),)
         return args[0]
 
     @classmethod

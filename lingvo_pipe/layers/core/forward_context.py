@@ -95,7 +95,11 @@ class ForwardContext:
         return found
 
     def relative_path(self, path: str) -> str:
-        """Returns `path` relative to the layer that this context runs, or raises."""
+        """Returns `path` relative to the layer that this context runs.
+
+        Raises:
+            ValueError: if the path is outside of that layer.
+        """
         root = self.root_path
         if not root:
             return path
@@ -156,7 +160,10 @@ class ForwardContext:
         self.metric_pairs.setdefault(name, []).append((mean, weight))
 
     def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
-        """Records `compute_loss`'s result, which trains a block of layers by itself."""
+        """Records the result of `compute_loss`, which trains a block of layers.
+
+        Its metrics' names begin with `name`.
+        """
         self.local_losses.append(sums["loss"][0])
         for key, (total, weight) in sums.items():
             self.local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight

@@ -137,9 +137,13 @@ def WeightParams(
 ) -> Params:
     """Declares a variable for `BaseLayer.CreateVariable`.
 
-    If None, the rule of `WeightInit` is the layer's `params_init`, and the fans, inputs
-    and outputs of a unit, are derived from the shape `[..., I, O]`. State without
-    gradients, such as moving averages, is not trainable.
+    Args:
+        shape: all dimensions, each at least 1.
+        init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
+        dtype: if None, the layer's `dtype`.
+        trainable: False for state without gradients, such as moving averages.
+        fans: inputs and outputs of a unit, for the rules that depend on them; if None,
+            derived from the shape `[..., I, O]`.
     """
     p = Params()
     p.Define("shape", list(shape), "All dimensions.")

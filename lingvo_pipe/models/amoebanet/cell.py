@@ -160,7 +160,7 @@ def _run_cell(
 ) -> list:
     """Returns the states that a cell concatenates, or their shapes.
 
-    A part runs by `run(name, x)`; `add` is of the two sides of a pair.
+    A part runs by `run(name, x)`; `add` adds the two sides of a pair.
     """
     fitted = last if before is None else before
     if before is not None and "fit" in parts:

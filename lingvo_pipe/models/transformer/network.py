@@ -40,7 +40,7 @@ def translation_model(
     """Returns T(L, H, A) of GPipe (1811.06965, section 5), an encoder and a decoder.
 
     Args:
-        num_layers: L, at least 1: layers of the encoder and of the decoder each.
+        num_layers: L, layers of the encoder and of the decoder each.
         hidden_dim: H, channels of the feed-forward parts.
         num_heads: A, heads of `attention_tpl.dim_per_head` channels each, 64 by
             default, for any model_dim.
@@ -50,6 +50,9 @@ def translation_model(
         layer_tpl: params of the layers, without the sizes above; if None,
             `plain_layer`.
         logits_tpl: params of the LogitsLayer, without its sizes; if None, its defaults.
+
+    Raises:
+        ValueError: if there are no layers.
     """
     layer = _sized(layer_tpl or plain_layer(), num_layers, hidden_dim, num_heads)
     layer.Set(model_dim=model_dim, keep_prob=1.0 - dropout_prob)
@@ -78,9 +81,9 @@ def language_model(
 ) -> list[InstantiableParams]:
     """Returns Transformer-L of GPipe (1811.06965, table 1), only a decoder.
 
-    See `translation_model` for the arguments. Without a `layer_tpl` the layers have
-    their defaults, with biases and weights of the norms; without a `logits_tpl` the
-    logits have a bias.
+    See `translation_model` for the arguments and errors. Without a `layer_tpl` the
+    layers have their defaults, with biases and weights of the norms; without a
+    `logits_tpl` the logits have a bias.
     """
     layer_tpl = layer_tpl or TransformerLayer.Params()
     layer = _sized(layer_tpl, num_layers, hidden_dim, num_heads)

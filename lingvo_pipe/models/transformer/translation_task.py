@@ -92,7 +92,10 @@ class TranslationTask(BaseTask):
         first_ids: tf.Tensor,
         eos_id: int,
     ) -> Hypotheses:
-        """Translates a batch's `source` `[B, S]` by beam search; see `beam_decode`."""
+        """Translates a batch's `source` `[B, S]`, one sentence in each row.
+
+        See `beam_decode` for the first inputs and the end token.
+        """
         return beam_decode(
             self.params.decode,
             placed_cells(self.pipeline, theta.pipeline),
