@@ -1,4 +1,4 @@
-from . import input, layers, models
+from . import input, keras, layers, models
 from .hyperparams import InstantiableParams, Params
 from .layers.core.base_layer import BaseLayer
 from .layers.core.forward_context import ForwardContext, current_context

@@ -13,8 +13,9 @@ NAMES = {
     "lingvo_pipe": """
         BaseLayer BaseTask ForwardContext InstantiableParams NestedMap OptimizerParams
         Params PipeliningLayer SingleTaskModelParams WeightInit WeightParams
-        current_context initialize_devices input layers models register_model
+        current_context initialize_devices input keras layers models register_model
     """,
+    "lingvo_pipe.keras": "PipelinedModel",
     "lingvo_pipe.input": """
         ImageClassificationInput LanguageModelInput ParallelFiles TfdsPairs
         TranslationInput TsvFile
@@ -34,7 +35,7 @@ NAMES = {
 _LAZY = """
 import sys
 import lingvo_pipe as lp
-lp.NestedMap, lp.Params, lp.layers, lp.models, lp.input
+lp.NestedMap, lp.Params, lp.keras, lp.layers, lp.models, lp.input
 sys.exit("tensorflow" in sys.modules)
 """
 

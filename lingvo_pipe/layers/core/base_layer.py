@@ -31,7 +31,7 @@ from lingvo_pipe.layers.core.layer_tree import (
     map_layers,
     variables_by_path,
 )
-from lingvo_pipe.layers.core.tied_variables import is_tied
+from lingvo_pipe.layers.core.tied_variables import created_or_tied, is_tied
 from lingvo_pipe.layers.core.weights import create_variable
 from lingvo_pipe.nested_map import NestedMap
 
@@ -153,9 +153,17 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
             name: an identifier that no child of this layer has.
             params: see `WeightParams`.
         """
+        self.AddVariable(name, functools.partial(create_variable, params, self.params))
+
+    def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
+        """Makes `self.vars.<name>` a variable that no params declare.
+
+        `create` is a function of the variable's path, and creates the variable on the
+        current device.
+        """
         self._check_new(name)
         path = f"{self.path}/{name}"
-        self._variables[name] = create_variable(params, self.params, path)
+        self._variables[name] = created_or_tied(path, create)
         self._tied[name] = is_tied(path)
 
     def RegisterAccumulator(

@@ -138,7 +138,9 @@ class ForwardContext:
             return x
         dim = self._checked_row_dim(x)
         sizes = [self.num_examples if i == dim else -1 for i in range(x.shape.rank)]
-        return tf.slice(x, [0] * x.shape.rank, sizes)
+        rows = tf.slice(x, [0] * x.shape.rank, sizes)
+        rows.set_shape([None if i == dim else n for i, n in enumerate(x.shape)])
+        return rows
 
     def add_loss(self, name: str, values: tf.Tensor) -> None:
         """Records a loss per example, `[b]`; losses of one name add up."""

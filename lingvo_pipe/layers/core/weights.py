@@ -19,7 +19,6 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.layers.core import random_streams
 from lingvo_pipe.layers.core.checks import check_choice, check_shape
-from lingvo_pipe.layers.core.tied_variables import created_or_tied
 
 _MAX_SHOWN = 80
 
@@ -168,19 +167,14 @@ def create_variable(
     _check(rule, "method", path, "one of WeightInit's rules", hint)
     check_shape(weight.shape, path)
     shape, dtype = list(weight.shape), weight.dtype or layer_params.dtype
-    seed = layer_params.random_seed
-
-    def create(path: str) -> tf.Variable:
-        pair = random_streams.seed_pair(seed, path)
-        return tf.Variable(
-            functools.partial(initial_value, rule, shape, dtype, pair, weight.fans),
-            trainable=weight.trainable,
-            name=path,
-            shape=shape,
-            dtype=dtype,
-        )
-
-    return created_or_tied(path, create)
+    pair = random_streams.seed_pair(layer_params.random_seed, path)
+    return tf.Variable(
+        functools.partial(initial_value, rule, shape, dtype, pair, weight.fans),
+        trainable=weight.trainable,
+        name=path,
+        shape=shape,
+        dtype=dtype,
+    )
 
 
 def _check(value: Any, field: str, path: str, expected: str, hint: str) -> None:

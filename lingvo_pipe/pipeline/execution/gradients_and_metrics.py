@@ -23,6 +23,7 @@ from lingvo_pipe.pipeline.loops.assembly import Assembly
 from lingvo_pipe.pipeline.loops.gradient_accumulators import finish_accumulation
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stage_call import StageCall
+from lingvo_pipe.pipeline.tracing.loss_function import Total
 
 
 def results_of(
@@ -135,8 +136,12 @@ def sums_of(assembly: Assembly, by_call: Iterable[Any]) -> NestedMap:
 def _metrics(sums: NestedMap, batch_size: tf.Tensor) -> NestedMap:
     """Returns pairs (mean, weight) by name."""
     metrics = NestedMap()
-    for name, (total, weight) in sums.metrics.items():
-        metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
+    for name, found in sums.metrics.items():
+        if isinstance(found, Total):
+            metrics[name] = found
+        else:
+            total, weight = found
+            metrics[name] = (tf.math.divide_no_nan(total, weight), weight)
     for name, total in sums.losses.items():
         number = tf.fill(tf.shape(total), tf.cast(batch_size, total.dtype))
         metrics[name] = (total / number, number)

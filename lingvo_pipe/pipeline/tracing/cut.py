@@ -17,6 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+_REFERENCES = (tf.resource, tf.variant)
+
 
 class CutGraph:
     """A traced graph, cut into phases."""
@@ -40,7 +42,10 @@ class CutGraph:
         self._graph_def = graph.as_graph_def()
         self._nodes = {node.name: node for node in self._graph_def.node}
         self._given = {x.ref(): x for x in given}
-        self._free = _consequences(graph, weights)
+        constants = captured_constants(graph)
+        for x, value in constants:
+            self._nodes[x.op.name].CopyFrom(_constant_node(x.op.name, value))
+        self._free = _consequences(graph, [*weights, *(x for x, _ in constants)])
         self._targets = targets
         self._phases: list[set[tf.Operation]] = []
         done: set[tf.Operation] = {x.op for x in given} | self._free
@@ -115,6 +120,25 @@ class CutGraph:
             del node.input[:]
             node.input.extend(inputs)
         return graph_def
+
+
+def captured_constants(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Returns pairs (placeholder, value) of the values that a graph captured.
+
+    A value that was computed when the graph was traced never changes, unlike a variable
+    or a tensor of another graph.
+    """
+    return [
+        (inner, outer)
+        for outer, inner in graph.captures
+        if not (tf.is_symbolic_tensor(outer) or outer.dtype in _REFERENCES)
+    ]
+
+
+def _constant_node(name: str, value: tf.Tensor) -> Any:
+    """Returns a node_def."""
+    with tf.Graph().as_default():
+        return tf.constant(value.numpy(), value.dtype, name=name).op.node_def
 
 
 def _ancestors(

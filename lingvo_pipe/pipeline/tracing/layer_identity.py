@@ -18,6 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.place_reads import PlaceReads
+from lingvo_pipe.pipeline.tracing.cut import captured_constants
 from lingvo_pipe.pipeline.tracing.trace import Trace
 
 
@@ -97,8 +98,10 @@ def same_traces(one: Trace, other: Trace) -> bool:
     """Returns whether two traces have the same operations in the same order.
 
     Names do not count. Operations that call functions of their own, such as branches,
-    count as different.
+    count as different, and so do captured values.
     """
+    if captured_constants(one.graph) or captured_constants(other.graph):
+        return False
     return _without_names(one) == _without_names(other)
 
 

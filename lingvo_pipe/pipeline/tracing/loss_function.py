@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -14,6 +14,12 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.named_errors import specs_text
 
 LossFunction = Callable[[Any, Any], NestedMap]
+
+
+class Total(NamedTuple):
+    """A metric of any shape that adds up over micro-batches, instead of a mean."""
+
+    value: tf.Tensor
 
 
 def check_loss_function(loss_fn: Any, path: str) -> None:
@@ -74,8 +80,10 @@ def _check_rows(args: Any, context: ForwardContext) -> None:
         )
 
 
-def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def _summed(name: str, metric: Any) -> tuple[tf.Tensor, tf.Tensor] | Total:
     """Returns (mean · weight, weight), without a gradient of the weight."""
+    if isinstance(metric, Total):
+        return Total(tf.stop_gradient(tf.convert_to_tensor(metric.value)))
     is_pair = isinstance(metric, (tuple, list)) and len(metric) == 2
     pair = [tf.convert_to_tensor(x) for x in metric] if is_pair else []
     if not is_pair or any(x.shape.rank != 0 for x in pair):

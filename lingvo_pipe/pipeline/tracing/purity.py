@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.pipeline.tracing.cut import captured_constants
 
 # Stateful operations that are allowed: they only call functions, or report, and may run
 # once more in the recomputation.
@@ -90,16 +91,17 @@ def check_pure(
             f"{location}: expected weights as arguments; it reads the variables "
             f"{paths} directly. {remedies.of_reading}"
         )
+    constants = captured_constants(graph)
     captured = [
         CAPTURED_VARIABLE if x.dtype == tf.resource else f"{x.dtype.name} {x.shape}"
-        for x in graph.external_captures
+        for x, inner in graph.captures
+        if not any(inner is y for y, _ in constants)
     ]
     if captured:
         raise UserValueError(
             f"{location}: expected a function of only its arguments; it uses tensors "
-            f"made elsewhere: {', '.join(captured)}. Keep constants as numpy arrays, "
-            "make state by CreateVariable, and pass changing values among the inputs "
-            "or targets."
+            f"made elsewhere: {', '.join(captured)}. Make state by CreateVariable, and "
+            "pass changing values among the inputs or targets."
         )
     stateful = [
         op_type

@@ -1,0 +1,5 @@
+"""Keras models, trained by the pipeline through Keras's own `fit`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from .pipelined_model import PipelinedModel

@@ -1,0 +1,130 @@
+"""The calls that a Keras model consists of, in the order in which Keras makes them.
+
+    Sequential([Dense, Block])      Dense   x
+    Block = Model(add(norm(x), x))  norm    y = Dense(x)
+                                    add     z = norm(y), y
+
+Sequential and functional models inside a model are replaced by their own calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import tree
+
+from lingvo_pipe.keras.private_names import (
+    graph_of,
+    is_graph,
+    nodes_in_order,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the graph.
+
+    Attributes:
+        number: its number in the model; inputs come first.
+        spec: its shape and dtype.
+    """
+
+    number: int
+    spec: keras.KerasTensor
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first dimension are the examples."""
+        return bool(self.spec.shape) and self.spec.shape[0] is None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer or another operation.
+
+    Attributes:
+        operation: the Keras operation.
+        args, kwargs: its arguments; a tensor is a `Value`.
+        made: its outputs, flat.
+    """
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    made: tuple[Value, ...]
+
+    @property
+    def taken(self) -> list[Value]:
+        """The tensors among its arguments."""
+        return [x for x in tree.flatten((self.args, self.kwargs)) if is_value(x)]
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The variables of its layer, random seeds included."""
+        is_layer = isinstance(self.operation, keras.Layer)
+        return list(self.operation.variables) if is_layer else []
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All calls of a model, with its inputs and outputs, flat."""
+
+    inputs: tuple[Value, ...]
+    calls: tuple[Call, ...]
+    outputs: tuple[Value, ...]
+
+
+def is_value(x: Any) -> bool:
+    """Returns whether an argument is a tensor of the graph."""
+    return isinstance(x, Value)
+
+
+def calls_of(model: keras.Model) -> Calls:
+    """Returns the calls of a Sequential or functional model."""
+    numbers = itertools.count()
+    graph = graph_of(model)
+    inputs = tuple(_value(x, numbers) for x in graph.inputs)
+    calls: list[Call] = []
+    outputs = _collect(graph, inputs, numbers, calls)
+    return Calls(inputs, tuple(calls), tuple(outputs))
+
+
+def _collect(
+    model: keras.Model,
+    inputs: tuple[Value, ...],
+    numbers: Iterator[int],
+    calls: list[Call],
+) -> list[Value]:
+    """Appends the calls of a model; returns its outputs."""
+    graph = graph_of(model)
+    known = dict(zip(map(id, graph.inputs), inputs, strict=True))
+    for node in nodes_in_order(graph):
+        if any(id(x) not in known for x in node.input_tensors):
+            continue  # Keras skips it as well: another graph's call of a shared layer.
+        args, kwargs = _filled(node, known)
+        if is_graph(node.operation):
+            given = tuple(x for x in tree.flatten((args, kwargs)) if is_value(x))
+            made = _collect(node.operation, given, numbers, calls)
+        else:
+            made = [_value(x, numbers) for x in node.outputs]
+            calls.append(Call(node.operation, args, kwargs, tuple(made)))
+        known.update(zip(map(id, node.outputs), made, strict=True))
+    return [known[id(x)] for x in graph.outputs]
+
+
+def _filled(node: Any, known: Mapping[int, Value]) -> tuple[Any, Any]:
+    """Returns a node's arguments with values in place of its symbolic tensors."""
+    arguments = node.arguments
+    args, kwargs = tree.map_structure(
+        lambda x: known[id(x)] if isinstance(x, keras.KerasTensor) else x,
+        (arguments.args, arguments.kwargs),
+    )
+    return tuple(args), dict(kwargs)
+
+
+def _value(x: keras.KerasTensor, numbers: Iterator[int]) -> Value:
+    return Value(next(numbers), x)

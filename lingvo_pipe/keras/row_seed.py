@@ -1,0 +1,177 @@
+"""Random numbers of a micro-batch: its rows of the whole mini-batch's numbers.
+
+    seed s, mini-batch of 8      r0 r1 r2 r3 r4 r5 r6 r7       plain Keras
+    micro-batch of rows 4, 5                 r4 r5             here, by the same seed
+
+Keras draws with TensorFlow's stateless operations from a SeedGenerator's state. Within
+a cell that state is a `SeedState`; what Keras draws from it is a `RowSeed`, for which
+TensorFlow's own dispatch calls the functions below. They start the counter of the
+Philox generator at the first row, so dropout and the like depend neither on the number
+of micro-batches nor on the stages, and equal plain Keras's.
+
+A draw belongs to the rows if its first dimension is the number of rows. Any other
+operation that is given a `RowSeed` is refused by TensorFlow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserTypeError
+
+UNKNOWN = -1
+_PHILOX = 1  # tf.random.Algorithm.PHILOX
+
+
+class RowSeed(tf.experimental.ExtensionType):
+    """A seed for the rows of a micro-batch.
+
+    Attributes:
+        pair: `[2]` int32, the seed of the mini-batch's draw.
+        first_row: [] int64, the micro-batch's first row in the mini-batch.
+        num_rows: rows of the micro-batch; UNKNOWN if only a run decides.
+    """
+
+    pair: tf.Tensor
+    first_row: tf.Tensor
+    num_rows: int
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype of a seed."""
+        return tf.int32
+
+
+class SeedState(tf.experimental.ExtensionType):
+    """The state of a SeedGenerator within a cell.
+
+    Attributes:
+        state: `[2]` int64, the state.
+        first_row, num_rows: see `RowSeed`.
+    """
+
+    state: tf.Tensor
+    first_row: tf.Tensor
+    num_rows: int
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The state's dtype."""
+        return self.state.dtype
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The state's shape."""
+        return self.state.shape
+
+    def __mul__(self, one: Any) -> RowSeed:
+        """Returns the seed of one draw; SeedGenerator.next asks for a copy like so."""
+        return self.seed()
+
+    def seed(self) -> RowSeed:
+        """Returns the seed of one draw, as Keras casts it."""
+        pair = tf.cast(tf.math.floormod(self.state, tf.int32.max - 1), tf.int32)
+        return RowSeed(pair, self.first_row, self.num_rows)
+
+
+def _state_tensor(
+    value: SeedState, dtype: Any = None, name: str | None = None, as_ref: bool = False
+) -> tf.Tensor:
+    return value.state if dtype is None else tf.cast(value.state, dtype)
+
+
+def _refuse(*unused: Any, **options: Any) -> tf.Tensor:
+    raise UserTypeError(
+        path="random numbers in a layer",
+        expected="uniform or normal numbers, or integers, of keras.random",
+        got="a draw from another distribution",
+        hint="It would give each micro-batch the same numbers. Make it from uniform "
+        "numbers, or apply the layer to the dataset, before fit.",
+    )
+
+
+tf.register_tensor_conversion_function(SeedState, _state_tensor)
+tf.register_tensor_conversion_function(RowSeed, _refuse)
+
+
+@tf.experimental.dispatch_for_api(tf.random.stateless_uniform, {"seed": RowSeed})
+def _uniform(
+    shape: Any,
+    seed: RowSeed,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: tf.DType = tf.float32,
+    name: str | None = None,
+    alg: str = "auto_select",
+) -> tf.Tensor:
+    dtype = tf.as_dtype(dtype)
+    if dtype.is_integer:
+        limits = {
+            "minval": tf.cast(minval, dtype),
+            "maxval": tf.cast(maxval, dtype),
+        }
+        draw = tf.raw_ops.StatelessRandomUniformIntV2
+        return _rows_of(draw, shape, seed, _group(dtype), **limits)
+    drawn = _rows_of(
+        tf.raw_ops.StatelessRandomUniformV2, shape, seed, _group(dtype), dtype=dtype
+    )
+    low = tf.cast(minval, dtype)
+    high = tf.cast(1 if maxval is None else maxval, dtype)
+    return tf.add(drawn * (high - low), low)
+
+
+@tf.experimental.dispatch_for_api(tf.random.stateless_normal, {"seed": RowSeed})
+def _normal(
+    shape: Any,
+    seed: RowSeed,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: tf.DType = tf.float32,
+    name: str | None = None,
+    alg: str = "auto_select",
+) -> tf.Tensor:
+    dtype = tf.as_dtype(dtype)
+    drawn = _rows_of(
+        tf.raw_ops.StatelessRandomNormalV2, shape, seed, _group(dtype), dtype=dtype
+    )
+    return tf.add(drawn * tf.cast(stddev, dtype), tf.cast(mean, dtype))
+
+
+def _rows_of(
+    draw: Callable[..., tf.Tensor],
+    shape: Any,
+    seed: RowSeed,
+    group: int,
+    **options: Any,
+) -> tf.Tensor:
+    """Draws the rows of a larger array, or the array itself if it has no rows."""
+    shape = tf.convert_to_tensor(shape, tf.int32)
+    static = tf.fill(shape, 0).shape  # What TensorFlow infers of the sizes.
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed.pair)
+    options.update(key=key, alg=_PHILOX)
+    rows = static[0] if static.rank else None
+    if not static.rank or (UNKNOWN if rows is None else rows) != seed.num_rows:
+        return draw(shape=shape, counter=counter, **options)
+    row_size = (
+        None if None in static[1:] else math.prod(int(size) for size in static[1:])
+    )
+    sizes = tf.cast(shape, tf.int64)
+    first = seed.first_row * (
+        tf.reduce_prod(sizes[1:]) if row_size is None else row_size
+    )
+    counter += tf.stack([tf.cast(first // group, tf.uint64), tf.zeros([], tf.uint64)])
+    if row_size is not None and row_size % group == 0:
+        return draw(shape=shape, counter=counter, **options)
+    total = tf.reduce_prod(sizes)
+    numbers = draw(shape=total[None] + group - 1, counter=counter, **options)
+    skipped = first % group
+    return tf.reshape(numbers[skipped : skipped + total], shape)
+
+
+def _group(dtype: tf.DType) -> int:
+    """Returns how many numbers Philox makes at each count."""
+    return 2 if dtype.size == 8 else 4

@@ -1,0 +1,132 @@
+"""The state of Keras layers besides weights, each kind by its own rule.
+
+kind         while a micro-batch runs              after the step
+weight       given, must not be written            by the optimizer
+frozen       given, must not be written            stays
+seed         draws are its rows of the mini-batch  as many draws on as one call makes
+moments      0, so that what is written are the    moving averages of the whole
+             micro-batch's moments                 mini-batch's moments
+state        given                                 mean of what was written, by rows
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingvo_pipe.keras.calls import Call
+from lingvo_pipe.keras.private_names import (
+    compute_output_spec,
+    flat_layers,
+    forget_losses,
+    run_operation,
+)
+from lingvo_pipe.keras.row_seed import UNKNOWN, SeedState
+
+_SEED_NAME = "seed_generator_state"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a variable behaves.
+
+    Attributes:
+        name: weight, frozen, seed, mean, variance or state.
+        momentum: of a mean or variance.
+        mean: for a variance, the position of the mean among the cell's variables.
+    """
+
+    name: str
+    momentum: float = 0.0
+    mean: int | None = None
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether micro-batches add up to its next value."""
+        return self.name in ("mean", "variance", "state")
+
+
+class CellScope(keras.StatelessScope):
+    """Values of a cell's variables while a micro-batch runs; notes what is written.
+
+    Attributes:
+        writes: how often each variable was written, by its id.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[int, Any],
+        variables: Sequence[keras.Variable],
+        first_row: Any = None,
+        num_rows: int = UNKNOWN,
+    ):
+        """Takes values by the variables' ids; for the rows, see `RowSeed`.
+
+        Without `first_row`, seeds are plain tensors.
+        """
+        super().__init__(collect_losses=True)
+        self.writes: collections.Counter[int] = collections.Counter()
+        self._rows = None if first_row is None else (first_row, num_rows)
+        for variable in variables:
+            self._set(variable, values[id(variable)])
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        """Notes that a layer writes a variable."""
+        variable, value = update
+        self.writes[id(variable)] += 1
+        self._set(variable, value)
+
+    def _set(self, variable: keras.Variable, value: Any) -> None:
+        if variable.name == _SEED_NAME and self._rows is not None:
+            value = SeedState(tf.convert_to_tensor(value), *self._rows)
+        super().add_update((variable, value))
+
+
+def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list[Kind]:
+    """Returns the kind of each variable of the layers of a cell."""
+    below = [x for layer in layers for x in flat_layers(layer)]
+    place = {id(v): i for i, v in enumerate(variables)}
+    found: dict[int, Kind] = {}
+    for layer in below:
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+            mean = place[id(layer.moving_mean)]
+            found[id(layer.moving_mean)] = Kind("mean", layer.momentum)
+            found[id(layer.moving_variance)] = Kind("variance", layer.momentum, mean)
+    own_weights = {id(v) for x in below for v in x._trainable_variables}
+    for v in variables:
+        if v.trainable:
+            found[id(v)] = Kind("weight")
+        elif v.name == _SEED_NAME:
+            found[id(v)] = Kind("seed")
+        elif id(v) not in found:
+            found[id(v)] = Kind("frozen" if id(v) in own_weights else "state")
+    return [found[id(v)] for v in variables]
+
+
+def draws_of(call: Call, specs: Any) -> collections.Counter[int]:
+    """Returns how often a call in training draws from each seed, by its variable's id.
+
+    Args:
+        call: the call.
+        specs: KerasTensors in place of the call's values: `(args, kwargs)`.
+    """
+    seeds = {id(v): v for v in call.variables if v.name == _SEED_NAME}
+    if not seeds:
+        return collections.Counter()
+    writes: collections.Counter[int] = collections.Counter()
+
+    def run(args: Any, kwargs: Any) -> Any:
+        values = {key: tf.zeros(v.shape, v.dtype) for key, v in seeds.items()}
+        with CellScope(values, list(seeds.values())) as scope:
+            made = run_operation(call.operation, True, args, kwargs)
+        writes.update({key: scope.writes[key] for key in seeds})
+        return made
+
+    compute_output_spec(run, *specs)
+    forget_losses(call.operation)
+    return writes

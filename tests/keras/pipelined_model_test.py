@@ -1,0 +1,212 @@
+"""Keras models by the pipeline: as by plain Keras, the same bytes for all stages."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from tests.keras.example_models import MODELS
+from tests.support.cases import exhaustive
+
+
+class Outcome(NamedTuple):
+    """What a training leaves."""
+
+    values: list[np.ndarray]
+    history: dict[str, list[float]]
+    evaluation: Any
+    predictions: list[np.ndarray]
+
+
+def _values(model: Any, trained: Any) -> list[np.ndarray]:
+    variables = [*model.variables, *trained.optimizer.variables]
+    return [np.asarray(v) for v in variables]
+
+
+def _train(
+    name: str, batch_size: int = 8, optimizer: str = "adam", **options: Any
+) -> Outcome:
+    """Trains a model for two epochs; by plain Keras if there are no options."""
+    keras.utils.set_random_seed(3)
+    example = MODELS[name]()
+    trained: Any = example.model
+    if options:
+        trained = PipelinedModel(example.model, **options)
+    metrics = None if name == "shared" else ["accuracy"]
+    trained.compile(optimizer, loss=example.loss, metrics=metrics)
+    fit = trained.fit(
+        example.x, example.y, batch_size=batch_size, epochs=2, shuffle=False, verbose=0
+    )
+    return Outcome(
+        _values(example.model, trained),
+        fit.history,
+        trained.evaluate(example.x, example.y, batch_size=batch_size, verbose=0),
+        keras.tree.flatten(
+            trained.predict(example.x, batch_size=batch_size, verbose=0)
+        ),
+    )
+
+
+_trained = functools.cache(_train)
+
+
+def _assert_same(a: Outcome, b: Outcome) -> None:
+    for x, y in zip(a.values, b.values, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert a.history == b.history
+    assert a.evaluation == b.evaluation
+    for x, y in zip(a.predictions, b.predictions, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def _assert_close(a: Outcome, b: Outcome) -> None:
+    for x, y in zip(a.values, b.values, strict=True):
+        if x.dtype.kind == "f":
+            np.testing.assert_allclose(x, y, rtol=0, atol=2e-6)
+    for key, numbers in a.history.items():
+        np.testing.assert_allclose(numbers, b.history[key], rtol=1e-5)
+    np.testing.assert_allclose(a.evaluation, b.evaluation, rtol=1e-5)
+
+
+_LAYOUTS = [
+    (2, "1f1b", None),
+    (3, "gpipe", "never"),
+    (4, "zero_bubble", None),
+    (4, "1f1b", "except_last"),
+]
+
+
+def _layout_cases() -> list[Any]:
+    """Returns each model with each layout; one of them in the fast suite."""
+    return [
+        (name, *layout) if (i + j) % len(_LAYOUTS) == 0 else exhaustive(name, *layout)
+        for i, name in enumerate(MODELS)
+        for j, layout in enumerate(_LAYOUTS)
+    ]
+
+
+@pytest.mark.parametrize(("name", "devices", "schedule", "recompute"), _layout_cases())
+def test_bytes_do_not_depend_on_the_stages(
+    name: str, devices: int, schedule: str, recompute: Any
+) -> None:
+    one = _trained(name, devices=1, num_micro_batches=4)
+    several = _train(
+        name,
+        devices=devices,
+        num_micro_batches=4,
+        schedule=schedule,
+        recompute=recompute,
+    )
+    _assert_same(one, several)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_is_plain_keras_own(name: str) -> None:
+    """SGD, because Keras updates embeddings by sparse rules of other optimizers."""
+    plain = _trained(name, optimizer="sgd")
+    _assert_close(plain, _train(name, optimizer="sgd", devices=1, num_micro_batches=1))
+
+
+@pytest.mark.parametrize(
+    "name", ["transformer", "shared", exhaustive("mlp"), exhaustive("recurrent")]
+)
+def test_dropout_does_not_depend_on_the_micro_batches(name: str) -> None:
+    """Batch norm does: its moments are each micro-batch's own."""
+    plain = _trained(name, optimizer="sgd")
+    _assert_close(plain, _train(name, optimizer="sgd", devices=1, num_micro_batches=4))
+
+
+def test_a_dense_model_is_plain_keras_bit_for_bit() -> None:
+    _assert_same(_trained("mlp"), _train("mlp", devices=2, num_micro_batches=1))
+
+
+@pytest.mark.parametrize("name", ["mlp", "shared", exhaustive("transformer")])
+def test_a_smaller_last_batch_is_exact(name: str) -> None:
+    """11 examples and 5 over 4 micro-batches."""
+    plain = _trained(name, batch_size=11, optimizer="sgd")
+    found = _train(name, batch_size=11, optimizer="sgd", devices=2, num_micro_batches=4)
+    for x, y in zip(plain.values, found.values, strict=True):
+        if x.dtype.kind == "f":
+            np.testing.assert_allclose(x, y, rtol=0, atol=2e-6)
+    # Keras gives a batch of unusual size another weight in the losses of each output.
+    losses = [np.ravel(each.evaluation)[0] for each in (plain, found)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_a_batch_of_fewer_examples_than_micro_batches() -> None:
+    plain = _train("mlp", batch_size=13, optimizer="sgd")
+    found = _train(
+        "mlp", batch_size=13, optimizer="sgd", devices=2, num_micro_batches=8
+    )
+    _assert_close(plain, found)
+
+
+def test_predict_before_fit_and_without_compile() -> None:
+    example = MODELS["residual"]()
+    expected = example.model.predict(example.x, verbose=0)
+    pipelined = PipelinedModel(example.model, devices=2, num_micro_batches=2)
+    np.testing.assert_allclose(
+        pipelined.predict(example.x, batch_size=8, verbose=0), expected, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("devices", [0, 3])
+def test_a_saved_model_goes_on_anywhere(devices: int, tmp_path: Path) -> None:
+    """With the optimizer's state: in plain Keras, or on other devices."""
+    model = keras.Sequential(
+        [keras.Input((16,)), *(keras.layers.Dense(8, "tanh") for _ in range(3))]
+    )
+    data = {"x": MODELS["mlp"]().x, "y": np.ones((16, 8)), "batch_size": 8}
+    options = {"shuffle": False, "verbose": 0}
+    trained: Any = PipelinedModel(model, devices=2, num_micro_batches=1)
+    trained.compile("adam", loss="mse")
+    trained.fit(**data, **options)
+    trained.save(tmp_path / "model.keras")
+    trained.fit(**data, **options)
+
+    resumed = plain = keras.models.load_model(tmp_path / "model.keras")
+    assert plain.optimizer.iterations == 2
+    if devices:
+        resumed = PipelinedModel(plain, devices=devices, num_micro_batches=1)
+        resumed.compile(plain.optimizer, loss="mse")
+    resumed.fit(**data, **options)
+    for x, y in zip(model.weights, plain.weights, strict=True):
+        np.testing.assert_array_equal(x.numpy(), y.numpy())
+
+
+def test_frozen_layers_stay_and_thawed_ones_learn() -> None:
+    example = MODELS["residual"]()
+    convolution = example.model.layers[1]
+    convolution.trainable = False
+    pipelined = PipelinedModel(example.model, devices=2, num_micro_batches=2)
+    before = convolution.get_weights()[0]
+    for trainable in (False, True):
+        convolution.trainable = trainable
+        pipelined.compile("sgd", loss=example.loss)
+        pipelined.fit(example.x, example.y, batch_size=8, verbose=0)
+        assert np.array_equal(before, convolution.get_weights()[0]) is not trainable
+
+
+def test_class_and_sample_weights_are_kerass() -> None:
+    weights = {"class_weight": {0: 0.5, 1: 2.0, 2: 1.0, 3: 0.1, 4: 3.0}}
+    found = []
+    for options in ({}, {"devices": 2, "num_micro_batches": 4}):
+        keras.utils.set_random_seed(3)
+        example = MODELS["mlp"]()
+        trained: Any = example.model
+        if options:
+            trained = PipelinedModel(example.model, **options)
+        trained.compile("sgd", loss=example.loss)
+        fit = trained.fit(
+            example.x, example.y, batch_size=8, shuffle=False, verbose=0, **weights
+        )
+        found.append((fit.history["loss"], example.model.get_weights()))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
+    for x, y in zip(found[0][1], found[1][1], strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-6)

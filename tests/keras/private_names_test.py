@@ -1,0 +1,80 @@
+"""Each private name of Keras is there, and does what this package expects of it."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lingvo_pipe.keras import private_names
+
+
+def _model() -> keras.Model:
+    x = keras.Input((4,), name="x")
+    y = keras.layers.Dense(3, activity_regularizer="l2", name="dense")(x)
+    return keras.Model({"x": x}, [y + 1.0])
+
+
+def test_a_graph_is_run_node_by_node() -> None:
+    model = _model()
+    assert private_names.is_graph(model)
+    assert private_names.graph_of(model) is model
+    nodes = list(private_names.nodes_in_order(model))
+    assert [node.operation.name for node in nodes][0] == "dense"
+    assert len(nodes) == 2
+    assert len(private_names.output_structure(model)) == 1
+    (x,) = private_names.standardized_inputs(model, {"x": np.ones((2, 4))})
+    assert x.dtype == tf.float32
+
+
+def test_sequential_models_have_a_graph() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    assert len(list(private_names.nodes_in_order(private_names.graph_of(model)))) == 1
+
+
+def test_masks_are_attributes_of_tensors() -> None:
+    x, mask = tf.ones([2, 3]), tf.ones([2], tf.bool)
+    assert private_names.get_mask(x) is None
+    private_names.set_mask(x, mask)
+    assert private_names.get_mask(x) is mask
+
+
+def test_an_operation_is_told_whether_it_trains() -> None:
+    dropout = keras.layers.Dropout(0.5)
+    x = tf.ones([50])
+    for training in (False, True):
+        found = private_names.run_operation(dropout, training, (x,), {})
+        assert bool(tf.reduce_all(found == x)) is not training
+
+
+def test_losses_of_a_call_are_forgotten() -> None:
+    model = _model()
+    model({"x": tf.ones([2, 4])})
+    assert model.losses
+    private_names.forget_losses(model)
+    assert not model.losses
+
+
+def test_the_global_seed_moves_when_a_draw_has_no_other() -> None:
+    before = private_names.global_seed().numpy()
+    keras.random.normal((2,))
+    assert not np.array_equal(before, private_names.global_seed().numpy())
+
+
+def test_storage_of_a_variable_can_be_replaced() -> None:
+    variable = keras.Variable(tf.ones([2]))
+    other = tf.Variable([5.0, 6.0])
+    private_names.place_variable(variable, other)
+    assert private_names.stored_variable(variable) is other
+    variable.assign([7.0, 8.0])
+    np.testing.assert_array_equal(other, [7.0, 8.0])
+
+
+def test_a_compilation_lists_its_losses_and_metrics() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", loss="mse", metrics=["mae"])
+    model.train_on_batch(np.ones((2, 4)), np.ones((2, 3)))
+    (loss,) = private_names.flat_losses(model._compile_loss)
+    assert loss.reduction == "sum_over_batch_size"
+    (metric,) = private_names.compiled_metrics(model._compile_metrics)
+    assert metric.name == "mae"

@@ -1,0 +1,118 @@
+"""What cannot be pipelined as Keras would run it is refused, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+
+
+class _Subclassed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+
+class _OwnStep(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        return {}
+
+
+class _Unseeded(layers.Layer):
+    def call(self, x: Any) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x))
+
+
+class _Writing(layers.Layer):
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, x: Any) -> Any:
+        self.scale.assign(self.scale * 0.5)
+        return x * self.scale
+
+
+def _sequential(*own: Any) -> keras.Model:
+    return keras.Sequential([keras.Input((4,)), *own, layers.Dense(3)])
+
+
+def _own_step() -> keras.Model:
+    x = keras.Input((4,))
+    return _OwnStep(x, layers.Dense(3)(x))
+
+
+_MODELS: dict[str, tuple[Callable[[], Any], str]] = {
+    "no model": (lambda: 3, "PipelinedModel"),
+    "subclassed": (_Subclassed, "subclassed"),
+    "unbuilt": (lambda: keras.Sequential([layers.Dense(3)], name="open"), "open"),
+    "own train_step": (_own_step, "train_step"),
+    "fixed batch": (
+        lambda: keras.Sequential([keras.Input(batch_shape=(8, 4)), layers.Dense(3)]),
+        "input",
+    ),
+    "mixing": (
+        lambda: keras.Sequential([keras.Input((8, 8, 3)), layers.MixUp(name="mix")]),
+        "mix",
+    ),
+    "lookup": (
+        lambda: keras.Sequential(
+            [
+                keras.Input((4,), dtype="int64"),
+                layers.IntegerLookup(vocabulary=[1, 2], name="lookup"),
+            ]
+        ),
+        "lookup",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_a_model_that_cannot_be_cut(name: str) -> None:
+    make, named = _MODELS[name]
+    with pytest.raises(ValueError, match=named):
+        PipelinedModel(make(), devices=1)
+
+
+def _fit(model: keras.Model, **options: Any) -> None:
+    pipelined = PipelinedModel(model, devices=1, num_micro_batches=2)
+    pipelined.compile("sgd", **{"loss": "mse", **options})
+    pipelined.fit(np.ones((4, 4), "float32"), np.ones((4, 3), "float32"), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [(_Unseeded(name="unseeded"), "unseeded"), (_Writing(name="writing"), "scale")],
+)
+def test_a_layer_that_would_differ_by_micro_batch(layer: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        _fit(_sequential(layers.Dense(4), layer))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"steps_per_execution": 2},
+        {"jit_compile": True},
+        {"loss": keras.losses.MeanSquaredError(reduction=None)},
+    ],
+)
+def test_options_of_compile(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="compile"):
+        _fit(_sequential(), **options)
+
+
+def test_a_distribution_strategy() -> None:
+    with tf.distribute.OneDeviceStrategy("cpu:0").scope():
+        model = _sequential()
+        with pytest.raises(ValueError, match="strategy"):
+            PipelinedModel(model, devices=1)
