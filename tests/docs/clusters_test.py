@@ -19,6 +19,7 @@ from lingvo_pipe.cli import flags as trainer_flags
 from lingvo_pipe.pipeline.devices.cluster_spec import parse_cluster_spec
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import ROOT, SMALL, saved_variables, write_small_model
+from tests.support.forked_process import server_path
 
 HERE = Path(__file__).parent
 PATH = ROOT / "lingvo_pipe" / "docs" / "clusters.md"
@@ -46,7 +47,7 @@ class Shell:
         programs = folder / "bin"
         programs.mkdir()
         for name, arguments in {
-            "lingvo_pipe_trainer": "-m lingvo_pipe.trainer",
+            "lingvo_pipe_trainer": str(HERE / "forked_trainer.py"),
             "srun": str(HERE / "fake_srun.py"),
         }.items():
             (programs / name).write_text(
@@ -56,6 +57,7 @@ class Shell:
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         self._environment = os.environ | {
             "CUDA_VISIBLE_DEVICES": "-1",
+            "FORK_SERVER": server_path(),
             "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join(paths),
             "TFDS_DATA_DIR": str(folder / "data_sets"),

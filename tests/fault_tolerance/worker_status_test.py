@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
-import lingvo_pipe
 from lingvo_pipe.fault_tolerance.worker_status import (
     Answer,
     LostWorkers,
     WorkerQuestions,
 )
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
+from tests.support.command_line import CommandLine
 
-ROOT = Path(lingvo_pipe.__file__).parents[1]
 # Seconds in which even a busy machine answers.
 TIMEOUT = 5.0
-# Keeps every thread of the worker at work for some seconds; prints the number by which
+# Keeps every thread of the worker at work for some time; prints the number by which
 # the worker knows it.
 BUSY = """
 import sys, time
@@ -44,36 +41,25 @@ with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
     x = tf.zeros([2000, 2000])
 work(x)
 print(own_client_number(), flush=True)
-end = time.monotonic() + 6
+end = time.monotonic() + 2
 while time.monotonic() < end:
     float(work(x))
 print(flush=True)
-sys.stdin.read()
+time.sleep(600)
 """
-
-
-def _start(code: str, *arguments: str) -> subprocess.Popen[str]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
 
 
 class Worker:
     """A worker at an address, whose process can be started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, command_line: CommandLine) -> None:
+        self._command_line = command_line
         self.address = f"127.0.0.1:{unused_ports(1)[0]}"
         self.start()
 
     def start(self) -> None:
-        self.process = _start(
+        self.process = self._command_line.start(
+            "-c",
             "import sys\n"
             "from lingvo_pipe.pipeline.devices.cluster_spec import Cluster\n"
             "from lingvo_pipe.pipeline.devices.worker import serve\n"
@@ -93,18 +79,32 @@ class Worker:
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker()
+def command_line(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def worker(command_line: CommandLine) -> Iterator[Worker]:
+    worker = Worker(command_line)
     yield worker
     worker.process.kill()
     worker.process.communicate()
 
 
-def test_answers_tell_the_status_of_a_worker(worker: Worker) -> None:
+def has_stopped(pid: int) -> bool:
+    """Returns whether all threads of a process have stopped."""
+    with contextlib.suppress(FileNotFoundError):  # A thread has just ended.
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+    return False
+
+
+def test_answers_tell_the_status_of_a_worker(
+    worker: Worker, command_line: CommandLine
+) -> None:
     identity = worker.identity()
     questions = WorkerQuestions([worker.address])
-    busy = _start(BUSY, worker.address)
-    assert busy.stdin is not None
+    busy = command_line.start("-c", BUSY, worker.address)
     assert busy.stdout is not None
     number = int(busy.stdout.readline())
     assert questions.forgotten(number, TIMEOUT) == [False]
@@ -122,7 +122,10 @@ def test_answers_tell_the_status_of_a_worker(worker: Worker) -> None:
     assert questions.forgotten(number, TIMEOUT) == [True]
 
     worker.process.send_signal(signal.SIGSTOP)
-    os.waitpid(worker.process.pid, os.WUNTRACED)  # Until all its threads have stopped.
+    end = time.monotonic() + 60
+    while not has_stopped(worker.process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
     assert questions.ask(1.0) == [Answer()]
     worker.process.send_signal(signal.SIGCONT)
     assert questions.ask(TIMEOUT) == [Answer(identity)]

@@ -38,6 +38,15 @@ MEMBERS = ("worker:0", "worker:1", "trainer")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
+def faults_at_once(chance: random.Random) -> list[Fault]:
+    """Returns a fault of each process, from which the cluster recovers at once."""
+    return [
+        Fault(signal.SIGSTOP, "worker:0"),
+        Fault(signal.SIGKILL, "worker:1", is_early=True),
+        Fault(signal.SIGKILL, "trainer", is_early=True),
+    ]
+
+
 def three_faults(chance: random.Random) -> list[Fault]:
     """Returns a fault of each process, one of them while the cluster recovers."""
     return [
@@ -103,7 +112,8 @@ def wait_until_dead(pids: list[int]) -> None:
 @pytest.mark.parametrize(
     ("faults", "steps"),
     [
-        (three_faults, 300),
+        (faults_at_once, 80),
+        exhaustive(three_faults, 300),
         exhaustive(ten_faults, 1000),
     ],
 )

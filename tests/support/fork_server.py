@@ -15,6 +15,7 @@ bounds the length of files that the program writes, or is null.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -26,6 +27,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +52,7 @@ def _serve(path: str) -> None:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _look_after(connection)
-            return  # Only a program comes here, and ends as any other does.
+            return  # Only a program comes here.
         connection.close()
 
 
@@ -105,6 +107,31 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
         runpy.run_path(kind, run_name="__main__")
 
 
+def _end(code: int) -> None:
+    """Ends a program as the interpreter does, but leaves its modules in memory.
+
+    To clear them would copy the server's memory, which takes far longer than most
+    programs. Returns if the interpreter has an error to show.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+def _run(path: str) -> None:
+    """Serves, and in the process of a program runs and ends it."""
+    try:
+        _serve(path)
+    except SystemExit as exit:
+        if exit.code is None or isinstance(exit.code, int):
+            _end(exit.code or 0)
+        raise
+    _end(0)
+
+
 if __name__ == "__main__":
     # As the trainer has it, but from the start, for TensorFlow reads it only once.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -114,4 +141,4 @@ if __name__ == "__main__":
 
     model_registry.ImportAll()
     gc.freeze()  # What is there now is in every program, and no garbage.
-    _serve(sys.argv[1])
+    _run(sys.argv[1])

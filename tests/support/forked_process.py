@@ -54,9 +54,7 @@ class ForkedProcess:
         }
         self.stdout, self.stderr, theirs = _streams(output)
         self._connection = socket.socket(socket.AF_UNIX)
-        with _LOCK:
-            path, _ = _server()
-        self._connection.connect(path)
+        self._connection.connect(server_path())
         socket.send_fds(self._connection, [json.dumps(request).encode()], theirs)
         for stream in theirs:
             os.close(stream)
@@ -143,6 +141,13 @@ def _streams(
         return None, None, [empty, file, os.dup(file)]
     (ours, theirs), (our_errors, their_errors) = os.pipe(), os.pipe()
     return os.fdopen(ours), os.fdopen(our_errors), [empty, theirs, their_errors]
+
+
+def server_path() -> str:
+    """Returns the path of the server's socket; starts the server if need be."""
+    with _LOCK:
+        path, _ = _server()
+    return path
 
 
 @functools.cache

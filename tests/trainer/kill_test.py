@@ -69,7 +69,7 @@ _LETTERS = ("--model=mine.translating_models.Letters", "--data_dir=.")
 MODELS = {
     "digits": Model((DIGITS,), steps=40, save_interval=3, eval_interval=7),
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
-    "small": Model((SMALL,), steps=200, save_interval=5, eval_interval=13),
+    "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
 STOPPED = "small"  # The model that is asked to stop.
 

@@ -67,14 +67,17 @@ def test_workers_answer_at_their_own_address_alone(cluster: Cluster) -> None:
         port = int(address.rpartition(":")[2])
         for host in ("127.0.0.1", *HOSTS, "::1"):
             try:
-                with socket.create_connection((host, port), 0.5):
+                with socket.create_connection((host, port), 0.2):
                     answers = True
             except OSError:
                 answers = False
             assert answers == (host == own), f"{host}:{port}"
 
 
-def test_workers_learn_that_their_trainer_has_ended() -> None:
+def test_workers_learn_that_their_trainer_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "ANSWER_SECONDS", 1.0)  # Of the one that is gone.
     cluster = _cluster()
     workers = [start_worker(cluster, task) for task in range(2)]
     notices = [ShutdownNotice(worker.target) for worker in workers]
