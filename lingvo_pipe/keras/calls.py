@@ -38,7 +38,7 @@ class Value:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the first dimension are the examples."""
+        """True if the first dimension are the examples."""
         return bool(self.spec.shape) and self.spec.shape[0] is None
 
 
@@ -79,7 +79,7 @@ class Calls:
 
 
 def is_value(x: Any) -> bool:
-    """Returns whether an argument is a tensor of the graph."""
+    """Returns True if an argument is a tensor of the graph."""
     return isinstance(x, Value)
 
 

@@ -1,4 +1,4 @@
-"""What one cell runs, by positions, so that alike cells share a trace.
+"""Calls of one cell, by positions, so that alike cells share a trace.
 
     position   0 .. n-1   values that the cell is given
                n ..       values that its calls make, in their order
@@ -137,7 +137,7 @@ def _key(call: LocalCall) -> Any:
 
 
 def _holds_tensors(operation: Any) -> bool:
-    """Returns whether layers keep values that their configuration does not say."""
+    """Returns True if layers keep values that their configuration does not say."""
     layers = flat_layers(operation) if isinstance(operation, keras.Layer) else []
     return any(
         isinstance(x, (tf.Tensor, np.ndarray)) for y in layers for x in vars(y).values()

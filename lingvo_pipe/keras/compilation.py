@@ -1,4 +1,4 @@
-"""What `compile` sets, for micro-batches: the loss, its metrics and the others.
+"""A compiled loss and metrics over micro-batches and steps.
 
     last stage      outputs, targets -> loss, states of metrics of a micro-batch
     after the step  their totals     -> the metrics' variables

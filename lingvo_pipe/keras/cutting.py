@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """What cutting has to know of one call.
+    """One call, as far as cutting depends on it.
 
     Attributes:
         takes: numbers of the values that it takes.
         makes: numbers of the values that it makes.
-        starts_cell: whether it is costly enough to start a cell.
+        starts_cell: True if it is costly enough to start a cell.
     """
 
     takes: Sequence[int]

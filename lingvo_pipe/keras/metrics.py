@@ -26,13 +26,13 @@ _NO_SUMS = tuple(
 
 
 def adds_up(metric: keras.Metric) -> bool:
-    """Returns whether a metric's state is a sum over examples."""
+    """Returns True if a metric's state is a sum over examples."""
     own = type(metric).__module__.startswith("keras.")
     return own and not isinstance(metric, _NO_SUMS)
 
 
 def all_add_up(compiled: Any) -> bool:
-    """Returns whether all metrics of a compilation do."""
+    """Returns True if all metrics of a compilation do."""
     return compiled is None or all(map(adds_up, compiled_metrics(compiled)))
 
 

@@ -82,7 +82,7 @@ def model_cells(model: keras.Model) -> ModelCells:
 
 
 def _has_kernel(call: Call) -> bool:
-    """Returns whether a call has a trained weight of two or more dimensions."""
+    """Returns True if a call has a trained weight of two or more dimensions."""
     is_layer = isinstance(call.operation, keras.Layer)
     weights = call.operation.weights if is_layer else []
     return any(len(v.shape) > 1 for v in weights)

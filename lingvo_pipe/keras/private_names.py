@@ -23,7 +23,7 @@ _GRAPH_CALLS = (Functional.call, keras.Sequential.call, keras.Model.call)
 
 
 def is_graph(operation: Any) -> bool:
-    """Returns whether a model is run node by node, as the graph of its layers says."""
+    """Returns True if a model is run node by node, as the graph of its layers says."""
     return (
         isinstance(operation, (Functional, keras.Sequential))
         and type(operation).call in _GRAPH_CALLS

@@ -1,4 +1,4 @@
-"""What a PipelinedModel does not run, refused by name before anything is moved."""
+"""Checks of Keras models and compilations that a pipeline cannot run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SEED_NAME = "seed_generator_state"
 
 @dataclass(frozen=True)
 class Kind:
-    """How a variable behaves.
+    """The rule that a variable follows.
 
     Attributes:
         name: weight, frozen, seed, mean, variance or state.
@@ -47,7 +47,7 @@ class Kind:
 
     @property
     def is_summed(self) -> bool:
-        """Whether micro-batches add up to its next value."""
+        """True if micro-batches add up to its next value."""
         return self.name in ("mean", "variance", "state")
 
 

@@ -81,7 +81,8 @@ def test_a_model_trains_the_layer(tmp_path: Path) -> None:
     blocks = [*python_blocks(README), *python_blocks(page("layers"))]
     (tmp_path / "my_models").mkdir()
     for path, code in blocks:
-        (tmp_path / path).write_text(code)
+        if path:
+            (tmp_path / path).write_text(code)
     (command,) = trainer_commands(page("layers"))
     model, _ = command.split()
     CommandLine(tmp_path).train(model, "--logdir=run", "--max_steps=2")
@@ -95,11 +96,22 @@ def test_the_pipeline_without_the_trainer_learns(tmp_path: Path) -> None:
     _run(tmp_path, train + "first_loss = loss\n" + tape + check)
 
 
+def test_keras_models_are_trained(tmp_path: Path) -> None:
+    """The README's by one batch, the page's with all that it calls."""
+    (_, code), _ = python_blocks(README)
+    fit = "import numpy as np\npipelined.fit(np.ones([8, 64]), np.ones([8, 10]))\n"
+    _run(tmp_path, code + fit)
+    ((_, code),) = python_blocks(page("keras"))
+    load = "assert keras.models.load_model('model.keras').optimizer.iterations == 4\n"
+    _run(tmp_path, code + load)
+
+
 def test_all_code_is_run() -> None:
     """Here, by toy_test.py or by translation_test.py."""
     found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
     assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
-        "README.md": 1,
+        "README.md": 2,
+        "keras.md": 1,
         "layers.md": 2,
         "pipelines.md": 3,
         "text.md": 1,

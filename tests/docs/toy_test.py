@@ -18,7 +18,7 @@ Toy = tuple[CommandLine, Path, list[str]]
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """Programs in a folder with the model, its run, and the flags that train it."""
     folder = tmp_path_factory.mktemp("users")
-    ((path, code),) = python_blocks(README)
+    _, (path, code) = python_blocks(README)
     (folder / path).parent.mkdir()
     (folder / path).write_text(code)
     command = next(c for c in trainer_commands(README) if "my_models" in c)

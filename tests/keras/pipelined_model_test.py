@@ -16,7 +16,7 @@ from tests.support.cases import exhaustive
 
 
 class Outcome(NamedTuple):
-    """What a training leaves."""
+    """Results of a training."""
 
     values: list[np.ndarray]
     history: dict[str, list[float]]

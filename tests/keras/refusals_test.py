@@ -1,4 +1,4 @@
-"""What cannot be pipelined as Keras would run it is refused, by name."""
+"""Models that Keras would run and a pipeline cannot are refused, by name."""
 
 from __future__ import annotations
 
