@@ -45,6 +45,7 @@ def model_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "my_models.translate.GermanToEnglish"
 
 
+@pytest.mark.exhaustive
 def test_the_model_that_translates_learns(tmp_path: Path, model_name: str) -> None:
     _write_data(tmp_path)
     model = model_registry.GetParams(model_name, "Train")

@@ -106,7 +106,9 @@ def test_bytes_do_not_depend_on_the_stages(
     _assert_same(one, several)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [exhaustive(name) if name == "recurrent" else name for name in MODELS]
+)
 def test_a_step_is_plain_keras_own(name: str) -> None:
     """SGD, because Keras updates embeddings by sparse rules of other optimizers."""
     plain = _trained(name, optimizer="sgd")

@@ -103,7 +103,9 @@ class WholeModel:
         return sorted(ended, key=lambda e: -e[1])[:width]
 
 
-@pytest.mark.parametrize(("width", "alpha"), [(1, 0.6), (3, 0.0), exhaustive(4, 1.0)])
+@pytest.mark.parametrize(
+    ("width", "alpha"), [exhaustive(1, 0.6), (3, 0.0), exhaustive(4, 1.0)]
+)
 def test_it_is_the_search_with_the_whole_model(width: int, alpha: float) -> None:
     task = task_of(width=width, num_hypotheses=width, length_penalty=alpha)
     found = decode(task, range(4))
