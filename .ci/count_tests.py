@@ -30,12 +30,17 @@ def _count_target(result: dict) -> Counter:
     return counts
 
 
+def _shard(identity: dict) -> tuple:
+    """Returns what tells a test's shards apart; attempts at one are the same."""
+    return identity["label"], identity.get("run"), identity.get("shard")
+
+
 def main(events_path: str, status: int) -> None:
     """Prints the counts, of which none failed only where the status is 0."""
     with open(events_path, encoding="utf-8") as lines:
         events = [json.loads(line) for line in lines]
     last_results = {
-        event["id"]["testResult"]["label"]: event["testResult"]
+        _shard(event["id"]["testResult"]): event["testResult"]
         for event in events
         if "testResult" in event
     }

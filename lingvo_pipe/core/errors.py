@@ -1,7 +1,7 @@
 """Errors that a user can fix, with the expected value, the given value and a hint.
 
 Each kind is also one of Python's, so that `except ValueError` catches it. Programs show
-such an error as a line, and any other error with its traceback.
+such an error as a line; see `error_text` for other errors.
 """
 
 from __future__ import annotations

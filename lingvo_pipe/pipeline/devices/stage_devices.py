@@ -1,9 +1,10 @@
 """Choice, checks and setup of the devices that stages run on.
 
 `initialize_devices` chooses a process's devices; `stage_devices` resolves a layer's
-own. Names are short, such as `cpu:0` or `worker:0/gpu:1`, or TensorFlow's. On a machine
-without accelerators, logical CPU devices of one core each stand in, so every pipeline
-can be run and tested anywhere.
+own, and `pipelining_params.make_layout` gives each stage one of them. Names are short,
+such as `cpu:0` or `worker:0/gpu:1`, or TensorFlow's. On a machine without accelerators,
+logical CPU devices of one core each stand in, so every pipeline can be run and tested
+anywhere.
 
 Stages may run on devices of different kinds. Results are the same, bit for bit, for all
 placements on devices of one kind.
