@@ -16,12 +16,9 @@ import tensorflow as tf
 from keras import tree
 
 from lingvo_pipe.keras.loss import PipelineLoss
-from lingvo_pipe.keras.metrics import all_add_up, rows_in_place, shares
-from lingvo_pipe.keras.private_names import (
-    Functional,
-    output_structure,
-    set_mask,
-)
+from lingvo_pipe.keras.metrics import all_add_up, shares
+from lingvo_pipe.keras.private_names import Functional, output_structure
+from lingvo_pipe.keras.rows import rows_in_place, with_mask
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
@@ -116,12 +113,7 @@ class Compilation:
 
 def packed_outputs(graph: Functional, pairs: Sequence[Any]) -> Any:
     """Returns pairs (output, mask) in the structure of a model's outputs."""
-    values = []
-    for x, mask in zip(pairs[::2], pairs[1::2], strict=True):
-        if mask is not None:
-            x = tf.identity(x)  # The mask is an attribute of the tensor.
-            set_mask(x, mask)
-        values.append(x)
+    values = list(map(with_mask, pairs[::2], pairs[1::2]))
     return tree.pack_sequence_as(output_structure(graph), values)
 
 

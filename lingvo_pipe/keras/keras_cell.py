@@ -22,9 +22,9 @@ from lingvo_pipe.keras.private_names import (
     get_mask,
     global_seed,
     run_operation,
-    set_mask,
 )
 from lingvo_pipe.keras.row_seed import UNKNOWN
+from lingvo_pipe.keras.rows import rows_in_place, with_mask
 from lingvo_pipe.keras.state import CellScope
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
@@ -129,10 +129,7 @@ class KerasCell(BaseLayer):
             if has_rows and context.may_have_padding_rows:
                 x = x[: context.num_examples]
                 mask = None if mask is None else mask[: context.num_examples]
-            if mask is not None:
-                x = tf.identity(x)  # The mask is an attribute of the tensor.
-                set_mask(x, mask)
-            values.append(x)
+            values.append(with_mask(x, mask))
         return values
 
     def _given(self, i: int, value: tf.Tensor, context: ForwardContext) -> tf.Tensor:
@@ -145,10 +142,9 @@ class KerasCell(BaseLayer):
 
     def _hand_over(self, scope: CellScope, context: ForwardContext) -> None:
         """Accumulates what the calls have written."""
-        num_rows = context.num_examples if context.may_have_padding_rows else None
-        if num_rows is None:
-            num_rows = tf.constant(context.num_rows)
-        count = tf.cast(num_rows, tf.float64)
+        is_padded = context.may_have_padding_rows
+        rows = context.num_examples if is_padded else context.num_rows
+        count = tf.cast(rows, tf.float64)
         for i, (v, kind) in enumerate(
             zip(self._calls.variables, self._calls.kinds, strict=True)
         ):
@@ -217,10 +213,6 @@ def _with_padding_rows(
     mask = get_mask(x)
     if not (has_rows and context.may_have_padding_rows):
         return x, mask
-    return _padded(x, context), None if mask is None else _padded(mask, context)
-
-
-def _padded(x: tf.Tensor, context: ForwardContext) -> tf.Tensor:
-    missing = context.num_rows - tf.shape(x)[0]
-    paddings = [[0, missing], *([0, 0] for _ in x.shape[1:])]
-    return tf.ensure_shape(tf.pad(x, paddings), [context.num_rows, *x.shape[1:]])
+    num_rows = context.num_rows or 0  # A pipeline's context knows it.
+    padded_mask = None if mask is None else rows_in_place(mask, 0, num_rows)
+    return rows_in_place(x, 0, num_rows), padded_mask

@@ -1,10 +1,8 @@
 """Compiled Keras metrics over micro-batches, exact.
 
-    adds up           its state is a sum over examples: each micro-batch's sum is made
-                      on the last stage's device, and their total added afterwards
-    does not add up   updated once, by the mini-batch's outputs
-
-Shapes: B examples in the mini-batch, b in a micro-batch.
+adds up           its state is a sum over examples: each micro-batch's sum is made
+                  on the last stage's device, and their total added afterwards
+does not add up   updated once, by the mini-batch's outputs
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ def adds_up(metric: keras.Metric) -> bool:
 
 def all_add_up(compiled: Any) -> bool:
     """Returns True if all metrics of a compilation do."""
-    return compiled is None or all(map(adds_up, compiled_metrics(compiled)))
+    return all(map(adds_up, compiled_metrics(compiled)))
 
 
 def shares(
@@ -50,17 +48,3 @@ def shares(
     with keras.StatelessScope(zeros) as scope:
         metrics.update_state(*args)
     return [scope.get_current_value(v) for v in variables]
-
-
-def rows_in_place(x: tf.Tensor, first: Any, num_examples: int) -> tf.Tensor:
-    """Returns `[B, ...]`: a micro-batch's rows at their place, and zeros.
-
-    Args:
-        x: `[b, ...]`, the rows.
-        first: [], position of the first row.
-        num_examples: B.
-    """
-    first = tf.cast(first, tf.int32)
-    after = num_examples - first - tf.shape(x)[0]
-    padded = tf.pad(x, [[first, after], *([0, 0] for _ in x.shape[1:])])
-    return tf.ensure_shape(padded, [num_examples, *x.shape[1:]])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
-from keras import tree
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.keras.calls import Call, calls_of, is_value
+from lingvo_pipe.keras.calls import Call, calls_of
 from lingvo_pipe.keras.cell_calls import CellCalls
 from lingvo_pipe.keras.cutting import Step, cut
 from lingvo_pipe.keras.keras_cell import KerasCell
@@ -50,7 +48,7 @@ def model_cells(model: keras.Model) -> ModelCells:
         {*found.inputs, *(x for call in calls for x in call.made)},
         key=lambda x: x.number,
     )
-    draws = [_draws(call) for call in calls]
+    draws = list(map(draws_of, calls))
     total: collections.Counter[int] = sum(draws, collections.Counter())
     earlier: collections.Counter[int] = collections.Counter()
     owners: dict[int, str] = {}
@@ -91,11 +89,3 @@ def _has_kernel(call: Call) -> bool:
 def _layers(calls: Sequence[Call]) -> list[keras.Layer]:
     found = {id(call.operation): call.operation for call in calls}
     return [x for x in found.values() if isinstance(x, keras.Layer)]
-
-
-def _draws(call: Call) -> collections.Counter[int]:
-    """Returns how far a call moves each of its layer's seeds, by variable ids."""
-    specs: Any = tree.map_structure(
-        lambda x: x.spec if is_value(x) else x, (call.args, call.kwargs)
-    )
-    return draws_of(call, specs)

@@ -23,7 +23,7 @@ from keras import tree
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.compilation import Compilation, packed_outputs
 from lingvo_pipe.keras.loss import regularization
-from lingvo_pipe.keras.model_cells import model_cells
+from lingvo_pipe.keras.model_cells import ModelCells, model_cells
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
     get_mask,
@@ -42,6 +42,7 @@ class PipelinedModel(keras.Model):
     train_function: Callable | None
     test_function: Callable | None
     predict_function: Callable | None
+    _cells: ModelCells
     _compilation: Compilation
 
     def __init__(
@@ -75,7 +76,7 @@ class PipelinedModel(keras.Model):
             self._params["devices"] = list(devices)
         self._num_micro_batches = num_micro_batches
         self._pipes: dict[int, PipeliningLayer] = {}
-        self._make_pipe(num_micro_batches)
+        self._cut()
         if hasattr(model, "output_names"):  # Sequential models have none.
             self.output_names = model.output_names
         self.built = True
@@ -122,8 +123,7 @@ class PipelinedModel(keras.Model):
         """
         check_compilation(jit_compile, kwargs)
         if [v.trainable for v in self.model.variables] != self._trained:
-            self._pipes.clear()
-            self._make_pipe(self._num_micro_batches)
+            self._cut()
         optimizer = keras.optimizers.get(optimizer)
         if optimizer.built:
             optimizer = _copied(optimizer, self.trainable_variables)
@@ -193,22 +193,27 @@ class PipelinedModel(keras.Model):
 
     # Private.
 
+    def _cut(self) -> None:
+        """Cuts the model by what is trainable now, and makes its pipeline."""
+        # Keras tracks attributes; these are none of its business.
+        self.__dict__["_cells"] = model_cells(self.model)
+        self.__dict__["_trained"] = [v.trainable for v in self.model.variables]
+        self._pipes.clear()
+        self._make_pipe(self._num_micro_batches)
+
     def _make_pipe(self, num_micro_batches: int) -> PipeliningLayer:
-        cells = model_cells(self.model)
         p = PipeliningLayer.Params().Set(
             name="pipeline",
-            cell_tpl=cells.cell_tpl,
-            tied=cells.tied,
+            cell_tpl=[cell.Copy() for cell in self._cells.cell_tpl],
+            tied=self._cells.tied,
             num_micro_batches=num_micro_batches,
             **self._params,
         )
         self._pipes[num_micro_batches] = p.Instantiate()
-        # Keras tracks attributes; a list of booleans is none of its business.
-        self.__dict__["_trained"] = [v.trainable for v in self.model.variables]
         return self._pipes[num_micro_batches]
 
     def _pipe_for(self, num_examples: int) -> PipeliningLayer:
-        """Returns the pipeline for a mini-batch; small ones have fewer."""
+        """Returns the pipeline for B examples, of at most B micro-batches."""
         number = min(self._num_micro_batches, num_examples)
         return self._pipes.get(number) or self._make_pipe(number)
 
@@ -296,8 +301,8 @@ def _copied(
 
 def _total_loss(metrics: NestedMap) -> tf.Tensor:
     """Returns the loss with what layers add to it."""
-    added = [metrics[name][0] for name in ("keras_losses",) if name in metrics]
-    return tf.add_n([metrics.loss[0], *added])
+    loss = metrics.loss[0]
+    return loss + metrics.keras_losses[0] if "keras_losses" in metrics else loss
 
 
 def _num_examples(inputs: Sequence[Any]) -> int:

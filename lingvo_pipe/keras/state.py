@@ -18,8 +18,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 
-from lingvo_pipe.keras.calls import Call
+from lingvo_pipe.keras.calls import Call, is_value
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
     flat_layers,
@@ -108,13 +109,8 @@ def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list
     return [found[id(v)] for v in variables]
 
 
-def draws_of(call: Call, specs: Any) -> collections.Counter[int]:
-    """Returns how often a call in training draws from each seed, by its variable's id.
-
-    Args:
-        call: the call.
-        specs: KerasTensors in place of the call's values: `(args, kwargs)`.
-    """
+def draws_of(call: Call) -> collections.Counter[int]:
+    """Returns how often a call in training draws from each seed, by variable ids."""
     seeds = {id(v): v for v in call.variables if v.name == _SEED_NAME}
     if not seeds:
         return collections.Counter()
@@ -127,6 +123,9 @@ def draws_of(call: Call, specs: Any) -> collections.Counter[int]:
         writes.update({key: scope.writes[key] for key in seeds})
         return made
 
+    specs: Any = tree.map_structure(
+        lambda x: x.spec if is_value(x) else x, (call.args, call.kwargs)
+    )
     compute_output_spec(run, *specs)
     forget_losses(call.operation)
     return writes
