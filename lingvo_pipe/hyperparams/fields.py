@@ -158,7 +158,8 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
     owner = resolve(root, steps[:-1])
     old = _child(owner, steps)
     if isinstance(owner, Fields):
-        owner._CheckMutable(f"set {format_path(steps)!r}")
+        if owner._frozen:
+            owner._CheckMutable(f"set {format_path(steps)!r}")
         field = owner._Lookup(steps)
         field.value = new
         return lambda: setattr(field, "value", old)
@@ -231,15 +232,17 @@ def _child(owner: Any, steps: Steps) -> Any:
 
 
 def _item(owner: Any, key: int | str, steps: Steps) -> Any:
+    if isinstance(owner, dict):
+        is_known = key in owner
+    else:
+        is_known = isinstance(key, int) and -len(owner) <= key < len(owner)
+    if is_known:
+        return owner[key]
     path = format_path(steps[:-1])
     if isinstance(owner, dict):
-        if key in owner:
-            return owner[key]
         near = did_you_mean(str(key), (k for k in owner if isinstance(k, str)))
         known = ", ".join(map(repr, owner)) or "nothing"
         rule = f"an item of {path!r}, a dict.{near} It has: {known}"
     else:
-        if isinstance(key, int) and -len(owner) <= key < len(owner):
-            return owner[key]
         rule = f"an item of {path!r}, a {type(owner).__name__} of {len(owner)}"
     raise UserAttributeError(f"{format_path(steps)!r} must be {rule}.")

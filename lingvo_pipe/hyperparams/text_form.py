@@ -129,31 +129,32 @@ def read_entries(
     found: set[Steps] = set()
 
     def change(entry_text: str) -> Undo:
-        entry, steps = _find(params, entry_text)
+        entry, steps, old = _find(params, entry_text)
         if steps in found:
             raise UserValueError(
                 f"{entry.path!r} is set twice. Remove one of the entries."
             )
         found.add(steps)
         kind = entry.kind or kinds.get(entry.path, "")
-        return _read_entry(params, entry, steps, kind)
+        return assign(params, steps, _read(params, entry, old, kind))
 
     change_all(change, split_entries(text, separator))
 
 
-def _find(params: Fields, text: str) -> tuple[Entry, Steps]:
-    """Returns the entry with this text, and the steps to its param."""
+def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
+    """Returns the entry with this text, the steps to its param and the old value."""
     try:
         entry = parse_entry(text)
         steps = parse_path(entry.path)
-        resolve(params, steps)
+        old = resolve(params, steps)
     except (AttributeError, ValueError) as error:
         meant = _PATH.match(text)[0]  # type: ignore[index]
         raise type(error)(f"{error}{about_path(params, meant)}") from error
-    return entry, steps
+    return entry, steps, old
 
 
-def _read_entry(params: Fields, entry: Entry, steps: Steps, kind: str) -> Undo:
+def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
+    """Returns the value of an entry, read as the type that the param has."""
     if kind and kind not in KINDS:
         raise UserValueError(
             f"The type of {entry.path!r} must be one of {', '.join(KINDS)}; "
@@ -161,7 +162,7 @@ def _read_entry(params: Fields, entry: Entry, steps: Steps, kind: str) -> Undo:
             f"{about_path(params, entry.path)}"
         )
     try:
-        value = read_value(entry.text, resolve(params, steps), kind)
+        return read_value(entry.text, old, kind)
     except ValueError as error:
         end = "" if str(error).endswith((".", "?")) else "."
         hint = "" if kind else _other_kind(entry)
@@ -169,7 +170,6 @@ def _read_entry(params: Fields, entry: Entry, steps: Steps, kind: str) -> Undo:
         raise UserValueError(
             f"Cannot read {entry.path!r}: {error}{end}{about}{hint}"
         ) from error
-    return assign(params, steps, value)
 
 
 def _other_kind(entry: Entry) -> str:

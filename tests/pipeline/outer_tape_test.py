@@ -18,6 +18,7 @@ from tests.pipeline.example_layers import (
     state_batch,
     state_cells,
 )
+from tests.support.cases import pairwise_params
 
 
 def _taped(layer: PipeliningLayer, inputs: list[Any], pipelined: bool) -> Any:
@@ -34,9 +35,15 @@ def _taped(layer: PipeliningLayer, inputs: list[Any], pipelined: bool) -> Any:
     return outputs, tape.gradient(goal, [*weights, inputs[0]])
 
 
-@pytest.mark.parametrize("in_function", [False, True])
-@pytest.mark.parametrize("num_micro_batches", [2, 3])
-@pytest.mark.parametrize("model", ["image", "state"])
+@pytest.mark.parametrize(
+    *pairwise_params(
+        {
+            "model": ["image", "state"],
+            "num_micro_batches": [2, 3],
+            "in_function": [False, True],
+        }
+    )
+)
 def test_gradients_are_those_of_the_plain_model(
     model: str, num_micro_batches: int, in_function: bool
 ) -> None:

@@ -115,10 +115,10 @@ def _state_after_steps_of_one_stage(name: str) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("name", "num_devices", "schedule", "recompute"),
     [
-        ("transformer", 3, "1f1b", "except_last"),
+        exhaustive("transformer", 3, "1f1b", "except_last"),
         ("transformer of 16", 8, "interleaved", SOME_CELLS),
         ("bfloat16", 2, "zero_bubble", None),
-        ("bfloat16", 4, "1f1b", "always"),
+        exhaustive("bfloat16", 4, "1f1b", "always"),
         exhaustive("amoebanet-d", 3, "zero_bubble", SOME_CELLS),
     ],
 )

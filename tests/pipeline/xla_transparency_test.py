@@ -2,8 +2,8 @@
 
 The tests compare weights, slots and moving averages after three steps with one compiled
 stage that recomputes nothing: for each number of devices, each recomputation policy,
-and schedules with one backward pass and with two. The fast suite takes each policy
-once, with alternating schedules and numbers of devices.
+and schedules with one backward pass and with two. The fast suite takes each schedule
+once, with another policy and number of devices.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ def trainings() -> Trainings:
 RECOMPUTED = ["always", "except_last", "never", [0, 2]]
 SCHEDULES = ["gpipe", "zero_bubble"]
 ORDINARY = [
-    (3, "gpipe", "always"),
-    (8, "zero_bubble", "except_last"),
-    (2, "gpipe", "never"),
+    (3, "gpipe", "never"),
     (4, "zero_bubble", [0, 2]),
 ]
 

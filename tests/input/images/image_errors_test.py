@@ -60,8 +60,10 @@ def _until_error(batches: Any) -> tuple[list[bytes], str]:
     return found, str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["empty", "a text", "cut short", "a PNG cut short"])
-@pytest.mark.parametrize("place", [0, 13, 36])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [("empty", 0), ("a text", 13), ("cut short", 36), ("a PNG cut short", 13)],
+)
 def test_a_file_is_named_by_its_path(
     tmp_path: Path, whole: Path, kind: str, place: int
 ) -> None:

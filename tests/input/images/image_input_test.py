@@ -65,8 +65,9 @@ def digest(batches):
     return hashlib.sha256(b"".join(map(bytes, parts))).hexdigest()[:16]
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("start_step", [0, 1, 11, 12, 23])
+@pytest.mark.parametrize(
+    ("start_step", "shuffle"), [(1, True), (11, True), (12, True), (23, False)]
+)
 def test_training_resumes_exactly(make_input, start_step, shuffle):
     values = {"shuffle": shuffle, "batch_size": 128}  # An epoch ends in the twelfth.
     whole = take(make_input(**values).TrainBatches(), 24)

@@ -31,7 +31,7 @@ WAYS: dict[str, dict[int, Any]] = {
     "zero_bubble": {1: None, 2: None, 4: None},
 }
 # Of some schedules the number of devices that the fast suite runs.
-ORDINARY = {"1f1b": 2, "interleaved": 3, "zero_bubble": 4}
+ORDINARY = {"interleaved": 3, "zero_bubble": 4}
 RUNS = [
     (schedule, num_devices, recompute)
     if num_devices == ORDINARY.get(schedule)

@@ -233,6 +233,9 @@ def test_problems_are_reported_before_anything_is_measured(
         resolved(number=2, **{**AUTO, **values})
     assert not calibrated
     assert not logged
+
+
+def test_a_line_tells_of_the_measurement(plans: list[SearchResult]) -> None:
     resolved(number=2, **AUTO)
     assert len(calibrated) == 1
     (line,) = logged

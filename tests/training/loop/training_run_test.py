@@ -19,6 +19,7 @@ from lingvo_pipe.training.run.best_evaluation import read_best_step
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.step.train_step import TrainStep
+from tests.support.cases import exhaustive
 from tests.training.toy_run import (
     PARAMS,
     Input,
@@ -63,7 +64,12 @@ def signal_after(
 
 @pytest.mark.parametrize(
     ("cls", "number", "stopped_at"),
-    [(TrainStep, 1, 1), (TrainStep, 4, 4), (Evaluation, 1, 2), (Evaluation, 3, 6)],
+    [
+        exhaustive(TrainStep, 1, 1),
+        (TrainStep, 4, 4),
+        (Evaluation, 1, 2),
+        exhaustive(Evaluation, 3, 6),
+    ],
 )
 def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
     tmp_path: Path,

@@ -85,9 +85,9 @@ _ORDINARY = {"Adafactor", "Adam of two steps' gradients, a frozen stage"}
 def test_a_loop_has_the_bytes_of_single_steps(learner: str) -> None:
     params = LEARNERS[learner]
     expected = _trained(TrainStep(_params(**params).Instantiate()), [BATCHES])
-    for groups in ([BATCHES], [BATCHES[:2], BATCHES[2:3], BATCHES[3:]]):
-        loop = StepLoop(_params(**params).Instantiate())
-        assert _trained(loop, groups) == expected
+    loop = StepLoop(_params(**params).Instantiate())
+    groups = [BATCHES[:2], BATCHES[2:3], BATCHES[3:]]
+    assert _trained(loop, groups) == expected
 
 
 def test_a_pipeline_without_blocks_can_loop_too() -> None:
@@ -110,14 +110,11 @@ def test_a_run_may_change_its_steps_per_loop(tmp_path: Path) -> None:
         run(p.Instantiate(), Input(*BATCHES), tmp_path / logdir)
 
     go("one", 7, 1)
-    go("loop", 7, 5)
-    for steps, at_once in [(2, 2), (5, 1), (7, 3)]:
+    for steps, at_once in [(3, 2), (7, 5)]:
         go("parts", steps, at_once)
-    expected = saved_bytes(tmp_path / "one", 7)
-    assert saved_bytes(tmp_path / "loop", 7) == expected
-    assert saved_bytes(tmp_path / "parts", 7) == expected
+    assert saved_bytes(tmp_path / "parts", 7) == saved_bytes(tmp_path / "one", 7)
     reports = read_metrics(tmp_path / "one")
-    assert read_metrics(tmp_path / "loop") == reports
+    assert read_metrics(tmp_path / "parts") == reports
     evaluated = [each["step"] for each in reports if each["split"] == "test"]
     assert evaluated == [3, 6, 7]
 
