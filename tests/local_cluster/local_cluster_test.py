@@ -39,10 +39,9 @@ SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 def faults_at_once(chance: random.Random) -> list[Fault]:
-    """Returns a fault of each process, from which the cluster recovers at once."""
+    """Returns a fault of a worker and of the trainer while the cluster recovers."""
     return [
         Fault(signal.SIGSTOP, "worker:0"),
-        Fault(signal.SIGKILL, "worker:1", is_early=True),
         Fault(signal.SIGKILL, "trainer", is_early=True),
     ]
 
