@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
+from typing import TypeAlias
 
 from lingvo_pipe.core.errors import UserImportError, UserTypeError
+
+OnError: TypeAlias = Callable[[str, Exception], None]
 
 
 def import_module_of(name: str) -> None:
@@ -17,19 +20,24 @@ def import_module_of(name: str) -> None:
         _import_if_exists(module_name)
 
 
-def ImportModels(package_names: Iterable[str]) -> None:
+def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) -> None:
     """Imports packages, by full names, and all modules below them but `__main__`.
 
     Folders need an `__init__.py`.
 
+    Args:
+        package_names: full names of packages.
+        on_error: what to do with the name of a module that does not import, and with
+            its error, before the next one is imported. By default it is raised.
+
     Raises:
-        ImportError: if a package does not exist. Errors inside a package are raised
-            unchanged.
+        ImportError: if a package does not exist.
     """
     if isinstance(package_names, str):
         raise UserTypeError(
             path="ImportModels", expected="a list of names", got=package_names
         )
+    import_module = _import_or(on_error)
     for name in package_names:
         module = _import_if_exists(name)
         if module is None:
@@ -37,14 +45,30 @@ def ImportModels(package_names: Iterable[str]) -> None:
                 f"A package of models must be importable; there is no {name!r}. Put "
                 "the folder that holds it on PYTHONPATH, or install it."
             )
-        for info in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+        below = getattr(module, "__path__", ())
+        # The walk imports packages too; what happens there has been reported.
+        for info in pkgutil.walk_packages(below, f"{name}.", onerror=lambda name: None):
             if not info.name.endswith(".__main__"):
-                importlib.import_module(info.name)
+                import_module(info.name)
 
 
-def ImportAll() -> None:
+def ImportAll(on_error: OnError | None = None) -> None:
     """Imports every module of `params`, so that ListModels is complete."""
-    ImportModels(["params"])
+    ImportModels(["params"], on_error)
+
+
+def _import_or(on_error: OnError | None) -> Callable[[str], object]:
+    """Returns import_module, or one that passes errors to `on_error`."""
+    if on_error is None:
+        return importlib.import_module
+
+    def import_module(name: str) -> None:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            on_error(name, error)
+
+    return import_module
 
 
 def _import_if_exists(name: str) -> ModuleType | None:

@@ -14,7 +14,7 @@ ClassT = TypeVar("ClassT", bound=type)
 
 # Methods of a model that are not data sets.
 _NOT_DATASETS = ("Task", "Model")
-_MAX_NEAR = 3
+_MAX_NEAR = 5
 
 
 class DatasetError(UserLookupError):
@@ -150,24 +150,30 @@ def _takes_none(cls: type, name: str) -> bool:
 
 
 def _not_found(name: str) -> str:
-    incomplete = ""
-    try:
-        imports.ImportAll()
-    except Exception as error:  # A broken model must not hide the misspelt one.
-        incomplete = f" Some could not be imported: {error!r}."
+    broken: list[str] = []  # It must not hide that a name is misspelt.
+    imports.ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
+    incomplete = f" Some could not be imported: {'; '.join(broken)}." * bool(broken)
     known = ListModels()
-    near = [k for k in known if _class_of(k) == _class_of(name)]
-    near = list(dict.fromkeys([*near, *near_names(name, known)]))[:_MAX_NEAR]
-    if near:
-        others = f"{suggest(near)} --list_models lists all {len(known)}."
-    else:
-        others = f" Registered: {', '.join(known) or 'none'}."
+    parts = _parts_of(name)
+    by_class = {_class_of(k): k for k in reversed(known)}
+    near = [
+        *(k for k in known if _class_of(k) == _class_of(name)),
+        *near_names(name, known),
+        *(by_class[c] for c in near_names(_class_of(name), by_class)),
+        *(k for k in known if name.lower() in k.lower() or parts & _parts_of(k)),
+    ]
+    first = suggest(list(dict.fromkeys(near))[:_MAX_NEAR])
     return (
-        f"No model is registered as {name!r}.{others}{incomplete} A model of your own "
+        f"No model is registered as {name!r}.{first} --list_models lists all "
+        f"{len(known)}.{incomplete} A model of your own "
         "is found as `package.file.Class` if the folder of its package is on "
         "PYTHONPATH, or is where you start the trainer. Or import the package first: "
         "by the trainer's --model_imports=package, or by model_registry.ImportModels."
     )
+
+
+def _parts_of(name: str) -> set[str]:
+    return set(name.lower().split(".")) - {""}
 
 
 def _class_of(name: str) -> str:

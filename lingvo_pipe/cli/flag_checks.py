@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags
+from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags, our_flags
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
 
 _TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model")
@@ -19,6 +20,8 @@ _WORKER_FLAGS = {
     "traceback",
     *_NEEDED_BY_WORKERS,
 }
+# What absl's flags for logging ask for, and get.
+_LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
 _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
@@ -32,6 +35,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
             f"Expected flags, which begin with --, got {' '.join(argv[1:])}. --help "
             "shows all flags."
         )
+    _check_logging_flags()
     if FLAGS.list_models:
         return
     if FLAGS.job == "worker":
@@ -43,6 +47,16 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
     _check_job()
     _check_needed()
     _check_mode()
+
+
+def _check_logging_flags() -> None:
+    """Refuses flags that absl defines and nothing here uses, such as --log_dir."""
+    for flag in FLAGS.flags_by_module_dict().get("absl.logging", ()):
+        if flag.present and flag.name not in _LOGGING_FLAGS:
+            raise UserValueError(
+                f"Unknown flag --{flag.name}."
+                f"{did_you_mean(flag.name, our_flags())} --help shows all flags."
+            )
 
 
 def _check_worker_flags() -> None:

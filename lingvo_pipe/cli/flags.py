@@ -129,7 +129,11 @@ flags.DEFINE_bool("traceback", False, "Show the whole traceback of an error.")
 USING_JOBS = ("evaler", "decoder", "exporter")
 
 
+def our_flags() -> set[str]:
+    """Returns the names of the trainer's flags."""
+    return {flag.name for flag in FLAGS.get_flags_for_module(sys.modules[__name__])}
+
+
 def given_flags() -> set[str]:
     """Returns the names of the trainer's flags that are on the command line."""
-    ours = FLAGS.get_flags_for_module(sys.modules[__name__])
-    return {flag.name for flag in ours if flag.present}
+    return {name for name in our_flags() if FLAGS[name].present}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Sequence
 
 import model_registry
 from lingvo_pipe.cli.auto_params import AutoParams
 from lingvo_pipe.cli.model_request import ModelRequest, joined, place_model
+from lingvo_pipe.core.error_text import error_text
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.differences import diff_texts
 from lingvo_pipe.training.eval.run_weights import open_run
@@ -19,10 +21,17 @@ from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
 
 def list_models(imports: Sequence[str]) -> list[str]:
-    """Returns the names of all registered models, with the packages `imports`."""
-    model_registry.ImportAll()
-    model_registry.ImportModels(imports)
+    """Returns the names of all registered models, with the packages `imports`.
+
+    Modules that do not import are named on standard error.
+    """
+    model_registry.ImportModels(["params", *imports], _report_module)
     return model_registry.ListModels()
+
+
+def _report_module(name: str, error: Exception) -> None:
+    problem = f"{type(error).__name__}: {error_text(error)}"
+    print(f"warning: {name} does not import: {problem}", file=sys.stderr)
 
 
 def inspect_model(request: ModelRequest) -> str:

@@ -32,7 +32,8 @@ def main(argv: Sequence[str]) -> None:
 
     TensorFlow takes seconds to import, so flags are checked before.
     """
-    logging.set_verbosity(logging.WARNING)
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)
     with errors_as_lines():
         member = resolve_membership()
         check_flags(argv, member)

@@ -267,6 +267,22 @@ def test_import_all_imports_all_of_params(folder: Path) -> None:
     assert model_registry.ListModels() == ["a.A", "deep.b.B"]
 
 
+def test_a_module_that_does_not_import_hides_no_other(folder: Path) -> None:
+    write_model(folder, "params/a.py", "A")
+    write(folder, "params/broken.py", "1 / 0")
+    write(folder, "params/deep/__init__.py", "import not_installed")
+    write_model(folder, "params/z.py", "Z")
+    broken = {}
+    model_registry.ImportAll(lambda name, error: broken.update({name: type(error)}))
+    assert model_registry.ListModels() == ["a.A", "z.Z"]
+    assert broken == {
+        "params.broken": ZeroDivisionError,
+        "params.deep": ModuleNotFoundError,
+    }
+    with pytest.raises(LookupError, match=r"\bparams\.broken\b.*\bparams\.deep\b"):
+        model_registry.GetClass("b.B")
+
+
 @pytest.mark.parametrize(
     "name", ["no_such", "no_such.below", "my_models.no_such", ".my_models", ""]
 )
@@ -311,9 +327,17 @@ def test_an_unknown_model_is_answered_by_the_known_ones(folder: Path) -> None:
     ways = r"--model_imports=package.*model_registry\.ImportModels"
     with pytest.raises(LookupError, match=rf"{names}.*--list_models.*\b2\b.*{ways}"):
         model_registry.GetClass("image.digits.AmobaNetDigits")
-    both = r"image\.digits\.AmoebaNetDigits, lm\.words\.Words"
-    with pytest.raises(LookupError, match=f"'zzz'.*{both}"):
+    with pytest.raises(LookupError, match=r"'zzz'.*--list_models\b.*\b2\b"):
         model_registry.GetClass("zzz")
+
+
+@pytest.mark.parametrize("name", ["digits", "image.digits.Other", "Amoeba"])
+def test_a_part_of_a_name_suggests_five_names(folder: Path, name: str) -> None:
+    for number in range(9):
+        write_model(folder, f"params/image/digits{number}.py", "AmoebaNet")
+    with pytest.raises(LookupError) as caught:
+        model_registry.GetClass(name)
+    assert len(re.findall(r"'image\.digits\d", str(caught.value))) == 5
 
 
 @pytest.mark.parametrize("name", ["Words", "mt.words.Words", "lm.wrds.Words", "words"])

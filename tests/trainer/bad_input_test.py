@@ -49,6 +49,7 @@ MISTAKES = [
         None,
     ),
     Mistake("unknown_flag", ["--modle=x"], r"'modle'.*\bmode, model\b"),
+    Mistake("flag_of_absl", [DIGITS, "--log_dir=x"], r"--log_dir\b.*'logdir'.*--help"),
     Mistake(
         "unknown_mode",
         ["--mode=nonsense"],
@@ -106,6 +107,9 @@ MISTAKES = [
         ["--model=image.digits.AmoebaNetDigit"],
         r"'image\.digits\.AmoebaNetDigit'.*'image\.digits\.AmoebaNetDigits'"
         r".*--model_imports=",
+    ),
+    Mistake(
+        "part_of_models", ["--model=cldr"], r"'cldr'.*'mt\.cldr\.\w+'.*--list_models"
     ),
     Mistake("relative_model", ["--model=.digits.X"], r"'\.digits\.X'.*image\.digits\."),
     Mistake(
