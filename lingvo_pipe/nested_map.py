@@ -1,10 +1,11 @@
-"""NestedMap: a dict with attribute access, also used as a tree.
+"""NestedMap: a dict with attribute access, also used as a tree of dicts and lists.
 
 A key such as `a.b[0].c` leads to a nested value.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 from collections.abc import (
@@ -22,6 +23,7 @@ from lingvo_pipe.core.errors import (
     UserAttributeError,
     UserIndexError,
     UserKeyError,
+    UserNameError,
     UserTypeError,
     UserValueError,
 )
@@ -49,14 +51,14 @@ class NestedMap(dict):
     def CheckKey(key: Any) -> None:
         """Raises ValueError unless `key` is an identifier and not a method's name."""
         if not (isinstance(key, str) and _NAME.fullmatch(key)):
-            raise UserValueError(
+            raise UserNameError(
                 "A NestedMap's key must be an identifier: letters, digits and "
                 f"underscores, no digit first; got {key!r}."
             )
         if hasattr(NestedMap, key):
-            raise UserValueError(
-                "A NestedMap's key must not be the name of one of its methods; got "
-                f"{key!r}. Call it {key + '_'!r}."
+            raise UserNameError(
+                f"A NestedMap's key must not be {key!r}, which is a reserved key, the "
+                f"name of one of its methods. Call it {key + '_'!r}."
             )
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -76,8 +78,11 @@ class NestedMap(dict):
             raise UserAttributeError(self._unknown(name))
         del self[name]
 
+    def __missing__(self, key: str) -> Any:
+        raise UserKeyError(self._unknown(key))
+
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self})
+        return sorted({*super().__dir__(), *self, *self.Keys()})
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__()))
@@ -115,19 +120,19 @@ class NestedMap(dict):
     def __deepcopy__(self, memo: dict[int, Any]) -> NestedMap:
         return self.DeepCopy()
 
-    # ---- As a tree: all leaves.
+    # ---- As a tree: all leaves. Tuples are leaves, as in Lingvo, unlike for tf.nest.
 
     def Flatten(self) -> list[Any]:
         """Returns all leaves."""
-        return [leaf for _, leaf in trees.leaves(self)]
+        return [leaf for _, leaf in self.FlattenItems()]
 
     def FlattenItems(self) -> list[tuple[str, Any]]:
         """Returns (key, leaf) for all leaves."""
-        return list(trees.leaves(self))
+        return list(trees.leaves(self, tuples=False))
 
     def Keys(self) -> list[str]:
         """Returns the keys of all leaves."""
-        return [key for key, _ in trees.leaves(self)]
+        return [key for key, _ in self.FlattenItems()]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
         """Returns a map of this structure with `values` as leaves.
@@ -158,8 +163,7 @@ class NestedMap(dict):
     def FilterKeyVal(self, fn: Callable[[str, Any], bool]) -> NestedMap:
         """Returns a map of the leaves for which `fn(key, leaf)` is true.
 
-        Nodes that lose all their leaves are removed; lists and tuples get shorter.
-        Raises ValueError if a namedtuple would lose some of its fields.
+        Nodes that lose all their leaves are removed; lists get shorter.
         """
         filtered = trees.transform(
             self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
@@ -167,11 +171,11 @@ class NestedMap(dict):
         return type(self)() if filtered is trees.DROPPED else filtered
 
     def IsCompatible(self, other: dict) -> bool:
-        """Returns whether `other` has the structure of this map."""
-        return trees.same_structure(self, other)
+        """Returns whether the leaves of `other` have the keys of this map's."""
+        return self.Keys() == [key for key, _ in trees.leaves(other, tuples=False)]
 
     def DeepCopy(self) -> NestedMap:
-        """Returns a copy: dicts, lists and tuples are copied, leaves are shared."""
+        """Returns a copy: dicts and lists are copied, leaves are shared."""
         return self.Transform(lambda leaf: leaf)
 
     # ---- As a tree: by key.
@@ -206,10 +210,8 @@ class NestedMap(dict):
 
         An index equal to the length of its list appends to it.
 
-        Raises:
-            IndexError: An index is larger; nothing is changed.
-            TypeError: A step leads into a leaf or a tuple, or by name into a list.
-            ValueError: The key is malformed.
+        Raises ValueError, and changes nothing, if an index is larger, a step leads into
+        a leaf or a tuple or by name into a list, or the key is malformed.
         """
         steps = _parse(key)
         node: Any = self
@@ -218,6 +220,8 @@ class NestedMap(dict):
                 node = _get_step(node, steps[0], key)
             except (KeyError, IndexError):
                 break
+            except TypeError as error:
+                raise UserValueError(str(error)) from error
             del steps[0]
         for step in reversed(steps[1:]):  # Creates missing nodes from inside out.
             inner, value = value, [] if isinstance(step, int) else type(self)()
@@ -232,13 +236,9 @@ class NestedMap(dict):
         return sliced
 
     def Update(self, other: dict) -> NestedMap:
-        """Sets the values of `other`, key by key in nested dicts; returns self."""
-        for key, value in other.items():
-            mine = self.get(key)
-            if isinstance(mine, NestedMap) and isinstance(value, dict):
-                mine.Update(value)
-            else:
-                self[key] = value
+        """Sets the leaves of `other` at their keys, see `Set`, and returns self."""
+        for key, leaf in NestedMap.FromNestedDict(other).FlattenItems():
+            self.Set(key, leaf)
         return self
 
     def Union(self, other: dict) -> NestedMap:
@@ -252,6 +252,11 @@ class NestedMap(dict):
         """Returns `nested` with every dict in it, at any depth, as a NestedMap."""
         return trees.convert_dicts(nested, NestedMap)
 
+    @staticmethod
+    def FromNestedDataclass(nested: Any) -> NestedMap:
+        """Returns a dataclass, and all dataclasses and dicts in it, as NestedMaps."""
+        return NestedMap.FromNestedDict(dataclasses.asdict(nested))
+
     def ToNestedDict(self) -> dict[str, Any]:
         """Returns this tree with every NestedMap in it as a plain dict."""
         return trees.convert_dicts(self, dict)
@@ -260,7 +265,8 @@ class NestedMap(dict):
         """Returns a line for every leaf: its key and its value."""
         items = self.FlattenItems()
         width = max((len(key) for key, _ in items), default=0) + 4
-        return "\n".join(f"{key:<{width}}{leaf}" for key, leaf in items)
+        plain = ((key, trees.convert_dicts(leaf, dict)) for key, leaf in items)
+        return "\n".join(f"{key:<{width}}{leaf}" for key, leaf in plain)
 
     def VLog(self, level: int = 0, prefix: str = "nmap: ") -> None:
         """Logs the DebugString line by line, as INFO at level 0, else as DEBUG."""
@@ -269,8 +275,8 @@ class NestedMap(dict):
             logging.getLogger(__name__).log(severity, "%s %s", prefix, line)
 
     def _unknown(self, name: str) -> str:
-        near, known = did_you_mean(name, self), ", ".join(self) or "nothing"
-        return f"This NestedMap has no {name!r}.{near} It has: {known}."
+        near, known = did_you_mean(str(name), self), ", ".join(self) or "nothing"
+        return f"No {name!r} among the available attributes: {known}.{near}"
 
 
 def _parse(key: str) -> list[int | str]:
@@ -300,11 +306,11 @@ def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
         elif -len(node) <= step < len(node):
             node[step] = value
         else:
-            raise UserIndexError(
+            raise UserValueError(
                 f"{key!r} must not leave a gap; index {step} of {len(node)} items."
             )
     else:
-        raise UserTypeError(
+        raise UserValueError(
             f"{key!r} must lead through dicts and lists; {step!r} would be set in "
             f"the {type(node).__name__} {node!r}."
         )

@@ -66,7 +66,7 @@ def diff_params(request: ModelRequest, other: str | None, logdir: str | None) ->
     ours = request.params("Train")
     if other is not None:
         theirs = dataclasses.replace(request, name=other).params("Train")
-        found = ours.TextDiff(theirs)
+        found = diff_texts(ours.ToText(), theirs.ToText())
     else:
         directory = open_run(os.path.expanduser(logdir or ""), request.name)
         place_model(ours, request, lambda: directory)

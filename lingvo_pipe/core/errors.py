@@ -46,6 +46,10 @@ class UserValueError(UserError, ValueError):
     """A value that is not allowed."""
 
 
+class UserNameError(UserValueError, AssertionError):
+    """A name that is not allowed for a param or a key; Lingvo asserts that it is."""
+
+
 class UserTypeError(UserError, TypeError):
     """A value of a type that is not allowed."""
 

@@ -1,7 +1,7 @@
 """Trees: dicts, lists, tuples and namedtuples with anything else as leaves.
 
-Dicts are walked in the order of their sorted keys, as by tf.nest. The path of a node is
-written as in `a.b[0].c`. Pure.
+For Lingvo's methods, tuples are leaves. Dicts are walked in the order of their sorted
+keys, as by tf.nest. The path of a node is written as in `a.b[0].c`. Pure.
 """
 
 from __future__ import annotations
@@ -11,34 +11,42 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lingvo_pipe.core.errors import UserValueError
-
 # Returned by a function passed to `transform`, removes the leaf.
 DROPPED = object()
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (path, leaf) for all leaves."""
-    children = _children(node)
+def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yields (path, leaf) for all leaves; with `tuples` False, tuples are leaves."""
+    children = _children(node, tuples)
     if children is None:
         yield path.removeprefix("."), node
         return
     for step, child in children:
-        yield from leaves(child, path + step)
+        yield from leaves(child, path + step, tuples)
 
 
 def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
     """Returns a tree of the same structure with `fn(path, leaf)` as leaves.
 
-    Leaves that become DROPPED are removed, and with them nodes without other leaves.
-    Raises ValueError if a namedtuple would lose some of its fields.
+    Tuples are leaves. Leaves that become DROPPED are removed, and with them nodes
+    without other leaves.
     """
-    children = _children(node)
+    children = _children(node, tuples=False)
     if children is None:
         return fn(path.removeprefix("."), node)
-    return _rebuild(node, [transform(c, fn, path + step) for step, c in children])
+    found = [transform(child, fn, path + step) for step, child in children]
+    left = [child for child in found if child is not DROPPED]
+    if found and not left:
+        return DROPPED
+    if not isinstance(node, dict):
+        return type(node)(left)
+    rebuilt = copy.copy(node)
+    rebuilt.clear()
+    pairs = zip(sorted(node), found, strict=True)
+    rebuilt.update((key, child) for key, child in pairs if child is not DROPPED)
+    return rebuilt
 
 
 def same_structure(a: Any, b: Any) -> bool:
@@ -62,11 +70,13 @@ def convert_dicts(node: Any, kind: type) -> Any:
     converted = [convert_dicts(child, kind) for _, child in children]
     if isinstance(node, dict):
         return kind(zip(sorted(node), converted, strict=True))
-    return _rebuild(node, converted)
+    return type(node)(*converted) if hasattr(node, "_fields") else type(node)(converted)
 
 
-def _children(node: Any) -> list[tuple[str, Any]] | None:
-    """Returns (step, child) for all children, or None for a leaf."""
+def _children(node: Any, tuples: bool = True) -> list[tuple[str, Any]] | None:
+    """Returns (step, child) for all children, or None for a leaf; see `leaves`."""
+    if isinstance(node, tuple) and not tuples:
+        return None
     if isinstance(node, dict):
         return [(_step_text(key), node[key]) for key in sorted(node)]
     if isinstance(node, tuple) and hasattr(node, "_fields"):
@@ -79,24 +89,3 @@ def _children(node: Any) -> list[tuple[str, Any]] | None:
 def _step_text(key: Any) -> str:
     is_name = isinstance(key, str) and _NAME.fullmatch(key)
     return f".{key}" if is_name else f"[{key!r}]"
-
-
-def _rebuild(node: Any, children: list[Any]) -> Any:
-    """Returns a node like `node` with other children, without those DROPPED."""
-    remaining = [child for child in children if child is not DROPPED]
-    if children and not remaining:
-        return DROPPED
-    if isinstance(node, dict):
-        rebuilt = copy.copy(node)
-        rebuilt.clear()
-        pairs = zip(sorted(node), children, strict=True)
-        rebuilt.update((key, child) for key, child in pairs if child is not DROPPED)
-        return rebuilt
-    if hasattr(node, "_fields"):
-        if len(remaining) < len(children):
-            raise UserValueError(
-                "A filter must keep all fields of a namedtuple or none; it keeps "
-                f"{len(remaining)} of {', '.join(node._fields)}."
-            )
-        return type(node)(*remaining)
-    return type(node)(remaining)

@@ -1,56 +1,73 @@
 """Differences between two Params, or between two texts of Params.
 
-A difference is a line `> path : value` for the first and `< path : value` for the
-second; a path that only one of them has makes one line.
+Lines that begin with `>` are of the first, and with `<` of the second.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import same_value
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
-from lingvo_pipe.hyperparams.traversal import holds_params, walk
-from lingvo_pipe.hyperparams.value_text import shown_value
 
 _ABSENT = object()
 
 
 def diff_params(a: Fields, b: Fields) -> str:
-    """Returns the lines, each ended by a newline; "" if nothing differs."""
-    ours, theirs = _flatten(a), _flatten(b)
-    return _diff(ours, theirs, same_value, lambda k, v: f"{k} : {shown_value(v)}")
+    """Returns lines in Lingvo's form, each ended by a newline; "" if nothing differs.
+
+    A param makes the lines `> name: value` and `< name: value`, an item of a list
+    `> name[0]: value`. Lines of nested Params or dicts follow a line `? name:`.
+    """
+    return _diff(_by_name(a, b), " ")
 
 
 def diff_texts(a: str, b: str) -> str:
-    """Returns the lines for two texts of Params.ToText, with one entry per line."""
+    """Returns the entries `> path : value` and `< path : value` that differ.
+
+    The texts are from Params.ToText, with one entry per line.
+    """
     ours, theirs = entries_by_path(a), entries_by_path(b)
-    return _diff(ours, theirs, operator.eq, lambda _, entry: str(entry))
+    return "".join(
+        f"{mark} {entries[path]}\n"
+        for path in dict.fromkeys([*ours, *theirs])
+        if ours.get(path) != theirs.get(path)
+        for mark, entries in ((">", ours), ("<", theirs))
+        if path in entries
+    )
 
 
-def _diff(
-    ours: dict[str, Any],
-    theirs: dict[str, Any],
-    is_same: Callable[[Any, Any], bool],
-    line: Callable[[str, Any], str],
-) -> str:
-    lines = []
-    for path in dict.fromkeys([*ours, *theirs]):
-        values = [ours.get(path, _ABSENT), theirs.get(path, _ABSENT)]
-        if not is_same(*values):
-            lines += [
-                f"{mark} {line(path, value)}\n"
-                for mark, value in zip("><", values, strict=True)
+def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
+    """Returns the lines for the names and both values of them."""
+    lines = ""
+    for name, a, b in pairs:
+        if same_value(a, b):
+            continue
+        if _both(a, b, Fields, dict):
+            lines += f"?{indent}{name}:\n{_diff(_by_name(a, b), indent + '  ')}"
+        elif _both(a, b, list, tuple):
+            items = enumerate(itertools.zip_longest(a, b, fillvalue=_ABSENT))
+            lines += _diff(((f"{name}[{i}]", *pair) for i, pair in items), indent)
+        else:
+            lines += "".join(
+                f"{mark}{indent}{name}: {value}\n"
+                for mark, value in ((">", a), ("<", b))
                 if value is not _ABSENT
-            ]
-    return "".join(lines)
+            )
+    return lines
 
 
-def _flatten(params: Fields) -> dict[str, Any]:
-    """Returns values by path, inside Params and inside containers of Params."""
-    flat: dict[str, Any] = {}
-    walk(params, flat.__setitem__, enter=lambda _, value: holds_params(value))
-    return flat
+def _both(a: Any, b: Any, *kinds: type) -> bool:
+    return isinstance(a, kinds) and isinstance(b, kinds)
+
+
+def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the names in either Params or dict, sorted, and the values of both."""
+    ours, theirs = (
+        dict(x.IterParams() if isinstance(x, Fields) else x) for x in (a, b)
+    )
+    for name in sorted({*ours, *theirs}, key=str):
+        yield str(name), ours.get(name, _ABSENT), theirs.get(name, _ABSENT)

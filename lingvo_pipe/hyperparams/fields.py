@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lingvo_pipe.core.errors import UserAttributeError, UserTypeError, UserValueError
+from lingvo_pipe.core.errors import (
+    UserAttributeError,
+    UserNameError,
+    UserTypeError,
+    UserValueError,
+)
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.paths import Item, Name, Step, format_path
 from lingvo_pipe.hyperparams.frozen_values import copy_value
@@ -81,7 +86,7 @@ class Fields:
         self._CheckMutable(f"define {name!r}")
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)
         if not is_name or keyword.iskeyword(name):
-            raise UserValueError(
+            raise UserNameError(
                 "A param's name must be lower-case letters, digits and underscores, "
                 f"start with a letter and be no keyword of Python; got {name!r}."
             )

@@ -14,6 +14,8 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError
 
 QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+# Lingvo's strings span lines.
+RAW_QUOTED = re.compile(QUOTED.pattern.replace("\\n", ""), re.DOTALL)
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 # A word may contain a pair of parentheses: params(a, b).
 _WORD = re.compile(r"[^,:\[\](){}'\"]*(?:\([^()]*\))?")
@@ -82,7 +84,9 @@ class Literal:
         return key, self._value()
 
     def _word(self) -> Any:
-        match = QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
+        match = RAW_QUOTED.match(self._text, self._at) or _WORD.match(
+            self._text, self._at
+        )
         if not match or not match[0].strip():
             raise self._problem("a value")
         self._at = match.end()

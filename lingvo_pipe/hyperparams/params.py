@@ -96,8 +96,8 @@ class Params(Fields):
         return same_value(field.value, field.default)
 
     def MergeCommonKeysFrom(self: Self, other: Params) -> Self:
-        """Sets every param that both have to its value in `other`; returns self."""
-        return self.Set(**{k: v for k, v in other.IterParams() if k in self})
+        """Sets the params that both have, except `cls`, from `other`; returns self."""
+        return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
     # ---- The whole.
 
@@ -122,20 +122,20 @@ class Params(Fields):
 
     def Visit(
         self,
-        visit: Callable[[str, Any], None],
-        enter: Callable[[str, Any], bool] | None = None,
-        exit: Callable[[str, Any], None] | None = None,
+        visit_fn: Callable[[str, Any], None],
+        enter_fn: Callable[[str, Any], bool] | None = None,
+        exit_fn: Callable[[str, Any], None] | None = None,
     ) -> None:
         """Walks through all values, depth first, in the order of definition.
 
         Args:
-            visit: called with the path and value of everything that has no children or
-                is not entered.
-            enter: called with every Params, list, tuple, dict and dataclass, which is
-                entered only if it returns True. If None, all are entered.
-            exit: called after everything in an entered value was visited.
+            visit_fn: called with the path and value of everything that has no children
+                or is not entered.
+            enter_fn: called with every Params, list, tuple, dict and dataclass, which
+                is entered only if it returns True. If None, all are entered.
+            exit_fn: called after everything in an entered value was visited.
         """
-        walk(self, visit, enter, exit)
+        walk(self, visit_fn, enter_fn, exit_fn)
 
     # ---- As text.
 
@@ -190,7 +190,10 @@ class Params(Fields):
         return self
 
     def TextDiff(self, other: Params) -> str:
-        """Returns lines `> path : value` of self, `< path : value` of `other`."""
+        """Returns lines `> name: value` of self and `< name: value` of `other`.
+
+        Lines of nested Params follow a line `? name:`, indented, as in Lingvo.
+        """
         return diff_params(self, other)
 
     # ---- Python's protocols.
@@ -262,7 +265,7 @@ Fields._plain, Fields._instantiable = Params, InstantiableParams
 def CopyFieldsTo(
     from_p: Params,
     to_p: Self,
-    skip: Collection[str] | None = None,
+    skip: str | Collection[str] | None = None,
     ignore_unknown_keys: bool = False,
 ) -> Self:
     """Sets the params of `to_p` to deep copies of the values in `from_p`; returns it.
@@ -271,7 +274,7 @@ def CopyFieldsTo(
     class. `ignore_unknown_keys` leaves out names that `to_p` does not define; else they
     raise AttributeError, and nothing is copied.
     """
-    skipped = {"cls", *(skip or ())}
+    skipped = {"cls", *_names(skip)}
     if ignore_unknown_keys:
         skipped |= set(from_p.GetKeys()) - set(to_p.GetKeys())
     names = [name for name in from_p.GetKeys() if name not in skipped]
@@ -279,12 +282,16 @@ def CopyFieldsTo(
 
 
 def CopyFieldsSubsetTo(
-    from_p: Params, to_p: Self, skip: Collection[str] | None = None
+    from_p: Params, to_p: Self, fields_to_set: str | Collection[str]
 ) -> Self:
-    """Sets every param of `to_p` to a deep copy of its value in `from_p`; returns it.
+    """Sets some params of `to_p` to deep copies of the values in `from_p`; returns it.
 
-    Leaves out `cls` and names in `skip`. `from_p` may define more params. If it lacks
-    one, raises AttributeError and copies nothing.
+    `cls` is never set. If either lacks one of the names, raises AttributeError and
+    copies nothing.
     """
-    names = [name for name in to_p.GetKeys() if name not in {"cls", *(skip or ())}]
+    names = [name for name in _names(fields_to_set) if name != "cls"]
     return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
+
+
+def _names(given: str | Collection[str] | None) -> Collection[str]:
+    return (given,) if isinstance(given, str) else given or ()

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.hyperparams.literals import QUOTED
+from lingvo_pipe.hyperparams.literals import QUOTED, RAW_QUOTED
 from lingvo_pipe.hyperparams.old_names import current_path, current_value
 
 _HEAD = re.compile(
     rf"(?P<path>(?:{QUOTED.pattern}|[^:;()\n'\"])+?)\s*(?:\((?P<kind>\w*)\)\s*)?:"
 )
 
-_TOKEN = re.compile(rf"{QUOTED.pattern}|.", re.DOTALL)
+_TOKEN = re.compile(rf"{RAW_QUOTED.pattern}|.", re.DOTALL)
+_RAW_STRING = re.compile(rf"(?:{RAW_QUOTED.pattern})(?=[ \t]*(?:\n|$))", re.DOTALL)
 _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 
@@ -83,7 +84,7 @@ def _skip_value(text: str, at: int) -> int:
     """Returns the end of the quoted or bracketed value at `at`; else `at`."""
     while text[at : at + 1] in (" ", "\t"):
         at += 1
-    if quoted := QUOTED.match(text, at):
+    if quoted := QUOTED.match(text, at) or _RAW_STRING.match(text, at):
         return quoted.end()
     start, depth = at, 0
     for token in _TOKEN.finditer(text, at):

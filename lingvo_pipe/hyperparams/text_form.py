@@ -26,6 +26,7 @@ from lingvo_pipe.hyperparams.fields import (
 )
 from lingvo_pipe.hyperparams.old_names import current_path
 from lingvo_pipe.hyperparams.path_hints import about_path
+from lingvo_pipe.hyperparams.records import record_fields
 from lingvo_pipe.hyperparams.templates import (
     build_template,
     fresh_params,
@@ -80,7 +81,7 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
         yield from _params_entries(f"{path}.", value, expected)
         return
     try:
-        text, nested = write_value(value), list(_nested_params(path, value))
+        text, nested = write_value(value, expected), list(_nested_params(path, value))
     except ValueError as error:
         raise UserValueError(f"{path!r} has no text form: {error}.") from error
     yield Entry(path, text, _kind_to_name(value, expected)), kind_of(value)
@@ -92,7 +93,9 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
 def _kind_to_name(value: Any, expected: Any) -> str:
     """Returns the type to name in the entry; "" if the reader needs none."""
     kind, expected_kind = kind_of(value), kind_of(expected)
-    if value is None or expected is None or expected_kind in ("", kind):
+    if value is None or expected is None or expected_kind == kind:
+        return ""
+    if not expected_kind and record_fields(expected) is None:
         return ""
     if (kind, expected_kind) == ("int", "float") and abs(value) <= 2**53:
         return ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from lingvo_pipe.hyperparams.fields import Fields
+from lingvo_pipe.hyperparams.records import record_fields
 
 
 def children(value: Any) -> list[tuple[str, Any]] | None:
@@ -18,13 +18,11 @@ def children(value: Any) -> list[tuple[str, Any]] | None:
         return [(f".{name}", child) for name, child in value.IterParams()]
     if isinstance(value, dict):
         return [(f"[{key!r}]", child) for key, child in value.items()]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a namedtuple
-        return [(f".{name}", getattr(value, name)) for name in value._fields]
+    fields = record_fields(value)
+    if fields is not None:
+        return [(f"[{name}]", child) for name, child in fields.items()]
     if isinstance(value, (list, tuple)):
         return [(f"[{i}]", child) for i, child in enumerate(value)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return [(f".{name}", getattr(value, name)) for name in names]
     return None
 
 

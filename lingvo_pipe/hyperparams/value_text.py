@@ -8,7 +8,7 @@ import enum
 import importlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,8 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import FrozenDict, FrozenList, as_plain
-from lingvo_pipe.hyperparams.literals import QUOTED, Literal
+from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal
+from lingvo_pipe.hyperparams.records import record_fields, replace_fields
 from lingvo_pipe.hyperparams.templates import (
     build_template,
     find_symbol,
@@ -26,10 +27,13 @@ from lingvo_pipe.hyperparams.templates import (
 
 # Names of dtypes that are not ordinary words: these are read as dtypes.
 _PLAIN_DTYPE = re.compile(r"(bfloat|float|u?int|complex)\d+")
+_LINGVO_NONE = "NoneType"
+_NONES = ("None", _LINGVO_NONE)
+_COMPLEX = re.compile(r"\dj|[+-](inf|nan)j")
 _PREFIX = re.compile(r"(?:type|func|enum|dtype)(?=/)|params(?=[/(])")
 
 _KINDS: dict[type, str] = {
-    kind: kind.__name__ for kind in (bool, int, float, str, list, tuple, dict)
+    kind: kind.__name__ for kind in (bool, int, float, complex, str, list, tuple, dict)
 }
 _KINDS |= {type(None): "None", FrozenList: "list", FrozenDict: "dict"}
 
@@ -50,13 +54,18 @@ def kind_of(value: Any) -> str:
 # ---- To text.
 
 
-def write_value(value: Any) -> str:
+def write_value(value: Any, like: Any = None) -> str:
     """Returns the text of a value; the text of nested Params is their template.
 
+    A dataclass or named tuple needs a value of its class, `like`, on the reader's side.
     Raises ValueError if the value has no text form.
     """
     value = as_plain(value)
+    if type(value) is type(like) and (fields := record_fields(value)) is not None:
+        return write_value(fields)
     kind = kind_of(value)
+    if kind == "complex":
+        return f"{value.real!r}{value.imag:+}j"
     if kind in ("None", "bool", "int", "float", "str"):
         return repr(value)
     if kind == "list":
@@ -76,7 +85,8 @@ def write_value(value: Any) -> str:
         return f"{kind}/{symbol_text(value)}"
     raise UserValueError(
         "it must be None, a bool, a number, a string, an enum member, a dtype, a "
-        "class, a function, Params, or a list, tuple or dict of them; "
+        "class, a function, Params, a list, tuple or dict of them, or a dataclass or "
+        "named tuple of them in place of a default of its class; "
         f"got {type(value).__name__} {value!r}"
     )
 
@@ -93,15 +103,18 @@ def shown_value(value: Any) -> str:
 
 
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
-    """Reads a value; the text `None` is always None.
+    """Reads a value; the texts `None` and Lingvo's `NoneType` are always None.
 
     `kind` names its type. Without it, the value has the type of `like`, or any type if
     that is None. Raises ValueError if the text is not a value of that type.
     """
     text = text.strip()
     kind = kind or kind_of(like)
-    if text == "None":
+    if text in _NONES:
         return None
+    fields = record_fields(like)
+    if fields is not None and not kind:
+        return _read_record(text, like, fields)
     if kind not in _READERS:
         return infer_value(text)
     if kind == "enum" and like is not None:
@@ -113,7 +126,7 @@ def infer_value(text: str) -> Any:
     """Reads a value as the type that it looks like; a bare word is a string."""
     if text.startswith(("[", "(", "{")):
         return Literal(text, infer_value).parse()
-    if text == "None":
+    if text in _NONES:
         return None
     if text.lower() in ("true", "false"):
         return _read_bool(text)
@@ -122,9 +135,10 @@ def infer_value(text: str) -> Any:
         return _READERS[prefixed[0]](text)
     if _PLAIN_DTYPE.fullmatch(text):
         return _read_dtype(text)
-    for number in (int, float):
+    for number in (int, float, complex):
         with contextlib.suppress(ValueError):
-            return number(text)
+            if number is not complex or _COMPLEX.search(text):
+                return number(text)
     if not text:
         raise UserValueError("the value is missing; write '' for an empty string")
     return _read_str(text)
@@ -158,9 +172,29 @@ def _read_float(text: str) -> float:
         ) from None
 
 
+def _read_complex(text: str) -> complex:
+    try:
+        return complex(text.replace(" ", ""))
+    except ValueError:
+        raise UserValueError(
+            f"a complex number must be such as 1.5-2j; got {text!r}"
+        ) from None
+
+
+def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
+    """Reads a record of the class of `like`; Lingvo quotes dtypes, classes and None."""
+    values = _read_dict(text)
+    for name, value in values.items():
+        old = fields.get(name)
+        may_be_quoted = kind_of(old) in ("dtype", "type", "func")
+        if isinstance(value, str) and (may_be_quoted or value == _LINGVO_NONE):
+            values[name] = read_value(value, old)
+    return replace_fields(like, values)
+
+
 def _read_str(text: str) -> str:
-    if QUOTED.fullmatch(text):
-        return ast.literal_eval(text)
+    if RAW_QUOTED.fullmatch(text):
+        return ast.literal_eval(text.replace("\n", "\\n"))
     if text.startswith(("'", '"')):
         raise UserValueError(
             f"a string must end with the quote it starts with; got {text}"
@@ -178,14 +212,17 @@ def _read_dtype(text: str) -> Any:
         ) from None
 
 
-def _read_symbol(text: str) -> Any:
+def _read_symbol(text: str, any_function: bool = False) -> Any:
+    """Reads a class or function, as the prefix says; Lingvo writes `type/` for both."""
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
         raise UserValueError(
             "a class must be `type/module/Name`, a function `func/module/name`; "
             f"got {text!r}"
         )
-    return _checked_kind(find_symbol(symbol), prefix, text)
+    found = find_symbol(symbol)
+    is_function = any_function and kind_of(found) == "func"
+    return found if is_function else _checked_kind(found, prefix, text)
 
 
 def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:
@@ -195,6 +232,7 @@ def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:
         raise UserValueError(
             f"an enum must be `enum/module/Class.MEMBER`; got {text!r}"
         )
+    text = text.removeprefix(f"{cls.__name__}.")
     if text not in cls.__members__:
         raise UserValueError(
             f"a {cls.__name__} must be one of {', '.join(cls.__members__)}; "
@@ -227,13 +265,14 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "bool": _read_bool,
     "int": _read_int,
     "float": _read_float,
+    "complex": _read_complex,
     "str": _read_str,
     "list": _read_list,
     "tuple": lambda text: tuple(_read_list(text)),
     "dict": _read_dict,
     "dtype": _read_dtype,
     "type": _read_symbol,
-    "func": _read_symbol,
+    "func": lambda text: _read_symbol(text, any_function=True),
     "enum": _read_enum,
     "params": build_template,
 }

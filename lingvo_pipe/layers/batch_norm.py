@@ -67,7 +67,7 @@ class BatchNormLayer(BaseLayer):
         self.CreateVariable("beta", WeightParams([p.dim], zeros))
         self.CreateVariable("gamma", WeightParams([p.dim], ones))
         for name, init in (("moving_mean", zeros), ("moving_variance", ones)):
-            self.CreateVariable(name, WeightParams([p.dim], init, wide, False))
+            self.CreateVariable(name, WeightParams([p.dim], init, wide), False)
         # In float64 a variance much smaller than the squared mean survives the sums.
         self.RegisterAccumulator("count", [], tf.float64)
         self.RegisterAccumulator("sum", [p.dim], tf.float64)

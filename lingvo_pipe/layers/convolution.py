@@ -83,7 +83,7 @@ class _ConvolutionLayer(BaseLayer):
         self.CreateVariable("w", self._weight())
         if p.bias:
             num_out = math.prod(p.filter_shape[self._NUM_SUMMED :])
-            self.CreateVariable("b", WeightParams([num_out], WeightInit.Constant()))
+            self.CreateVariable("b", WeightParams([num_out], WeightInit.Constant(0.0)))
 
     def _weight(self) -> hyperparams.Params:
         return WeightParams(self.params.filter_shape)

@@ -80,7 +80,7 @@ class FCLayer(BaseLayer):
         self._activate = GetFn(p.activation)
         self.CreateVariable("w", WeightParams([p.input_dim, p.output_dim]))
         if p.has_bias:
-            bias = WeightParams([p.output_dim], WeightInit.Constant())
+            bias = WeightParams([p.output_dim], WeightInit.Constant(0.0))
             self.CreateVariable("b", bias)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:

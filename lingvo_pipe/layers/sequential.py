@@ -10,6 +10,8 @@ names (`b`). So several such layers in sequence collect the activations of all.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +22,10 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.forward_cost import cost_of_sequence, costs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
+
+_collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(
+    "_collections", default=()
+)
 
 
 def as_args(outputs: Any) -> tuple:
@@ -115,11 +121,29 @@ class FetchLayer(BaseLayer):
     """An identity that gives a position in a sequence a name."""
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        _save(self._path.rpartition("/")[2], args)
         return args[0] if len(args) == 1 else args
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        _save(p.name, shapes)
         return NestedMap(flops=0, out_shapes=shapes)
+
+
+@contextlib.contextmanager
+def saved_outputs() -> Iterator[list[tuple[str, tuple]]]:
+    """Collects names and outputs, or shapes, of the FetchLayers that run in it."""
+    saved: list[tuple[str, tuple]] = []
+    token = _collections.set((*_collections.get(), saved))
+    try:
+        yield saved
+    finally:
+        _collections.reset(token)
+
+
+def _save(name: str, values: tuple) -> None:
+    for saved in _collections.get():
+        saved.append((name, values))
 
 
 class FeatureExtractionLayer(BaseLayer):

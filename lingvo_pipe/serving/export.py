@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core import trees
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
@@ -38,13 +39,13 @@ def export_model(task: BaseTask, element_spec: NestedMap, path: Path) -> None:
     """
     specs = {
         name.replace(".", "_"): tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
-        for name, spec in element_spec.FlattenItems()
+        for name, spec in trees.leaves(element_spec)
     }
 
     def predict(**fields: tf.Tensor) -> dict[str, tf.Tensor]:
         # Predictions do not depend on missing fields.
         flat = [fields.get(name, tf.zeros([], specs[name].dtype)) for name in specs]
-        return _predictions(task, element_spec.Pack(flat))
+        return _predictions(task, tf.nest.pack_sequence_as(element_spec, flat))
 
     needed = _needed(predict, specs)
     module = tf.Module()

@@ -65,6 +65,19 @@ assert float(squared_error(model(x), y).loss[0]) < float(before)
 np.testing.assert_allclose(before, now, rtol=1e-5)
 """
 
+CHECK_BUILDER = """
+import numpy as np
+
+plain = model.Instantiate()
+values = [v.numpy() for v in plain.VariablePaths().values()]
+for variable, value in zip(layer.VariablePaths().values(), values, strict=True):
+    variable.assign(value)
+x = tf.random.stateless_normal([64, 8], [1, 2])
+np.testing.assert_allclose(layer(x), plain(x), rtol=1e-5, atol=1e-6)
+assert layer.num_stages == 2 and outputs.shape == (64, 8)
+assert abs(float(first) - 8**-0.5 * 4000**-1.5) < 1e-10
+"""
+
 
 def _run(folder: Path, code: str) -> None:
     program = CommandLine(folder).start("-c", code)
@@ -106,6 +119,11 @@ def test_keras_models_are_trained(tmp_path: Path) -> None:
     _run(tmp_path, code + load)
 
 
+def test_a_model_of_a_builder_is_cut(tmp_path: Path) -> None:
+    ((_, code),) = python_blocks(page("lingvo"))
+    _run(tmp_path, code + CHECK_BUILDER)
+
+
 def test_all_code_is_run() -> None:
     """Here, by toy_test.py or by translation_test.py."""
     found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
@@ -113,6 +131,7 @@ def test_all_code_is_run() -> None:
         "README.md": 2,
         "keras.md": 1,
         "layers.md": 2,
+        "lingvo.md": 1,
         "pipelines.md": 3,
         "text.md": 1,
     }

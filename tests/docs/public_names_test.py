@@ -12,8 +12,9 @@ import pytest
 NAMES = {
     "lingvo_pipe": """
         BaseLayer BaseTask ForwardContext InstantiableParams NestedMap OptimizerParams
-        Params PipeliningLayer SingleTaskModelParams WeightInit WeightParams
-        current_context initialize_devices input keras layers models register_model
+        Params PipeliningLayer SingleTaskModelParams WeightInit WeightParams base_layer
+        current_context gpipe initialize_devices input keras layers models py_utils
+        register_model tshape
     """,
     "lingvo_pipe.keras": "PipelinedModel",
     "lingvo_pipe.input": """

@@ -11,8 +11,6 @@ import pytest
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.hyperparams import (
-    CopyFieldsSubsetTo,
-    CopyFieldsTo,
     InstantiableParams,
     Params,
 )
@@ -197,38 +195,6 @@ def test_is_default_sees_changes_inside_the_default() -> None:
     assert p.Copy().IsDefault("train.lr")
 
 
-# ---- Merging.
-
-
-def test_merge_takes_common_names_only() -> None:
-    ours, theirs = Layer.Params(), model_params()
-    assert ours.MergeCommonKeysFrom(theirs) is ours
-    assert ours == Layer.Params().Set(name="m")
-
-
-def test_copy_fields_to() -> None:
-    class Other(Layer):
-        pass
-
-    source = Layer.Params().Set(dim=7, name="a", sub_tpl=Layer.Params())
-    target = CopyFieldsTo(source, Other.Params(), skip=["name"])
-    assert (target.cls, target.dim, target.name) == (Other, 7, "")
-    assert target.sub_tpl == source.sub_tpl
-    assert target.sub_tpl is not source.sub_tpl
-
-
-def test_copy_fields_to_narrower_params() -> None:
-    narrow = Params()
-    narrow.Define("dim", 0, "")
-    with pytest.raises(AttributeError, match="'name'"):
-        CopyFieldsTo(Layer.Params(), narrow)
-    assert narrow.dim == 0
-    assert CopyFieldsTo(Layer.Params(), narrow, ignore_unknown_keys=True).dim == 4
-    assert CopyFieldsSubsetTo(Layer.Params().Set(dim=5), narrow).dim == 5
-    with pytest.raises(AttributeError, match="'sub_tpl'"):
-        CopyFieldsSubsetTo(narrow, Layer.Params(), skip=["name"])
-
-
 # ---- Python's protocols and looks.
 
 
@@ -295,10 +261,14 @@ def test_visit_reaches_every_leaf_by_its_path() -> None:
         entered.append(path)
         return path != "cells[1]"
 
-    p.Visit(seen.__setitem__, enter, lambda path, _: left.append(path))
-    assert seen["point.x"] == 1
-    assert seen["point.y[0]"] == 2
-    assert seen["config.size"] == 3
+    p.Visit(
+        enter_fn=enter,
+        visit_fn=seen.__setitem__,
+        exit_fn=lambda path, _: left.append(path),
+    )
+    assert seen["point[x]"] == 1
+    assert seen["point[y][0]"] == 2
+    assert seen["config[size]"] == 3
     assert seen["cells[1]"] is p.cells[1]
     assert seen["by_name['left'].dim"] == 4
     assert sorted([*left, "cells[1]"]) == sorted(entered)

@@ -29,8 +29,8 @@ def test_a_param_has_type_default_and_value(path: str, text: str) -> None:
 
 def test_a_value_without_a_text_form_is_shown_as_python_does() -> None:
     p = Params()
-    p.Define("odd", 1j, "")
-    assert about_path(p, "odd") == " 'odd' has type complex, default 1j."
+    p.Define("odd", b"x", "")
+    assert about_path(p, "odd") == " 'odd' has type bytes, default b'x'."
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +23,18 @@ class Color(enum.Enum):
 class Level(enum.IntEnum):
     LOW = 0
     HIGH = 1
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = None
+
+
+@dataclasses.dataclass
+class Config:
+    size: Any
+    table: Any = None
+    computed: int = dataclasses.field(default=3, init=False)
 
 
 class Layer:
@@ -44,6 +57,8 @@ class Layer:
         p.Define("color", Color.RED, "")
         p.Define("fn", math.sqrt, "")
         p.Define("kind", dict, "")
+        p.Define("point", Point(1), "")
+        p.Define("config", Config("a", {}), "")
         p.Define("train", train, "")
         p.Define("late_train", None, "")
         p.Define("late_text", None, "")
@@ -80,6 +95,7 @@ SCALARS: list[Callable[[random.Random], Any]] = [
     lambda rng: rng.choice(
         [np.float32(0.1), np.int64(7), np.bool_(True), np.str_("a")]
     ),
+    lambda rng: rng.choice([1j, -2.5 + 0j, complex(-0.0, math.inf), 1e-9 - 1e300j]),
     random_string,
     lambda rng: rng.choice([*Color, *Level]),
     lambda rng: rng.choice([Layer, Layer.Inner, dict, Params, np.float32]),
@@ -116,6 +132,9 @@ def random_layer(rng: random.Random, depth: int) -> InstantiableParams:
     p = Layer.Params()
     for name in rng.sample([k for k in p.GetKeys() if k != "cls"], rng.randrange(5)):
         p.Set(**{name: random_value(rng, depth)})
+    if "point" in p and rng.random() < 0.5:
+        p.point = Point(rng.choice(SCALARS)(rng), [rng.choice(SCALARS)(rng)])
+        p.config = Config((random_string(rng),), random_string(rng))
     if rng.random() < 0.2:
         p.Delete(rng.choice(["count", "train"]))
     if rng.random() < 0.2:
@@ -210,7 +229,17 @@ def test_the_look_of_a_text() -> None:
     p = Layer.Params().Set(
         none=[Layer.Params(), None], rate=1, text=5, late_train=None, sizes=[0.5]
     )
-    for name in ("color", "fn", "kind", "pair", "table", "flag", "late_text"):
+    for name in (
+        "point",
+        "config",
+        "color",
+        "fn",
+        "kind",
+        "pair",
+        "table",
+        "flag",
+        "late_text",
+    ):
         p.Delete(name)
         p.none[0].Delete(name)
     assert p.ToText() == (
@@ -253,7 +282,7 @@ def local_class() -> type:
         (object(), "object.*<object"),
         ({1, 2}, r"set.*\{1, 2\}"),
         (b"x", "bytes.*b'x'"),
-        (1j, "complex.*1j"),
+        (Point(1, 2), r"Point.*Point\(x=1"),
         (np.zeros(2), r"ndarray.*array\("),
         (lambda: 1, f"{__name__}.<lambda>"),
         (local_class(), f"{__name__}.local_class.<locals>.Local"),

@@ -12,20 +12,23 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.builder_layers import ArgIndexLayer, FnLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.sequential import FetchLayer
 from tests.layers.graph_flops import graph_flops
 from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
 
+IDENTITIES_AND_FUNCTIONS = (
+    ArgIndexLayer,
+    FetchLayer,
+    FnLayer,
+    LocalLossLayer,
+)
 every_example = pytest.mark.parametrize("example", EXAMPLES)
 every_example_that_computes = pytest.mark.parametrize(
     "example",
-    [
-        e
-        for e, x in EXAMPLES.items()
-        if x.params.cls not in (FetchLayer, LocalLossLayer)
-    ],
+    [e for e, x in EXAMPLES.items() if x.params.cls not in IDENTITIES_AND_FUNCTIONS],
 )
 
 

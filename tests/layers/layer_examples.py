@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,6 +10,13 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.attention import MultiHeadAttentionLayer
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.builder_layers import (
+    ArgIndexLayer,
+    BiasLayer,
+    BranchLayer,
+    FnLayer,
+    ParallelLayer,
+)
 from lingvo_pipe.layers.convolution import (
     Conv2DLayer,
     DepthwiseConv2DLayer,
@@ -21,6 +29,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer, FeedForwardLayer
 from lingvo_pipe.layers.dropout import DropoutLayer, DropPathLayer
 from lingvo_pipe.layers.embedding import TokenEmbeddingLayer
+from lingvo_pipe.layers.graph_layer import GraphLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.residual import ResidualLayer
@@ -37,6 +46,7 @@ from lingvo_pipe.models.amoebanet.stem_and_head import (
     HeadLayer,
     StemLayer,
 )
+from lingvo_pipe.nested_map import NestedMap
 
 ACTIVATIONS = [
     *("NONE", "RELU", "RELU6", "LEAKY_RELU", "ELU", "SIGMOID", "TANH"),
@@ -87,6 +97,18 @@ def _attention(**params: Any) -> InstantiableParams:
         keep_prob=0.8,
         **params,
     )
+
+
+def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return x + y
+
+
+def add_meta(x: tuple, y: tuple) -> NestedMap:
+    return NestedMap(flops=math.prod(x), out_shapes=(x,))
+
+
+def _dense(**params: Any) -> InstantiableParams:
+    return _of(FCLayer, input_dim=3, output_dim=3, **params)
 
 
 def _feed_forward(**params: Any) -> InstantiableParams:
@@ -191,6 +213,43 @@ EXAMPLES: dict[str, Example] = {
         ),
         [IMAGE, (4, 7)],
         [(4, 2), (4, 7), (4, 5, 6, 4), IMAGE],
+    ),
+    "fn": Example(_of(FnLayer, fn=tf.tanh), [(4, 3)], [(4, 3)]),
+    "arg_index": Example(
+        _of(ArgIndexLayer, idx=[2, 0]), [(4, 3), None, (4, 2)], [(4, 2), (4, 3)]
+    ),
+    "bias": Example(_of(BiasLayer, dims=3), [(4, 2, 3)], [(4, 2, 3)]),
+    "parallel": Example(
+        _of(ParallelLayer, sub=[_dense(), _of(BiasLayer, dims=3)]),
+        [(4, 3)],
+        [(4, 3), (4, 3)],
+    ),
+    "branch": Example(
+        _of(
+            BranchLayer,
+            body=_of(
+                SequentialLayer,
+                sub=[_dense(), _of(FetchLayer, name="saved"), _dense(name="last")],
+            ),
+            fetches=["saved"],
+        ),
+        [(4, 3)],
+        [(4, 3), (4, 3)],
+    ),
+    "graph": Example(
+        _of(
+            GraphLayer,
+            input_endpoints=["x", "y"],
+            output_endpoints=["z", "h"],
+            sub=[
+                ("x->h", _dense(activation="TANH")),
+                ("y->u", _of(BiasLayer, dims=3)),
+                ("h,u->s", _of(FnLayer, fn=add, fn_meta=add_meta)),
+                ("s->z", _dense()),
+            ],
+        ),
+        [(4, 3), (4, 3)],
+        [(4, 3), (4, 3)],
     ),
     "layer_norm": Example(_of(LayerNormLayer, dim=3), [IMAGE], [IMAGE]),
     "layer_norm_without_weights": Example(

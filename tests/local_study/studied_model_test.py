@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lingvo_pipe import schedule
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dropout import DropPathLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
@@ -57,6 +58,13 @@ def test_boundaries_are_scaled() -> None:
     )
     train_for(p, 10)
     assert p.train.lr_schedule.arguments["boundaries"] == [1, 5]
+
+
+def test_a_schedule_that_is_a_class_is_refused() -> None:
+    p = _task().Copy()
+    p.train.lr_schedule = schedule.CosineSchedule.Params().Set(total_steps=10)
+    with pytest.raises(ValueError, match=r"task\.train\.lr_schedule\b.*CosineSchedule"):
+        train_for(p, 10)
 
 
 def test_a_model_without_max_steps_is_refused() -> None:

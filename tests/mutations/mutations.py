@@ -342,8 +342,8 @@ MUTATIONS = (
     Mutation(
         "inner maps replaced by Update",
         "lingvo_pipe/nested_map.py",
-        "                mine.Update(value)\n",
-        "                self[key] = value\n",
-        ("tests/nested_map/nested_map_test.py",),
+        "for key, leaf in NestedMap.FromNestedDict(other).FlattenItems():",
+        "for key, leaf in other.items():",
+        ("tests/nested_map/nested_map_by_key_test.py",),
     ),
 )

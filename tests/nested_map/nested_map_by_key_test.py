@@ -64,12 +64,12 @@ def test_set_creates_and_replaces() -> None:
 @pytest.mark.parametrize(
     ("key", "error", "message"),
     [
-        ("b.a[3]", IndexError, r"'b\.a\[3\]'.*\b3\b.*\b2\b"),
-        ("n.e[1]", IndexError, r"'n\.e\[1\]'.*\b1\b.*\b0\b"),
-        ("n[-1]", IndexError, r"'n\[-1\]'.*-1.*\b0\b"),
-        ("a.b", TypeError, r"'a\.b'.*'b'.*int.*\b6\b"),
-        ("a.b.c", TypeError, r"'a\.b\.c'.*int.*'b'"),
-        ("b.a[1][0]", TypeError, r"'b\.a\[1\]\[0\]'.*\b0\b.*tuple.*\(3"),
+        ("b.a[3]", ValueError, r"'b\.a\[3\]'.*\b3\b.*\b2\b"),
+        ("n.e[1]", ValueError, r"'n\.e\[1\]'.*\b1\b.*\b0\b"),
+        ("n[-1]", ValueError, r"'n\[-1\]'.*-1.*\b0\b"),
+        ("a.b", ValueError, r"'a\.b'.*'b'.*int.*\b6\b"),
+        ("a.b.c", ValueError, r"'a\.b\.c'.*int.*'b'"),
+        ("b.a[1][0]", ValueError, r"'b\.a\[1\]\[0\]'.*\b0\b.*tuple.*\(3"),
         ("b.keys", ValueError, "'keys'.*'keys_'"),
         ("n.keys", ValueError, "'keys'.*'keys_'"),
         ("b a", ValueError, "'b a'"),
@@ -90,3 +90,32 @@ def test_get_slice() -> None:
     assert m.GetSlice([]) == {}
     with pytest.raises(KeyError, match="nope"):
         m.GetSlice(["a", "nope"])
+
+
+# ---- Merging by key.
+
+
+def test_union_and_update_merge_nested_maps() -> None:
+    m = NestedMap(a=NestedMap(x=1, y=2), b=3)
+    other = NestedMap(a=NestedMap(y=4, z=5), c=[6])
+    union = {"a": {"x": 1, "y": 4, "z": 5}, "b": 3, "c": [6]}
+    assert m.Union(other) == union
+    assert m == {"a": {"x": 1, "y": 2}, "b": 3}
+    assert m.Update(other) is m
+    assert m == union
+
+
+def test_update_merges_lists_and_plain_dicts() -> None:
+    m = NestedMap(a=[1, 2, NestedMap(x=3)], b=NestedMap())
+    m.Update({"a": [4, 5, {"y": 6}, 7], "b": {"c": {"d": 8}}, "e": (9,)})
+    assert m == {"a": [4, 5, {"x": 3, "y": 6}, 7], "b": {"c": {"d": 8}}, "e": (9,)}
+    assert type(m.b.c) is NestedMap
+    m.Update({"a": [0]})
+    assert m.a[:2] == [0, 5]
+
+
+def test_union_shares_no_node() -> None:
+    m = NestedMap(a=[NestedMap(x=1)], b=[])
+    union = m.Union({"a": [{"y": 2}]})
+    assert union == {"a": [{"x": 1, "y": 2}], "b": []}
+    assert m == {"a": [{"x": 1}], "b": []}

@@ -72,7 +72,9 @@ class FrozenLayer(BaseLayer):
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        self.CreateVariable("w", WeightParams([6, 6], None, tf.float32, False))
+        self.CreateVariable(
+            "w", WeightParams([6, 6], None, tf.float32, trainable=False)
+        )
         self.CreateVariable("b", WeightParams([6]))
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:

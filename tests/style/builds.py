@@ -21,7 +21,13 @@ FOLDERS = ("lingvo_pipe", "model_registry", "params", "tests", "tools")
 _FRONT = "//lingvo_pipe"  # The library of `import lingvo_pipe`, whose names are lazy.
 _BY_NAME = {
     "//tests:pure_test": {_FRONT},
-    "//lingvo_pipe": {"//lingvo_pipe:trainer_library", "//lingvo_pipe/keras"},
+    "//lingvo_pipe": {
+        "//lingvo_pipe/keras",
+        "//lingvo_pipe:base_layer",
+        "//lingvo_pipe:gpipe",
+        "//lingvo_pipe:py_utils",
+        "//lingvo_pipe:trainer_library",
+    },
     "//lingvo_pipe/cli": {"//params"},
     "//params": {"//params/image", "//params/lm", "//params/mt"},
     "//tools:api_reference_library": {_FRONT},

@@ -97,15 +97,16 @@ WORDINGS = [
         lambda _: NestedMap(image=1, label=2).lable,
         AttributeError,
         "'lable'",
-        "This NestedMap has no 'lable'. Did you mean 'label'? It has: image, label.",
+        "No 'lable' among the available attributes: image, label. Did you mean "
+        "'label'?",
     ),
     Wording(
         "a key that is a method",
         lambda _: NestedMap(items=[1, 2]),
         ValueError,
         "'items'",
-        "A NestedMap's key must not be the name of one of its methods; got 'items'. "
-        "Call it 'items_'.",
+        "A NestedMap's key must not be 'items', which is a reserved key, the name of "
+        "one of its methods. Call it 'items_'.",
     ),
     # ---- Models by name.
     Wording(

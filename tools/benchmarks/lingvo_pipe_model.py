@@ -43,7 +43,7 @@ class TransformerLayer(BaseLayer):
         self._workload: Workload = self.params.workload
         for name, shape in self._workload.weight_shapes().items():
             # The benchmark assigns the values.
-            self.CreateVariable(name, WeightParams(shape, WeightInit.Constant()))
+            self.CreateVariable(name, WeightParams(shape, WeightInit.Constant(0.0)))
 
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         """Applies the layer to `[b, T, D]`; returns the same shape."""

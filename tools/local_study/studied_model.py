@@ -73,7 +73,7 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
     The learning rate and drop-path's rate then take the same course in that time.
 
     Raises:
-        ValueError: if the task's `max_steps` is None.
+        ValueError: if the task's `max_steps` is None, or its schedule is a class.
     """
     train = task_params.train
     if train.max_steps is None:
@@ -91,11 +91,16 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
         if is_drop_path and value.num_steps is not None:
             value.num_steps = _scaled(value.num_steps, factor)
 
-    task_params.pipeline.Visit(lambda path, value: None, exit=stretch_drops)
+    task_params.pipeline.Visit(lambda path, value: None, exit_fn=stretch_drops)
 
 
 def _stretch(schedule: Params, factor: float) -> None:
     """Scales the arguments that are steps: `boundaries`, and names in _steps."""
+    if isinstance(schedule, InstantiableParams):
+        raise ValueError(
+            "task.train.lr_schedule: expected ScheduleParams, whose steps can be "
+            f"scaled, got {schedule.cls.__name__}. Set one of those."
+        )
     for name, value in schedule.arguments.items():
         if name == "boundaries":
             schedule.arguments[name] = [_scaled(each, factor) for each in value]

@@ -5,6 +5,7 @@ Shapes: b rows in the inputs of a forward pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +13,9 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.layers.core import forward_context
+from lingvo_pipe.layers.core.accumulators import Accumulator
+from lingvo_pipe.layers.core.checks import check_shape
+from lingvo_pipe.nested_map import NestedMap
 
 
 class AuxiliaryOutputs:
@@ -19,6 +23,41 @@ class AuxiliaryOutputs:
 
     _path: str
     _accumulators: dict[str, tf.TensorSpec]
+    _accumulator_objects: dict[str, Accumulator]
+    _check_new: Callable[[str], None]
+    _tree: Callable[[Callable[[Any], Mapping[str, Any]]], NestedMap]
+
+    def RegisterAccumulator(
+        self, name: str, shape: Sequence[int] | Accumulator, dtype: Any = tf.float32
+    ) -> None:
+        """Declares a sum over the micro-batches of a step.
+
+        `FProp` passes each micro-batch's value to `Accumulate`, and
+        `PostTrainingStepUpdate` receives the sums. With an `Accumulator` instead of a
+        shape, both use `self.accumulators.<name>`, as in Lingvo.
+        """
+        self._check_new(name)
+        if isinstance(shape, Accumulator):
+            self._accumulator_objects[name] = shape
+            spec = shape.bind(self, name)
+        else:
+            check_shape(shape, f"{self._path}/{name}")
+            spec = tf.TensorSpec(shape, dtype)
+        self._accumulators[name] = spec
+
+    @property
+    def own_accumulators(self) -> dict[str, tf.TensorSpec]:
+        """Specs of the accumulators that this layer itself registered."""
+        return self._accumulators
+
+    @property
+    def accumulators(self) -> NestedMap:
+        """Accumulators, or their specs, in the structure of `vars`."""
+        return self._tree(lambda x: {**x._accumulators, **x._accumulator_objects})
+
+    def AccumulatedTree(self, sums: Mapping[str, tf.Tensor]) -> NestedMap:
+        """Returns sums by accumulator path in the structure of `accumulators`."""
+        return self._tree(lambda x: {k: sums[f"{x.path}/{k}"] for k in x._accumulators})
 
     def Accumulate(self, name: str, value: tf.Tensor) -> None:
         """Adds this forward pass's value to the accumulator `name`.

@@ -7,12 +7,11 @@
 
 `FProp` is a function of only `theta` and its inputs. `theta` mirrors `vars`: a
 NestedMap of tensors, with each child's tensors below the child's name. A layer creates
-everything it owns in `__init__` and does not change afterwards.
+everything it owns in `__init__` or `_CreateLayerVariables`, and does not change later.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,10 +20,11 @@ import tensorflow as tf
 
 from lingvo_pipe import hyperparams
 from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import construction, forward_context, place_reads
+from lingvo_pipe.layers.core.accumulators import Accumulator
 from lingvo_pipe.layers.core.auxiliary_outputs import AuxiliaryOutputs
-from lingvo_pipe.layers.core.checks import check_shape
 from lingvo_pipe.layers.core.construction import LayerType
 from lingvo_pipe.layers.core.layer_tree import (
     find_descendant,
@@ -32,8 +32,10 @@ from lingvo_pipe.layers.core.layer_tree import (
     variables_by_path,
 )
 from lingvo_pipe.layers.core.tied_variables import created_or_tied, is_tied
-from lingvo_pipe.layers.core.weights import create_variable
+from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, create_variable
 from lingvo_pipe.nested_map import NestedMap
+
+__all__ = ["Accumulator", "BaseLayer", "IsLayerParams"]
 
 
 class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
@@ -75,18 +77,39 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         name = params.name
         construction.check_layer_name(name, self, self._parent)
         self._params = construction.resolve_params(params, self._parent)
-        note_name = functools.partial(place_reads.note_name, self)
-        self._params.ObserveReads("name", note_name)
+        self._params.ObserveReads("name", lambda: place_reads.note_name(self))
         self._path = f"{self._parent.path}/{name}" if self._parent else name
         self._children: dict[str, Any] = {}
         self._variables: dict[str, tf.Variable] = {}
         self._tied: dict[str, bool] = {}
-        self._accumulators: dict[str, tf.TensorSpec] = {}
+        self._unregularized: set[str] = set()
+        self._accumulators = {}
+        self._accumulator_objects = {}
         self._functions: dict[str, Callable] = {}
+
+    def _CreateLayerVariables(self) -> None:
+        """Creates variables after `__init__`, of this class and all derived ones."""
+
+    @staticmethod
+    def CopyBaseParams(
+        from_params: InstantiableParams, to_params: InstantiableParams
+    ) -> InstantiableParams:
+        """Sets what a layer of `to_params` inherits from its parent; returns them.
+
+        These are params that are None, such as random_seed. A layer that sets a dtype
+        itself also computes in it, regardless of the parent's fprop_dtype.
+        """
+        inherited = ["random_seed", "params_init"]
+        if to_params.dtype is None:
+            inherited += ["dtype", "fprop_dtype"]
+        for name in inherited:
+            if to_params.Get(name) is None:
+                to_params.Set(**{name: from_params.Get(name)})
+        return to_params
 
     @property
     def params(self) -> InstantiableParams:
-        """The layer's params, frozen, with inherited values filled in."""
+        """The layer's params, with inherited values; frozen after construction."""
         return self._params
 
     @property
@@ -118,65 +141,54 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
             ValueError: outside of `__init__`, or if the name is taken.
         """
         self._check_new(name)
-        self._children[name] = self._make(name, params)
+        siblings = self._siblings()
+        self._children[name] = construction.make_child(self, name, params, siblings)
 
     def CreateChildren(
         self,
         name: str,
-        params: Sequence[InstantiableParams] | Mapping[str, InstantiableParams],
+        params: Sequence[Any] | Mapping[str, Any],
         devices: Sequence[str] | None = None,
     ) -> None:
-        """Creates a list or dict of layers as `self.<name>`; see `CreateChild`.
+        """Creates a nest of layers as `self.<name>`; see `CreateChild`.
 
-        Layers without a name are named `<name>_<index or key>`. `devices` has the
-        device of each layer of a list; if None, all are created on the current device.
+        The nest is of lists and dicts, at any depth. Layers without a name are named
+        `<name>_<index or key>`, nested ones such as `<name>_0_1`. `devices` has the
+        device of each item of a list; if None, all are created on the current device.
 
         Raises:
             ValueError: see `CreateChild`; or if a list has another number of `devices`.
         """
         self._check_new(name)
         construction.check_devices(devices, params, f"{self.path}/{name}")
-        if isinstance(params, Mapping):
-            self._children[name] = NestedMap()
-            for key in sorted(params):
-                self._children[name][key] = self._make(f"{name}_{key}", params[key])
-        else:
-            self._children[name] = []
-            for i, p in enumerate(params):
-                with tf.device(devices[i]) if devices else contextlib.nullcontext():
-                    self._children[name].append(self._make(f"{name}_{i}", p))
+        self._children[name] = construction.make_children(
+            self, name, params, self._siblings(), devices
+        )
 
-    def CreateVariable(self, name: str, params: hyperparams.Params) -> None:
+    def CreateVariable(
+        self,
+        name: str,
+        params: hyperparams.Params,
+        trainable: bool = True,
+        aggregation: Any = tf.VariableAggregation.NONE,
+    ) -> None:
         """Creates a variable as `self.vars.<name>` on the current device.
 
-        Args:
-            name: an identifier that no child of this layer has.
-            params: see `WeightParams`.
+        The name is an identifier that no other part has, `params` are `WeightParams`,
+        which may also exclude it from training, and `aggregation` is tf.Variable's.
         """
-        self.AddVariable(name, functools.partial(create_variable, params, self.params))
+        options = {"trainable": trainable, "aggregation": aggregation}
+        create = functools.partial(create_variable, params, self.params, options)
+        self.AddVariable(name, create)
+        if SKIP_LP_REGULARIZATION in params.collections:
+            self._unregularized.add(name)
 
     def AddVariable(self, name: str, create: Callable[[str], tf.Variable]) -> None:
-        """Makes `self.vars.<name>` a variable that no params declare.
-
-        `create` is a function of the variable's path, and creates the variable on the
-        current device.
-        """
+        """Makes `self.vars.<name>` the variable that `create` returns for its path."""
         self._check_new(name)
         path = f"{self.path}/{name}"
         self._variables[name] = created_or_tied(path, create)
         self._tied[name] = is_tied(path)
-
-    def RegisterAccumulator(
-        self, name: str, shape: Sequence[int], dtype: tf.DType = tf.float32
-    ) -> None:
-        """Declares a sum over the micro-batches of a step.
-
-        `FProp` passes each micro-batch's value to `Accumulate`;
-        `PostTrainingStepUpdate` receives the sums.
-        """
-        self._check_new(name)
-        check_shape(shape, f"{self.path}/{name}")
-        self._accumulators[name] = tf.TensorSpec(shape, dtype)
 
     def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
         """Makes `function` callable as `self.fns.<name>`.
@@ -219,16 +231,6 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         place_reads.note_path(self)
         return self._variables
 
-    @property
-    def own_accumulators(self) -> dict[str, tf.TensorSpec]:
-        """Specs of the accumulators that this layer itself registered."""
-        return self._accumulators
-
-    @property
-    def accumulators(self) -> NestedMap:
-        """Specs of the registered accumulators, in the structure of `vars`."""
-        return self._tree(lambda layer: layer._accumulators)
-
     def CastTheta(self, values: NestedMap) -> NestedMap:
         """Returns theta: values in the structure of `vars`, in their layers' dtypes."""
         cast = NestedMap({k: self._cast(k, values[k]) for k in self._variables})
@@ -247,7 +249,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
     def Descendants(self) -> Iterator[BaseLayer]:
         """Yields this layer and all layers below it, in order of creation."""
         yield self
-        for child in tf.nest.flatten(list(self._children.values())):
+        for child in self._siblings():
             yield from child.Descendants()
 
     def VariablePaths(self) -> dict[str, tf.Variable]:
@@ -283,15 +285,12 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         """
         raise NotImplementedError(f"{cls.__name__}.FPropMeta")
 
-    def AccumulatedTree(self, sums: Mapping[str, tf.Tensor]) -> NestedMap:
-        """Returns sums by accumulator path in the structure of `accumulators`."""
-        return self._tree(lambda x: {k: sums[f"{x.path}/{k}"] for k in x._accumulators})
-
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Updates state after a training step; by default the children's.
 
         The step's sums are in the structure of `accumulators`. The surrounding
-        ForwardContext holds the step's number, if it is known.
+        ForwardContext holds the step's number, if it is known. A subclass may leave out
+        the argument, and read the sums from `Accumulator`s.
         """
         for name, child in self._children.items():
             map_layers(
@@ -301,6 +300,8 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
             )
 
     def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # A property: shows its own AttributeError.
+            return object.__getattribute__(self, name)
         if "_children" not in vars(self):
             raise UserAttributeError(
                 "A layer's __init__ must call super().__init__(params) first; "
@@ -315,9 +316,8 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         )
 
     def _cast(self, name: str, value: Any) -> tf.Tensor:
-        value = tf.convert_to_tensor(value)
-        trained = self._variables[name].trainable and value.dtype.is_floating
-        return tf.cast(value, self.fprop_dtype) if trained else value
+        is_trained = self._variables[name].trainable
+        return _cast(value, self.fprop_dtype if is_trained else None)
 
     def _tree(self, own: Callable[[BaseLayer], Mapping[str, Any]]) -> NestedMap:
         """Returns the values that `own` gives for each layer, as a tree like `vars`."""
@@ -326,10 +326,24 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
             tree[name] = map_layers(lambda layer: layer._tree(own), child)
         return tree
 
-    def _make(self, name: str, params: InstantiableParams) -> BaseLayer:
-        siblings = tf.nest.flatten(list(self._children.values()))
-        return construction.make_child(self, name, params, siblings)
+    def _CastToFPropDtype(self, value: Any) -> Any:
+        """Returns a structure of tensors or None, floating ones in `fprop_dtype`."""
+        return map_present(lambda x: _cast(x, self.fprop_dtype), value)
+
+    def _siblings(self) -> list[BaseLayer]:
+        return tf.nest.flatten(list(self._children.values()))
 
     def _check_new(self, name: str) -> None:
         taken = {*self._children, *self._variables, *self._accumulators}
         construction.check_new_part(name, taken, self)
+
+
+def IsLayerParams(x: Any) -> bool:
+    """Returns True for the Params of a layer."""
+    return isinstance(x, InstantiableParams) and isinstance(x.cls, LayerType)
+
+
+def _cast(value: Any, dtype: tf.DType | None) -> tf.Tensor:
+    """Returns a tensor, cast to `dtype` if that is given and the value is floating."""
+    value = tf.convert_to_tensor(value)
+    return tf.cast(value, dtype) if dtype and value.dtype.is_floating else value

@@ -1,8 +1,8 @@
 """Construction of a layer: parent, name, inherited params, and the final checks.
 
 `make_child` announces the parent. The metaclass assigns it to the child before the
-child's `__init__` runs and closes the layer afterwards, so that no subclass needs a
-call at the end of its own `__init__`.
+child's `__init__` runs. Afterwards it calls `_CreateLayerVariables`, freezes the params
+and closes the layer, so that no subclass needs a call at the end of its own `__init__`.
 
 A layer's name is part of its variables' paths and of a TensorFlow name scope; a part's
 name is a key of `vars`, `theta` and `children`.
@@ -10,31 +10,40 @@ name is a key of `vars`, `theta` and `children`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.accumulators import with_step_sums
 from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.tshape import on_shapes
 
-_LAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LAYER_NAME = re.compile(r"_*[A-Za-z0-9][A-Za-z0-9_.-]*")
 _DEFAULT_SEED = 0
 _announced = threading.local()
 
 
 class LayerType(type):
-    """Metaclass of layers: wraps their construction and their FProp."""
+    """Metaclass of layers: wraps construction, FProp, FPropMeta and step updates."""
 
     def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
         """Creates a layer class; the operations of its FProp carry the layer's name."""
         if "FProp" in namespace:
             namespace["FProp"] = _in_name_scope(namespace["FProp"])
+        meta = namespace.get("FPropMeta")
+        if isinstance(meta, classmethod):
+            namespace["FPropMeta"] = classmethod(on_shapes(meta.__func__))
+        if "PostTrainingStepUpdate" in namespace:
+            update = with_step_sums(namespace["PostTrainingStepUpdate"])
+            namespace["PostTrainingStepUpdate"] = update
         return super().__new__(mcs, name, bases, namespace, **kwargs)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -44,6 +53,8 @@ class LayerType(type):
         _announced.parent = None
         layer._under_construction = True
         layer.__init__(*args, **kwargs)
+        layer._CreateLayerVariables()
+        layer._params.Freeze()
         layer._under_construction = False
         _check_finished(layer)
         return layer
@@ -53,7 +64,8 @@ def _in_name_scope(fprop: Callable) -> Callable:
     @functools.wraps(fprop)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Not params.name, which would record a read of the name; see `place_reads`.
-        with tf.name_scope(self._path.rpartition("/")[2]):
+        # A scope of TensorFlow must not start with an underscore.
+        with tf.name_scope(self._path.rpartition("/")[2].lstrip("_")):
             return fprop(self, *args, **kwargs)
 
     return wrapped
@@ -82,13 +94,43 @@ def make_child(
         _announced.parent = None
 
 
+def make_children(
+    parent: Any,
+    name: str,
+    params: Any,
+    siblings: list[Any],
+    devices: Sequence[str] | None = None,
+) -> Any:
+    """Creates a nest of layers, which are appended to `siblings`; see `make_child`.
+
+    Dicts become NestedMaps, and tuples lists. `devices` is as in `CreateChildren`.
+    """
+    if isinstance(params, Mapping):
+        return NestedMap(
+            {
+                key: make_children(parent, f"{name}_{key}", params[key], siblings)
+                for key in sorted(params)
+            }
+        )
+    if isinstance(params, (list, tuple)):
+        made = []
+        for i, p in enumerate(params):
+            with tf.device(devices[i]) if devices else contextlib.nullcontext():
+                made.append(make_children(parent, f"{name}_{i}", p, siblings))
+        return made
+    siblings.append(make_child(parent, name, params, siblings))
+    return siblings[-1]
+
+
 def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParams:
-    """Copies params, fills in inherited values and freezes the copy.
+    """Copies params and fills in inherited values.
 
     Raises:
         ValueError: if a dtype is not a floating-point dtype.
     """
-    p = hand_down(params, parent.params) if parent is not None else params.Copy()
+    p = params.Copy()
+    if parent is not None:
+        p = parent.CopyBaseParams(parent.params, p)
     for name in ("dtype", "fprop_dtype"):
         if p.Get(name) is not None:
             p.Set(**{name: tf.as_dtype(p.Get(name))})
@@ -103,25 +145,6 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
         p.random_seed = _DEFAULT_SEED
     if p.params_init is None:
         p.params_init = WeightInit.Xavier()
-    p.Freeze()
-    return p
-
-
-def hand_down(
-    params: InstantiableParams, parent: InstantiableParams
-) -> InstantiableParams:
-    """Copies a layer's params and sets what the layer inherits from `parent`.
-
-    A layer that sets a dtype itself also computes in it, regardless of the parent's
-    fprop_dtype.
-    """
-    p = params.Copy()
-    inherited = ["random_seed", "params_init"]
-    if p.dtype is None:
-        inherited += ["dtype", "fprop_dtype"]
-    for name in inherited:
-        if p.Get(name) is None:
-            p.Set(**{name: parent.Get(name)})
     return p
 
 

@@ -1,6 +1,6 @@
 """Walks over a tree of layers: its children, its accumulators and its variables.
 
-A child is a layer, a list of layers or a NestedMap of layers.
+A child is a layer, or a nest of layers: lists and NestedMaps, at any depth.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from lingvo_pipe.nested_map import NestedMap
 def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
     """Maps a function over a child's layers, and over values in its structure."""
     if isinstance(layers, list):
-        return [function(c, *(v[i] for v in values)) for i, c in enumerate(layers)]
+        return [
+            map_layers(function, x, *(v[i] for v in values))
+            for i, x in enumerate(layers)
+        ]
     if isinstance(layers, NestedMap):
         return NestedMap(
-            {k: function(c, *(v[k] for v in values)) for k, c in layers.items()}
+            {
+                k: map_layers(function, x, *(v[k] for v in values))
+                for k, x in layers.items()
+            }
         )
     return function(layers, *values)
 
@@ -31,6 +37,11 @@ def accumulator_paths(layer: Any) -> Iterator[str]:
     for descendant in layer.Descendants():
         for name in descendant.own_accumulators:
             yield f"{descendant.path}/{name}"
+
+
+def unregularized_paths(layer: Any) -> set[str]:
+    """Returns the paths of the variables declared to have no weight decay."""
+    return {f"{x.path}/{k}" for x in layer.Descendants() for k in x._unregularized}
 
 
 def variables_by_path(

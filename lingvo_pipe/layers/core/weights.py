@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -22,20 +22,28 @@ from lingvo_pipe.layers.core.checks import check_choice, check_shape
 
 _MAX_SHOWN = 80
 
+# Collections of Lingvo that mean something here; see `WeightParams`.
+SKIP_LP_REGULARIZATION = "__lingvo_skip_lp_regularization"
+_MOVING_VARS = "moving_vars"
 
 _NORMAL = tf.random.stateless_normal
 _TRUNCATED = tf.random.stateless_truncated_normal
 _UNIFORM = tf.random.stateless_uniform
 _SYMMETRIC = functools.partial(_UNIFORM, minval=-1.0, maxval=1.0)
 
-# Method -> (draw with unit scale, factor from fan_in and fan_out).
-_DRAWS: dict[str, tuple[Callable, Callable[[int, int], float]]] = {}
+# A factor from the scale, fan_in, fan_out and the first dimension.
+_Factor: TypeAlias = Callable[[float, int, int, int], float]
+_BY_DIM: _Factor = lambda s, i, o, d: s * d**-0.5  # noqa: E731
+_BY_FAN_IN: _Factor = lambda s, i, o, d: s * i**-0.5  # noqa: E731
+_BY_FAN_OUT: _Factor = lambda s, i, o, d: s * o**-0.5  # noqa: E731
+
+_DRAWS: dict[str, tuple[Callable, _Factor]] = {}  # By method.
 
 
 def _rule(
     method: str,
     draw: Callable,
-    factor: Callable[[int, int], float] = lambda i, o: 1.0,
+    factor: _Factor = lambda s, i, o, d: s,
     default_scale: float = 1.0,
 ) -> staticmethod[..., Params]:
     _DRAWS[method] = draw, factor
@@ -60,37 +68,80 @@ class WeightInit:
         UniformPositive              uniform in [0, scale)
         Xavier                       uniform in ±scale·√(6 / (fan_in + fan_out))
                                      (Glorot and Bengio 2010)
-        GaussianSqrtFanIn            Gaussian of scale / √fan_in
-        GaussianSqrtFanOut           Gaussian of scale / √fan_out
-        TruncatedGaussianSqrtFanIn   TruncatedGaussian of scale / √fan_in
-        TruncatedGaussianSqrtFanOut  TruncatedGaussian of scale / √fan_out
-        UniformSqrtFanIn             uniform in ±scale / √fan_in
+        XavierWithFixupParams        Xavier of scale·depth^(-1 / (2·layers))
+                                     (Fixup: Zhang et al. 2019)
+        GeoMeanXavier                uniform in ±scale·√(3 / √(fan_in·fan_out))
         UniformUnitScaling           uniform in ±scale·√(3 / fan_in), which keeps the
                                      variance of the inputs
+        UniformUnitScalingFanAvg     uniform in ±√(6·scale / (fan_in + fan_out))
+        KaimingUniformFanInRelu      uniform in ±scale·√(6 / fan_in) (He et al. 2015)
+        KaimingUniformFanInLeakyRelu uniform in ±√(6 / (1 + scale²) / fan_in)
+        GaussianSqrtDim, UniformSqrtDim, TruncatedGaussianSqrtDim
+        GaussianSqrtFanIn, UniformSqrtFanIn, TruncatedGaussianSqrtFanIn
+        GaussianSqrtFanOut, TruncatedGaussianSqrtFanOut, GaussianSqrtFanAvg
+                                     Gaussian, Uniform or TruncatedGaussian of
+                                     scale / √n: n is the first dimension, fan_in,
+                                     fan_out or the mean of both
 
     `fan_in` and `fan_out` count the inputs and outputs of a unit. For a weight of shape
     `[..., I, O]` they are `I` and `O` times the product of the leading dimensions (a
-    convolution's window).
+    convolution's window). Lingvo has the same names and formulas.
     """
 
-    Constant = _rule("constant", lambda shape, seed: tf.ones(shape), default_scale=0.0)
+    Constant = _rule("constant", lambda shape, seed: tf.ones(shape))
     Gaussian = _rule("gaussian", _NORMAL)
     TruncatedGaussian = _rule("truncated_gaussian", _TRUNCATED)
     Uniform = _rule("uniform", _SYMMETRIC)
     UniformPositive = _rule("uniform_positive", _UNIFORM)
-    Xavier = _rule("xavier", _SYMMETRIC, lambda i, o: (6.0 / (i + o)) ** 0.5)
-    GaussianSqrtFanIn = _rule("gaussian_sqrt_fanin", _NORMAL, lambda i, o: i**-0.5)
-    GaussianSqrtFanOut = _rule("gaussian_sqrt_fanout", _NORMAL, lambda i, o: o**-0.5)
-    TruncatedGaussianSqrtFanIn = _rule(
-        "truncated_gaussian_sqrt_fanin", _TRUNCATED, lambda i, o: i**-0.5
+    Xavier = _rule("xavier", _SYMMETRIC, lambda s, i, o, d: s * (6.0 / (i + o)) ** 0.5)
+    GeoMeanXavier = _rule(
+        "geo_mean_xavier", _SYMMETRIC, lambda s, i, o, d: s * (9.0 / (i * o)) ** 0.25
     )
-    TruncatedGaussianSqrtFanOut = _rule(
-        "truncated_gaussian_sqrt_fanout", _TRUNCATED, lambda i, o: o**-0.5
-    )
-    UniformSqrtFanIn = _rule("uniform_sqrt_fanin", _SYMMETRIC, lambda i, o: i**-0.5)
     UniformUnitScaling = _rule(
-        "uniform_unit_scaling", _SYMMETRIC, lambda i, o: (3.0 / i) ** 0.5
+        "uniform_unit_scaling", _SYMMETRIC, lambda s, i, o, d: s * (3.0 / i) ** 0.5
     )
+    UniformUnitScalingFanAvg = _rule(
+        "uniform_unit_scaling_fan_avg",
+        _SYMMETRIC,
+        lambda s, i, o, d: (6.0 * s / (i + o)) ** 0.5,
+    )
+    KaimingUniformFanInRelu = _rule(
+        "kaiming_uniform_fanin_relu",
+        _SYMMETRIC,
+        lambda s, i, o, d: s * (6.0 / i) ** 0.5,
+    )
+    KaimingUniformFanInLeakyRelu = _rule(
+        "kaiming_uniform_fanin_leakyrelu",
+        _SYMMETRIC,
+        lambda s, i, o, d: (6.0 / (1.0 + s**2) / i) ** 0.5,
+        default_scale=5.0**0.5,
+    )
+    GaussianSqrtDim = _rule("gaussian_sqrt_dim", _NORMAL, _BY_DIM)
+    UniformSqrtDim = _rule("uniform_sqrt_dim", _SYMMETRIC, _BY_DIM)
+    TruncatedGaussianSqrtDim = _rule("truncated_gaussian_sqrt_dim", _TRUNCATED, _BY_DIM)
+    GaussianSqrtFanIn = _rule("gaussian_sqrt_fanin", _NORMAL, _BY_FAN_IN)
+    UniformSqrtFanIn = _rule("uniform_sqrt_fanin", _SYMMETRIC, _BY_FAN_IN)
+    TruncatedGaussianSqrtFanIn = _rule(
+        "truncated_gaussian_sqrt_fanin", _TRUNCATED, _BY_FAN_IN
+    )
+    GaussianSqrtFanOut = _rule("gaussian_sqrt_fanout", _NORMAL, _BY_FAN_OUT)
+    TruncatedGaussianSqrtFanOut = _rule(
+        "truncated_gaussian_sqrt_fanout", _TRUNCATED, _BY_FAN_OUT
+    )
+    GaussianSqrtFanAvg = _rule(
+        "gaussian_sqrt_fanavg", _NORMAL, lambda s, i, o, d: s * (2.0 / (i + o)) ** 0.5
+    )
+
+    @staticmethod
+    def XavierWithFixupParams(
+        scale: float = 1.0,
+        depth: float = 1.0,
+        layers_per_residual_block: float = 1.0,
+        seed: int | None = None,
+    ) -> Params:
+        """Returns Xavier for a layer in one of `depth` residual blocks."""
+        factor = depth ** (-1.0 / (2.0 * layers_per_residual_block))
+        return WeightInit.Xavier(scale * factor, seed)
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
@@ -123,7 +174,8 @@ def initial_value(
         seed = (init.seed, 0)
     with tf.device("/CPU:0"):
         value = draw(list(shape), tf.constant(seed, tf.int64))
-        scale = init.scale * factor(*(unit_fans or fans(shape)))
+        first = shape[0] if shape else 1
+        scale = factor(init.scale, *(unit_fans or fans(shape)), first)
         return tf.cast(value * scale, dtype)
 
 
@@ -131,6 +183,7 @@ def WeightParams(
     shape: Sequence[int],
     init: Params | None = None,
     dtype: tf.DType | None = None,
+    collections: Sequence[str] | None = None,
     trainable: bool = True,
     fans: tuple[int, int] | None = None,
 ) -> Params:
@@ -140,25 +193,41 @@ def WeightParams(
         shape: all dimensions, each at least 1.
         init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
         dtype: if None, the layer's `dtype`.
+        collections: Lingvo's names of groups of variables. `SKIP_LP_REGULARIZATION`
+            leaves the variable out of weight decay, and `moving_vars` out of training.
+            Other names, such as `<layer>_vars`, have no effect.
         trainable: False for state without gradients, such as moving averages.
         fans: inputs and outputs of a unit, for the rules that depend on them; if None,
             derived from the shape `[..., I, O]`.
+
+    Raises:
+        ValueError: if `collections` is not a list of names.
     """
+    if collections is not None and not isinstance(collections, (list, tuple)):
+        raise UserValueError(
+            path="collections of WeightParams",
+            expected="a list of names",
+            got=collections,
+            hint="State without gradients needs trainable=False.",
+        )
     p = Params()
     p.Define("shape", list(shape), "All dimensions.")
     p.Define("init", init, "One of WeightInit's rules.")
     p.Define("dtype", dtype, "If None, the layer's dtype.")
+    p.Define("collections", list(collections or ()), "Groups it belongs to.")
     p.Define("trainable", trainable, "True if the learner updates it.")
     p.Define("fans", fans, "Inputs and outputs of a unit. If None, from the shape.")
     return p
 
 
 def create_variable(
-    weight: Params, layer_params: InstantiableParams, path: str
+    weight: Params, layer_params: InstantiableParams, options: dict[str, Any], path: str
 ) -> tf.Variable:
     """Creates the variable that `WeightParams` declared, on the current device.
 
-    The path and the layer's seed determine the initial value. A declaration, shape or
+    `options` are arguments of tf.Variable; trainable are those that both places allow.
+
+    The path and the layer's seed determine its initial value. A declaration, shape or
     initializer that is not valid raises ValueError.
     """
     _check(weight, "shape", path, "WeightParams", "Write WeightParams(shape=[...]).")
@@ -168,12 +237,13 @@ def create_variable(
     check_shape(weight.shape, path)
     shape, dtype = list(weight.shape), weight.dtype or layer_params.dtype
     pair = random_streams.seed_pair(layer_params.random_seed, path)
+    may_train = weight.trainable and _MOVING_VARS not in weight.collections
     return tf.Variable(
         functools.partial(initial_value, rule, shape, dtype, pair, weight.fans),
-        trainable=weight.trainable,
         name=path,
         shape=shape,
         dtype=dtype,
+        **{**options, "trainable": options["trainable"] and may_train},
     )
 
 

@@ -150,6 +150,6 @@ def choose_rows(
     for i, cell in enumerate(cells):
         if cell.has_states:
             with tf.device(cell.device):
-                own = states[i].own.Transform(lambda x: tf.gather(x, rows))
+                own = tf.nest.map_structure(lambda x: tf.gather(x, rows), states[i].own)
                 chosen[i] = NestedMap(states[i], own=own)
     return chosen

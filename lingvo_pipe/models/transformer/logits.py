@@ -50,7 +50,7 @@ class LogitsLayer(BaseLayer):
             check_param(self, name, lambda x: x is None or x > 0.0, expected)
         self.CreateVariable("w", table_weight(p.num_tokens, p.model_dim))
         if p.has_bias:
-            bias = WeightParams([p.num_tokens], WeightInit.Constant())
+            bias = WeightParams([p.num_tokens], WeightInit.Constant(0.0))
             self.CreateVariable("b", bias)
 
     def FProp(self, theta: NestedMap, state: NestedMap) -> tf.Tensor:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.construction import hand_down
 from lingvo_pipe.layers.sequential import (
     FeatureExtractionLayer,
     SequentialLayer,
@@ -73,7 +72,7 @@ def _chain(params: Any) -> _Chain:
     layers: list[InstantiableParams] = []
     last = {}
     for name, sub in zip(sub_names(params), params.sub, strict=True):
-        layers += _flattened(hand_down(sub, params))
+        layers += _flattened(params.cls.CopyBaseParams(params, sub.Copy()))
         last[name] = len(layers) - 1
     fetched = [last[name] for name in params.act_fetch_layers]
     if fetched != sorted(fetched):
@@ -93,7 +92,8 @@ def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
     )
     if p.cls is not SequentialLayer and not is_plain:
         return [p.Copy()]
-    once = [layer for sub in p.sub for layer in _flattened(hand_down(sub, p))]
+    subs = [p.cls.CopyBaseParams(p, sub.Copy()) for sub in p.sub]
+    once = [layer for sub in subs for layer in _flattened(sub)]
     repeat = p.repeat if p.cls is SequentialLayer else 1
     return [layer.Copy() for _ in range(repeat) for layer in once] or [p.Copy()]
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.optim.dev_based_schedule import DevBasedSchedule
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
 from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,
@@ -70,6 +78,7 @@ class RunEvaluations:
         saved_steps: steps of the run's checkpoints when this is created.
         is_stopping: function that returns whether the run is stopping, which ends an
             evaluation.
+        schedules: schedules that follow the evaluations.
     """
 
     task: BaseTask
@@ -80,6 +89,7 @@ class RunEvaluations:
     log: Callable[[str], None]
     saved_steps: InitVar[Collection[int]]
     is_stopping: Callable[[], Any]
+    schedules: Sequence[DevBasedSchedule] = ()
     best: BestEvaluation = field(init=False)
 
     def __post_init__(self, saved_steps: Collection[int]) -> None:
@@ -96,6 +106,7 @@ class RunEvaluations:
                 [r for r in self._records if r["step"] in saved_steps]
             )
         write_best(self.directory.best_path, self.best.text())
+        self._inform_schedules()
 
     def is_due(self, step: int) -> bool:
         """Returns whether to evaluate after a step."""
@@ -129,6 +140,8 @@ class RunEvaluations:
             self.metrics_log.write(step, SPLIT, metrics)
             if images is not None:
                 self.metrics_log.write_images(step, SPLIT, images.Draw())
+            self._records.append(record)
+            self._inform_schedules()
         self.best.add(step, metrics)
         self.log(_line(step, SPLIT, metrics))
         return metrics
@@ -146,6 +159,14 @@ class RunEvaluations:
         best.check_metrics(self.evaluation.metric_names)
         best.add_all(records)
         return best
+
+    def _inform_schedules(self) -> None:
+        # The evaluation after the last step of a run that goes on later must not count.
+        due = [
+            r for r in self._records if r["split"] == SPLIT and self.is_due(r["step"])
+        ]
+        for schedule in self.schedules:
+            schedule.FollowEvaluations(due)
 
     def _batches(self) -> Iterator[NestedMap]:
         for batch in self.test_input.EvalBatches():

@@ -100,8 +100,13 @@ class TrainingRun:
             init_from_checkpoint(p, task.VariablePaths(), log)
             self._step.StartAveraging()
         self._evaluation = Evaluation(task, self._step.EvalValues)
+        learners = self._step.learners.values()
+        self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
         self._step.Trace(self._position.batches(self._start).element_spec)
         self._evaluation.Trace(test_input.EvalBatches().element_spec)
+        for schedule in self._schedules:
+            interval_steps = task.params.eval.interval_steps
+            schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
     def start(self, params_text: str) -> None:
         """Writes the files that the directory must have before the first step."""
@@ -152,6 +157,7 @@ class TrainingRun:
                 log,
                 self._checkpointer.saved_steps(),
                 is_stopping=lambda: signals.last_signal_name is not None,
+                schedules=self._schedules,
             )
             factor = self._task.params.train.loss_spike_factor
             spikes = LossSpikes(factor, read_metrics(directory.path))

@@ -15,11 +15,12 @@ import keras
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.training.optim.learning_rate import (
     Floor,
     InverseSquareRoot,
     LinearWarmup,
+    Scaled,
 )
 from lingvo_pipe.training.optim.optimizers import Adafactor, RMSpropFromOnes
 
@@ -62,13 +63,17 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
 def make_optimizer(
     p: Params, learning_rate: float, schedule: Params | None
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of `OptimizerParams`, perhaps with `ScheduleParams`.
+    """Makes the optimizer of `OptimizerParams`, perhaps with a schedule.
 
-    `learning_rate` is the constant rate, or the schedule's initial rate. Raises
-    ValueError if either does not exist, or does not accept the arguments.
+    `schedule` is ScheduleParams, or params of a class in `lingvo_pipe.schedule`.
+    `learning_rate` is the constant rate, the schedule's initial rate, or the factor of
+    its values. Raises ValueError if either does not exist, or does not accept the
+    arguments.
     """
     rate: Any = learning_rate
-    if schedule is not None:
+    if isinstance(schedule, InstantiableParams):
+        rate = Scaled(learning_rate, schedule.Instantiate())
+    elif schedule is not None:
         module = keras.optimizers.schedules
         classes = _classes(module, module.LearningRateSchedule)
         ours = (Floor, InverseSquareRoot, LinearWarmup)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.optim.dev_based_schedule import DevBasedSchedule
 from lingvo_pipe.training.optim.gradient_clipping import (
     clip_by_each_norm,
     clip_by_global_norm,
@@ -18,6 +19,7 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     OptimizerParams,
     make_optimizer,
 )
+from lingvo_pipe.training.optim.learning_rate import Scaled
 from lingvo_pipe.training.optim.weight_decay import (
     add_l2_gradients,
     define_weight_decay_params,
@@ -34,11 +36,17 @@ def define_learner_params(p: Params) -> None:
     """Defines a learner's params in a task's `train` params."""
     p.Define("learning_rate", None, "Constant rate, or lr_schedule's initial rate.")
     p.Define("optimizer", OptimizerParams("SGD"), "See OptimizerParams.")
-    p.Define("lr_schedule", None, "See ScheduleParams; if None, constant.")
+    p.Define(
+        "lr_schedule",
+        None,
+        "ScheduleParams, or params of a class in `lingvo_pipe.schedule`; if None, "
+        "constant.",
+    )
     p.Define(
         "clip_gradient_norm_to_value",
         None,
-        "Maximum global norm of the gradients; larger ones are scaled. If None, any.",
+        "Maximum global norm of the gradients; larger ones are scaled. If None or 0, "
+        "any.",
     )
     p.Define(
         "clip_gradient_single_norm_to_value",
@@ -59,6 +67,7 @@ class Learner:
         variables: variables to train, by path, in the order of the model.
         all_paths: paths of all trained variables of the model, if other learners train
             some of them.
+        undecayed: paths of variables without weight decay.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Learner:
         p: Params,
         variables: Mapping[str, tf.Variable],
         all_paths: Sequence[str] | None = None,
+        undecayed: Collection[str] = (),
     ):
         if p.learning_rate is None or not p.learning_rate > 0:
             raise UserValueError(
@@ -76,7 +86,8 @@ class Learner:
         _check_clipping(p)
         self._params = p
         self._variables = dict(variables)
-        decayed = l2_weights(p, list(variables if all_paths is None else all_paths))
+        paths = list(variables if all_paths is None else all_paths)
+        decayed = l2_weights(p, paths, undecayed)
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
         self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
         try:
@@ -91,6 +102,12 @@ class Learner:
     def learning_rate(self) -> tf.Tensor:
         """Rate of the next step."""
         return tf.convert_to_tensor(self._optimizer.learning_rate)
+
+    def DevBasedSchedules(self) -> list[DevBasedSchedule]:
+        """Returns the parts of the schedule that follow evaluations."""
+        rate = self._optimizer._learning_rate
+        layers = rate.schedule.Descendants() if isinstance(rate, Scaled) else ()
+        return [each for each in layers if isinstance(each, DevBasedSchedule)]
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:
         """Updates the variables from gradients by path, which may include others."""
@@ -117,7 +134,7 @@ class Learner:
     def _clipped(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         p, variables = self._params, list(self._variables.values())
         for name, clip in _CLIPPINGS.items():
-            if p.Get(name) is not None:
+            if p.Get(name):
                 gradients = clip(gradients, variables, p.Get(name))
         return gradients
 
@@ -156,16 +173,16 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
 
 
 def _check_clipping(p: Params) -> None:
-    given = [name for name in _CLIPPINGS if p.Get(name) is not None]
+    given = [name for name in _CLIPPINGS if p.Get(name)]
     for name in given:
         if not p.Get(name) > 0:
             raise UserValueError(
                 path=f"task.train.{name}",
-                expected="a positive number, or None for no clipping",
+                expected="a positive number, or 0 or None for no clipping",
                 got=p.Get(name),
             )
     if len(given) > 1:
         raise UserValueError(
             f"task.train: expected at most one of {' and '.join(given)}. Set one of "
-            "them to None."
+            "them to 0."
         )

@@ -15,6 +15,8 @@ The Transformer's rate (1706.03762, section 5.3) rises linearly for w steps to
     decay = ScheduleParams("InverseSquareRoot", constant_steps=w)
     p.lr_schedule = ScheduleParams("LinearWarmup", warmup_steps=w, schedule=decay)
 
+but for the warm-up being a step behind; `TransformerSchedule` is exact.
+
 A schedule's argument `schedule` is another schedule; if None, the initial learning
 rate. Steps count from 0; rates are float32 `[]`.
 """
@@ -31,6 +33,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.training.optim.schedules import BaseSchedule
 
 _Schedule = Callable[[Any], Any]
 
@@ -115,6 +118,17 @@ class Floor(_LearningRateSchedule):
     def __call__(self, step: Any) -> tf.Tensor:
         floor = self.fraction * self.initial_learning_rate
         return tf.maximum(self._inner_rate(self.schedule, step), floor)
+
+
+@dataclass(eq=False)
+class Scaled(_LearningRateSchedule):
+    """initial_learning_rate times the value of a schedule of `lingvo_pipe.schedule`."""
+
+    schedule: BaseSchedule
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        value = self.schedule.ValueAt(tf.cast(step, tf.int64))
+        return self.initial_learning_rate * value
 
 
 def _check_positive(name: str, value: Any, hint: str) -> None:

@@ -9,7 +9,7 @@ argument `weight_decay` of Keras's optimizers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,8 +37,12 @@ def define_weight_decay_params(p: Params) -> None:
     )
 
 
-def l2_weights(p: Params, paths: Sequence[str]) -> dict[str, float]:
+def l2_weights(
+    p: Params, paths: Sequence[str], without: Collection[str] = ()
+) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
+
+    Paths in `without` have none: their layers declare that.
 
     Raises ValueError if the weight or a scale is not a number of at least 0, an
     expression matches no path, or scales are given without a weight.
@@ -69,7 +73,7 @@ def l2_weights(p: Params, paths: Sequence[str]) -> dict[str, float]:
         path: weight * next((scale for found, scale in chosen if path in found), 1.0)
         for path in paths
     }
-    return {path: product for path, product in by_path.items() if product}
+    return {path: x for path, x in by_path.items() if x and path not in without}
 
 
 def add_l2_gradients(

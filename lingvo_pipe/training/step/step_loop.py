@@ -173,7 +173,7 @@ class StepLoop(TrainState):
 def _check_stages_are_independent(task: BaseTask) -> None:
     """Raises ValueError unless each stage can update its weights by itself."""
     p, problems = task.params.train, []
-    if p.clip_gradient_norm_to_value is not None:
+    if p.clip_gradient_norm_to_value:
         problems.append(
             "clip_gradient_norm_to_value needs the gradients of all stages; set "
             "clip_gradient_single_norm_to_value instead"

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.core.layer_tree import unregularized_paths
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
@@ -42,7 +43,8 @@ class TrainState:
         if learner_by_stage:
             self.learners = _learners_by_stage(task, self.trained)
         else:
-            self.learners = {0: Learner(p, self.trained)}
+            undecayed = unregularized_paths(task)
+            self.learners = {0: Learner(p, self.trained, undecayed=undecayed)}
         self._paths = {v.ref(): path for path, v in task.VariablePaths().items()}
         self.averages = make_averages(p, self.trained, task.VariablePaths())
         with tf.device("/CPU:0"):
@@ -119,7 +121,7 @@ def _learners_by_stage(
     task: BaseTask, trained: dict[str, tf.Variable]
 ) -> dict[int, Learner]:
     """Creates a learner for each stage, with its variables on the stage's device."""
-    pipeline, learners = task.pipeline, {}
+    pipeline, learners, undecayed = task.pipeline, {}, unregularized_paths(task)
     stages = by_stage(
         [cell.VariablePaths() for cell in pipeline.cells], pipeline.boundaries
     )
@@ -128,7 +130,8 @@ def _learners_by_stage(
         own = {path: trained[path] for path in paths}
         if own:
             with tf.device(device):
-                learners[k] = Learner(task.params.train, own, list(trained))
+                p = task.params.train
+                learners[k] = Learner(p, own, list(trained), undecayed)
     # Names show which variables learners share.
     names = {name for each in learners.values() for name, _ in each.OwnVariables()}
     if odd := sorted(n for n in names if not n.startswith(f"{LEARNER_NAME}/")):

@@ -24,7 +24,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 
 SHAPE = [3, 2, 40, 90]
-FAN_IN, FAN_OUT = 240, 540
+FAN_IN, FAN_OUT, FAN_AVG = 240, 540, 390
 # The standard deviation of a standard normal cut off at two.
 TRUNCATED = 0.87962566103423978
 # Rule -> (standard deviation, largest value) for scale 1 and SHAPE.
@@ -41,6 +41,23 @@ SPREADS: dict[str, tuple[float, float]] = {
     "TruncatedGaussianSqrtFanOut": (TRUNCATED * FAN_OUT**-0.5, 2 * FAN_OUT**-0.5),
     "UniformSqrtFanIn": ((3 * FAN_IN) ** -0.5, FAN_IN**-0.5),
     "UniformUnitScaling": (FAN_IN**-0.5, (3 / FAN_IN) ** 0.5),
+    "UniformUnitScalingFanAvg": (FAN_AVG**-0.5, (3 / FAN_AVG) ** 0.5),
+    "KaimingUniformFanInRelu": ((2 / FAN_IN) ** 0.5, (6 / FAN_IN) ** 0.5),
+    "KaimingUniformFanInLeakyRelu": (FAN_IN**-0.5, (3 / FAN_IN) ** 0.5),
+    "GeoMeanXavier": (
+        (FAN_IN * FAN_OUT) ** -0.25,
+        (9 / (FAN_IN * FAN_OUT)) ** 0.25,
+    ),
+    "XavierWithFixupParams": (FAN_AVG**-0.5, (3 / FAN_AVG) ** 0.5),
+    "GaussianSqrtDim": (SHAPE[0] ** -0.5, math.inf),
+    "GaussianSqrtFanAvg": (FAN_AVG**-0.5, math.inf),
+    "UniformSqrtDim": ((3 * SHAPE[0]) ** -0.5, SHAPE[0] ** -0.5),
+    "TruncatedGaussianSqrtDim": (TRUNCATED * SHAPE[0] ** -0.5, 2 * SHAPE[0] ** -0.5),
+}
+# Standard deviation for scale 2.5, in units of that for scale 1.
+SCALED = {
+    "UniformUnitScalingFanAvg": 2.5**0.5,
+    "KaimingUniformFanInLeakyRelu": (2 / (1 + 2.5**2)) ** 0.5,
 }
 
 
@@ -64,7 +81,25 @@ def test_values_spread_as_the_rule_says(rule: str) -> None:
     mean = {"Constant": 1.0, "UniformPositive": 0.5}.get(rule, 0.0)
     assert abs(values.mean() - mean) <= 5 * deviation / math.sqrt(values.size)
     scaled = draw(getattr(WeightInit, rule)(2.5))
-    np.testing.assert_allclose(scaled, 2.5 * values, rtol=1e-6)
+    np.testing.assert_allclose(scaled, SCALED.get(rule, 2.5) * values, rtol=1e-6)
+
+
+def test_fixup_divides_by_a_root_of_the_depth() -> None:
+    """The two layers of each of 16 blocks have 1 / 16^(1/4) of Xavier's values."""
+    rule = WeightInit.XavierWithFixupParams(3.0, depth=16, layers_per_residual_block=2)
+    np.testing.assert_array_equal(draw(rule), draw(WeightInit.Xavier(1.5)))
+
+
+def test_defaults_are_lingvo_s() -> None:
+    assert draw(WeightInit.Constant(), []) == 1.0
+    assert WeightInit.KaimingUniformFanInLeakyRelu().scale == 5**0.5
+
+
+@pytest.mark.parametrize("shape", [[], [4], [4, 1]])
+def test_the_first_dimension_of_any_shape(shape: list[int]) -> None:
+    values = draw(WeightInit.UniformSqrtDim(), shape)
+    unit = draw(WeightInit.Uniform(), shape)
+    np.testing.assert_allclose(values, unit / (2.0 if shape else 1.0))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +229,13 @@ def test_values_never_change_from_version_to_version() -> None:
     np.testing.assert_allclose(
         draw(WeightInit.Gaussian(), [3]), [1.2064347, -1.8821639, 1.2496753], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("collections", [False, True, "moving_vars"])
+def test_collections_are_a_list(collections: Any) -> None:
+    """An earlier version had `trainable` in this place."""
+    with pytest.raises(ValueError, match=f"collections.*{collections!r}.*trainable"):
+        WeightParams([2], None, tf.float32, collections)
 
 
 def test_a_shape_must_be_of_positive_integers() -> None:

@@ -57,7 +57,7 @@ def _count(layer: Any, x: tf.Tensor) -> tf.Tensor:
 
 
 def _with_counter(layer: Any) -> None:
-    layer.CreateVariable("n", WeightParams([], None, tf.float32, False))
+    layer.CreateVariable("n", WeightParams([], None, tf.float32, trainable=False))
 
 
 def _in_branch(run: Callable) -> Callable:

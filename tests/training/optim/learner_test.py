@@ -167,7 +167,8 @@ def test_learning_rate_is_that_of_the_next_step():
         {"learning_rate": 0.0},
         {"learning_rate": -0.1},
         {"learning_rate": float("nan")},
-        {"clip_gradient_norm_to_value": 0.0},
+        {"clip_gradient_norm_to_value": -0.5},
+        {"clip_gradient_norm_to_value": float("nan")},
         {"clip_gradient_single_norm_to_value": -1.0},
     ],
 )
@@ -194,7 +195,20 @@ def test_gradients_are_clipped_by_one_norm():
     p = learner_params(
         clip_gradient_norm_to_value=1.0, clip_gradient_single_norm_to_value=1.0
     )
-    with pytest.raises(
-        ValueError, match="_gradient_norm_.*_gradient_single_norm_.*None"
-    ):
+    with pytest.raises(ValueError, match="_gradient_norm_.*_gradient_single_norm_.*0"):
         Learner(p, make_variables())
+
+
+@pytest.mark.parametrize("other", [None, 0, 0.5])
+def test_a_norm_of_0_clips_nothing(other):
+    got, want = make_variables(), make_variables()
+    single = "clip_gradient_single_norm_to_value"
+    zero = {"clip_gradient_norm_to_value": 0.0, single: other}
+    Learner(learner_params(**zero), got).Apply(gradients_of(got, 0))
+    Learner(learner_params(**{single: other or None}), want).Apply(
+        gradients_of(want, 0)
+    )
+    for path, variable in got.items():
+        np.testing.assert_array_equal(variable, want[path])
+        is_start = np.array_equal(variable, make_variables()[path])
+        assert not is_start

@@ -8,13 +8,15 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.forward_context import ForwardContext
-from lingvo_pipe.layers.core.weights import WeightParams
+from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, WeightParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.profiling.step_profile import measured_timeline
+from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
+from tests.layers.lingvo_layers import Norm
 from tests.training.toy_run import batch as toy_batch
 from tests.training.toy_run import published_params
 
@@ -52,6 +54,14 @@ class StrayTask(MeanTask):
         self.CreateChild("dense", dense)
 
 
+class SkippingLayer(FCLayer):
+    """A layer with a weight that declares that it does not decay."""
+
+    def _CreateLayerVariables(self) -> None:
+        skipped = WeightParams([2], collections=["any", SKIP_LP_REGULARIZATION])
+        self.CreateVariable("scale", skipped)
+
+
 def _batch(weight: float = 1.0) -> NestedMap:
     return NestedMap(x=tf.ones([4, 2]), weight=tf.fill([4], weight))
 
@@ -64,6 +74,19 @@ def test_state_outside_the_pipeline_is_rejected() -> None:
     """Nothing would train it."""
     with pytest.raises(ValueError, match=r"\['task/w', 'task/seen', 'task/dense/w'\]"):
         TrainStep(_task(StrayTask))
+
+
+@pytest.mark.parametrize("by_stage", [False, True])
+def test_weights_that_a_layer_excludes_do_not_decay(by_stage: bool) -> None:
+    p = MeanTask.Params().Set(name="task", **{"train.l2_regularizer_weight": 0.5})
+    p.pipeline.cell_tpl = [SkippingLayer.Params().Set(input_dim=2, output_dim=1)]
+    task = p.Instantiate()
+    before = {path: v.numpy() for path, v in task.VariablePaths().items()}
+    (learner,) = TrainState(task, by_stage).learners.values()
+    learner.Apply({path: tf.zeros(v.shape) for path, v in before.items()})
+    for path, variable in task.VariablePaths().items():
+        kept = 1.0 if path.endswith("scale") else 1.0 - 0.1 * 0.5
+        np.testing.assert_allclose(variable, kept * before[path], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "gradient_norm"])
@@ -87,6 +110,18 @@ def test_a_step_has_the_times_of_its_operations() -> None:
         assert timeline.schedule == task.pipeline.schedule
         boundaries.append(step.Times()[0].max())
     assert boundaries == sorted(set(boundaries))
+
+
+def test_a_lingvo_layer_updates_its_state_after_each_step() -> None:
+    """Its update takes no argument; it reads the sums from its accumulators."""
+    p = MeanTask.Params().Set(name="task")
+    p.pipeline.Set(cell_tpl=[Norm.Params().Set(dim=2)], num_micro_batches=2)
+    task = p.Instantiate()
+    step = TrainStep(task)
+    for value in (3.0, 5.0):
+        step(NestedMap(_batch(), x=tf.fill([4, 2], value)))
+        moving = task.pipeline.cells[0].vars.moving_mean
+        np.testing.assert_array_equal(moving, [value, value])
 
 
 def _trained_bytes(num_stages: int) -> dict[str, bytes]:

@@ -1,0 +1,187 @@
+"""Builders: methods that return params of layers, composed of one another.
+
+    class Builder(builder.Base):
+        def Block(self, name, dim):
+            return self._Graph(
+                name, ['x'], ['z'],
+                ('x->y', self._FC('fc', dim, dim)),
+                ('x,y->z', self._Fn('add', tf.add, fn_out=lambda x, y: x)))
+
+    cells = [Builder.Params().Instantiate().Block('block', 8)] * 4
+
+The methods have Lingvo's names and arguments. A function that is a lambda has no text,
+so a trainer's model needs functions that a module defines, or layers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.builder_layers import (
+    ArgIndexLayer,
+    BiasLayer,
+    BranchLayer,
+    FnLayer,
+    ParallelLayer,
+)
+from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.core.forward_cost import num_elements
+from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
+from lingvo_pipe.layers.dropout import DropoutLayer
+from lingvo_pipe.layers.graph_layer import GraphLayer
+from lingvo_pipe.layers.layer_norm import LayerNormLayer
+from lingvo_pipe.layers.sequential import FetchLayer, SequentialLayer
+from lingvo_pipe.nested_map import NestedMap
+
+
+class Base:
+    """Base of builders; subclasses add methods, and params for them."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns the params that every builder has."""
+        p = InstantiableParams(cls)
+        p.Define("fprop_dtype", None, "fprop_dtype of the layers that compute.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        self._params = params.Copy()
+
+    @property
+    def params(self) -> InstantiableParams:
+        """The builder's params."""
+        return self._params
+
+    # ---- Layers of layers.
+
+    def _Seq(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
+        """Returns layers in sequence; without layers, the identity."""
+        return SequentialLayer.Params().Set(name=name, sub=list(subs))
+
+    def _Id(self, name: str) -> InstantiableParams:
+        return self._Seq(name)
+
+    def _Rep(
+        self, name: str, repeat: int, *subs: InstantiableParams
+    ) -> InstantiableParams:
+        """Returns layers in sequence, several times, each with its own weights."""
+        return self._Seq(
+            name, *(self._Seq(f"iter_{i:03d}", *subs) for i in range(repeat))
+        )
+
+    def _Par(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
+        """Returns layers that all take the inputs; their outputs form a tuple."""
+        return ParallelLayer.Params().Set(name=name, sub=list(subs))
+
+    def _Graph(
+        self,
+        name: str,
+        input_endpoints: Sequence[str],
+        output_endpoints: Sequence[str],
+        *signature_sub_param_list: tuple[str, InstantiableParams],
+    ) -> InstantiableParams:
+        """Returns layers connected by names, as pairs (signature, params)."""
+        return GraphLayer.Params().Set(
+            name=name,
+            input_endpoints=list(input_endpoints),
+            output_endpoints=list(output_endpoints),
+            sub=list(signature_sub_param_list),
+        )
+
+    def _Save(self, name: str) -> InstantiableParams:
+        """Returns an identity whose outputs `_AddFetches` adds to the body's."""
+        return FetchLayer.Params().Set(name=name)
+
+    def _AddFetches(
+        self, name: str, body: InstantiableParams, fetches: Sequence[str]
+    ) -> InstantiableParams:
+        """Returns the body; the outputs of `_Save`s in it follow its own."""
+        return BranchLayer.Params().Set(name=name, body=body, fetches=list(fetches))
+
+    _Branch = _AddFetches
+
+    # ---- Functions of the inputs.
+
+    def _Arg(self, name: str, index: int) -> InstantiableParams:
+        """Returns the layer that returns one of its inputs."""
+        return ArgIndexLayer.Params().Set(name=name, idx=[index])
+
+    def _Fn(
+        self,
+        name: str,
+        fn: Callable,
+        fn_out: Callable | None = None,
+        fn_flops: Callable | None = None,
+    ) -> InstantiableParams:
+        """Returns the layer of a function.
+
+        Args:
+            name: the layer's name.
+            fn: function of the inputs; returns a tensor or a tuple.
+            fn_out: function of the inputs' shapes; returns the output's shape, or a
+                tuple of shapes. If None, the outputs have the inputs' shapes.
+            fn_flops: function of the inputs' shapes; returns flops. If None, one for
+                each element of the inputs.
+        """
+
+        def fn_meta(*shapes: Any) -> NestedMap:
+            outputs = shapes if fn_out is None else fn_out(*shapes)
+            if outputs and all(isinstance(n, int) for n in outputs):
+                outputs = (outputs,)
+            flops = fn_flops(*shapes) if fn_flops else num_elements(list(shapes))
+            return NestedMap(flops=flops, out_shapes=tuple(outputs))
+
+        p = FnLayer.Params().Set(name=name, fn=fn)
+        return p.Set(fn_meta=fn_meta) if fn_out or fn_flops else p
+
+    # ---- Layers that compute. Each maps one tensor to one.
+
+    def _BN(self, name: str, dims: int) -> InstantiableParams:
+        return self._make(BatchNormLayer, name, dim=dims, decay=0.99)
+
+    def _LN(self, name: str, dims: int) -> InstantiableParams:
+        return self._make(LayerNormLayer, name, dim=dims)
+
+    def _Dropout(self, name: str, keep_prob: float) -> InstantiableParams:
+        return self._make(DropoutLayer, name, keep_prob=keep_prob)
+
+    def _Linear(self, name: str, idims: int, odims: int) -> InstantiableParams:
+        dims = {"input_dim": idims, "output_dim": odims}
+        return self._make(FCLayer, name, has_bias=False, **dims)
+
+    def _Bias(self, name: str, dims: int) -> InstantiableParams:
+        return self._make(BiasLayer, name, dims=dims)
+
+    def _Activation(self, name: str, fn: str | Callable = "RELU") -> InstantiableParams:
+        """Returns an activation, given its name or a function."""
+        if callable(fn):
+            return self._Fn(name, fn)
+        return self._make(ActivationLayer, name, activation=fn)
+
+    def _FC(self, name: str, idims: int, odims: int) -> InstantiableParams:
+        """Returns relu(x·w + b)."""
+        return self._Seq(
+            name,
+            self._Linear("linear", idims, odims),
+            self._Bias("bias", odims),
+            self._Activation("act"),
+        )
+
+    def _MLP(self, name: str, dims: Sequence[int]) -> InstantiableParams:
+        """Returns `_FC`s in sequence, from each of the dims to the next."""
+        pairs = enumerate(itertools.pairwise(dims))
+        return self._Seq(name, *(self._FC(f"l{n:03d}", i, o) for n, (i, o) in pairs))
+
+    def _Conv2D(
+        self, name: str, filter_shape: Sequence[int], filter_stride: Sequence[int]
+    ) -> InstantiableParams:
+        window = {"filter_shape": filter_shape, "filter_stride": filter_stride}
+        return self._make(Conv2DLayer, name, **window)
+
+    def _make(self, layer: Any, name: str, **values: Any) -> InstantiableParams:
+        fprop_dtype = self.params.fprop_dtype
+        return layer.Params().Set(name=name, fprop_dtype=fprop_dtype, **values)

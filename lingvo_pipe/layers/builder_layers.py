@@ -1,0 +1,190 @@
+"""Layers that compose others or apply a function; `builder` makes most of them.
+
+Inputs and outputs are one or several tensors: several outputs are a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_channels
+from lingvo_pipe.layers.core.forward_cost import (
+    cost_of,
+    elementwise_cost,
+    num_elements,
+)
+from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
+from lingvo_pipe.layers.sequential import as_args, saved_outputs
+from lingvo_pipe.nested_map import NestedMap
+
+__all__ = [
+    *("ArgIndexLayer", "BiasLayer", "BranchLayer", "FnLayer", "GraphLayer"),
+    *("ParallelLayer", "SequentialLayer"),
+]
+
+
+class FnLayer(BaseLayer):
+    """A function of the inputs."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("fn", None, "Function of the inputs; returns a tensor or a tuple.")
+        p.Define(
+            "fn_meta",
+            None,
+            "Function of the inputs' shapes; returns what FPropMeta does. If None, the "
+            "outputs have these shapes, and each element is one operation.",
+        )
+        return p
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        return self.params.fn(*args)
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        if p.fn_meta is not None:
+            return p.fn_meta(*shapes)
+        return NestedMap(flops=num_elements(list(shapes)), out_shapes=shapes)
+
+
+class ParallelLayer(BaseLayer):
+    """Layers that all take the inputs; their outputs are merged."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("sub", [], "Params of the layers.")
+        p.Define(
+            "merge",
+            None,
+            "Function of the list of the layers' outputs, each a tuple; returns a "
+            "tuple. If None, the outputs of all layers in order.",
+        )
+        p.Define(
+            "merge_meta",
+            None,
+            "Function of the list of the outputs' shapes, each a tuple; returns what "
+            "FPropMeta does. If None, all shapes in order.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChildren("sub", self.params.sub)
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        pairs = zip(self.sub, theta.sub, strict=True)
+        outputs = [as_args(layer.FProp(part, *args)) for layer, part in pairs]
+        return _one_or_all((self.params.merge or _concatenated)(outputs))
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        metas = [cost_of(sub, *shapes) for sub in p.sub]
+        outputs = [tuple(meta.out_shapes) for meta in metas]
+        merged = NestedMap(flops=0, out_shapes=_concatenated(outputs))
+        if p.merge_meta is not None:
+            merged = p.merge_meta(outputs)
+        flops = merged.flops + sum(meta.flops for meta in metas)
+        return NestedMap(flops=flops, out_shapes=merged.out_shapes)
+
+
+class ArgIndexLayer(BaseLayer):
+    """Some of the inputs."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("idx", [], "Indices of the inputs to return.")
+        return p
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        return _one_or_all([args[i] for i in self.params.idx])
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        return NestedMap(flops=0, out_shapes=tuple(shapes[i] for i in p.idx))
+
+
+class BiasLayer(BaseLayer):
+    """x + b: `[..., D]` -> `[..., D]`."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("dims", 0, "D.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        zeros = WeightInit.Constant(0.0)
+        self.CreateVariable("b", WeightParams([self.params.dims], zeros))
+
+    def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
+        check_channels(inputs, self.params.dims, self._path)
+        return tf.cast(inputs, self.fprop_dtype) + theta.b
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        return elementwise_cost(shapes[0])
+
+
+class BranchLayer(BaseLayer):
+    """A layer's outputs, followed by the outputs of FetchLayers within it."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("body", None, "Params of the layer.")
+        p.Define(
+            "fetches",
+            [],
+            "Paths of FetchLayers below the body. Only the last name of a path counts.",
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("body", self.params.body)
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        with saved_outputs() as saved:
+            outputs = as_args(self.body.FProp(theta.body, *args))
+        return _one_or_all(outputs + _fetched(self.params, saved, self._path))
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        with saved_outputs() as saved:
+            meta = cost_of(p.body, *shapes)
+        fetched = _fetched(p, saved, p.name or cls.__name__)
+        return NestedMap(flops=meta.flops, out_shapes=tuple(meta.out_shapes) + fetched)
+
+
+def _fetched(
+    p: InstantiableParams, saved: list[tuple[str, tuple]], path: str
+) -> tuple[Any, ...]:
+    fetched: tuple[Any, ...] = ()
+    names = [name for name, _ in saved]
+    for fetch in p.fetches:
+        name = fetch.split(".")[-1]
+        if names.count(name) != 1:
+            raise UserValueError(
+                f"{path}.fetches: expected the name of one FetchLayer in the body, "
+                f"which has {names}, got {fetch!r}. Give each a name of its own."
+            )
+        fetched += saved[names.index(name)][1]
+    return fetched
+
+
+def _concatenated(outputs: Sequence[tuple]) -> tuple[Any, ...]:
+    return tuple(x for each in outputs for x in each)
+
+
+def _one_or_all(outputs: Sequence[Any]) -> Any:
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -1,0 +1,142 @@
+"""GraphLayer: layers that are connected by the names of their inputs and outputs.
+
+    input_endpoints = ['x', 'y'], output_endpoints = ['z']
+    sub = [('x->h', a), ('h,y->z', b)]            z = b(a(x), y)
+
+The inputs of a signature are names, lists `[x,y]` or NestedMaps `(a=x,b=y)` of them;
+its outputs are names. A name `m.a` is a value in the NestedMap `m`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import Any
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.forward_cost import cost_of
+from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.nested_map import NestedMap
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class GraphLayer(BaseLayer):
+    """Layers that run in order, each on named values computed before."""
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("input_endpoints", [], "Names of the inputs.")
+        p.Define("output_endpoints", [], "Names of the outputs.")
+        p.Define("sub", [], "Pairs (signature, layer's params), in order.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        subs = []
+        for i, (signature, sub) in enumerate(self.params.sub):
+            first = _parts(signature)[1][0].replace(".", "_")
+            subs.append(sub.Copy().Set(name=sub.name or f"{first}_{i:02d}"))
+        self.CreateChildren("sub", subs)
+
+    def FProp(self, theta: NestedMap, *args: Any) -> Any:
+        """Maps the inputs to the output, or a tuple of several outputs."""
+
+        def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
+            return as_args(self.sub[i].FProp(theta.sub[i], *inputs))
+
+        outputs = _run(self.params, args, run, self._path)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        flops = 0
+
+        def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
+            nonlocal flops
+            meta = cost_of(p.sub[i][1], *inputs)
+            flops += meta.flops
+            return tuple(meta.out_shapes)
+
+        outputs = _run(p, shapes, run, p.name or cls.__name__)
+        return NestedMap(flops=flops, out_shapes=outputs)
+
+
+def _run(
+    p: InstantiableParams,
+    args: tuple[Any, ...],
+    run: Callable[[int, list[Any]], tuple[Any, ...]],
+    path: str,
+) -> tuple[Any, ...]:
+    """Returns the outputs, with a function that runs the layer of an index.
+
+    Raises ValueError if a name has no value yet, or two.
+    """
+    values = NestedMap()
+
+    def store(names: list[str], given: tuple[Any, ...], where: str) -> None:
+        if len(names) != len(given):
+            expected = f"values for {names}"
+            raise UserValueError(path=where, expected=expected, got=len(given))
+        for name, value in zip(names, given, strict=True):
+            if values.Has(name):
+                expected = "a name for each value"
+                raise UserValueError(path=where, expected=expected, got=name)
+            values.Set(name, value)
+
+    def filled(item: Any, where: str) -> Any:
+        if isinstance(item, list):
+            return [filled(x, where) for x in item]
+        if isinstance(item, NestedMap):
+            return item.Transform(lambda x: filled(x, where))
+        if not values.Has(item):
+            raise UserValueError(
+                f"{where}: expected a value computed before, one of {list(values)}, "
+                f"got {item!r}.{did_you_mean(item, values)}"
+            )
+        return values.GetItem(item)
+
+    store(p.input_endpoints, args, f"{path}.input_endpoints")
+    for i, (signature, _) in enumerate(p.sub):
+        where = f"{path}.sub[{i}] {signature!r}"
+        inputs, names = _parts(signature)
+        store(names, run(i, filled(inputs, where)), where)
+    return tuple(filled(x, f"{path}.output_endpoints") for x in p.output_endpoints)
+
+
+def _parts(signature: str) -> tuple[list[Any], list[str]]:
+    """Returns the inputs, which are nested names, and the names of the outputs."""
+    inputs, _, outputs = signature.partition("->")
+    names = [name.strip() for name in outputs.split(",")]
+    # Python reads the inputs as a list, where `(a=x)` is the call `map(_a=_x)`: with
+    # an underscore more, names may be Python's own words, such as `in`.
+    text = re.sub(r"[A-Za-z_]\w*", r"_\g<0>", inputs).replace("(", "map(")
+    try:
+        tree = ast.parse(f"[{text}]", mode="eval")
+        items = _item(tree.body)
+    except SyntaxError:
+        items = None
+    if not isinstance(items, list) or not all(map(_NAME.fullmatch, names)):
+        raise UserValueError(
+            path="A signature of GraphLayer.sub",
+            expected="names of inputs and outputs, such as 'x,(a=y,b=z)->u,v'",
+            got=signature,
+        )
+    return items, names
+
+
+def _item(node: ast.expr) -> Any:
+    """Returns a name, a list or a NestedMap; raises SyntaxError for anything else."""
+    if isinstance(node, ast.List):
+        return [_item(each) for each in node.elts]
+    if isinstance(node, ast.Call) and not node.args:
+        return NestedMap({str(x.arg)[1:]: _item(x.value) for x in node.keywords})
+    name = ast.unparse(node)
+    if not _NAME.fullmatch(name):
+        raise SyntaxError(name)
+    return ".".join(part[1:] for part in name.split("."))

@@ -1,0 +1,349 @@
+"""Functions that Lingvo's layers call, by Lingvo's names.
+
+    from lingvo_pipe import py_utils
+
+These are the functions of Lingvo's module that its layers call most. The error for
+another name tells what to use instead.
+
+A rank or shape that differs while a layer is traced raises a ValueError then. All other
+checks are TensorFlow's assertions, and raise its InvalidArgumentError; XLA omits them.
+
+Shapes: B sequences, T positions, D features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.checks import is_integer
+from lingvo_pipe.core.errors import UserAttributeError, UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import InstantiableParams as InstantiableParams
+from lingvo_pipe.hyperparams import Params as Params
+from lingvo_pipe.layers.core.forward_context import current_context
+from lingvo_pipe.layers.core.weights import (
+    SKIP_LP_REGULARIZATION as SKIP_LP_REGULARIZATION,
+)
+from lingvo_pipe.layers.core.weights import WeightInit as WeightInit
+from lingvo_pipe.layers.core.weights import WeightParams as WeightParams
+from lingvo_pipe.nested_map import NestedMap as NestedMap
+from lingvo_pipe.tshape import Shape
+
+_INSTEAD = {
+    "AddTpuSummaryTensor TpuSummaryTensorContext": "Call self.AddMetric in FProp.",
+    "AddVN DefaultVN DeterministicVN VariationalNoiseParams": "Add noise in FProp, "
+    "by current_context().uniform.",
+    "AppendDims": "Write x[..., tf.newaxis].",
+    "ArgMax": "Call tf.argmax(x, -1).",
+    "assert_between": "Call assert_greater_equal and assert_less.",
+    "AuxLossContext": "Call self.AddLoss in FProp.",
+    "BATCH_NORM_UPDATES FindRelevantBatchNormUpdates UpdateBatchNormVars": "Pass sums "
+    "to self.Accumulate in FProp, and write averages in PostTrainingStepUpdate.",
+    "ConcatRecursively": "Call py_utils.Transform with tf.concat.",
+    "CreateVariable": "Call self.CreateVariable in _CreateLayerVariables.",
+    "Debug Log": "Call tf.print.",
+    "DefaultParamInit IsDefaultParamInit": "None stands for the parent's params_init.",
+    "DeterministicDropout GenerateStepSeedPair GetIncStepSeed GetStepSeed "
+    "ResetStepSeed StepSeedIncrementContext": "Use layers.DropoutLayer, or draw "
+    "numbers by current_context().uniform in FProp.",
+    "DivideNoNan": "Call tf.math.divide_no_nan.",
+    "ForLoop WhileLoop": "Call tf.while_loop or tf.scan.",
+    "GetOrCreateGlobalStepVar GlobalStepContext": "Use ForwardContext(step=...).",
+    "IsCompatible": "Call tf.nest.assert_same_structure.",
+    "NameScopeDecorator": "Write with tf.name_scope.",
+    "RematerializeFn": "The param recompute of PipeliningLayer recomputes layers.",
+    "testonly_skip_norm_layers tpu_compat use_xla": "It would be False.",
+}
+
+
+def __getattr__(name: str) -> Any:
+    for names, hint in _INSTEAD.items():
+        if name in names.split():
+            raise UserAttributeError(f"py_utils has no {name} here. {hint}")
+    raise UserAttributeError(f"py_utils has no {name}.{did_you_mean(name, globals())}")
+
+
+def GetRank(tensor: Any) -> Any:
+    """Returns the rank: an int, or a tensor if it is unknown."""
+    tensor = tf.convert_to_tensor(tensor)
+    return tf.rank(tensor) if tensor.shape.rank is None else tensor.shape.rank
+
+
+def GetShape(
+    tensor: Any, ndims: int | None = None, optimize_for_reshape: bool = False
+) -> Any:
+    """Returns a list of dimensions: ints, or scalar tensors where they are unknown.
+
+    Args:
+        tensor: a tensor. If its rank is unknown and `ndims` is None, the result is
+            tf.shape.
+        ndims: number of leading dimensions to return; if None, all.
+        optimize_for_reshape: True for -1 in place of the first unknown dimension, as
+            tf.reshape takes it.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    if tensor.shape.rank is None:
+        dynamic = tf.shape(tensor)
+        return dynamic if ndims is None else [dynamic[i] for i in range(ndims)]
+    sizes: list[Any] = tensor.shape.as_list()[:ndims]
+    for i, size in enumerate(sizes):
+        if size is None:
+            sizes[i] = -1 if optimize_for_reshape else tf.shape(tensor)[i]
+            optimize_for_reshape = False
+    return sizes
+
+
+def HasRank(tensor: tf.Tensor, expected_rank: Any) -> tf.Tensor:
+    """Returns the tensor, of a rank that is checked."""
+    rank = tensor.shape.rank
+    if rank is None or not is_integer(expected_rank):
+        check = tf.debugging.assert_equal(tf.rank(tensor), expected_rank)
+        return with_dependencies([check], tensor)
+    if rank != expected_rank:
+        raise _shape_error(f"rank {expected_rank}", tensor.shape)
+    return tensor
+
+
+def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.Tensor:
+    """Returns the tensor, of a shape that is checked.
+
+    Args:
+        tensor: a tensor.
+        expected_shape: a list of ints and scalar tensors, or a tensor; -1 is any size.
+        ndims: number of leading dimensions to check; if None, all.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    check = assert_shape_match(GetShape(tensor, ndims), expected_shape)
+    return with_dependencies([check], tensor)
+
+
+def CheckShapes(shapes: tuple) -> None:
+    """Raises ValueError unless `shapes` is a tuple of Shapes, or NestedMaps of them."""
+    leaves = [x.Flatten() if isinstance(x, NestedMap) else [x] for x in shapes]
+    are_shapes = all(isinstance(x, Shape) for own in leaves for x in own)
+    if not isinstance(shapes, tuple) or not are_shapes:
+        raise _shape_error("a tuple of tshape.Shape, or NestedMaps of them", shapes)
+
+
+def with_dependencies(dependencies: Sequence[Any], output_tensor: Any) -> tf.Tensor:
+    """Returns the tensor, computed after the dependencies."""
+    with tf.control_dependencies([x for x in dependencies if x is not None]):
+        return tf.identity(output_tensor)
+
+
+def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
+    """Checks a shape; in the expected shape -1 is any size.
+
+    Both are lists of ints and scalar tensors, or tensors of rank 1. Returns the
+    operation that checks what is only known while it runs, or None.
+    """
+    given, expected = _dimensions(shape), _dimensions(expected_shape)
+    if isinstance(given, list) and isinstance(expected, list):
+        pairs = zip(given, expected, strict=False)
+        known = [pair for pair in pairs if all(map(is_integer, pair))]
+        if len(given) != len(expected) or any(b not in (a, -1) for a, b in known):
+            raise _shape_error(expected, given)
+        if len(known) == len(given):
+            return None
+    given, expected = (tf.cast(x, tf.int32) for x in (given, expected))
+    with tf.control_dependencies([assert_equal(tf.size(given), tf.size(expected))]):
+        matches = (given == expected) | (expected == -1)
+        return tf.debugging.Assert(tf.reduce_all(matches), [given, expected])
+
+
+assert_equal = tf.debugging.assert_equal
+assert_greater = tf.debugging.assert_greater
+assert_greater_equal = tf.debugging.assert_greater_equal
+assert_less = tf.debugging.assert_less
+assert_less_equal = tf.debugging.assert_less_equal
+
+
+def CheckNumerics(values: Any, message: str = "") -> Any:
+    """Returns tensors, in lists and tuples or one, that are checked to be finite."""
+    check = tf.debugging.check_numerics
+    return tf.nest.map_structure(
+        lambda x: check(x, message) if x.dtype.is_floating else x, values
+    )
+
+
+# In paddings, [B, T], 1 is a position after or before a sequence.
+
+
+def ApplyPadding(
+    padding: tf.Tensor,
+    x: tf.Tensor,
+    padded: Any = None,
+    use_select: bool = True,
+    ensure_shape: bool = True,
+) -> tf.Tensor:
+    """Returns `x` where the padding is 0, and other values where it is 1.
+
+    Args:
+        padding: zeros and ones, such as `[B, T, 1]`, broadcast to `x`.
+        x: such as `[B, T, D]`.
+        padded: values where the padding is 1; if None, zeros.
+        use_select: False to multiply by the padding: not finite values of `x` stay so.
+        ensure_shape: False if the padding may make the result larger than `x`.
+    """
+    padding = tf.cast(padding, tf.float32)
+    is_bit = (padding == 0.0) | (padding == 1.0)
+    check = tf.debugging.Assert(tf.reduce_all(is_bit), [padding])
+    padding = with_dependencies([check], padding)
+    other = tf.zeros([], x.dtype) if padded is None else padded
+    if use_select:
+        result = tf.where(padding == 1.0, other, x)
+    else:
+        padding = tf.cast(padding, x.dtype)
+        result = x * (1 - padding) + other * padding
+    return tf.ensure_shape(result, x.shape) if ensure_shape else result
+
+
+def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor:
+    """Returns [B]: the number of positions up to the last that is not padding."""
+    is_item = 1 - tf.cast(HasRank(paddings, 2), dtype)
+    positions = tf.range(1, tf.shape(paddings)[1] + 1)
+    return tf.reduce_max(is_item * tf.cast(positions, dtype), 1)
+
+
+def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
+    """Returns float32 [B, T] paddings after sequences of these lengths, [B].
+
+    T is `maxlen`, which no length may exceed; if None, the largest.
+    """
+    lengths = HasRank(lengths, 1)
+    if maxlen is not None:
+        maximum = tf.cast(maxlen, lengths.dtype)
+        lengths = with_dependencies([assert_less_equal(lengths, maximum)], lengths)
+    return 1.0 - tf.sequence_mask(lengths, maxlen, tf.float32)
+
+
+def PadSequenceDimension(
+    x: tf.Tensor,
+    length: int,
+    pad_val: Any,
+    shape: Sequence[int] | None = None,
+    axis: int = 1,
+) -> tf.Tensor:
+    """Returns `x` with `pad_val` after its end, so that an axis has size `length`.
+
+    The rank must be known, and `x` not longer. A `shape` of the result is checked.
+    """
+    pads = [[0, 0] for _ in x.shape]
+    pads[axis][1] = length - GetShape(x)[axis]
+    x = tf.pad(x, pads, constant_values=pad_val)
+    return x if shape is None else tf.ensure_shape(x, shape)
+
+
+def PadOrTrimTo(
+    x: tf.Tensor, shape: Any, pad_val: Any = 0, pad_after_contents: bool = True
+) -> tf.Tensor:
+    """Returns `x`, padded by `pad_val` or cut to a shape, in each dimension.
+
+    The shape is a list of ints and scalar tensors, or a tensor. If `pad_after_contents`
+    is False, dimensions are padded and cut at their beginning.
+    """
+    target = tf.cast(shape, tf.int32)
+    x = HasRank(x, target.shape[0])
+    missing = tf.maximum(target - tf.shape(x), 0)
+    nothing = tf.zeros_like(missing)
+    pads = [nothing, missing] if pad_after_contents else [missing, nothing]
+    x = tf.pad(x, tf.stack(pads, axis=1), constant_values=pad_val)
+    start = nothing if pad_after_contents else tf.shape(x) - target
+    return tf.reshape(tf.slice(x, start, target), shape)
+
+
+def FPropDtype(params: InstantiableParams) -> tf.DType:
+    """Returns the dtype of the computation in the FProp of a layer of these params."""
+    return params.fprop_dtype or params.dtype
+
+
+def GetGlobalStep() -> Any:
+    """Returns the training step of the forward pass, [] int64.
+
+    Raises:
+        ValueError: if the surrounding ForwardContext does not know it.
+    """
+    step = current_context().step
+    if step is None:
+        raise UserValueError("GetGlobalStep: expected ForwardContext(step=...).")
+    return step
+
+
+def use_tpu() -> bool:
+    """Returns False: FProp is traced once for all devices."""
+    return False
+
+
+def CallDefun(fwd: Callable, args: Any) -> Any:
+    """Returns `fwd(args)`. For a gradient of its own, use tf.custom_gradient."""
+    return fwd(args)
+
+
+def GenerateSeedFromName(name: str) -> int:
+    """Returns the MD5 hash of a name modulo 2^31 - 1."""
+    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+    return int(digest, 16) % (2**31 - 1)
+
+
+def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
+    """Returns tf.matmul of two tensors that are checked to be matrices."""
+    return tf.matmul(HasRank(x, 2), HasRank(y, 2), **kwargs)
+
+
+def ProjectLastDim(
+    inputs: tf.Tensor, weight: tf.Tensor, input_dim: int, output_dim: int
+) -> tf.Tensor:
+    """Maps `[..., input_dim]` to `[..., output_dim]`; the weight's shape is checked."""
+    return tf.tensordot(inputs, HasShape(weight, [input_dim, output_dim]), 1)
+
+
+def Softmax(logits: tf.Tensor, axis: int = -1, extra_logit: Any = None) -> tf.Tensor:
+    """Returns the softmax, with `extra_logit`, [], as one more logit if it is given."""
+    if extra_logit is None:
+        return tf.nn.softmax(logits, axis)
+    totals = tf.reduce_logsumexp(logits, axis, keepdims=True)
+    extra = tf.cast(extra_logit, logits.dtype) + tf.zeros_like(totals)
+    totals = tf.reduce_logsumexp(tf.stack([totals, extra]), 0)
+    return tf.exp(logits - totals)
+
+
+def SumSquared(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
+    """Returns the sum of all elements' squares, []."""
+    return tf.add_n([tf.reduce_sum(tf.square(x)) for x in tensors])
+
+
+clip_by_value = tf.clip_by_value
+
+
+# Of nested structures.
+Flatten = tf.nest.flatten
+Pack = tf.nest.pack_sequence_as
+Transform = tf.nest.map_structure
+
+
+def _dimensions(shape: Any) -> Any:
+    """Returns a list of ints and scalar tensors, or a tensor if the rank is unknown."""
+    if isinstance(shape, tf.Tensor):
+        static = tf.get_static_value(shape)
+        if static is None:
+            return tf.unstack(shape) if shape.shape.is_fully_defined() else shape
+        shape = static.tolist()
+    sizes = [-1 if size is None else size for size in shape]
+    static_sizes = map(tf.get_static_value, sizes)
+    return [
+        size if static is None else int(static)
+        for size, static in zip(sizes, static_sizes, strict=True)
+    ]
+
+
+def _shape_error(expected: Any, got: Any) -> UserValueError:
+    return UserValueError(
+        path="The shape of a tensor",
+        expected=str(expected),
+        got=got,
+        hint="Check the inputs of the layer, and its params.",
+    )

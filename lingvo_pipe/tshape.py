@@ -1,0 +1,102 @@
+"""Shape: the shape of a tensor in FPropMeta, with Lingvo's methods.
+
+    def FPropMeta(cls, p, inputs):
+        flops = 2 * inputs.num_elements() * p.output_dim
+        return NestedMap(flops=flops, out_shapes=(inputs[:-1] + [p.output_dim],))
+
+Every FPropMeta takes and returns Shapes. A Shape is a tuple of integers, and compares
+and prints as one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.checks import is_count, is_integer
+from lingvo_pipe.core.errors import UserValueError
+
+
+class Shape(tuple):
+    """Dimensions of a tensor: integers of at least 0, or None for unknown ones.
+
+    Slices and sums, with lists and tuples on either side, are Shapes.
+
+    Raises:
+        ValueError: if a dimension is something else, such as one of Lingvo's symbols.
+    """
+
+    def __new__(cls, dims: Iterable[Any]) -> Shape:
+        return super().__new__(cls, map(_dimension, dims))
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self)
+
+    @property
+    def size(self) -> int | None:
+        """Number of elements, or None if a dimension is unknown."""
+        return None if None in self else math.prod(self)
+
+    def num_elements(self) -> int | None:
+        """Returns `size`."""
+        return self.size
+
+    def ToTensorShape(self) -> tf.TensorShape:
+        """Returns TensorFlow's form of this shape."""
+        return tf.TensorShape(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        return Shape(value) if isinstance(key, slice) else value
+
+    def __add__(self, other: Any) -> Shape:
+        return Shape([*self, *other])
+
+    def __radd__(self, other: Any) -> Shape:
+        return Shape([*other, *self])
+
+
+def as_shapes(value: Any) -> Any:
+    """Returns a shape as a Shape; in dicts, lists and tuples each shape that they hold.
+
+    Anything else is returned as it is.
+    """
+    if isinstance(value, Mapping):
+        return type(value)({key: as_shapes(x) for key, x in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, Shape) or not isinstance(value, (list, tuple)):
+        return value
+    if all(map(is_integer, value)):
+        return Shape(value)
+    items = map(as_shapes, value)
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def on_shapes(fprop_meta: Callable) -> Callable:
+    """Wraps a function FPropMeta: the shapes that it takes and returns are Shapes."""
+
+    @functools.wraps(fprop_meta)
+    def wrapped(cls: type, p: Any, *shapes: Any) -> Any:
+        meta = fprop_meta(cls, p, *map(as_shapes, shapes))
+        if isinstance(meta, Mapping) and isinstance(meta.get("out_shapes"), tuple):
+            out_shapes = tuple(map(as_shapes, meta["out_shapes"]))
+            meta = type(meta)({**meta, "out_shapes": out_shapes})  # type: ignore[call-arg]
+        return meta
+
+    return wrapped
+
+
+def _dimension(value: Any) -> int | None:
+    if value is not None and not is_count(value, 0):
+        raise UserValueError(
+            path="A dimension of a Shape",
+            expected="an integer of at least 0, or None if it is unknown",
+            got=value,
+            hint="There are no symbolic dimensions: write the micro-batch's own.",
+        )
+    return None if value is None else int(value)

@@ -1,0 +1,102 @@
+"""The page for users of Lingvo says what is so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe import base_layer, builder, gpipe, py_utils, tshape
+from lingvo_pipe.nested_map import NestedMap
+from tests.docs.pages import page
+from tools.port_check import counterparts
+
+PAGE = page("lingvo")
+
+
+class _Weight(base_layer.BaseLayer):
+    def _CreateLayerVariables(self) -> None:
+        self.CreateVariable("w", py_utils.WeightParams([2]))
+
+    def FProp(self, theta: Any, x: Any) -> Any:
+        return x * theta.w
+
+
+class _Stateful(_Weight):
+    def FProp(self, theta: Any, x: Any) -> Any:
+        return x * theta.w + tf.random.normal([2])
+
+
+class _ReadsVars(_Weight):
+    def FProp(self, theta: Any, x: Any) -> Any:
+        return x * self.vars.w
+
+
+def _loss(outputs: Any, targets: Any) -> Any:
+    return NestedMap(loss=(tf.reduce_mean(outputs - targets), tf.constant(1.0)))
+
+
+def _pipelined(cls: Any) -> Any:
+    p = gpipe.PipeliningLayer.Params().Set(name="pipe", cell_tpl=[cls.Params()])
+    layer, x = p.Instantiate(), tf.ones([4, 2])
+    layer.ComputeGradients(layer.theta, [x], x, _loss)
+    return layer.cells[0]
+
+
+def _weight() -> Any:
+    return _Weight.Params().Set(name="weight").Instantiate()
+
+
+def _builder() -> Any:
+    return builder.Base.Params().Instantiate()
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "expected a pure function": lambda: _pipelined(_Stateful),
+    "it reads the variables": lambda: _pipelined(_ReadsVars),
+    "traces the layer permanently": lambda: _pipelined(_Weight).AddFunction("f", abs),
+    "A layer creates its parts in __init__": lambda: _weight().CreateChild(
+        "x", _Weight.Params()
+    ),
+    "expected different names of siblings": lambda: (
+        _builder()._Seq("s", _builder()._Id("a"), _builder()._Id("a")).Instantiate()
+    ),
+    "these Params are frozen": lambda: _weight().params.Set(name="other"),
+    "py_utils has no DefaultVN here": lambda: py_utils.DefaultVN,
+    "must be a defined param": lambda: _Weight.Params().Set(vn=None),
+    "There are no symbolic dimensions": lambda: tshape.Shape(["x"]),
+    "the name of one of its methods": lambda: NestedMap(keys=1),
+    "has no text form": lambda: _builder()._Fn("f", lambda x: x).ToText(),
+    "expected a value computed before": lambda: (
+        _builder()._Graph("g", ["x"], ["y"]).Instantiate()(1.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused_is_refused_in_these_words(words: str) -> None:
+    with pytest.raises((AttributeError, TypeError, ValueError)) as error:
+        REFUSED[words]()
+    assert words in str(error.value)
+
+
+def test_all_refusals_are_tested() -> None:
+    table = PAGE.partition("## Refused")[2].partition("##")[0]
+    assert set(re.findall(r"\| `([^`]+)` \|$", table, re.MULTILINE)) == set(REFUSED)
+
+
+def test_imports_are_those_that_port_check_writes() -> None:
+    pairs = re.findall(r"^\| `(lingvo\.[\w.]+)` \| `([\w.]+)` \|$", PAGE, re.MULTILINE)
+    ours = {name: x.__name__ for name, x in counterparts._MODULES.items()}
+    assert dict(pairs) == ours
+
+
+def test_methods_of_builders_exist() -> None:
+    row = re.search(r"^\| Builders \|.*$", PAGE, re.MULTILINE)
+    assert row
+    names = set(re.findall(r"`(_\w+)`", row[0]))
+    own = {x for x in vars(builder.Base) if re.fullmatch(r"_[A-Z]\w*", x)}
+    assert names == own

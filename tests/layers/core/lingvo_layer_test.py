@@ -1,0 +1,210 @@
+"""Layers declared as Lingvo's are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer, IsLayerParams
+from lingvo_pipe.layers.core.layer_tree import unregularized_paths
+from lingvo_pipe.layers.core.weights import (
+    SKIP_LP_REGULARIZATION,
+    WeightInit,
+    WeightParams,
+)
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.nested_map import NestedMap
+from tests.layers.built_layers import SumLayer, built, leaf
+from tests.layers.lingvo_layers import Projection
+
+
+class Derived(Projection):
+    """Creates another variable, from what its own `__init__` sets."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.shape = [self.params.dim]
+        self.order.append("derived")
+
+    def _CreateLayerVariables(self) -> None:
+        super()._CreateLayerVariables()
+        skipped = WeightParams(
+            self.shape, WeightInit.Constant(), collections=[SKIP_LP_REGULARIZATION]
+        )
+        self.CreateVariable("b", skipped)
+        self.CreateVariable("count", WeightParams([]), trainable=False)
+        self.CreateVariable("mean", WeightParams([], collections=["moving_vars"]))
+
+
+def test_variables_are_created_once_after_the_most_derived_init() -> None:
+    layer = Derived.Params().Set(name="x").Instantiate()
+    assert layer.order == ["init", "derived", "variables"]
+    assert list(layer.VariablePaths()) == ["x/w", "x/b", "x/count", "x/mean"]
+    assert layer.vars.w.shape == [4, 4]
+
+
+def test_a_child_s_variables_are_created_before_its_parent_s() -> None:
+    created: list[str] = []
+
+    class Noting(Projection):
+        def _CreateLayerVariables(self) -> None:
+            created.append(self.path)
+
+    Noting.Params().Set(name="x", sub=Noting.Params()).Instantiate()
+    assert created == ["x/sub", "x"]
+
+
+def test_values_do_not_depend_on_where_a_variable_is_created() -> None:
+    early = built(lambda layer: layer.CreateVariable("w", WeightParams([4, 4])))
+    late = Projection.Params().Set(name="root").Instantiate()
+    np.testing.assert_array_equal(early.vars.w, late.vars.w)
+
+
+def test_params_can_be_changed_until_the_layer_is_complete() -> None:
+    p = Projection.Params().Set(name="x")
+    layer = p.Instantiate()
+    assert (p.dim, layer.params.dim) == (3, 4)
+    assert layer.params.IsImmutable()
+    with pytest.raises(TypeError, match="'dim'"):
+        layer.params.dim = 5
+
+
+def test_collections_decide_on_training_and_weight_decay() -> None:
+    p = Derived.Params().Set(name="x", sub=Derived.Params())
+    layer = p.Instantiate()
+    assert unregularized_paths(layer) == {"x/b", "x/sub/b"}
+    trainable = {k for k, v in layer.VariablePaths().items() if v.trainable}
+    assert trainable == {"x/w", "x/b", "x/sub/w", "x/sub/b"}
+
+
+def test_aggregation_is_the_variable_s() -> None:
+    mean = tf.VariableAggregation.MEAN
+    layer = built(lambda x: x.CreateVariable("v", WeightParams([]), aggregation=mean))
+    assert layer.vars.v.aggregation == mean
+
+
+def test_a_declaration_may_say_that_it_is_not_trained() -> None:
+    """`trainable` of either place is enough."""
+    for declared, asked in ((False, True), (True, False), (False, False)):
+        weight = WeightParams([], trainable=declared)
+        layer = built(lambda x, w=weight, t=asked: x.CreateVariable("v", w, t))
+        assert not layer.vars.v.trainable
+
+
+@pytest.mark.parametrize(
+    ("nest", "paths"),
+    [
+        ([leaf(), leaf()], ["c_0", "c_1"]),
+        ((leaf(), leaf(name="own")), ["c_0", "own"]),
+        ({"b": leaf(), "a": leaf()}, ["c_a", "c_b"]),
+        (NestedMap(a=leaf()), ["c_a"]),
+        ([[leaf(), leaf()], [leaf()]], ["c_0_0", "c_0_1", "c_1_0"]),
+        ({"x": [leaf()], "y": {"z": leaf()}}, ["c_x_0", "c_y_z"]),
+        ([], []),
+    ],
+)
+def test_children_in_any_nest(nest: Any, paths: list[str]) -> None:
+    layer = built(lambda layer: layer.CreateChildren("c", nest))
+    assert [x.path for x in layer.Descendants()] == [
+        "root",
+        *(f"root/{p}" for p in paths),
+    ]
+    tf.nest.map_structure(np.testing.assert_array_equal, layer.vars, layer.theta)
+    assert len(tf.nest.flatten(layer.theta)) == 2 * len(paths)
+    assert layer.accumulators.c is not layer.theta.c
+
+
+def test_deep_nests_are_walked() -> None:
+    layer = built(
+        lambda layer: layer.CreateChildren("c", [[SumLayer.Params()], {"k": leaf()}])
+    )
+    assert layer.GetDescendant("c[0][0]") is layer.c[0][0]
+    assert layer.GetDescendant("c[1].k") is layer.c[1].k
+    layer.PostTrainingStepUpdate(layer.AccumulatedTree({"root/c_0_0/total": 7}))
+    assert layer.c[0][0].received == [7]
+
+
+def test_names_in_a_nest_must_differ() -> None:
+    with pytest.raises(ValueError, match="root.*'same'"):
+        built(lambda x: x.CreateChildren("c", [[leaf(name="same")], leaf(name="same")]))
+
+
+def test_names_with_a_leading_underscore() -> None:
+    def build(layer: BaseLayer) -> None:
+        layer.CreateChild("_hidden", leaf())
+        layer.CreateVariable("_w", WeightParams([2]))
+
+    layer = built(build)
+    assert list(layer.VariablePaths())[:2] == ["root/_w", "root/_hidden/w"]
+    np.testing.assert_array_equal(layer._hidden.vars.w, layer.theta._hidden.w)
+    root = FCLayer.Params().Set(name="_root", input_dim=2, output_dim=1).Instantiate()
+
+    @tf.function(autograph=False)
+    def run() -> Any:
+        return layer._hidden(tf.ones([1, 2])), root(tf.ones([1, 2]))
+
+    assert all(y.shape == [1, 1] for y in run())
+
+
+class Broken(Projection):
+    """A layer whose properties have mistakes."""
+
+    @property
+    def twice(self) -> Any:
+        return self.onec * 2
+
+    @property
+    def early(self) -> Any:
+        return self.params.no_such_param
+
+
+def test_a_mistake_in_a_property_is_shown() -> None:
+    layer: Any = Broken.Params().Set(name="x").Instantiate()
+    with pytest.raises(AttributeError, match="'onec'"):
+        _ = layer.twice
+    with pytest.raises(AttributeError, match="'no_such_param'"):
+        _ = layer.early
+    with pytest.raises(AttributeError, match="'missing'"):
+        _ = layer.missing
+
+
+def test_values_are_cast_to_the_dtype_of_the_computation() -> None:
+    layer = Projection.Params().Set(name="x", fprop_dtype="bfloat16").Instantiate()
+    given = NestedMap(a=tf.ones([2]), b=[None, tf.ones([1], tf.int32)], c=np.float64(2))
+    cast = layer._CastToFPropDtype(given)
+    assert (cast.a.dtype, cast.c.dtype) == (tf.bfloat16, tf.bfloat16)
+    assert cast.b[0] is None
+    assert cast.b[1].dtype == tf.int32
+    assert layer(tf.ones([1, 4])).dtype == tf.bfloat16
+
+
+def test_params_of_layers_are_recognized() -> None:
+    assert IsLayerParams(FCLayer.Params())
+    for other in (InstantiableParams(), InstantiableParams(dict), FCLayer, None):
+        assert not IsLayerParams(other)
+
+
+class Widening(BaseLayer):
+    """Gives its children a param of its own."""
+
+    @staticmethod
+    def CopyBaseParams(
+        from_params: InstantiableParams, to_params: InstantiableParams
+    ) -> InstantiableParams:
+        BaseLayer.CopyBaseParams(from_params, to_params)
+        return to_params.Set(output_dim=5)
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.CreateChild("fc", leaf())
+
+
+def test_a_layer_may_decide_what_its_children_inherit() -> None:
+    p = Widening.Params().Set(name="x", random_seed=3)
+    layer: Any = p.Instantiate()
+    assert layer.fc.vars.w.shape == [2, 5]
+    assert layer.fc.params.random_seed == 3

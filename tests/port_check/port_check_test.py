@@ -1,0 +1,263 @@
+"""The check of Lingvo's files names each line that will not port, and no other."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe import py_utils
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from tests.layers.lingvo import ported_layers
+from tools.port_check import counterparts, port_check
+from tools.port_check.source_check import Report, check_source
+
+IMPORTS = """\
+import lingvo.compat as tf
+from lingvo.core import base_layer
+from lingvo.core import layers, py_utils, schedule
+"""
+NUM_IMPORTS = 5  # Lines before a class's body, with its own line and an empty one.
+
+
+def check_layer(body: str, base: str = "base_layer.BaseLayer") -> Report:
+    text = textwrap.indent(textwrap.dedent(body), "  ")
+    return check_source(f"{IMPORTS}\nclass Layer({base}):\n{text}")
+
+
+def check_fprop(*lines: str) -> Report:
+    body = "def FProp(self, theta, x):\n" + textwrap.indent("\n".join(lines), "  ")
+    return check_layer(body)
+
+
+def only(report: Report) -> Any:
+    (found,) = report.findings
+    return found
+
+
+def lingvo_source() -> str:
+    """Returns layers that port by their imports, with the imports of Lingvo."""
+    source = inspect.getsource(ported_layers)
+    ours = "import tensorflow as tf\n\nfrom lingvo_pipe import base_layer"
+    assert ours in source
+    theirs = "from lingvo import compat as tf\nfrom lingvo.core import base_layer"
+    return source.replace(ours, theirs)
+
+
+def test_layers_that_port_have_nothing_to_change_but_imports(
+    tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "layers.py"
+    file.write_text(lingvo_source())
+    assert port_check.main([str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"{file}: nothing to change but imports"
+    written = [line.partition(": import: ")[2] for line in lines]
+    assert "lingvo.compat: import tensorflow as tf" in written
+    assert "lingvo.core.py_utils: from lingvo_pipe import py_utils" in written
+    assert not any(": change: " in line for line in lines)
+
+
+def test_a_file_with_changes_ends_with_1(tmp_path: Path, capsys: Any) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(IMPORTS)
+    bad.write_text(f"{IMPORTS}\ntf.placeholder(tf.float32)\n")
+    assert port_check.main([str(good), str(bad)]) == 1
+    out = capsys.readouterr().out
+    assert f"{good}: nothing to change but imports\n" in out
+    assert f"{bad}:5: change: tf.placeholder: " in out
+
+
+@pytest.mark.parametrize("text", [None, "def f(:\n"])
+def test_a_file_that_cannot_be_read_ends_with_2(
+    text: str | None, tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "x.py"
+    if text is not None:
+        file.write_text(text)
+    assert port_check.main([str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"]])
+def test_its_usage_is_shown(argv: list[str], capsys: Any) -> None:
+    assert port_check.main(argv) == 2
+    assert "port_check FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("from lingvo.core import builder", "from lingvo_pipe import builder"),
+        ("from lingvo.core import gpipe as g", "from lingvo_pipe import gpipe as g"),
+        (
+            "from lingvo.core import builder_layers",
+            "from lingvo_pipe.layers import builder_layers",
+        ),
+        ("import lingvo.compat as tf", "import tensorflow as tf"),
+        ("from lingvo import model_registry", "import model_registry"),
+        ("from lingvo.core.layers import FCLayer", "from lingvo_pipe.layers import"),
+    ],
+)
+def test_imports_get_another_name(line: str, written: str) -> None:
+    report = check_source(f"{line}\n")
+    assert not report.findings
+    assert report.imports[0].instead.startswith(written)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("from lingvo.core import recurrent", "tf.while_loop"),
+        ("from lingvo.core import rnn_cell", "Port that module"),
+        ("from lingvo.tasks.mt import model", "Port that module"),
+        ("from lingvo.core.layers import FCLayr", "'FCLayer'"),
+    ],
+)
+def test_imports_without_a_counterpart_are_named(line: str, instead: str) -> None:
+    assert instead in only(check_source(f"{line}\n")).instead
+
+
+def test_modules_by_lingvos_names_are_counterparts() -> None:
+    """A module beside `py_utils` has the name of one of Lingvo's, or is listed here."""
+    folder = Path(inspect.getfile(py_utils)).parent
+    names = {path.stem for path in folder.glob("*.py")}
+    for name in names - {"__init__", "trainer", "version"}:
+        assert counterparts.counterpart(f"lingvo.core.{name}")
+
+
+def test_every_name_of_py_utils_is_known() -> None:
+    """Also those that later changes add: nothing lists them."""
+    names = dir(py_utils)
+    assert "GetShape" in names
+    lines = [f"py_utils.{name}" for name in names]
+    assert not check_source("\n".join([IMPORTS, *lines])).findings
+
+
+def test_the_error_of_py_utils_says_what_to_write() -> None:
+    found = only(check_fprop("py_utils.RematerializeFn(x)"))
+    with pytest.raises(AttributeError) as error:
+        _ = py_utils.RematerializeFn
+    assert found.instead == str(error.value)
+    assert found.line == NUM_IMPORTS + 2
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "instead"),
+    [
+        ("tf.get_variable('w', [3])", "tf.get_variable", "CreateVariable"),
+        ("tf.placeholder(tf.int32)", "tf.placeholder", "argument of FProp"),
+        ("tf.log(x)", "tf.log", "tf.math.log"),
+        ("tf.to_float(x)", "tf.to_float", "tf.cast"),
+        ("tf.random_uniform([3])", "tf.random_uniform", "current_context"),
+        ("tf.random.normal([3])", "tf.random.normal", "current_context"),
+        ("tf.nn.dropout(x, 0.1)", "tf.nn.dropout", "current_context"),
+        ("tf.summary.scalar('x', x)", "tf.summary.scalar", "AddMetric"),
+        ("tf.reduce_sum(x, keep_dims=1)", "tf.reduce_sum", "'keepdims'"),
+        ("tf.cond(x, fn1=f, true_fn=g)", "tf.cond", "'fn1'"),
+        ("tf.train.AdamOptimizer(1)", "tf.train.AdamOptimizer", "OptimizerParams"),
+        ("tf.GraphKeys.WEIGHTS", "tf.GraphKeys.WEIGHTS", "WeightParams"),
+        ("py_utils.HasShap(x, [1])", "py_utils.HasShap", "'HasShape'"),
+        ("py_utils.GetShape(x, dims=1)", "py_utils.GetShape", "'ndims'"),
+        ("py_utils.WeightInit.Gausian(1)", "py_utils.WeightInit.Gausian", "'Gaussian'"),
+        ("layers.LayerNorm.Params()", "layers.LayerNorm.Params", "'LayerNormLayer'"),
+        (
+            "layers.FCLayer.Params().Set(outputdim=1)",
+            "FCLayer.Params",
+            "'outputdim'.*'output_dim'",
+        ),
+        ("self.last = x", "self.last = ... in FProp", "AddMetric"),
+        ("self.cluster.do_eval", "self.cluster", "PipeliningLayer"),
+        ("self.CreateVariabel('w')", "self.CreateVariabel", "'CreateVariable'"),
+        ("self.AddLoss('x', x, scale=1)", "self.AddLoss", "'scale'"),
+        ("self.params.vn", "p.vn", "current_context"),
+        ("p = self.params; p.device_mesh", "p.device_mesh", "sharded"),
+    ],
+)
+def test_lines_that_will_not_port_are_named(line: str, what: str, instead: str) -> None:
+    found = only(check_fprop("y = x", line))
+    assert (found.line, found.what) == (NUM_IMPORTS + 3, what)
+    assert all(part in found.instead for part in instead.split(".*"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x[:, tf.newaxis]",
+        "tf.random.stateless_uniform([3], [1, 2])",
+        "tf.reduce_sum(x, keepdims=True)",
+        "tf.cond(x, lambda: x, lambda: x)",
+        "tf.nn.relu(x)",
+        "tf.float32.is_floating",
+        "isinstance(x, tf.Variable)",
+        "self.AddLoss('x', x)",
+        "self.do_eval",
+        "self.params.whatever",
+        "layers = [x]; layers.append(x)",  # A local name that hides a module.
+        "py_utils.NestedMap(x=x).x",
+    ],
+)
+def test_lines_that_port_are_not_named(line: str) -> None:
+    assert not check_fprop(line).findings
+
+
+def test_members_of_classes_in_the_file_are_known() -> None:
+    report = check_layer(
+        """\
+        def __init__(self, params):
+          super().__init__(params)
+          self.CreateChild('Inner', params.inner)
+        def Helper(self, x):
+          return self.Inner(x)
+        """
+    )
+    assert not report.findings
+    source = f"""{IMPORTS}
+class First(base_layer.BaseLayer):
+  def Helper(self, x):
+    return x
+
+class Second(First):
+  def FProp(self, theta, x):
+    return self.Helper(x) + self.Other(x)
+"""
+    found = only(check_source(source))
+    assert (found.line, found.what) == (11, "self.Other")
+
+
+def test_classes_that_are_no_layers_are_left_alone() -> None:
+    report = check_layer("def f(self):\n  return self.Other()", base="object")
+    assert not report.findings
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        ("base_layer.BaseLayer", "PostTrainingStepUpdate(self, global_step)"),
+        ("schedule.BaseSchedule", "Value(self, current_step)"),
+    ],
+)
+def test_steps_are_no_arguments(base: str, method: str) -> None:
+    assert "GetGlobalStep" in only(check_layer(f"def {method}: pass", base)).instead
+    without = method.partition(",")[0] + ")"
+    assert not check_layer(f"def {without}: pass", base).findings
+
+
+def test_an_old_decorator_is_to_be_deleted() -> None:
+    found = only(check_layer("@base_layer.initializer\ndef __init__(self, p): pass"))
+    assert "Delete" in found.instead
+
+
+def test_a_scope_of_the_name_is_a_note() -> None:
+    report = check_fprop("with tf.name_scope(self.params.name):", "  return x")
+    assert not report.findings
+    assert [note.line for note in report.notes] == [NUM_IMPORTS + 2]
+
+
+def test_the_methods_of_layers_are_known() -> None:
+    names = [name for name in dir(BaseLayer) if name[0].isupper()]
+    assert "FProp" in names
+    assert not check_fprop(*(f"self.{name}" for name in names)).findings

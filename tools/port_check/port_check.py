@@ -1,0 +1,51 @@
+"""Lists, line by line, what in Lingvo's files will not port, and what to write instead.
+
+    tools/bazel run //tools:port_check -- my_layers.py my_models.py
+
+Ends with 0 if there is nothing to change but imports, with 1 if there is more, and with
+2 if a file cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
+
+
+def main(argv: Sequence[str]) -> int:
+    """Checks the files that `argv` names; returns the exit status."""
+    if not argv or any(name.startswith("-") for name in argv):
+        print("usage: port_check FILE...", file=sys.stderr)
+        return 2
+    with quiet_startup():
+        from tools.port_check.source_check import check_source
+    status = 0
+    for name in argv:
+        try:
+            report = check_source(Path(name).read_text(encoding="utf-8"))
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            print(f"error: {name}: {error}", file=sys.stderr)
+            return 2
+        for kind, found in (
+            ("import", report.imports),
+            ("change", report.findings),
+            ("note", report.notes),
+        ):
+            for each in found:
+                print(f"{name}:{each.line}: {kind}: {each.what}: {each.instead}")
+        if report.findings:
+            print(f"{name}: {len(report.findings)} changes besides imports")
+            status = 1
+        else:
+            print(f"{name}: nothing to change but imports")
+    return status
+
+
+if __name__ == "__main__":
+    # `bazel run` changes the working directory and sets this variable to the user's.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    sys.exit(main(sys.argv[1:]))
