@@ -1,1 +1,2 @@
 from .pipelined_model import PipelinedModel
+from .placement import deferred_variables

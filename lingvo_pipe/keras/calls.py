@@ -68,6 +68,13 @@ class Call:
         is_layer = isinstance(self.operation, keras.Layer)
         return list(self.operation.variables) if is_layer else []
 
+    @property
+    def has_kernel(self) -> bool:
+        """True if its layer has a trained weight of two or more dimensions."""
+        is_layer = isinstance(self.operation, keras.Layer)
+        weights = self.operation.weights if is_layer else []
+        return any(len(v.shape) > 1 for v in weights)
+
 
 @dataclass(frozen=True)
 class Calls:

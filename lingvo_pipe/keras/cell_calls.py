@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +51,15 @@ class CellCalls:
         num_given: number of values that the cell is given.
         has_rows: for each value, whether its first dimension are the examples.
         kept: positions of the values that it passes on.
+        are_outputs: for each of these, whether it is an output of the model.
         variables: the Keras variables, each once.
         kinds: their kinds.
         owned: for each variable, whether no earlier cell has it.
         earlier_draws: for each variable, a seed's draws by earlier cells of the step.
         draws: for each variable, by how much its seed moves on after a step.
+        names: names of the variables in the cell, alike for alike cells.
+        dtypes: dtypes of the values that it is given.
+        shares_variables: whether the cell's variables are the Keras model's storage.
     """
 
     def __init__(
@@ -63,13 +67,16 @@ class CellCalls:
         cell: Cell,
         calls: Sequence[Call],
         values: Sequence[Value],
+        outputs: Collection[int],
         variables: Sequence[keras.Variable],
         kinds: Sequence[Kind],
         owned: Sequence[bool],
         earlier_draws: Sequence[int],
         draws: Sequence[int],
+        names: Sequence[str],
+        shares_variables: bool,
     ):
-        """Describes a cell; `calls` and `values`, by number, are the whole model's."""
+        """Describes a cell; calls, and values by number, are the whole model's."""
         own = calls[cell.start : cell.stop]
         numbers = [*cell.given, *(made.number for call in own for made in call.made)]
         place = {number: Position(i) for i, number in enumerate(numbers)}
@@ -83,22 +90,29 @@ class CellCalls:
         self.num_given = len(cell.given)
         self.has_rows = [values[number].has_rows for number in numbers]
         self.kept = [place[number] for number in cell.kept]
+        self.are_outputs = [number in outputs for number in cell.kept]
         self.variables = list(variables)
         self.kinds = list(kinds)
         self.owned = list(owned)
         self.earlier_draws = list(earlier_draws)
         self.draws = list(draws)
+        self.names = list(names)
+        self.dtypes = [tf.as_dtype(values[x].spec.dtype) for x in cell.given]
+        self.shares_variables = shares_variables
         self._key = repr(
             (
                 [_key(call) for call in self.calls],
                 self.num_given,
                 self.has_rows,
                 self.kept,
+                self.are_outputs,
                 [(v.shape, v.dtype) for v in self.variables],
                 self.kinds,
                 self.owned,
                 self.earlier_draws,
                 self.draws,
+                self.names,
+                self.shares_variables,
             )
         )
 

@@ -8,6 +8,7 @@ Shapes: B examples in the mini-batch, b in a micro-batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,10 +16,17 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.keras.attributes import all_attached
 from lingvo_pipe.keras.loss import PipelineLoss
 from lingvo_pipe.keras.metrics import all_add_up, shares
-from lingvo_pipe.keras.private_names import Functional, output_structure
-from lingvo_pipe.keras.rows import rows_in_place, with_mask
+from lingvo_pipe.keras.private_names import (
+    Functional,
+    forget_losses,
+    output_structure,
+)
+from lingvo_pipe.keras.rows import rows_in_place
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
@@ -30,6 +38,7 @@ class Compilation:
     def __init__(self, graph: Functional, loss: Any, metrics: Any):
         """Takes the model's graph, and Keras's compiled loss and metrics or None."""
         self._graph, self._loss, self._metrics = graph, loss, metrics
+        self._losses: dict[tuple[int, int], PipelineLoss] = {}
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def loss_function(
@@ -37,18 +46,64 @@ class Compilation:
     ) -> Callable[..., NestedMap]:
         """Returns the loss function of a pipeline, the same for each mini-batch size.
 
-        It takes the outputs and (targets, sample weights, loss scale for each example),
-        `[b, ...]` each; the last two may be None.
+        It takes the outputs and (targets, sample weights, loss scale for each example,
+        `divisors`), `[b, ...]` each; the last three may be None.
         """
         key = num_examples, num_micro_batches
         if key not in self._functions:
-            loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
+            loss = self._loss_for(*key)
 
-            def loss_function(pairs: Sequence[Any], targets: Any) -> NestedMap:
-                return self._micro_batch(loss, num_examples, pairs, *targets)
+            def loss_function(triples: Sequence[Any], targets: Any) -> NestedMap:
+                return self._micro_batch(loss, num_examples, triples, *targets)
 
             self._functions[key] = loss_function
         return self._functions[key]
+
+    def divisors(
+        self,
+        model: keras.Model,
+        data: tuple[Any, Any, Any],
+        num_examples: int,
+        num_micro_batches: int,
+    ) -> list[tf.Tensor | None] | None:
+        """Returns what Keras divides several losses by, `[B]` each, all alike.
+
+        An item is None for a loss whose examples count alike, and the list is None
+        if no loss needs it.
+
+        Args:
+            model: the Keras model, whose masks count.
+            data: inputs, targets and sample weights.
+            num_examples: B.
+            num_micro_batches: M.
+
+        Raises:
+            ValueError: if masks depend on the model's weights or on random numbers.
+        """
+        loss = self._loss_for(num_examples, num_micro_batches)
+        if not loss.needs_divisors:
+            return None
+        found: list[tf.Tensor | None] = []
+
+        def find(*flat: tf.Tensor) -> list[tf.Tensor]:
+            x, y, sample_weight = pack_present(data, flat)
+            found[:] = loss.divisors(y, model(x, training=True), sample_weight)
+            return present(found)
+
+        graph = tf.compat.v1.wrap_function(find, list(map(spec_of, present(data))))
+        forget_losses(model)
+        if not present(found):
+            return None
+        pruned = graph.prune(graph.inputs, present(found))
+        if any(x.dtype == tf.resource and x.consumers() for x in pruned.inputs):
+            raise UserValueError(
+                path="compile(loss=...)",
+                expected="several losses with masks that follow from the inputs alone",
+                got="a mask that depends on weights or random numbers",
+                hint="Use num_micro_batches=1, or compute the mask from an input.",
+            )
+        values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
+        return pack_present(found, values)
 
     def update_metrics(self, found: NestedMap, y: Any, sample_weight: Any) -> None:
         """Updates the metrics' variables by what a step of the pipeline returns."""
@@ -60,25 +115,36 @@ class Compilation:
             variables = self._metrics.variables
             _add(variables, [found[f"metric{i}"].value for i in range(len(variables))])
             return
-        number = len(self._graph.outputs)
-        outputs = [found[f"output{i}"].value for i in range(number)]
-        y_pred = tree.pack_sequence_as(output_structure(self._graph), outputs)
+        triples = pack_present(
+            self._triples, (found[f"output{i}"].value for i in itertools.count())
+        )
+        y_pred = packed_outputs(self._graph, triples)
         self._metrics.update_state(y, y_pred, sample_weight)
+
+    def _loss_for(self, num_examples: int, num_micro_batches: int) -> PipelineLoss:
+        key = num_examples, num_micro_batches
+        if key not in self._losses:
+            whole = num_micro_batches == 1
+            self._losses[key] = PipelineLoss(self._loss, num_examples, whole)
+        return self._losses[key]
 
     def _micro_batch(
         self,
         loss: PipelineLoss,
         num_examples: int,
-        pairs: Sequence[Any],
+        triples: Sequence[Any],
         y: Any,
         sample_weight: Any,
         scale: tf.Tensor | None,
+        divisors: Any,
     ) -> NestedMap:
-        outputs, context = packed_outputs(self._graph, pairs), current_context()
+        outputs, context = packed_outputs(self._graph, triples), current_context()
         # Not counted in the outputs: the engine needs the loss's weight beforehand.
         rows = context.num_examples
-        rows = pairs[0].shape[0] if rows is None else rows
-        metrics = self._metrics_of_loss(loss, rows, y, outputs, sample_weight)
+        rows = triples[0].shape[0] if rows is None else rows
+        divisors = divisors and map_present(lambda x: x[0], divisors)
+        args = y, outputs, sample_weight, rows, divisors
+        metrics = self._metrics_of_loss(loss, num_examples, *args)
         if scale is not None:
             mean, weight = metrics.loss
             metrics.loss = (mean * scale[0], weight)
@@ -89,32 +155,40 @@ class Compilation:
             found = shares(self._metrics, variables, y, outputs, sample_weight)
             metrics.update({f"metric{i}": Total(x) for i, x in enumerate(found)})
             return metrics
-        for i, x in enumerate(pairs[::2]):
+        self._triples = map_present(lambda x: True, triples)
+        for i, x in enumerate(present(triples)):
+            x = tf.cast(x, tf.float32) if x.dtype == tf.bool else x
             placed = rows_in_place(x, context.first_example, num_examples)
             metrics[f"output{i}"] = Total(placed)
         return metrics
 
     def _metrics_of_loss(
-        self, loss: PipelineLoss, rows: Any, y: Any, outputs: Any, sample_weight: Any
+        self,
+        loss: PipelineLoss,
+        num_examples: int,
+        y: Any,
+        outputs: Any,
+        sample_weight: Any,
+        rows: Any,
+        divisors: Any,
     ) -> NestedMap:
         """Returns the loss, and what it adds to its metrics, one for each output."""
         state = [v for m in self._loss.metrics for v in m.variables]
         zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in state]
         with keras.StatelessScope(zeros) as scope:
             metrics = NestedMap(
-                loss=loss.mean_and_weight(y, outputs, sample_weight, rows)
+                loss=loss.mean_and_weight(y, outputs, sample_weight, rows, divisors)
             )
         for i, m in enumerate(self._loss.metrics):
             total, count = (scope.get_current_value(v) for v in m.variables)
-            share = tf.cast(rows, total.dtype)
-            metrics[f"loss{i}"] = Total(tf.stack([total / count * share, share]))
+            value = tf.math.divide_no_nan(total, count) * num_examples
+            metrics[f"loss{i}"] = Total(tf.stack([value, tf.cast(rows, value.dtype)]))
         return metrics
 
 
-def packed_outputs(graph: Functional, pairs: Sequence[Any]) -> Any:
-    """Returns pairs (output, mask) in the structure of a model's outputs."""
-    values = list(map(with_mask, pairs[::2], pairs[1::2]))
-    return tree.pack_sequence_as(output_structure(graph), values)
+def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
+    """Returns outputs with their attributes, in the structure of a model's outputs."""
+    return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
 
 
 def _add(variables: Sequence[keras.Variable], added: Sequence[tf.Tensor]) -> None:

@@ -1,66 +1,90 @@
 """KerasCell: consecutive calls of a Keras model as one cell of a pipeline.
 
-Shapes: b rows in a micro-batch. A cell takes and returns pairs (value, mask), flat; a
-mask is None where Keras has none.
+Shapes: b rows in a micro-batch. A cell takes and returns triples (value, mask, logits),
+flat; see `attributes`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras.attributes import all_attached, triple
 from lingvo_pipe.keras.cell_calls import CellCalls, LocalCall, Position
-from lingvo_pipe.keras.placement import placed, shared
+from lingvo_pipe.keras.model_function import cells_of
+from lingvo_pipe.keras.placement import created, placed
 from lingvo_pipe.keras.private_names import (
+    Functional,
     forget_losses,
     get_mask,
     global_seed,
     run_operation,
+    standardized_inputs,
 )
 from lingvo_pipe.keras.row_seed import UNKNOWN
-from lingvo_pipe.keras.rows import rows_in_place, with_mask
-from lingvo_pipe.keras.state import CellScope
+from lingvo_pipe.keras.rows import rows_in_place
+from lingvo_pipe.keras.state import CellScope, mask_weights
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
+from lingvo_pipe.layers.model_size import graph_flops
 from lingvo_pipe.nested_map import NestedMap
 
 
 class KerasCell(BaseLayer):
-    """Runs calls of Keras layers, whose variables it shares.
+    """Runs calls of Keras layers.
 
-    Variables are named v0, v1 ... in the order of `CellCalls.variables`.
+    Its variables are the Keras model's, or its own that begin like these; see
+    `CellCalls.shares_variables`.
     """
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         """Returns params for the calls."""
         p = super().Params()
-        p.Define("calls", None, "The calls, a CellCalls.")
+        p.Define(
+            "calls", None, "The calls, a CellCalls; if None, of a cell of `model`."
+        )
+        p.Define(
+            "model",
+            None,
+            "Function that returns a Sequential or functional Keras model, of the top "
+            "level of a module.",
+        )
+        p.Define("arguments", {}, "The function's arguments, by name.")
+        p.Define("index", 0, "Which of the model's cells it is.")
         return p
 
     def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self._calls: CellCalls = self.params.calls
+        # Alike cells have equal params, whichever cells of the model they are.
+        p = resolve_params(params, self._parent).Copy()
+        calls = _calls_of(p)
+        if not calls.shares_variables:
+            _check_unset(p)
+        super().__init__(p.Set(calls=calls, model=None, arguments={}, index=0))
+        self._calls = calls
         self._global_seed = global_seed()
         for i, (variable, kind) in enumerate(
             zip(self._calls.variables, self._calls.kinds, strict=True)
         ):
-            owned = self._calls.owned[i]
-            place = functools.partial(placed if owned else shared, variable)
-            self.AddVariable(f"v{i}", place)
+            create = placed if calls.shares_variables else created
+            self.AddVariable(calls.names[i], functools.partial(create, variable))
             if kind.is_summed:
-                self.RegisterAccumulator(f"sum{i}", list(variable.shape), tf.float64)
+                shape = list(variable.shape)
+                self.RegisterAccumulator(f"keras_sum{i}", shape, tf.float64)
             if kind.name == "mean":
                 shape = list(variable.shape)
-                self.RegisterAccumulator(f"square{i}", shape, tf.float64)
-        if self.own_accumulators:
-            self.RegisterAccumulator("count", [], tf.float64)
+                self.RegisterAccumulator(f"keras_square{i}", shape, tf.float64)
+            if kind.is_summed:
+                self.RegisterAccumulator(f"keras_count{i}", [], tf.float64)
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
         """Returns the values in their own dtypes: Keras casts by its own policies."""
@@ -71,15 +95,15 @@ class KerasCell(BaseLayer):
 
         Args:
             theta: values of the variables.
-            *given: pairs (value, mask) of the values that the cell is given.
+            *given: triples of the values that the cell is given.
 
         Returns:
-            Pairs (value, mask) of the values that it passes on.
+            Triples of the values that it passes on.
         """
         calls, context = self._calls, current_context()
         values = self._values(given, context)
         known = [
-            self._given(i, theta[f"v{i}"], context) for i in range(len(calls.variables))
+            self._given(i, theta[name], context) for i, name in enumerate(calls.names)
         ]
         unseeded = self._global_seed
         given_values = {id(v): x for v, x in zip(calls.variables, known, strict=True)}
@@ -89,22 +113,27 @@ class KerasCell(BaseLayer):
             None if context.do_eval else context.first_example,
             UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
         )
+        weights: dict[int, tf.Tensor] = {}
         with scope:
             for call in calls.calls:
+                if not context.do_eval:
+                    weights.update(mask_weights(call.operation, _masks(call, values)))
                 values += _made(call, values, training=not context.do_eval)
                 if scope.writes[id(unseeded)]:
                     raise _unseeded(call.operation.name)
         for layer in calls.layers:
             forget_losses(layer)
         if not context.do_eval:
-            self._hand_over(scope, context)
-        if scope.losses:  # Each is a mean over the micro-batch.
-            total = tf.add_n([tf.cast(x, tf.float32) for x in scope.losses])
-            self.AddLoss("keras_losses", tf.fill([context.num_rows], total))
+            self._hand_over(scope, context, weights)
+        losses = [*scope.losses, *self._penalties(known)]
+        if losses:  # Each is a mean over the micro-batch.
+            total = tf.add_n([tf.cast(x, tf.float32) for x in losses])
+            rows = context.num_rows or tf.shape(given[0])[0]
+            self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(
             x
-            for i in calls.kept
-            for x in _with_padding_rows(values[i], calls.has_rows[i], context)
+            for i, is_output in zip(calls.kept, calls.are_outputs, strict=True)
+            for x in _padded(triple(values[i], is_output), calls.has_rows[i], context)
         )
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
@@ -112,7 +141,7 @@ class KerasCell(BaseLayer):
         for i, (kind, draws) in enumerate(
             zip(self._calls.kinds, self._calls.draws, strict=True)
         ):
-            variable = self.vars[f"v{i}"]
+            variable = self.vars[self._calls.names[i]]
             with tf.device(variable.device):
                 if draws:
                     variable.assign_add(tf.constant([0, draws], variable.dtype))
@@ -120,17 +149,38 @@ class KerasCell(BaseLayer):
                     new = self._next_state(i, accumulated)
                     variable.assign(tf.cast(new, variable.dtype))
 
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
+        """Counts the operations of an evaluation; loops over time count once."""
+        calls = _calls_of(p)
+        with tf.Graph().as_default() as graph, ForwardContext(do_eval=True):
+            layer = cls.Params().Set(name="cell", calls=calls).Instantiate()
+            given = [
+                _placeholders(shape, tf.bool if i % 3 == 1 else calls.dtypes[i // 3])
+                for i, shape in enumerate(shapes)
+            ]
+            outputs = layer.FProp(layer.theta, *given)
+        out_shapes = tuple(map_present(lambda x: tuple(x.shape), x) for x in outputs)
+        return NestedMap(flops=graph_flops(graph), out_shapes=out_shapes)
+
+    def _penalties(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the regularizers' losses; who shares variables adds them later."""
+        calls = self._calls
+        return [
+            v.regularizer(value)
+            for v, value, owned in zip(
+                calls.variables, values, calls.owned, strict=True
+            )
+            if v.regularizer is not None and owned and not calls.shares_variables
+        ]
+
     def _values(self, given: Sequence[Any], context: ForwardContext) -> list[Any]:
-        """Returns the given values, only their examples, with their masks."""
-        values = []
-        for x, mask, has_rows in zip(
-            given[::2], given[1::2], self._calls.has_rows, strict=False
-        ):
-            if has_rows and context.may_have_padding_rows:
-                x = x[: context.num_examples]
-                mask = None if mask is None else mask[: context.num_examples]
-            values.append(with_mask(x, mask))
-        return values
+        """Returns the given values, only their examples, with their attributes."""
+        triples = list(given)
+        for i in range(len(given)):
+            if self._calls.has_rows[i // 3] and context.may_have_padding_rows:
+                triples[i] = map_present(lambda x: x[: context.num_examples], given[i])
+        return all_attached(triples)
 
     def _given(self, i: int, value: tf.Tensor, context: ForwardContext) -> tf.Tensor:
         kind = self._calls.kinds[i].name
@@ -140,7 +190,9 @@ class KerasCell(BaseLayer):
             return value + tf.constant([0, self._calls.earlier_draws[i]], value.dtype)
         return value
 
-    def _hand_over(self, scope: CellScope, context: ForwardContext) -> None:
+    def _hand_over(
+        self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
+    ) -> None:
         """Accumulates what the calls have written."""
         is_padded = context.may_have_padding_rows
         rows = context.num_examples if is_padded else context.num_rows
@@ -149,12 +201,16 @@ class KerasCell(BaseLayer):
             zip(self._calls.variables, self._calls.kinds, strict=True)
         ):
             if kind.is_summed:
+                mean = v if kind.mean is None else self._calls.variables[kind.mean]
+                weight = weights.get(id(mean), count)
                 new = tf.cast(scope.get_current_value(v), tf.float64)
                 if kind.name != "state":
+                    _check_written_once(v, scope)
                     new /= 1.0 - kind.momentum
-                self.Accumulate(f"sum{i}", new * count)
+                self.Accumulate(f"keras_sum{i}", new * weight)
+                self.Accumulate(f"keras_count{i}", weight)
                 if kind.name == "mean":
-                    self.Accumulate(f"square{i}", new**2 * count)
+                    self.Accumulate(f"keras_square{i}", new**2 * weight)
             elif kind.name != "seed" and scope.writes[id(v)]:
                 raise UserValueError(
                     path=f"variable {v.path!r}",
@@ -163,21 +219,77 @@ class KerasCell(BaseLayer):
                     hint="Micro-batches would each write another value. Leave the "
                     "layer out, or compute the value without storing it.",
                 )
-        if self.own_accumulators:
-            self.Accumulate("count", count)
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
         """Returns a variable's next value, [...] float64."""
         kind = self._calls.kinds[i]
-        mean = accumulated[f"sum{i}"] / accumulated.count
+        mean = self._mean(accumulated, "sum", i)
         if kind.name == "state":
             return mean
-        if kind.name == "variance":
+        if kind.mean is not None:
             # Var = E[var in micro-batches] + Var[means of micro-batches].
-            square = accumulated[f"square{kind.mean}"] / accumulated.count
-            mean += square - (accumulated[f"sum{kind.mean}"] / accumulated.count) ** 2
-        before = tf.cast(self.vars[f"v{i}"], tf.float64)
+            square = self._mean(accumulated, "square", kind.mean)
+            mean += square - self._mean(accumulated, "sum", kind.mean) ** 2
+        before = tf.cast(self.vars[self._calls.names[i]], tf.float64)
         return before * kind.momentum + mean * (1.0 - kind.momentum)
+
+    def _mean(self, accumulated: NestedMap, name: str, i: int | None) -> tf.Tensor:
+        return tf.math.divide_no_nan(
+            accumulated[f"keras_{name}{i}"], accumulated[f"keras_count{i}"]
+        )
+
+
+def _check_written_once(variable: keras.Variable, scope: CellScope) -> None:
+    if scope.writes[id(variable)] > 1:
+        raise UserValueError(
+            path=f"variable {variable.path!r}",
+            expected="a batch normalization that is called once between two kernels",
+            got=f"{scope.writes[id(variable)]} calls, each of which moves its averages",
+            hint="Use one layer for each call; in place of TimeDistributed, call the "
+            "layer itself.",
+        )
+
+
+def _masks(call: LocalCall, values: Sequence[Any]) -> list[tf.Tensor]:
+    """Returns the masks of a call's inputs; an argument `mask` counts first."""
+    given = call.kwargs.get("mask")
+    if isinstance(given, Position):
+        return [values[given]]
+    arguments = tree.flatten((call.args, call.kwargs))
+    masks = [get_mask(values[x]) for x in arguments if isinstance(x, Position)]
+    return [mask for mask in masks if mask is not None]
+
+
+def first_inputs(graph: Functional, x: Any) -> list[Any]:
+    """Returns a model's inputs as the first cell takes them."""
+    flat = standardized_inputs(graph, x)
+    return [z for value in flat for z in triple(value, with_logits=False)]
+
+
+def _placeholders(shape: Any, dtype: tf.DType) -> Any:
+    """Returns a placeholder of a shape, for each of a dict of shapes, or None."""
+    if isinstance(shape, Mapping):
+        return {key: _placeholders(x, dtype) for key, x in shape.items()}
+    return None if shape is None else tf.compat.v1.placeholder(dtype, shape)
+
+
+def _calls_of(p: InstantiableParams) -> CellCalls:
+    if p.calls is not None:
+        return p.calls
+    return cells_of(p.model, p.arguments, p.random_seed)[p.index]
+
+
+def _check_unset(p: InstantiableParams) -> None:
+    """Raises ValueError if params, or those they come from, ask for what Keras sets."""
+    default = resolve_params(BaseLayer.Params().Set(name="default"), None)
+    for name in ("dtype", "fprop_dtype", "params_init"):
+        if p.Get(name) != default.Get(name):
+            raise UserValueError(
+                path=f"{name} of a Keras model",
+                expected="None, because its layers have dtypes and initializers",
+                got=p.Get(name),
+                hint="Set keras.config.set_dtype_policy, or the layers' initializers.",
+            )
 
 
 def _unseeded(name: str) -> UserValueError:
@@ -206,13 +318,9 @@ def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
     return made
 
 
-def _with_padding_rows(
-    x: Any, has_rows: bool, context: ForwardContext
-) -> tuple[Any, Any]:
-    """Returns a value and its mask with as many rows as the micro-batch."""
-    mask = get_mask(x)
+def _padded(parts: Sequence[Any], has_rows: bool, context: ForwardContext) -> Any:
+    """Returns the parts of a triple with as many rows as the micro-batch."""
     if not (has_rows and context.may_have_padding_rows):
-        return x, mask
+        return parts
     num_rows = context.num_rows or 0  # A pipeline's context knows it.
-    padded_mask = None if mask is None else rows_in_place(mask, 0, num_rows)
-    return rows_in_place(x, 0, num_rows), padded_mask
+    return map_present(lambda x: rows_in_place(x, 0, num_rows), parts)

@@ -4,23 +4,23 @@
     micro m:    (sum of l / D_m, D_m)        of sample weights, by the loss's reduction
 
 The engine's weighted mean over micro-batches is then Keras's mean over the mini-batch.
+Several losses, each with its own D, need all D before the step: masks come from the
+inputs alone, so they can be known without running the model.
 
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.keras.private_names import (
-    flat_losses,
-    get_mask,
-)
+from lingvo_pipe.keras.private_names import flat_losses, get_mask, with_losses
 
 _BY_ELEMENTS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_BY_ELEMENTS, "mean_with_sample_weight", "sum")
@@ -43,8 +43,8 @@ class PipelineLoss:
         self._compiled = compiled
         self._num_examples = num_examples
         self._is_whole = is_whole
-        self._reductions = [_reduction(loss) for loss in flat_losses(compiled)]
-        unknown = sorted(set(self._reductions) - set(_REDUCTIONS))
+        self._losses = flat_losses(compiled)
+        unknown = sorted(set(map(_reduction, self._losses)) - set(_REDUCTIONS))
         if unknown:
             raise UserValueError(
                 path="compile(loss=...)",
@@ -53,60 +53,113 @@ class PipelineLoss:
                 hint="Set reduction='sum_over_batch_size'.",
             )
 
+    @property
+    def needs_divisors(self) -> bool:
+        """True if D of each loss must be known before the step."""
+        return not self._is_whole and len(self._losses) > 1
+
     def mean_and_weight(
-        self, y: Any, outputs: Any, sample_weight: Any, rows: tf.Tensor
+        self,
+        y: Any,
+        outputs: Any,
+        sample_weight: Any,
+        rows: tf.Tensor,
+        divisors: Sequence[tf.Tensor | None] | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns a micro-batch's loss and its weight in the mini-batch's mean.
 
         Args:
             y: targets, `[b, ...]` each.
-            outputs: the model's outputs, `[b, ...]` each, with Keras's masks.
+            outputs: the model's outputs, `[b, ...]` each, with Keras's attributes.
             sample_weight: None, or weights `[b, ...]`.
             rows: [], b.
+            divisors: D of each loss, [], or None where its examples count alike.
         """
-        loss = self._compiled(y, outputs, sample_weight)
         if self._is_whole:
-            return loss, tf.ones([])
+            return self._compiled(y, outputs, sample_weight), tf.ones([])
         share = tf.cast(rows, tf.float32) / float(self._num_examples)
-        masks = [get_mask(x) for x in tree.flatten(outputs)]
-        kinds = {_weight_kind(r, sample_weight, masks) for r in self._reductions}
-        if kinds == {"rows"}:
-            return loss, share
-        if kinds == {"sum"}:
-            return tf.math.divide_no_nan(loss, share), share
-        if len(self._reductions) > 1:
-            raise UserValueError(
-                path="compile(loss=...)",
-                expected="one loss, where masks or sample weights normalize it",
-                got=f"{len(self._reductions)} losses, each with its own divisor",
-                hint="Use num_micro_batches=1, or losses without masks and with "
-                "reduction='sum_over_batch_size'.",
-            )
-        weight = _valid_weight(self._reductions[0], sample_weight, masks[0])
-        return loss, weight / float(self._num_examples)
+        if len(self._losses) == 1 and _reduction(self._losses[0]) != "sum":
+            return self._alone(share, y, outputs, sample_weight)
+        totals = divisors or [None] * len(self._losses)
+        shares = [
+            _share_of(loss, share, total)
+            for loss, total in zip(self._losses, totals, strict=True)
+        ]
+        loss = with_losses(self._compiled, shares)(y, outputs, sample_weight)
+        return tf.math.divide_no_nan(loss, share), share
+
+    def _alone(self, share: tf.Tensor, *args: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the only loss and its weight, known after the micro-batch."""
+        (loss,), weight = self._losses, share
+
+        def value(*given: Any) -> tf.Tensor:
+            nonlocal weight
+            found = _divisor(loss, *given)
+            if found is not None:
+                weight = found / float(self._num_examples)
+            return loss(*given)
+
+        return with_losses(self._compiled, [value])(*args), weight
+
+    def divisors(
+        self, y: Any, outputs: Any, sample_weight: Any
+    ) -> list[tf.Tensor | None]:
+        """Returns D of each loss over a mini-batch, [], or None for its elements."""
+        found: list[tf.Tensor | None] = []
+
+        def measure(loss: Any) -> Callable[..., tf.Tensor]:
+            def value(*args: Any) -> tf.Tensor:
+                found.append(_divisor(loss, *args))
+                return tf.zeros([])
+
+            return value
+
+        with_losses(self._compiled, list(map(measure, self._losses)))(
+            y, outputs, sample_weight
+        )
+        return found
 
 
 def _reduction(loss: Any) -> str:
     return str(getattr(loss, "reduction", "sum_over_batch_size"))
 
 
-def _weight_kind(reduction: str, sample_weight: Any, masks: list[Any]) -> str:
-    """Returns what a loss is divided by: rows, valid weight, or nothing (sum)."""
-    if reduction == "sum":
-        return "sum"
-    if reduction == "mean_with_sample_weight" and (
-        sample_weight is not None or any(m is not None for m in masks)
-    ):
-        return "valid"
-    return "rows" if all(m is None for m in masks) else "valid"
+def _share_of(
+    loss: Any, share: tf.Tensor, total: tf.Tensor | None
+) -> Callable[..., tf.Tensor]:
+    """Returns a loss whose values over micro-batches add up to the mini-batch's."""
+
+    def value(*given: Any) -> tf.Tensor:
+        found = loss(*given)
+        if _reduction(loss) == "sum":
+            return found
+        own = _divisor(loss, *given)
+        factor = share if total is None else tf.math.divide_no_nan(own, total)
+        return found * tf.cast(factor, found.dtype)
+
+    return value
 
 
-def _valid_weight(reduction: str, sample_weight: Any, mask: Any) -> tf.Tensor:
-    """Returns [] float32, the sum by which Keras divides a micro-batch's loss."""
-    mask = None if mask is None else tf.cast(mask, tf.float32)
-    if reduction in _BY_ELEMENTS or sample_weight is None:
+def _divisor(
+    loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
+) -> tf.Tensor | None:
+    """Returns [] float32, by which Keras divides the sum of a loss over examples.
+
+    None stands for all elements, or for no division.
+    """
+    masks = [get_mask(y_pred)]
+    if getattr(loss, "ignore_class", None) is not None:
+        given = tf.cast(y_true, loss.dtype), tf.cast(y_pred, loss.dtype)
+        masks.append(get_mask(loss.call(*given)))
+    masks = [tf.cast(mask, tf.float32) for mask in masks if mask is not None]
+    mask = math.prod(masks) if masks else None
+    if _reduction(loss) in _BY_ELEMENTS:
+        return None if mask is None else tf.reduce_sum(mask)
+    if _reduction(loss) == "sum" or (mask is None and sample_weight is None):
+        return None
+    if sample_weight is None:
         return tf.reduce_sum(mask)
-    weight = tf.cast(tree.flatten(sample_weight)[0], tf.float32)
+    weight = tf.cast(sample_weight, tf.float32)
     if mask is not None:
         while weight.shape.rank < mask.shape.rank:
             weight = weight[..., None]

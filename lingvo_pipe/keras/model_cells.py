@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import keras
 
-from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.keras.calls import Call, calls_of
 from lingvo_pipe.keras.cell_calls import CellCalls
+from lingvo_pipe.keras.cell_names import cell_name, variable_names
 from lingvo_pipe.keras.cutting import Step, cut
-from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.state import draws_of, kinds_of
 
 
@@ -21,29 +20,34 @@ class ModelCells:
     """A model as cells.
 
     Attributes:
-        cell_tpl: params of the cells.
+        cells: the cells by their names, in order.
         tied: variables that several cells have, as PipeliningLayer's `tied`.
     """
 
-    cell_tpl: list[InstantiableParams]
+    cells: dict[str, CellCalls]
     tied: dict[str, str]
 
 
-def model_cells(model: keras.Model) -> ModelCells:
-    """Returns the cells of a Sequential or functional model."""
+def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells:
+    """Returns the cells of a Sequential or functional model.
+
+    Args:
+        model: the model.
+        shares_variables: whether layers of the cells store the model's variables; else
+            each has variables of its own.
+    """
     found = calls_of(model)
     calls = found.calls
     steps = [
         Step(
             [x.number for x in call.taken],
             [x.number for x in call.made],
-            _has_kernel(call),
+            call.has_kernel,
         )
         for call in calls
     ]
-    cells = cut(
-        [x.number for x in found.inputs], steps, [x.number for x in found.outputs]
-    )
+    outputs = [x.number for x in found.outputs]
+    cells = cut([x.number for x in found.inputs], steps, outputs)
     values = sorted(
         {*found.inputs, *(x for call in calls for x in call.made)},
         key=lambda x: x.number,
@@ -52,19 +56,22 @@ def model_cells(model: keras.Model) -> ModelCells:
     total: collections.Counter[int] = sum(draws, collections.Counter())
     earlier: collections.Counter[int] = collections.Counter()
     owners: dict[int, str] = {}
-    cell_tpl, tied = [], {}
-    for index, cell in enumerate(cells):
+    by_name: dict[str, CellCalls] = {}
+    tied = {}
+    for cell in cells:
         own = calls[cell.start : cell.stop]
         variables = list({id(v): v for call in own for v in call.variables}.values())
-        paths = [f"cells_{index}/v{i}" for i in range(len(variables))]
+        name, names = cell_name(own, by_name), variable_names(own)
+        paths = [f"{name}/{below}" for below in names]
         owned = [id(v) not in owners for v in variables]
         for v, path in zip(variables, paths, strict=True):
             if owners.setdefault(id(v), path) != path:
                 tied[path] = owners[id(v)]
-        described = CellCalls(
+        by_name[name] = CellCalls(
             cell,
             calls,
             values,
+            outputs,
             variables,
             kinds_of(variables, _layers(own)),
             owned,
@@ -73,17 +80,11 @@ def model_cells(model: keras.Model) -> ModelCells:
                 total[id(v)] if yes else 0
                 for v, yes in zip(variables, owned, strict=True)
             ],
+            names,
+            shares_variables,
         )
         earlier.update(sum(draws[cell.start : cell.stop], collections.Counter()))
-        cell_tpl.append(KerasCell.Params().Set(calls=described))
-    return ModelCells(cell_tpl, tied)
-
-
-def _has_kernel(call: Call) -> bool:
-    """Returns True if a call has a trained weight of two or more dimensions."""
-    is_layer = isinstance(call.operation, keras.Layer)
-    weights = call.operation.weights if is_layer else []
-    return any(len(v.shape) > 1 for v in weights)
+    return ModelCells(by_name, tied)
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.Layer]:

@@ -13,24 +13,33 @@ Shapes: B examples in the mini-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.compilation import Compilation, packed_outputs
+from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization
+from lingvo_pipe.keras.mixing import warn_of_mixing
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
+from lingvo_pipe.keras.pipelines import Pipelines
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
-    get_mask,
     graph_of,
-    standardized_inputs,
 )
-from lingvo_pipe.keras.refusals import check_compilation, check_model
+from lingvo_pipe.keras.refusals import (
+    check_compilation,
+    check_loss,
+    check_model,
+)
+from lingvo_pipe.keras.stages import with_stages
+from lingvo_pipe.keras.step_function import step_function
+from lingvo_pipe.keras.summary import summary_lines
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -50,15 +59,17 @@ class PipelinedModel(keras.Model):
         model: keras.Model,
         devices: int | Sequence[str] = 1,
         num_micro_batches: int = 1,
+        batch_size: int | None = None,
         **params: Any,
     ):
         """Moves the model's variables to the devices of their stages.
 
         Args:
             model: the model; it is shared, not copied.
-            devices: number or names of devices, one for each stage unless `params`
-                say otherwise.
+            devices: number or names of all devices, one for each stage of each replica
+                unless `params` say otherwise.
             num_micro_batches: M, micro-batches of a mini-batch.
+            batch_size: B, by which stages are chosen if by measured times or memory.
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
 
@@ -68,23 +79,32 @@ class PipelinedModel(keras.Model):
         check_model(model)
         super().__init__(name=model.name)
         self.model = model
-        self._params = dict(params)
-        if isinstance(devices, int):
-            self._params.setdefault("splits", devices)
-        else:
-            self._params.setdefault("splits", len(devices))
-            self._params["devices"] = list(devices)
-        self._num_micro_batches = num_micro_batches
-        self._pipes: dict[int, PipeliningLayer] = {}
-        self._cut()
+        cells = model_cells(model)
+        placed = with_stages(params, devices, len(cells.cells))
+        self._pipes = Pipelines(graph_of(model), num_micro_batches, batch_size, placed)
+        self._cut(cells)
         if hasattr(model, "output_names"):  # Sequential models have none.
             self.output_names = model.output_names
         self.built = True
+        if num_micro_batches > 1:
+            warn_of_mixing(model)
 
     @property
     def pipeline(self) -> PipeliningLayer:
         """The pipeline that full mini-batches run through."""
-        return self._pipes[self._num_micro_batches]
+        return self._pipes.of_full_size
+
+    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
+        """Prints the cells with their stages, devices, layers and parameters.
+
+        `model.summary` prints the layers.
+
+        Args:
+            print_fn: called with each line.
+        """
+        cells = list(self._cells.cells.values())
+        for line in summary_lines(self.name, self.pipeline, cells):
+            print_fn(line)
 
     # What is the model's own.
 
@@ -122,8 +142,14 @@ class PipelinedModel(keras.Model):
             ValueError: if an option is not supported, such as steps_per_execution.
         """
         check_compilation(jit_compile, kwargs)
+        if self.pipeline.params.num_micro_batches == 1 < self.pipeline.num_stages:
+            logging.warning(
+                "%s: with num_micro_batches=1 stages wait for one another, and several "
+                "devices are no faster than one.",
+                self.name,
+            )
         if [v.trainable for v in self.model.variables] != self._trained:
-            self._cut()
+            self._cut(model_cells(self.model))
         optimizer = keras.optimizers.get(optimizer)
         if optimizer.built:
             optimizer = _copied(optimizer, self.trainable_variables)
@@ -140,8 +166,9 @@ class PipelinedModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
         num_examples = _num_examples(inputs)
-        pipe = self._pipe_for(num_examples)
-        targets = (y, sample_weight, self._loss_scale(num_examples))
+        pipe = self._pipes.for_examples(num_examples)
+        scale = self._loss_scale(num_examples)
+        targets = (y, sample_weight, scale, self._divisors(data, num_examples))
         with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
             loss_fn = self._loss_function(num_examples)
             result = pipe.ComputeGradients(pipe.vars, inputs, targets, loss_fn)
@@ -156,8 +183,8 @@ class PipelinedModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
         num_examples = _num_examples(inputs)
-        pipe = self._pipe_for(num_examples)
-        targets = (y, sample_weight, None)
+        pipe = self._pipes.for_examples(num_examples)
+        targets = (y, sample_weight, None, self._divisors(data, num_examples))
         with ForwardContext(do_eval=True):
             loss_fn = self._loss_function(num_examples)
             metrics = pipe.ComputeMetrics(pipe.vars, inputs, targets, loss_fn)
@@ -172,68 +199,41 @@ class PipelinedModel(keras.Model):
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        pipe = self._pipe_for(_num_examples(inputs))
+        pipe = self._pipes.for_examples(_num_examples(inputs))
         with ForwardContext(do_eval=True):
             return packed_outputs(graph_of(self.model), pipe.FProp(pipe.vars, *inputs))
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`, which takes an iterator; fit calls this."""
         if self.train_function is None or force:
-            self.train_function = self._function(self.train_step, builds=True)
+            self.train_function = step_function(
+                self.train_step, self.run_eagerly, self._build_compilation
+            )
 
     def make_test_function(self, force: bool = False) -> None:
         """Sets `test_function`; evaluate calls this."""
         if self.test_function is None or force:
-            self.test_function = self._function(self.test_step, builds=True)
+            self.test_function = step_function(
+                self.test_step, self.run_eagerly, self._build_compilation
+            )
 
     def make_predict_function(self, force: bool = False) -> None:
         """Sets `predict_function`; predict calls this."""
         if self.predict_function is None or force:
-            self.predict_function = self._function(self.predict_step, builds=False)
+            self.predict_function = step_function(self.predict_step, self.run_eagerly)
 
     # Private.
 
-    def _cut(self) -> None:
-        """Cuts the model by what is trainable now, and makes its pipeline."""
+    def _cut(self, cells: ModelCells) -> None:
+        """Makes the pipeline of cells, cut by what is trainable now."""
         # Keras tracks attributes; these are none of its business.
-        self.__dict__["_cells"] = model_cells(self.model)
+        self.__dict__["_cells"] = cells
         self.__dict__["_trained"] = [v.trainable for v in self.model.variables]
-        self._pipes.clear()
-        self._make_pipe(self._num_micro_batches)
-
-    def _make_pipe(self, num_micro_batches: int) -> PipeliningLayer:
-        p = PipeliningLayer.Params().Set(
-            name="pipeline",
-            cell_tpl=[cell.Copy() for cell in self._cells.cell_tpl],
-            tied=self._cells.tied,
-            num_micro_batches=num_micro_batches,
-            **self._params,
-        )
-        self._pipes[num_micro_batches] = p.Instantiate()
-        return self._pipes[num_micro_batches]
-
-    def _pipe_for(self, num_examples: int) -> PipeliningLayer:
-        """Returns the pipeline for B examples, of at most B micro-batches."""
-        number = min(self._num_micro_batches, num_examples)
-        return self._pipes.get(number) or self._make_pipe(number)
-
-    def _function(self, step: Callable, builds: bool) -> Callable:
-        """Returns a function of an iterator that takes a step on its next element."""
-        traced = step if self.run_eagerly else tf.function(step, autograph=False)
-
-        def run(iterator: Iterator[Any]) -> Any:
-            data = tree.map_structure(
-                lambda x: None if x is None else tf.convert_to_tensor(x),
-                next(iter(iterator)),
-            )
-            if builds:
-                self._build_compilation(data)
-            return traced(data)
-
-        return run
+        self._pipes.make(cells)
 
     def _build_compilation(self, data: Any) -> None:
         """Makes the state of the optimizer, the loss and the metrics."""
+        check_loss(self._compile_loss)
         x, y, sample_weight = tree.map_structure(
             lambda x: None if x is None else keras.KerasTensor(x.shape, x.dtype.name),
             keras.utils.unpack_x_y_sample_weight(data),
@@ -250,9 +250,13 @@ class PipelinedModel(keras.Model):
             self.optimizer.build(self.trainable_variables)
 
     def _inputs(self, x: Any) -> list[Any]:
-        """Returns the inputs of the first cell: values, and no masks."""
-        flat = standardized_inputs(graph_of(self.model), x)
-        return [z for value in flat for z in (value, get_mask(value))]
+        """Returns the inputs of the first cell."""
+        return first_inputs(graph_of(self.model), x)
+
+    def _divisors(self, data: Any, num_examples: int) -> list[tf.Tensor | None] | None:
+        data = keras.utils.unpack_x_y_sample_weight(data)
+        number = self._pipes.number_for(num_examples)
+        return self._compilation.divisors(self.model, data, num_examples, number)
 
     def _loss_scale(self, num_examples: int) -> tf.Tensor | None:
         """Returns `[B]`, the optimizer's loss scale for each example, if it has one."""
@@ -262,7 +266,7 @@ class PipelinedModel(keras.Model):
         return tf.fill([num_examples], scale)
 
     def _loss_function(self, num_examples: int) -> Callable[..., NestedMap]:
-        number = min(self._num_micro_batches, num_examples)
+        number = self._pipes.number_for(num_examples)
         return self._compilation.loss_function(num_examples, number)
 
     def _apply(self, pipe: PipeliningLayer, result: NestedMap) -> tf.Tensor:

@@ -1,14 +1,45 @@
-"""Moves the storage of Keras variables to the devices of their stages."""
+"""Storage of Keras variables on the devices of their stages.
+
+deferred  a Keras model's variables have no values yet
+placed    they move to the devices of a pipeline's stages
+created   a task's own variables begin as a Keras model's would
+"""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
 
 from lingvo_pipe.keras.private_names import (
+    initialize_variable,
     place_variable,
     stored_variable,
+    uninitialized_variables,
 )
+
+
+@contextlib.contextmanager
+def deferred_variables() -> Iterator[None]:
+    """Builds Keras models whose variables take no memory until they are pipelined.
+
+        with lp.keras.deferred_variables():
+            model = build_model()
+        pipelined = lp.keras.PipelinedModel(model, devices=8)
+        pipelined.load_weights("model.weights.h5")
+
+    PipelinedModel computes the initial values, the same as Keras's, on the devices of
+    their stages. Until then the model can neither be run nor loaded.
+    """
+    before = len(uninitialized_variables())
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        # Else Keras would make them on the first device when another scope ends.
+        del uninitialized_variables()[before:]
 
 
 def placed(variable: keras.Variable, path: str) -> tf.Variable:
@@ -16,29 +47,57 @@ def placed(variable: keras.Variable, path: str) -> tf.Variable:
 
     It is the one that stores it already, if that is on this device and as trainable as
     the Keras variable; else a new one, and Keras reads and writes this one from now on.
+    A deferred variable gets its first one, with its initial value.
 
     Args:
         variable: the Keras variable.
         path: name of a new tf.Variable.
     """
+    if _is_scratch_graph():
+        return _variable(variable, path, lambda: _zeros(variable))
+    if stored_variable(variable) is None:
+        initialize_variable(variable)
     stored = stored_variable(variable)
     device = _current_device()
     if (stored.device, stored.trainable) == (device, variable.trainable):
         return stored
-    made = tf.Variable(
-        stored,
+    made = _variable(variable, path, stored)
+    place_variable(variable, made)
+    return made
+
+
+def created(variable: keras.Variable, path: str) -> tf.Variable:
+    """Returns a new tf.Variable that begins as a Keras variable, which stays as it is.
+
+    The value is drawn on the host, so that it does not depend on the device.
+    """
+
+    def initial() -> tf.Tensor:
+        if _is_scratch_graph():  # It is never run, and constants cannot enter it.
+            return _zeros(variable)
+        with tf.device("/CPU:0"):
+            return tf.convert_to_tensor(variable.value)
+
+    return _variable(variable, path, initial)
+
+
+def _variable(variable: keras.Variable, path: str, value: object) -> tf.Variable:
+    return tf.Variable(
+        value,
         trainable=variable.trainable,
         name=path,
         shape=variable.shape,
         dtype=variable.dtype,
     )
-    place_variable(variable, made)
-    return made
 
 
-def shared(variable: keras.Variable, path: str) -> tf.Variable:
-    """Returns the tf.Variable that an earlier cell has placed."""
-    return stored_variable(variable)
+def _zeros(variable: keras.Variable) -> tf.Tensor:
+    return tf.zeros(variable.shape, variable.dtype)
+
+
+def _is_scratch_graph() -> bool:
+    """Returns True in a graph that is only traced, whose variables take no memory."""
+    return not tf.executing_eagerly() and not tf.inside_function()
 
 
 def _current_device() -> str:

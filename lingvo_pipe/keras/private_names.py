@@ -7,17 +7,29 @@ expected of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 from keras.src import backend
+from keras.src.backend.common import global_state
 from keras.src.models.functional import Functional, operation_fn
 from keras.src.random import seed_generator
 
 get_mask = backend.get_keras_mask
 set_mask = backend.set_keras_mask
 compute_output_spec = backend.compute_output_spec
+
+
+def get_logits(x: Any) -> Any:
+    """Returns the logits that Keras's softmax or sigmoid has made a tensor of."""
+    return getattr(x, "_keras_logits", None)
+
+
+def set_logits(x: Any, logits: Any) -> None:
+    """Makes Keras's crossentropies use these logits of a tensor."""
+    x._keras_logits = logits
+
 
 _GRAPH_CALLS = (Functional.call, keras.Sequential.call, keras.Model.call)
 
@@ -77,13 +89,33 @@ def place_variable(variable: keras.Variable, value: Any) -> None:
 
 
 def stored_variable(variable: keras.Variable) -> Any:
-    """Returns the tf.Variable that stores a Keras variable."""
+    """Returns the tf.Variable that stores a Keras variable, or None."""
     return variable._value
+
+
+def uninitialized_variables() -> list[keras.Variable]:
+    """Returns Keras's own list of variables that it makes after a StatelessScope."""
+    name = "uninitialized_variables"
+    return global_state.get_global_attribute(name, [], set_to_default=True)
+
+
+def initialize_variable(variable: keras.Variable) -> None:
+    """Makes the storage of a variable without any, on the current device."""
+    variable._deferred_initialize()
 
 
 def flat_losses(compiled: Any) -> list[Any]:
     """Returns the losses of a compiled loss, one for each output that has one."""
     return [each.loss for each in compiled._flat_losses]
+
+
+def with_losses(compiled: Any, losses: Sequence[Callable]) -> Any:
+    """Returns a compiled loss with other losses in place of `flat_losses`."""
+    made = object.__new__(type(compiled))  # It cannot be copied.
+    vars(made).update(vars(compiled))
+    pairs = zip(compiled._flat_losses, losses, strict=True)
+    made._flat_losses = [each._replace(loss=loss) for each, loss in pairs]
+    return made
 
 
 def compiled_metrics(compiled: Any) -> list[keras.Metric]:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.private_names import flat_layers, graph_of, is_graph
 
@@ -72,6 +73,58 @@ def check_model(model: Any) -> None:
         _check_layer(layer)
 
 
+def check_for_learner(model: keras.Model) -> None:
+    """Raises ValueError for what Keras's optimizers do and the trainer's do not."""
+    for v in model.trainable_variables:
+        if v.constraint is not None:
+            raise UserValueError(
+                path=f"variable {v.path!r}",
+                expected="no constraint, which the trainer's learner does not apply",
+                got=type(v.constraint).__name__,
+                hint="Leave it out, or train by PipelinedModel.fit.",
+            )
+    for layer in flat_layers(model):
+        if layer.compute_dtype == "float16":
+            raise UserValueError(
+                path=f"layer {layer.name!r}",
+                expected="a dtype that needs no loss scaling",
+                got=layer.dtype_policy.name,
+                hint="Use mixed_bfloat16, or train by PipelinedModel.fit.",
+            )
+
+
+def check_devices(devices: Any, num_cells: int | None = None) -> None:
+    """Raises ValueError unless these are devices, for at most as many as cells."""
+    is_list = isinstance(devices, (list, tuple))
+    number = len(devices) if is_list else devices
+    if not is_count(number):
+        raise UserValueError(
+            path="PipelinedModel(devices=...)",
+            expected="the number of devices, at least 1, or a list of their names",
+            got=devices,
+            hint="Give devices=2, or devices=['gpu:0', 'gpu:1'].",
+        )
+    if num_cells is not None and number > num_cells:
+        raise UserValueError(
+            path="PipelinedModel(devices=...)",
+            expected=f"at most {num_cells}, one for each cell of the model",
+            got=devices,
+            hint="Use fewer. Each layer with a kernel starts a cell; summary() shows "
+            "them.",
+        )
+
+
+def check_loss(compiled: Any) -> None:
+    """Raises ValueError unless a model is compiled with a loss."""
+    if compiled is None:
+        raise UserValueError(
+            path="compile(loss=...)",
+            expected="a loss, besides what layers add",
+            got=None,
+            hint="Give the loss or losses of the outputs. predict needs none.",
+        )
+
+
 def check_compilation(jit_compile: Any, options: Mapping[str, Any]) -> None:
     """Raises ValueError for options of compile that a pipeline cannot follow."""
     if jit_compile not in (False, "auto", None):
@@ -92,6 +145,13 @@ def check_compilation(jit_compile: Any, options: Mapping[str, Any]) -> None:
 
 def _check_layer(layer: keras.Layer) -> None:
     name = type(layer).__name__
+    if getattr(layer, "renorm", False):
+        raise UserValueError(
+            path=f"layer {layer.name!r}",
+            expected="batch normalization without renorm",
+            got="renorm=True",
+            hint="It normalizes by statistics that each micro-batch would change.",
+        )
     if name in _MIXING:
         raise UserValueError(
             path=f"layer {layer.name!r}",

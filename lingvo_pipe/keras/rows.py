@@ -1,21 +1,10 @@
-"""Rows of a micro-batch's tensors, and their masks."""
+"""Rows of a micro-batch's tensors."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow as tf
-
-from lingvo_pipe.keras.private_names import set_mask
-
-
-def with_mask(x: tf.Tensor, mask: Any) -> tf.Tensor:
-    """Returns a tensor with a Keras mask, or as it is if the mask is None."""
-    if mask is None:
-        return x
-    x = tf.identity(x)  # The mask is an attribute of the tensor.
-    set_mask(x, mask)
-    return x
 
 
 def rows_in_place(x: tf.Tensor, first: Any, num_rows: int) -> tf.Tensor:

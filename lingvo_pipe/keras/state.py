@@ -5,7 +5,8 @@ weight       given, must not be written            by the optimizer
 frozen       given, must not be written            stays
 seed         draws are its rows of the mini-batch  as many draws on as one call makes
 moments      0, so that what is written are the    moving averages of the whole
-             micro-batch's moments                 mini-batch's moments
+             micro-batch's moments                 mini-batch's moments, by rows or,
+                                                   if there is one, by the mask
 state        given                                 mean of what was written, by rows
 """
 
@@ -20,6 +21,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.calls import Call, is_value
 from lingvo_pipe.keras.private_names import (
     compute_output_spec,
@@ -107,6 +109,33 @@ def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list
         elif id(v) not in found:
             found[id(v)] = Kind("frozen" if id(v) in own_weights else "state")
     return [found[id(v)] for v in variables]
+
+
+def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
+    """Returns the weights of moments that a call takes under a mask.
+
+    Args:
+        layer: the operation that is called.
+        masks: masks of its inputs.
+
+    Returns:
+        [] float64 by the id of a moving mean.
+
+    Raises:
+        ValueError: if batch normalization below the layer may see other masks.
+    """
+    inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
+    norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
+    if norms and norms != [layer]:
+        raise UserValueError(
+            path=f"layer {layer.name!r}",
+            expected="batch normalization without a mask, or as a layer of the model",
+            got=f"{norms[0].name!r} within the layer, and a mask",
+            hint="How many values it averages is not known outside. Call it in the "
+            "model itself, or stop the mask before.",
+        )
+    total = [tf.reduce_sum(tf.cast(mask, tf.float64)) for mask in masks]
+    return {id(norm.moving_mean): total[0] for norm in norms}
 
 
 def draws_of(call: Call) -> collections.Counter[int]:

@@ -117,6 +117,18 @@ def num_parameters(layer: BaseLayer) -> int:
     return sum(math.prod(v.shape) for v in variables if v.trainable)
 
 
+def graph_flops(graph: tf.Graph) -> int:
+    """Returns the flops of a graph's operations; one for each element if elementwise.
+
+    Loops and branches count once, as their first output.
+    """
+    return sum(
+        max(2 * _multiply_adds(op), math.prod(op.outputs[0].shape))
+        for op in graph.get_operations()
+        if op.inputs and op.outputs and op.outputs[0].shape.is_fully_defined()
+    )
+
+
 def _placeholder(like: Any) -> tf.Tensor:
     return tf.compat.v1.placeholder(like.dtype, like.shape)
 
@@ -127,10 +139,22 @@ def _multiply_adds(op: tf.Operation) -> int:
     return _PRODUCTS_PER_ELEMENT[op.type](op) * math.prod(op.outputs[0].shape)
 
 
+def _summed(op: tf.Operation) -> list[int]:
+    """Returns the sizes of the dimensions that an einsum sums over."""
+    taken, made = op.get_attr("equation").decode().split("->")
+    sizes: dict[str, int] = {}
+    for labels, x in zip(taken.split(","), op.inputs, strict=True):
+        first, _, last = labels.partition("...")
+        sizes.update(zip(first, x.shape, strict=False))
+        sizes.update(zip(reversed(last), reversed(x.shape), strict=False))
+    return [size for label, size in sizes.items() if label not in made]
+
+
 # Products summed for each element of the output.
 _PRODUCTS_PER_ELEMENT = {
     "Conv2D": lambda op: math.prod(op.inputs[1].shape[:3]),
     "DepthwiseConv2dNative": lambda op: math.prod(op.inputs[1].shape[:2]),
     "MatMul": lambda op: op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1],
     "BatchMatMulV2": lambda op: op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1],
+    "Einsum": lambda op: math.prod(_summed(op)),
 }

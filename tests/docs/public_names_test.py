@@ -16,7 +16,7 @@ NAMES = {
         current_context gpipe initialize_devices input keras layers models py_utils
         register_model tshape
     """,
-    "lingvo_pipe.keras": "PipelinedModel",
+    "lingvo_pipe.keras": "PipelinedModel deferred_variables",
     "lingvo_pipe.input": """
         ImageClassificationInput LanguageModelInput ParallelFiles TfdsPairs
         TranslationInput TsvFile
@@ -29,8 +29,8 @@ NAMES = {
         SeqLayer SequentialLayer TokenEmbeddingLayer
     """,
     "lingvo_pipe.models": """
-        ImageClassifier LanguageModelTask TranslationTask language_model tied_embeddings
-        translation_model
+        ImageClassifier KerasTask LanguageModelTask TranslationTask language_model
+        tied_embeddings translation_model
     """,
 }
 _LAZY = """

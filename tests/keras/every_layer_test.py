@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.model_cells import model_cells
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.layers.core.forward_context import ForwardContext
@@ -295,13 +296,15 @@ def _model(name: str) -> tuple[keras.Model, Inputs]:
 def _by_cells(model: keras.Model, values: Inputs, sizes: list[int]) -> list[np.ndarray]:
     """Returns the outputs of the model's cells for micro-batches of these sizes."""
     cells = [
-        p.Copy().Set(name=f"cell{i}").Instantiate()
-        for i, p in enumerate(model_cells(model).cell_tpl)
+        KerasCell.Params().Set(name=f"cell{i}", calls=calls).Instantiate()
+        for i, calls in enumerate(model_cells(model).cells.values())
     ]
     found, first = [], 0
     for size in sizes:
-        pairs: Any = [
-            z for x in values for z in (tf.constant(x[first : first + size]), None)
+        triples: Any = [
+            z
+            for x in values
+            for z in (tf.constant(x[first : first + size]), None, None)
         ]
         with ForwardContext(
             step=tf.constant(0, tf.int64),
@@ -309,8 +312,8 @@ def _by_cells(model: keras.Model, values: Inputs, sizes: list[int]) -> list[np.n
             num_rows=size,
         ):
             for cell in cells:
-                pairs = cell.FProp(cell.vars, *pairs)
-        found.append([np.asarray(x) for x in pairs[::2]])
+                triples = cell.FProp(cell.vars, *triples)
+        found.append([np.asarray(x) for x in triples[::3]])
         first += size
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Small Keras models of each kind, with data for two steps."""
+"""Small Keras models of each kind, with data for two steps an epoch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import pytest
 from keras import layers
 
 
@@ -48,6 +49,7 @@ def mlp() -> Example:
             layers.LayerNormalization(),
             layers.Dense(27, activation="relu"),
             layers.GaussianNoise(0.1),
+            layers.Dense(16, activation="relu"),
             layers.Dense(5),
         ]
     )
@@ -78,6 +80,69 @@ def transformer() -> Example:
         x = x + layers.Dense(16)(layers.Dropout(0.1)(y))
     model = keras.Model(tokens, layers.Dense(20)(x))
     return Example(model, _tokens(), _tokens(), _classes())
+
+
+def tied_transformer() -> Example:
+    """A Transformer with dense gradients: its embedding makes the logits as well."""
+    if not hasattr(layers, "ReversibleEmbedding"):
+        pytest.skip("This Keras has no ReversibleEmbedding.")
+    tokens = keras.Input((10,), dtype="int32")
+    embedding = layers.ReversibleEmbedding(20, 16, mask_zero=True)
+    x = embedding(tokens)
+    y = layers.LayerNormalization()(x)
+    x = x + layers.MultiHeadAttention(2, 8, dropout=0.2)(y, y, use_causal_mask=True)
+    y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
+    x = x + layers.Dense(16)(layers.Dropout(0.1)(y))
+    model = keras.Model(tokens, embedding(x, reverse=True))
+    return Example(model, _tokens(), _tokens(), _classes())
+
+
+class _PatchEncoder(layers.Layer):
+    """Projects patches and adds an embedding of their positions."""
+
+    def __init__(self, num_patches: int, dim: int) -> None:
+        super().__init__()
+        self.projection = layers.Dense(dim)
+        self.position_embedding = layers.Embedding(num_patches, dim)
+        self.num_patches = num_patches
+
+    def build(self, shape: Any) -> None:
+        self.projection.build(shape)
+        self.position_embedding.build((self.num_patches,))
+
+    def call(self, patches: Any) -> Any:
+        positions = keras.ops.arange(self.num_patches)
+        return self.projection(patches) + self.position_embedding(positions)
+
+
+def vision_transformer() -> Example:
+    image = keras.Input((8, 8, 3))
+    x = layers.Reshape((4, 48))(keras.ops.image.extract_patches(image, 4))
+    x = _PatchEncoder(4, 16)(x)
+    for _ in range(2):
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.MultiHeadAttention(2, 8, dropout=0.1)(y, y)])
+        y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
+        x = layers.Add()([x, layers.Dense(16)(layers.Dropout(0.1)(y))])
+    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+    return Example(
+        keras.Model(image, layers.Dense(5, activation="softmax")(x)),
+        _numbers(16, 8, 8, 3),
+        _labels(16),
+        "sparse_categorical_crossentropy",
+    )
+
+
+def mobile_net() -> Example:
+    model = keras.applications.MobileNetV2(
+        (32, 32, 3), alpha=0.35, weights=None, classes=5
+    )
+    return Example(
+        model,
+        _numbers(16, 32, 32, 3),
+        _labels(16),
+        "sparse_categorical_crossentropy",
+    )
 
 
 def recurrent() -> Example:
@@ -118,4 +183,7 @@ MODELS: dict[str, Callable[[], Example]] = {
     "transformer": transformer,
     "recurrent": recurrent,
     "shared": shared,
+    "vision_transformer": vision_transformer,
+    "mobile_net": mobile_net,
+    "tied_transformer": tied_transformer,
 }

@@ -86,3 +86,21 @@ def test_it_is_as_in_plain_keras(name: str) -> None:
     for expected, given in zip(plain, found, strict=True):
         for wanted, value in zip(expected.values(), given.values(), strict=True):
             np.testing.assert_allclose(value, wanted, rtol=2e-5, atol=1e-6)
+
+
+def test_masks_and_weights_reach_metrics_of_the_whole_outputs() -> None:
+    found = []
+    for pipelined in (False, True):
+        keras.utils.set_random_seed(5)
+        tokens = np.array([[1, 2, 0, 0], [3, 0, 0, 0], [1, 2, 3, 4], [2, 2, 2, 0]])
+        x = keras.Input((4,), dtype="int32")
+        y = keras.layers.Embedding(5, 3, mask_zero=True)(x)
+        model: Any = keras.Model(x, keras.layers.Dense(2)(y))
+        if pipelined:
+            model = PipelinedModel(model, num_micro_batches=3)
+        model.compile("sgd", loss="mse", weighted_metrics=[Range(), "mae"])
+        weights = np.linspace(0.2, 2.0, 16).reshape(4, 4)
+        fit = model.fit(tokens, np.ones((4, 4, 2)), sample_weight=weights, verbose=0)
+        found.append(fit.history)
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=2e-5, err_msg=name)

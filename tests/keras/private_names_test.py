@@ -39,6 +39,19 @@ def test_masks_are_attributes_of_tensors() -> None:
     assert private_names.get_mask(x) is mask
 
 
+def test_logits_are_attributes_of_tensors() -> None:
+    logits = tf.constant([[1.0, 2.0]])
+    found = keras.activations.softmax(logits)
+    assert private_names.get_logits(found) is logits
+    other = tf.identity(found)
+    assert private_names.get_logits(other) is None
+    private_names.set_logits(other, logits)
+    np.testing.assert_array_equal(
+        keras.losses.categorical_crossentropy([[0.0, 1.0]], other),
+        keras.losses.categorical_crossentropy([[0.0, 1.0]], logits, from_logits=True),
+    )
+
+
 def test_an_operation_is_told_whether_it_trains() -> None:
     dropout = keras.layers.Dropout(0.5)
     x = tf.ones([50])
@@ -70,11 +83,26 @@ def test_storage_of_a_variable_can_be_replaced() -> None:
     np.testing.assert_array_equal(other, [7.0, 8.0])
 
 
+def test_a_variable_can_be_made_later() -> None:
+    waiting = private_names.uninitialized_variables()
+    assert waiting == []
+    with keras.StatelessScope(initialize_variables=False):
+        variable = keras.Variable("ones", shape=(2,))
+    assert private_names.uninitialized_variables() == [variable]
+    private_names.uninitialized_variables().clear()
+    assert private_names.stored_variable(variable) is None
+    private_names.initialize_variable(variable)
+    np.testing.assert_array_equal(private_names.stored_variable(variable), [1.0, 1.0])
+
+
 def test_a_compilation_lists_its_losses_and_metrics() -> None:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", loss="mse", metrics=["mae"])
     model.train_on_batch(np.ones((2, 4)), np.ones((2, 3)))
     (loss,) = private_names.flat_losses(model._compile_loss)
     assert loss.reduction == "sum_over_batch_size"
+    other = private_names.with_losses(model._compile_loss, [lambda *unused: 7.0])
+    assert other(np.ones((2, 3)), np.ones((2, 3))) == 7.0
+    assert private_names.flat_losses(model._compile_loss) == [loss]
     (metric,) = private_names.compiled_metrics(model._compile_metrics)
     assert metric.name == "mae"

@@ -83,6 +83,12 @@ def test_a_model_that_cannot_be_cut(name: str) -> None:
         PipelinedModel(make(), devices=1)
 
 
+@pytest.mark.parametrize("devices", [0, True, "cpu:0", [], 3, ["cpu:0"] * 3])
+def test_devices_that_are_none_or_more_than_cells(devices: Any) -> None:
+    with pytest.raises(ValueError, match="devices"):
+        PipelinedModel(_sequential(layers.Dense(4)), devices=devices)
+
+
 def _fit(model: keras.Model, **options: Any) -> None:
     pipelined = PipelinedModel(model, devices=1, num_micro_batches=2)
     pipelined.compile("sgd", **{"loss": "mse", **options})
@@ -101,6 +107,7 @@ def test_a_layer_that_would_differ_by_micro_batch(layer: Any, named: str) -> Non
 @pytest.mark.parametrize(
     "options",
     [
+        {"loss": None},
         {"steps_per_execution": 2},
         {"jit_compile": True},
         {"loss": keras.losses.MeanSquaredError(reduction=None)},

@@ -13,7 +13,11 @@ from tests.support.command_line import CommandLine
 from tests.support.forked_process import ForkedProcess
 
 NUM_WORKERS = 4
-MODELS = ["image.digits.AmoebaNetDigits", "mt.cldr.TransformerTiny"]
+MODELS = [
+    "image.digits.AmoebaNetDigits",
+    "image.keras_digits.KerasDigits",
+    "mt.cldr.TransformerTiny",
+]
 
 IN_ONE_PROCESS = {"devices": ["cpu:0"], "splits": 1}
 

@@ -96,7 +96,7 @@ def test_a_shape_that_matches(expected_shape: Any, ndims: int, known: Any) -> No
     [([2, 4], None), ([2], None), ([2, 3, 1], None), ([3], 1), ([2, 3, -1], 3)],
 )
 def test_a_shape_that_differs(expected_shape: list[int], ndims: int | None) -> None:
-    """Is refused when it is known, else by the operation."""
+    """The graph is refused if the shape is known; if not, the operation fails."""
     x = tf.ones([2, 3])
 
     def fn(x: tf.Tensor) -> tf.Tensor:
@@ -282,7 +282,7 @@ def test_the_last_dimension_is_projected() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_an_extra_logit_takes_its_share(axis: int) -> None:
-    """As if it stood beside the others; however large they are."""
+    """It acts like one beside the others, however large they are."""
     logits = np.concatenate([X[0], 1000.0 + X[0]]).astype(np.float32)
     extra = np.full_like(np.take(logits, [0], axis), 1001.0)
     beside = tf.nn.softmax(np.concatenate([logits, extra], axis), axis)

@@ -88,7 +88,7 @@ class _Widening(BaseLayer):
 
 
 def test_layers_get_shapes_from_layers_that_return_tuples() -> None:
-    """Whether a test, a layer or a pipeline asks for the costs."""
+    """A test, a layer or a pipeline may ask for the costs."""
     widening, dense = (
         _Widening.Params(),
         FCLayer.Params().Set(input_dim=3, output_dim=4),

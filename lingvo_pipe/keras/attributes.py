@@ -1,0 +1,62 @@
+"""Hidden attributes that Keras attaches to tensors, passed on beside the values.
+
+    (value, mask, logits)      mask: which timesteps count
+                               logits: the input of the softmax or sigmoid that made
+                               the value, for crossentropies
+
+Between cells and to the loss each value is such a triple, because attributes are lost
+there. Only outputs of the model keep their logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.keras.private_names import (
+    get_logits,
+    get_mask,
+    set_logits,
+    set_mask,
+)
+
+# Keras also looks for these operations, by their types, to find logits.
+_ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.math.sigmoid}
+_ATTRIBUTE = "attribute"
+
+
+def triple(x: tf.Tensor, with_logits: bool) -> tuple[Any, Any, Any]:
+    """Returns a value, its mask or None, and its logits or None.
+
+    Logits are a dict, by the name of their activation if TensorFlow computed it, not
+    Keras.
+    """
+    mask = get_mask(x)
+    if not with_logits:
+        return x, mask, None
+    logits = get_logits(x)
+    if logits is not None:
+        return x, mask, {_ATTRIBUTE: logits}
+    if tf.is_symbolic_tensor(x) and x.op.type in _ACTIVATIONS:
+        return x, mask, {x.op.type: x.op.inputs[0]}
+    return x, mask, None
+
+
+def attached(x: tf.Tensor, mask: Any, logits: Any) -> tf.Tensor:
+    """Returns the value of a triple with its attributes."""
+    if mask is None and logits is None:
+        return x
+    kind, given = next(iter((logits or {_ATTRIBUTE: None}).items()))
+    made = tf.identity(x) if kind == _ATTRIBUTE else _ACTIVATIONS[kind](given)
+    if mask is not None:
+        set_mask(made, mask)
+    if kind == _ATTRIBUTE and given is not None:
+        set_logits(made, given)
+    return made
+
+
+def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:
+    """Returns the values of flat triples with their attributes."""
+    return [attached(*triples[i : i + 3]) for i in range(0, len(triples), 3)]

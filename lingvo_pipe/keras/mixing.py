@@ -1,0 +1,109 @@
+"""Layers of a user's own whose outputs for one example depend on other examples.
+
+A micro-batch shows them fewer examples than the mini-batch does, so their outputs
+depend on M, as with batch normalization. Each is tried out on a few random examples, at
+once and in two halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from keras import tree
+
+from lingvo_pipe.keras.calls import Call, Value, calls_of, is_value
+from lingvo_pipe.keras.private_names import flat_layers, forget_losses, run_operation
+from lingvo_pipe.keras.state import CellScope
+
+_NUM_ROWS = 4
+_UNKNOWN_SIZE = 3  # Of other dimensions that are None.
+_KNOWN = ("keras.src.layers.", "keras_hub.")
+
+
+def warn_of_mixing(model: keras.Model) -> None:
+    """Logs a warning for each layer or operation of the user that mixes examples."""
+    for name in mixing_layers(model):
+        logging.warning(
+            "%s: layer %r mixes the examples of a mini-batch. It sees one micro-batch "
+            "at a time, so results depend on num_micro_batches.",
+            model.name,
+            name,
+        )
+
+
+def mixing_layers(model: keras.Model) -> list[str]:
+    """Returns the names of layers and operations that mix examples.
+
+    Not found are those that fail on random values.
+    """
+    found = [call.operation.name for call in calls_of(model).calls if _may_mix(call)]
+    return list(dict.fromkeys(found))
+
+
+def _may_mix(call: Call) -> bool:
+    layer = call.operation
+    if isinstance(layer, keras.Layer):
+        is_known = type(layer).__module__.startswith(_KNOWN)
+        normalizes = any(
+            isinstance(x, keras.layers.BatchNormalization) for x in flat_layers(layer)
+        )
+        if normalizes or (is_known and not isinstance(layer, keras.layers.Lambda)):
+            return False
+    if not any(x.has_rows for x in call.taken):
+        return False
+    random = np.random.default_rng(0)
+    half = _NUM_ROWS // 2
+    try:
+        examples = {x.number: _example(x, random) for x in call.taken}
+        whole = _outputs(call, examples, 0, _NUM_ROWS)
+        first = _outputs(call, examples, 0, half)
+        second = _outputs(call, examples, half, _NUM_ROWS)
+    except Exception:  # Whatever a user's layer raises on such values.
+        return False
+    return not all(map(_is_same, call.made, whole, first, second))
+
+
+def _example(x: Value, random: np.random.Generator) -> np.ndarray:
+    """Returns random numbers, or zeros and ones, of a value's shape and dtype."""
+    shape = [_UNKNOWN_SIZE if size is None else size for size in x.spec.shape]
+    if x.has_rows:
+        shape[0] = _NUM_ROWS
+    dtype = tf.as_dtype(x.spec.dtype)
+    if dtype.is_floating:
+        return random.normal(size=shape).astype(dtype.as_numpy_dtype)
+    return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)
+
+
+def _outputs(
+    call: Call, examples: dict[int, np.ndarray], start: int, stop: int
+) -> list[np.ndarray]:
+    def given(x: Any) -> Any:
+        if not is_value(x):
+            return x
+        rows = examples[x.number]
+        return tf.constant(rows[start:stop] if x.has_rows else rows)
+
+    args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
+    values = {id(v): v.value for v in call.variables}
+    first = tf.constant(start, tf.int64)
+    with CellScope(values, call.variables, first, stop - start):
+        made = tree.flatten(run_operation(call.operation, True, args, kwargs))
+    if isinstance(call.operation, keras.Layer):
+        forget_losses(call.operation)
+    return [tf.cast(x, tf.float64).numpy() for x in made]
+
+
+def _is_same(x: Value, whole: Any, first: Any, second: Any) -> bool:
+    parts: Sequence[np.ndarray] = [np.concatenate([first, second])]
+    if not x.has_rows:  # Such as a mean over the mini-batch.
+        parts = [first, second]
+    return all(
+        whole.shape == part.shape
+        and np.allclose(whole, part, rtol=0.02, atol=1e-3, equal_nan=True)
+        for part in parts
+    )

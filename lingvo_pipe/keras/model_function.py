@@ -1,0 +1,83 @@
+"""Keras models that a function returns, as cells that params name.
+
+    KerasCell.Params().Set(model=digits_cnn, arguments={"width": 16}, index=2)
+
+The function is run once. Its model has no values: initial values are drawn when a cell
+creates its variables, from the seed that the model was made with.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+
+from lingvo_pipe.keras.cell_calls import CellCalls
+from lingvo_pipe.keras.model_cells import ModelCells, model_cells
+from lingvo_pipe.keras.private_names import place_variable
+from lingvo_pipe.keras.refusals import check_for_learner, check_model
+from lingvo_pipe.pipeline.stage_choice.traced_cells import outside_graphs
+
+
+class BuiltModel(NamedTuple):
+    """A Keras model without values, and its cells with variables of their own."""
+
+    model: keras.Model
+    cells: ModelCells
+
+
+_built: dict[tuple[Any, ...], BuiltModel] = {}
+
+
+def built_model(
+    function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
+) -> BuiltModel:
+    """Returns the model that a function makes of arguments, always the same object.
+
+    Args:
+        function: the function.
+        arguments: its arguments by name.
+        seed: seed of initial values and of layers that draw random numbers, which have
+            no seed of their own; if None, 0.
+
+    Raises:
+        ValueError: if the model cannot be cut, or needs what only Keras's optimizers
+            and `fit` do.
+    """
+    policy = keras.config.dtype_policy()
+    key = function, repr(sorted(arguments.items())), seed or 0, policy.name
+    if key not in _built:
+        state = random.getstate()
+        random.seed(seed or 0)  # Keras draws seeds that are not given from it.
+        try:
+            _built[key] = outside_graphs(_build, function, arguments, policy)
+        finally:
+            random.setstate(state)
+    return _built[key]
+
+
+def cells_of(
+    function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
+) -> list[CellCalls]:
+    """Returns the cells of a function's model; see `built_model`."""
+    return list(built_model(function, arguments, seed).cells.cells.values())
+
+
+def _build(
+    function: Callable[..., keras.Model], arguments: Mapping[str, Any], policy: Any
+) -> BuiltModel:
+    """Builds a model, in a thread where Keras has named no layer yet."""
+    keras.config.set_dtype_policy(policy)
+    with keras.StatelessScope(initialize_variables=False) as scope:
+        model = function(**arguments)
+        check_model(model)
+        check_for_learner(model)
+        # Within the scope, because the end of another one would draw all values.
+        cells = model_cells(model, shares_variables=False)
+    for v in model.variables:
+        value = scope.get_current_value(v)
+        if value is not None:  # Set by the function, such as weights of a file.
+            place_variable(v, value)
+    return BuiltModel(model, cells)

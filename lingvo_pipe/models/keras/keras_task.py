@@ -1,0 +1,221 @@
+"""KerasTask: a Keras model as a task, so that the trainer trains it.
+
+    def Task(self):
+        task = KerasTask.ParamsOf(digits_cnn, width=16)
+        task.Set(loss="SparseCategoricalCrossentropy", metrics=["..."])
+        task.pipeline.Set(splits=2, num_micro_batches=4)
+        task.train.Set(learning_rate=0.01, max_steps=1000)
+        return task
+
+Shapes: B examples in a batch, b in a micro-batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras.compilation import packed_outputs
+from lingvo_pipe.keras.keras_cell import KerasCell, first_inputs
+from lingvo_pipe.keras.model_function import built_model
+from lingvo_pipe.keras.private_names import get_mask, graph_of
+from lingvo_pipe.layers.softmax_cross_entropy import weighted_means
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.task.base_task import BaseTask
+
+_Values = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class KerasTask(BaseTask):
+    """A task whose pipeline is a Keras model, from `ParamsOf`.
+
+    The loss is the mean of a Keras loss's values over the mini-batch, by weights that
+    count padding as 0, and Keras's mask of the output, if there is one. Regularizers
+    and losses that layers add are added to it. A model of several outputs, or with
+    another loss, needs a subclass with LossTargets and ComputeLoss.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        """Returns params; `ParamsOf` also sets the pipeline's cells."""
+        p = super().Params()
+        p.Define(
+            "loss",
+            None,
+            "Name of a class or function of keras.losses; or a function of a module's "
+            "top level, (targets, outputs) -> values `[b, ...]`.",
+        )
+        p.Define(
+            "loss_arguments",
+            {},
+            "Arguments of the class or function, such as {'from_logits': True}.",
+        )
+        p.Define(
+            "metrics",
+            [],
+            "Names of functions of keras.metrics whose means are reported, such as "
+            "sparse_categorical_accuracy.",
+        )
+        p.Define(
+            "inputs",
+            "image",
+            "Fields of a batch that the model takes, in the structure of its inputs: a "
+            "name, a list or a dict.",
+        )
+        p.Define("targets", "label", "Field of a batch that the loss takes.")
+        p.Define(
+            "weights",
+            "weight",
+            "Field with a weight for each example, or each of its targets, 0 for "
+            "padding; if None, all are 1.",
+        )
+        return p
+
+    @classmethod
+    def ParamsOf(
+        cls, model: Callable[..., keras.Model], /, **arguments: Any
+    ) -> InstantiableParams:
+        """Returns params of a task with a model's cells in its pipeline.
+
+        Args:
+            model: function that returns a Sequential or functional model, of the top
+                level of a module. Runs rebuild the model by it.
+            **arguments: its arguments, which have a text form.
+
+        Raises:
+            ValueError: if the model cannot be cut.
+        """
+        cells = built_model(model, arguments, None).cells
+        p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
+        p.pipeline.Set(
+            cell_tpl=[
+                cell.Copy().Set(name=name, index=i)
+                for i, name in enumerate(cells.cells)
+            ],
+            tied=cells.tied,
+        )
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        first = next(iter(params.pipeline.cell_tpl), None)
+        if first is None or first.cls is not KerasCell or first.model is None:
+            raise UserValueError(
+                path=f"{params.name}.pipeline.cell_tpl",
+                expected="the cells of a Keras model",
+                got=first and first.cls.__name__,
+                hint=f"Make the params by {type(self).__name__}.ParamsOf(function).",
+            )
+        super().__init__(params)
+        p = self.params
+        seed = self.pipeline.cells[0].params.random_seed
+        self._model = built_model(first.model, first.arguments, seed).model
+        self._values: dict[str, _Values] = {}
+        if p.loss is not None:
+            path = f"{self.path}.loss"
+            self._values["loss"] = _loss(p.loss, dict(p.loss_arguments), path)
+        for name in p.metrics:
+            self._values[name] = _named(keras.metrics, name, f"{self.path}.metrics")
+
+    def PipelineInputs(self, input_batch: NestedMap) -> list[Any]:
+        """Returns the model's inputs as its first cell takes them."""
+        fields = tree.map_structure(input_batch.GetItem, _plain(self.params.inputs))
+        return first_inputs(graph_of(self._model), fields)
+
+    def LossTargets(self, input_batch: NestedMap) -> NestedMap:
+        """Returns `targets`, and `weights` or None."""
+        p = self.params
+        weights = None if p.weights is None else input_batch.GetItem(p.weights)
+        return NestedMap(targets=input_batch.GetItem(p.targets), weights=weights)
+
+    def Outputs(self, predictions: Any) -> Any:
+        """Returns the last cell's outputs in the structure of the model's."""
+        return packed_outputs(graph_of(self._model), predictions)
+
+    def ServingOutputs(self, predictions: Any) -> dict[str, tf.Tensor]:
+        """Returns the outputs, each by the name of the Keras layer that makes it."""
+        values = tree.flatten(self.Outputs(predictions))
+        return dict(zip(graph_of(self._model).output_names, values, strict=True))
+
+    def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
+        """Returns `loss` and the metrics, weighted means."""
+        outputs = self.Outputs(predictions)
+        if "loss" not in self._values or not tf.is_tensor(outputs):
+            raise UserValueError(
+                path=f"{self.path}.loss",
+                expected="a loss of a model with one output",
+                got=f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs",
+                hint="Name one of keras.losses, or define ComputeLoss in a subclass.",
+            )
+        mask = get_mask(outputs)
+        outputs = tf.cast(outputs, tf.as_dtype(keras.config.floatx()))
+        y = targets.targets
+        if y.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
+            y = y[..., None]
+        found = NestedMap()
+        for name, function in self._values.items():
+            values = tf.cast(function(y, outputs), outputs.dtype)
+            # Of the targets alone, because the engine may need their sum beforehand.
+            weights = targets.weights
+            weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
+            weights = _repeated(weights, values)
+            if mask is not None:
+                weights *= _repeated(mask, values)
+            found[name] = weighted_means(weights, value=values).value
+        return found
+
+
+def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
+    """Returns a function to values of a loss, `[b, ...]`."""
+    if "reduction" in arguments:
+        raise UserValueError(
+            path=f"{path}_arguments['reduction']",
+            expected="no reduction: the loss is the mean by the task's weights",
+            got=arguments["reduction"],
+            hint="Leave it out.",
+        )
+    found: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
+    is_class = inspect.isclass(found)
+    return (
+        found(**arguments).call if is_class else functools.partial(found, **arguments)
+    )
+
+
+def _named(module: Any, name: Any, path: str) -> Any:
+    """Returns a loss or a function of keras.losses or keras.metrics."""
+    known = {
+        key: x
+        for key, x in vars(module).items()
+        if inspect.isfunction(x) and key not in ("get", "serialize", "deserialize")
+    }
+    if module is keras.losses:
+        known |= {key: x for key, x in vars(module).items() if inspect.isclass(x)}
+    if name not in known:
+        raise UserValueError(
+            path=path,
+            expected=f"a name of {module.__name__}, one of {sorted(known)}",
+            got=name,
+            hint=did_you_mean(str(name), known).strip() or "Choose one of these.",
+        )
+    return known[name]
+
+
+def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Returns weights of examples, or of their targets, repeated for each value."""
+    x, sizes = tf.cast(x, values.dtype), values.shape[x.shape.rank :]
+    return x[(..., *[None] * len(sizes))] * tf.ones(sizes, values.dtype)
+
+
+def _plain(structure: Any) -> Any:
+    """Returns lists and dicts of params as Python's own."""
+    if isinstance(structure, dict):
+        return {key: _plain(x) for key, x in structure.items()}
+    return list(map(_plain, structure)) if isinstance(structure, list) else structure

@@ -1,0 +1,79 @@
+"""Deferred models take no memory, and become what they would have been at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.keras.placement import deferred_variables
+from lingvo_pipe.keras.private_names import stored_variable
+from tests.keras.example_models import MODELS, Example
+from tests.support.cases import exhaustive
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_building_takes_a_small_part_of_the_models_bytes() -> None:
+    before = _resident_bytes()
+    with deferred_variables():
+        wide = [layers.Dense(10_000, name=f"dense{i}") for i in range(10)]
+        model = keras.Sequential([keras.Input((10_000,)), *wide])
+    with keras.StatelessScope():
+        pass  # After it, Keras makes the variables that it knows of.
+    num_bytes = 4 * model.count_params()
+    assert num_bytes > 4e9
+    assert _resident_bytes() - before < num_bytes / 40
+
+
+def _train(defer: bool, name: str) -> tuple[Example, Any, list[np.ndarray]]:
+    keras.utils.set_random_seed(7)
+    if defer:
+        with deferred_variables():
+            example = MODELS[name]()
+        assert all(stored_variable(v) is None for v in example.model.variables)
+    else:
+        example = MODELS[name]()
+    pipelined = PipelinedModel(example.model, devices=2, num_micro_batches=2)
+    initial = [v.numpy() for v in example.model.variables]
+    pipelined.compile("adam", loss=example.loss)
+    pipelined.fit(example.x, example.y, batch_size=8, verbose=0)
+    return example, pipelined, initial
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp", exhaustive("residual"), exhaustive("recurrent")]
+)
+def test_values_and_training_are_the_same(name: str) -> None:
+    (at_once, _, begin), (deferred, pipelined, start) = (
+        _train(defer, name) for defer in (False, True)
+    )
+    for x, y in zip(begin, start, strict=True):
+        np.testing.assert_array_equal(x, y)
+    for x, y in zip(at_once.model.weights, deferred.model.weights, strict=True):
+        np.testing.assert_array_equal(x, y)
+    devices = {v.value.device for v in pipelined.trainable_variables}
+    assert devices == set(pipelined.pipeline.devices)
+    slots = {v.value.device for v in pipelined.optimizer.variables if v.shape.rank}
+    assert slots == devices
+
+
+def test_weights_are_loaded_to_the_stages_devices(tmp_path: Path) -> None:
+    plain = MODELS["residual"]().model
+    plain.save_weights(tmp_path / "model.weights.h5")
+    with deferred_variables():
+        model = MODELS["residual"]().model
+    pipelined = PipelinedModel(model, devices=2)
+    pipelined.load_weights(tmp_path / "model.weights.h5")
+    for x, y in zip(model.weights, plain.weights, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert len({v.value.device for v in model.weights}) == 2

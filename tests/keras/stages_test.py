@@ -1,0 +1,121 @@
+"""Stages of PipelinedModel: replicas, and stages chosen by costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from lingvo_pipe.keras.keras_cell import KerasCell
+from lingvo_pipe.keras.model_cells import model_cells
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+
+
+def _model() -> keras.Model:
+    """Returns three cells, of which the last has most of the flops."""
+    keras.utils.set_random_seed(3)
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Dense(8, activation="relu"),
+            layers.Dropout(0.3),
+            layers.Dense(8),
+            layers.Dense(400),
+        ]
+    )
+
+
+def _trained(num_examples: int = 11, **options: Any) -> tuple[Any, list[Any]]:
+    """Returns the trained model, and its values with the loss."""
+    model = _model()
+    trained: Any = PipelinedModel(model, num_micro_batches=4, **options)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trained.compile("sgd", loss=loss)
+    x = np.random.default_rng(0).normal(size=(num_examples, 6)).astype("float32")
+    y = np.arange(num_examples)
+    fit = trained.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    return trained, [*model.get_weights(), fit.history["loss"]]
+
+
+def test_replicas_and_chosen_stages_train_to_the_same_bytes() -> None:
+    """Mini-batches of 8 and 3 examples have the stages that were chosen first."""
+    _, expected = _trained(devices=1, num_batch_shards=2)
+    trained, found = _trained(
+        devices=4, num_replicas=2, splits="auto", cell_costs="measured", batch_size=8
+    )
+    for x, y in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert [len(stages) for stages in trained.pipeline.replicas] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "boundaries"),
+    [
+        ({}, [2, 3]),
+        ({"cell_costs": [9.0, 1.0, 1.0]}, [1, 3]),
+        ({"memory_limit": 1e6, "batch_size": 8}, [2, 3]),
+    ],
+    ids=["flops", "costs", "memory"],
+)
+def test_stages_are_chosen_by_costs(options: dict, boundaries: list[int]) -> None:
+    model = PipelinedModel(_model(), devices=2, splits="auto", **options)
+    assert model.pipeline.boundaries == boundaries
+
+
+def test_replicas_divide_the_devices() -> None:
+    model = PipelinedModel(_model(), devices=4, num_replicas=2, num_micro_batches=2)
+    assert model.pipeline.num_stages == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"devices": 3, "num_replicas": 2}, "devices"),
+        ({"devices": 2, "splits": "auto", "memory_limit": 1e6}, "batch_size"),
+        ({"devices": 2, "splits": "auto", "cell_costs": "measured"}, "batch_size"),
+        ({"devices": 2, "batch_size": 8}, "batch_size"),
+        ({"devices": 2, "schedule": "auto"}, "schedule"),
+        ({"devices": 2, "recompute": "auto"}, "recompute"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match=path):
+        _trained(**options)
+
+
+def test_the_trainer_finds_the_number_of_micro_batches() -> None:
+    with pytest.raises(ValueError, match="num_micro_batches.*trainer"):
+        PipelinedModel(_model(), num_micro_batches="auto")  # type: ignore[arg-type]
+
+
+def test_a_batch_of_fewer_examples_than_shards_is_refused() -> None:
+    with pytest.raises(ValueError, match="fit"):
+        _trained(num_examples=9, devices=1, num_batch_shards=2)
+
+
+def test_inputs_of_any_size_have_no_costs() -> None:
+    model = keras.Sequential([keras.Input((None, 4)), layers.Dense(4), layers.Dense(4)])
+    with pytest.raises(ValueError, match="splits"):
+        PipelinedModel(model, devices=2, splits="auto")
+
+
+def test_costs_are_those_of_matrix_products() -> None:
+    """An einsum's too; elementwise operations cost one flop for each element."""
+    inputs = keras.Input((5, 6))
+    heads = layers.EinsumDense("btd,dnh->btnh", (5, 3, 7))(inputs)
+    model = keras.Model(inputs, layers.Dense(2, use_bias=False)(heads))
+    first, last = (
+        KerasCell.Params().Set(calls=calls)
+        for calls in model_cells(model).cells.values()
+    )
+    meta = KerasCell.FPropMeta(first, (4, 5, 6), None, None)
+    assert meta.out_shapes == ((4, 5, 3, 7), None, None)
+    products = 2 * 4 * 5 * 6 * 3 * 7
+    assert products <= meta.flops < 1.2 * products
+    meta = KerasCell.FPropMeta(last, *meta.out_shapes)
+    products = 2 * 4 * 5 * 3 * 7 * 2
+    assert products <= meta.flops < 2.5 * products
+    assert meta.out_shapes[0] == (4, 5, 3, 2)
