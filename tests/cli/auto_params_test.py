@@ -214,10 +214,14 @@ def command_line(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path)
 
 
-def test_a_run_is_planned(tmp_path: Path, command_line: CommandLine) -> None:
-    output, _ = command_line.train(
-        PLANNED, "--logdir=run", "--devices=2", "--max_steps=2"
+def test_a_run_is_planned_and_evaluated_by_who_was_there_first(
+    tmp_path: Path, command_line: CommandLine
+) -> None:
+    flags = [PLANNED, "--logdir=run", "--devices=2"]
+    follower = command_line.start_trainer(
+        *flags, "--job=evaler", "--follow_seconds=120"
     )
+    output, _ = command_line.train(*flags, "--max_steps=2")
     planned = re.match(r"planned: (\S+ x )?K=2 M=(\d+) (\w+), recompute=(\w+)", output)
     assert planned is not None, output
     assert _pipeline(tmp_path / "run") == {
@@ -227,20 +231,8 @@ def test_a_run_is_planned(tmp_path: Path, command_line: CommandLine) -> None:
     }
     assert f"micro-batches: {planned[2]}\n" in output
     # Of what the planner has settled nothing is taken for a difference.
-    output, _ = command_line.train(
-        PLANNED, "--logdir=run", "--devices=2", "--max_steps=2", "--mode=diff_params"
-    )
+    output, _ = command_line.train(*flags, "--max_steps=2", "--mode=diff_params")
     assert re.fullmatch(r"Nothing\b.*\n", output)
-
-
-def test_a_run_is_evaluated_by_who_was_there_first(
-    tmp_path: Path, command_line: CommandLine
-) -> None:
-    flags = [PLANNED, "--logdir=run", "--devices=2"]
-    follower = command_line.start_trainer(
-        *flags, "--job=evaler", "--follow_seconds=120"
-    )
-    command_line.train(*flags, "--max_steps=2")
     output, errors = follower.communicate()
     assert follower.returncode == 0, errors
     assert "step 2: test " in output

@@ -128,7 +128,7 @@ MODELS = {
     "mt.cldr.TransformerTiny": (1, 4, 5),
     "mt.wmt.TransformerBig": (1, 4, 5),
 }
-ORDINARY = {TEXT, "mt.cldr.TransformerTiny"}
+ORDINARY = {TEXT}
 
 
 def tracer_of(name: str) -> tuple[ModelTracer, InstantiableParams]:
