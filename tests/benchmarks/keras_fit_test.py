@@ -1,0 +1,20 @@
+"""Each model is measured in plain Keras and in pipelines."""
+
+from __future__ import annotations
+
+import pytest
+from absl.testing import flagsaver
+
+from tools.benchmarks import keras_fit
+
+
+@pytest.mark.exhaustive
+def test_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    with flagsaver.flagsaver(turns=1):
+        keras_fit.compare()
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[1] for row in rows] == list(keras_fit.MODELS)
+    for row in rows:
+        _, plain, *ratios = row.strip("| ").split(" | ")
+        assert plain.endswith(" s")
+        assert all(0.2 < float(ratio.split()[0]) < 5 for ratio in ratios)
