@@ -18,7 +18,7 @@ from lingvo_pipe.input.cldr.shipped import (
     VOCABULARY_SIZES,
     shipped_file,
 )
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 
 # Enough for a few hundred kilobytes.
 _NUM_ENGLISH = {"train": 10_000, "test": 1_000}

@@ -16,8 +16,6 @@ import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
 
-_NUM_SEEDS = 2**64
-
 
 def check_start_step(start_step: int) -> None:
     """Raises a ValueError if the number of steps already trained is negative."""
@@ -34,14 +32,11 @@ def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
 
     Each epoch has its own order. It comes from sorting raw Philox output, which NumPy
     promises never to change, so a run can be resumed with another version of NumPy.
-
-    Raises:
-        ValueError: if the seed is not from 0 to 2**64 - 1.
+    Raises ValueError unless the seed is from 0 to 2**64 - 1.
     """
-    if not 0 <= seed < _NUM_SEEDS:
-        raise UserValueError(
-            f"seed: expected an integer from 0 to 2**64 - 1, got {seed}."
-        )
+    if not 0 <= seed < 2**64:
+        expected = "an integer from 0 to 2**64 - 1"
+        raise UserValueError(path="seed", expected=expected, got=seed)
     philox = np.random.Philox(key=np.array([seed, epoch], np.uint64))
     order = np.argsort(philox.random_raw(num_examples), kind="stable")
     order.flags.writeable = False
@@ -64,11 +59,9 @@ def stream_indices(
     positions = np.arange(start, stop, dtype=np.int64)
     if seed is None:
         return positions % num_examples
-    epochs = range(start // num_examples, -(-stop // num_examples))
-    in_order = [
-        permutation(seed, epoch, num_examples)[
-            max(start - epoch * num_examples, 0) : stop - epoch * num_examples
-        ]
-        for epoch in epochs
-    ]
-    return np.concatenate([positions[:0], *in_order])
+    in_order = [positions[:0]]
+    for epoch in range(start // num_examples, -(-stop // num_examples)):
+        first = epoch * num_examples
+        order = permutation(seed, epoch, num_examples)
+        in_order.append(order[max(start - first, 0) : stop - first])
+    return np.concatenate(in_order)

@@ -16,22 +16,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prepares the data set; exits with a one-line message on a user error."""
     flags = _parse(arguments)
     # Imported late: TensorFlow takes seconds to start.
-    from lingvo_pipe.input.prepared_dataset import (
-        find_builder,
-        is_in_catalog,
-        prepare,
-    )
+    from lingvo_pipe.input import prepared_dataset as prepared
 
     for module in flags.imports:
         importlib.import_module(module)
     try:
-        builder = find_builder(flags.dataset, flags.data_dir)
+        builder = prepared.find_builder(flags.dataset, flags.data_dir)
     except ValueError as error:
         sys.exit(f"error: {error}")
     try:
-        prepare(flags.dataset, flags.data_dir, flags.manual_dir)
+        prepared.prepare(flags.dataset, flags.data_dir, flags.manual_dir)
     except Exception as error:
-        if not is_in_catalog(builder):
+        if not prepared.is_in_catalog(builder):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         sys.exit(f"error: cannot prepare the data set {flags.dataset}. {reason}")

@@ -12,10 +12,9 @@ import tensorflow_datasets as tfds
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.input.embedded import (  # noqa: F401  Registers data sets.
-    cldr_sentences,
-    optdigits,
-)
+
+# Registers data sets.
+from lingvo_pipe.input.embedded import cldr_sentences, optdigits  # noqa: F401
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
 
 _MAX_SHOWN = 10
@@ -24,14 +23,10 @@ _MAX_SHOWN = 10
 def find_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the tfds builder of a data set, which need not be prepared.
 
-    Args:
-        name: name in TensorFlow Datasets, such as `cifar10` or `cifar10:3.0.2`, of an
-            embedded data set, or of one prepared in `data_dir`.
-        data_dir: folder of data sets; if None, the environment's TFDS_DATA_DIR, or
-            ~/tensorflow_datasets.
-
-    Raises:
-        ValueError: if no such data set is known.
+    The name is in TensorFlow Datasets, such as `cifar10` or `cifar10:3.0.2`, of an
+    embedded data set, or of one prepared in `data_dir`, the folder of data sets; if
+    None, the environment's TFDS_DATA_DIR, or ~/tensorflow_datasets. Raises ValueError
+    if no such data set is known.
     """
     try:
         return tfds.builder(name, data_dir=data_dir)
@@ -54,12 +49,9 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the builder of a data set that is prepared on disk.
 
-    Prepares an embedded data set if necessary. Downloads nothing. Takes the same
-    arguments as `find_builder`.
-
-    Raises:
-        ValueError: if no such data set is known, or it is not prepared. The message
-            gives the command that prepares it.
+    Prepares an embedded data set if necessary. Downloads nothing. See `find_builder`
+    for arguments and errors; also raises ValueError, with the command that prepares
+    the data set, if it is not prepared.
     """
     builder = find_builder(name, data_dir)
     if _is_prepared(builder):
@@ -79,11 +71,8 @@ def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> A
     incomplete preparation of a killed process is repeated.
 
     `manual_dir` holds manually downloaded files; if None, downloads/manual in the
-    folder of data sets does. Other arguments are as in `find_builder`.
-
-    Raises:
-        ValueError: if no such data set is known.
-        Exception: if the builder fails, for example without a network.
+    folder of data sets does. See `find_builder` for other arguments and errors; the
+    builder may raise others, for example without a network.
     """
     builder = find_builder(name, data_dir)
     with _lock(builder):
@@ -110,11 +99,8 @@ def open_records(builder: Any, split: str) -> Any:
 def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
     """Returns the examples of a split such as `train[:90%]`, with random access.
 
-    Passes the options to the `as_data_source` of the prepared builder.
-
-    Raises:
-        ValueError: if the split does not exist or is empty, or the data set's format
-            has no random access.
+    Passes the options to the builder's `as_data_source`. Raises ValueError if the split
+    does not exist or is empty, or the format has no random access.
     """
     try:
         return builder.as_data_source(split, **options)
@@ -161,12 +147,12 @@ def _configuration_problem(name: str) -> str:
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:
-    words = ["python -m lingvo_pipe.input.prepare", f"--dataset={name}"]
+    command = f"python -m lingvo_pipe.input.prepare --dataset={name}"
     if data_dir is not None:
-        words.append(f"--data_dir={data_dir}")
+        command += f" --data_dir={data_dir}"
     if not is_in_catalog(builder):
-        words.append(f"--imports={type(builder).__module__}")
-    return " ".join(words)
+        command += f" --imports={type(builder).__module__}"
+    return command
 
 
 def _is_prepared(builder: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import model_registry
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.run_directory import RunDirectory

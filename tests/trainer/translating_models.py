@@ -9,7 +9,7 @@ import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.text.text_file_pairs import TsvFile
 from lingvo_pipe.input.text.translation_input import TranslationInput
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 from lingvo_pipe.models.transformer.network import tied_embeddings, translation_model
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 from lingvo_pipe.models.transformer.translation_task import TranslationTask

@@ -60,7 +60,6 @@ def _interval_patterns(
 
 
 def _draw_date(draws: Draws, language: Language) -> tuple[int, int, int]:
-    """Returns year, month and day."""
     date = datetime.date.fromordinal(_FIRST_DAY + draws.below(_NUM_DAYS))
     return date.year, date.month, date.day
 

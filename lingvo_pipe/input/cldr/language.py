@@ -69,26 +69,19 @@ _UNSEEN = "\u061c\u200b\u200e\u200f"
 class Language:
     """One language: codes of the things it has its own words for, and its digits.
 
-    Attributes:
-        locale: Babel's locale.
-        territories: countries and dependencies with a currency.
-        languages: languages with a two-letter code.
-        scripts: scripts in wide use.
-        currencies: currencies in use.
-        unit_widths: form of each of the UNITS: `long`, or `short` where CLDR has no
-            long form.
-
-    Args:
-        code: name of a locale of Babel, such as `de`.
+    Its code is the name of a locale of Babel, such as `de`.
     """
 
     def __init__(self, code: str) -> None:
         self.locale = Locale.parse(code)
         data = localedata.load(code)
+        # Countries and dependencies with a currency; languages with a two-letter code;
+        # scripts in wide use; currencies in use.
         self.territories = _named(_territories(), data["territories"])
         self.languages = _named(_languages(), data["languages"])
         self.scripts = _named(_SCRIPTS, data["scripts"])
         self.currencies = _named(_currencies(), data["currency_names"])
+        # The UNITS' forms: `long`, or `short` where CLDR has no long form.
         self.unit_widths = _unit_widths(data["unit_patterns"])
         zero = ord(_ZEROS[self.locale.default_numbering_system])
         digits = {ord("0") + digit: zero + digit for digit in range(10)}
@@ -105,11 +98,7 @@ class Language:
 
 @functools.cache
 def get_language(code: str) -> Language:
-    """Returns the language of a code; cached.
-
-    Raises:
-        ValueError: if the code is neither English nor in LANGUAGES.
-    """
+    """Returns a language; raises ValueError if neither English nor in LANGUAGES."""
     known = (ENGLISH, *LANGUAGES)
     if code not in known:
         raise UserValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -19,32 +20,23 @@ Content = tuple[int | str, ...]
 class Kind:
     """A kind of phrase: dates, prices, and so on.
 
-    Attributes:
-        name: kind of its values. Kinds with equal names write the same values in
-            different styles.
-        weight: phrases of this kind in a hundred.
-        draw: draws a value that the language and English have words for.
-        render: writes a value in a language.
-        is_name: True if a value is a single name, one of a few hundred.
-        parts: names and sizes of the other kinds' values in a value, if any.
+    Kinds with equal names write the same values in different styles. `draw` draws a
+    value that the language and English have words for, and `render` writes it.
     """
 
     name: str
-    weight: int
+    weight: int  # phrases of this kind in a hundred
     draw: Callable[[Draws, Language], Value]
     render: Callable[[Language, Value], str]
-    is_name: bool = False
+    is_name: bool = False  # True if a value is a single name, one of a few hundred
+    # Names and sizes of the other kinds' values in a value, if any.
     parts: tuple[tuple[str, int], ...] = ()
 
     def contents(self, value: Value) -> list[Content]:
         """Returns the contents of a value: itself, or the values in it."""
-        if not self.parts:
-            return [(self.name, *value)]
-        contents: list[Content] = []
-        for name, size in self.parts:
-            contents.append((name, *value[:size]))
-            value = value[size:]
-        return contents
+        items = iter(value)
+        parts = self.parts or ((self.name, len(value)),)
+        return [(name, *itertools.islice(items, size)) for name, size in parts]
 
 
 _T = TypeVar("_T")
@@ -64,9 +56,7 @@ class Draws:
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key)
-        self._num_digests = 0
-        self._digits = 0
-        self._range = 1
+        self._num_digests, self._digits, self._range = 0, 0, 1
 
     def below(self, limit: int) -> int:
         """Returns a number from 0 to `limit` - 1, each equally likely."""

@@ -104,16 +104,9 @@ class Sentence(NamedTuple):
 def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sentence:
     """Returns a sentence that a language and English have words for.
 
-    It is a function of the arguments and of Babel's version.
-
-    Args:
-        language: one of LANGUAGES.
-        split: `train` or `test`.
-        index: number of the sentence, from 0, without limit.
-        seed: seed of the sequence of sentences.
-
-    Raises:
-        ValueError: if there is no such split.
+    It is a function of the arguments and of Babel's version. The language is one of
+    LANGUAGES, the split `train` or `test`, or else ValueError is raised; the index is
+    from 0, without limit, in the seed's sequence of sentences.
     """
     if split not in SPLITS:
         raise UserValueError(f"split: expected {' or '.join(SPLITS)}, got {split!r}.")

@@ -40,19 +40,12 @@ _CITATION = """\
 
 @dataclasses.dataclass(eq=False)
 class Translations(tfds.core.BuilderConfig):
-    """A configuration: languages, direction and sizes.
+    """A configuration: languages, direction and sizes."""
 
-    Attributes:
-        languages: the languages besides English.
-        to_english: if True, English is the target; otherwise the source.
-        num_train: training sentences of each language.
-        num_test: test sentences of each language.
-    """
-
-    languages: tuple[str, ...] = ()
-    to_english: bool = True
-    num_train: int = 0
-    num_test: int = 0
+    languages: tuple[str, ...] = ()  # besides English
+    to_english: bool = True  # if False, from English
+    num_train: int = 0  # training sentences of each language
+    num_test: int = 0  # test sentences of each language
 
 
 def _configs() -> list[Translations]:
@@ -90,11 +83,8 @@ class CldrSentences(EmbeddedBuilder):
     def download_and_prepare(self, **kwargs: Any) -> None:
         config = self.builder_config
         num_sentences = len(config.languages) * (config.num_train + config.num_test)
-        print(
-            f"Making {num_sentences:,} sentences: {self.name}/{config.name}.",
-            file=sys.stderr,
-            flush=True,
-        )
+        text = f"Making {num_sentences:,} sentences: {self.name}/{config.name}."
+        print(text, file=sys.stderr, flush=True)
         super().download_and_prepare(**kwargs)
 
     def _info(self) -> tfds.core.DatasetInfo:

@@ -9,7 +9,6 @@ Shapes: K examples.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,20 +18,15 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.images.image_pipeline import CHUNK_SIZE, one_pass, read_examples
-from lingvo_pipe.input.images.image_reader import read_pixels
-from lingvo_pipe.input.images.image_source import ImageSource
+from lingvo_pipe.input.images.image_source import ImageSource, read_pixels
 
 
 class NamedErrorsDataset(tf.data.Dataset):
     """A dataset whose iterators raise a ValueError that names an unreadable example.
 
-    Datasets derived from it raise TensorFlow's own errors.
-
-    Args:
-        dataset: the dataset of the elements.
-        source: the source of the examples.
-        examples: function from the number of an element, from 0, to the examples that
-            may have been read for it and for no earlier one, int [K].
+    Datasets derived from it raise TensorFlow's own errors. `examples` maps the number
+    of an element, from 0, to the examples of the source that may have been read for it
+    and for no earlier one, int [K].
     """
 
     def __init__(
@@ -41,9 +35,7 @@ class NamedErrorsDataset(tf.data.Dataset):
         source: ImageSource,
         examples: Callable[[int], np.ndarray],
     ) -> None:
-        self._dataset = dataset
-        self._source = source
-        self._examples = examples
+        self._dataset, self._source, self._examples = dataset, source, examples
         super().__init__(tf.data.experimental.to_variant(dataset))
 
     @property
@@ -51,21 +43,15 @@ class NamedErrorsDataset(tf.data.Dataset):
         return self._dataset.element_spec
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the elements.
-
-        Raises:
-            ValueError: if an example cannot be read or decoded.
-        """
-        elements = iter(self._dataset)
-        for number in itertools.count():
-            try:
-                element = next(elements)
-            except StopIteration:
-                return
-            except tf.errors.OpError:
-                self._name_unreadable(number)
-                raise
-            yield element
+        """Yields the elements; raises ValueError for an unreadable example."""
+        number = 0
+        try:
+            for element in self._dataset:
+                yield element
+                number += 1
+        except tf.errors.OpError:
+            self._name_unreadable(number)
+            raise
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return [self._dataset]

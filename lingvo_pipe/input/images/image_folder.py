@@ -12,6 +12,7 @@ Shapes: K examples of N in a split.
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import tensorflow as tf
@@ -109,11 +110,11 @@ class ImageFolderSplit:
 def _list(folder: str) -> list[str]:
     """Returns the sorted names in a folder, without names that begin with a dot."""
     if not tf.io.gfile.isdir(folder):
-        problem = (
-            f"the file {folder}. Move it to the folder of its class, or elsewhere."
-            if tf.io.gfile.exists(folder)
-            else f"{folder}, which does not exist. {_REMEDY}"
-        )
+        problem = f"{folder}, which does not exist. {_REMEDY}"
+        if tf.io.gfile.exists(folder):
+            problem = (
+                f"the file {folder}. Move it to the folder of its class, or elsewhere."
+            )
         raise UserValueError(f"dataset: expected a folder of {_LAYOUT}, got {problem}")
     # Remote file systems add a slash to names of folders.
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
@@ -130,8 +131,5 @@ def _slice_of(examples: dict[str, list], split: str) -> list:
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
     except ValueError:
         return []
-    return [
-        example
-        for part in parts
-        for example in examples[part.splitname][part.from_ : part.to]
-    ]
+    chosen = (examples[part.splitname][part.from_ : part.to] for part in parts)
+    return list(itertools.chain.from_iterable(chosen))

@@ -16,18 +16,13 @@ import tensorflow_datasets as tfds
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
+from lingvo_pipe.input.images import image_input_checks as checks
 from lingvo_pipe.input.images.image_errors import (
     NamedErrorsDataset,
     consecutive,
     read_all,
 )
 from lingvo_pipe.input.images.image_folder import ImageFolder
-from lingvo_pipe.input.images.image_input_checks import (
-    check_labels,
-    check_num_logits,
-    check_params,
-    common_shape,
-)
 from lingvo_pipe.input.images.image_pipeline import (
     CHUNK_SIZE,
     Draw,
@@ -36,8 +31,11 @@ from lingvo_pipe.input.images.image_pipeline import (
     read_examples,
     training_draws,
 )
-from lingvo_pipe.input.images.image_reader import read_pixels
-from lingvo_pipe.input.images.image_source import ImageDataset, ImageSource
+from lingvo_pipe.input.images.image_source import (
+    ImageDataset,
+    ImageSource,
+    read_pixels,
+)
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
 from lingvo_pipe.input.transforms.transform_chain import TransformChain
@@ -57,15 +55,9 @@ class ImageClassificationInput:
     same batches as an uninterrupted one. Only a few batches are in memory.
 
     The data set is opened when first read; `element_spec` needs no data. If an image
-    cannot be read, the error at its batch names it.
-
-    Attributes:
-        params: the params.
-        image_shape: (H, W, C) of the images in batches.
-
-    Raises:
-        ValueError: if a param is unset or out of range, the data set is unknown or has
-            no classified images, or transforms give images of different shapes.
+    cannot be read, the error at its batch names it. Raises ValueError if a param is
+    unset or out of range, the data set is unknown or has no classified images, or
+    transforms give images of different shapes.
     """
 
     @classmethod
@@ -119,13 +111,13 @@ class ImageClassificationInput:
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        check_params(params)
+        checks.check_input(params)
         self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
         shape = self._dataset.format.shape
         self._train_chain = TransformChain(params.train_transforms, shape)
         self._eval_chain = TransformChain(params.eval_transforms, shape)
-        self.image_shape = common_shape(
+        self.image_shape = checks.common_shape(
             self._train_chain.output_shape, self._eval_chain.output_shape
         )
 
@@ -143,7 +135,7 @@ class ImageClassificationInput:
     def class_names(self) -> list[str]:
         """The name of each class, in the order of the labels."""
         names, labels = self._dataset.class_names, self.params.labels
-        check_labels(self.params, len(names))
+        checks.check_labels(self.params, len(names))
         return names if labels is None else [names[label] for label in labels]
 
     @property
@@ -162,9 +154,7 @@ class ImageClassificationInput:
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the endless batches of training after `start_step` steps.
 
-        Raises:
-            ValueError: if `start_step` is negative, a batch exceeds the split, or the
-                data cannot be read.
+        Raises ValueError if `start_step` is negative or a batch exceeds the split.
         """
         p, num_examples = self.params, self.num_examples
         check_start_step(start_step)
@@ -189,9 +179,6 @@ class ImageClassificationInput:
         """Returns one pass over the split, in its order.
 
         Copies of the last example, of weight 0, pad the last batch.
-
-        Raises:
-            ValueError: if the data cannot be read.
         """
         size, num_examples = self.params.batch_size, self.num_examples
         draws = one_pass(num_examples, self.num_batches * size)
@@ -199,9 +186,7 @@ class ImageClassificationInput:
             tf.data.experimental.assert_cardinality(self.num_batches)
         )
         return NamedErrorsDataset(
-            batches,
-            self._source,
-            lambda number: consecutive(number * size, size, num_examples),
+            batches, self._source, lambda i: consecutive(i * size, size, num_examples)
         )
 
     @functools.cached_property
@@ -209,7 +194,7 @@ class ImageClassificationInput:
         """The split, opened."""
         p = self.params
         source = self._dataset.Open(p.split)
-        check_num_logits(p, self.class_names)
+        checks.check_num_logits(p, self.class_names)
         if p.pixel_max < self._dataset.format.dtype.max:
             maxima = read_all(
                 source, lambda x: tf.reduce_max(read_pixels(source, x)[0])
@@ -227,8 +212,7 @@ class ImageClassificationInput:
     ) -> tf.data.Dataset:
         p, source = self.params, self._source
         # Random numbers depend on the seed, the epoch and the example.
-        is_high = p.random_seed >= 2**63
-        signed = p.random_seed - 2**64 if is_high else p.random_seed
+        signed = np.uint64(p.random_seed).astype(np.int64)
 
         def example(draw: Draw, record: Any) -> NestedMap:
             seed = tf.constant([signed, 0], tf.int64)
@@ -250,10 +234,8 @@ def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
     """Returns the data set of a name, without opening it.
 
     The PATH of `image_folder:PATH` is absolute or within `data_dir`, which is the
-    default of TensorFlow Datasets if None.
-
-    Raises:
-        ValueError: if no such data set is known, or it has no classified images.
+    default of TensorFlow Datasets if None. Raises ValueError if no such data set is
+    known, or it has no classified images.
     """
     if name.startswith(_FOLDER):
         folder = data_dir or tfds.core.constants.DATA_DIR

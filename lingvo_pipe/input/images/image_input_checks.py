@@ -9,46 +9,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError, raise_problems
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.param_checks import check_params, is_name, seed_check
 from lingvo_pipe.input.transforms.image_transform import ImageShape
 
 
-def check_params(p: InstantiableParams) -> None:
+def check_input(p: InstantiableParams) -> None:
     """Raises a ValueError that names every param that is unset or out of range."""
+    is_positive = isinstance(p.pixel_max, int | float) and p.pixel_max > 0
+    labels = "a list of different integers of at least 0, or None"
     checks = {
-        "dataset": (_is_name(p.dataset), "a name"),
-        "split": (_is_name(p.split), "a name"),
+        "dataset": (is_name(p.dataset), "a name"),
+        "split": (is_name(p.split), "a name"),
         "batch_size": (is_count(p.batch_size), "a positive integer"),
-        "random_seed": (
-            is_count(p.random_seed, 0) and p.random_seed < 2**64,
-            "an integer from 0 to 2**64 - 1",
-        ),
-        "pixel_max": (
-            isinstance(p.pixel_max, int | float) and p.pixel_max > 0,
-            "a positive number",
-        ),
-        "num_parallel_calls": (
-            p.num_parallel_calls is None or is_count(p.num_parallel_calls),
-            "a positive integer or None",
-        ),
+        "random_seed": seed_check(p.random_seed),
+        "pixel_max": (is_positive, "a positive number"),
+        "num_parallel_calls": _count_or_none(p.num_parallel_calls),
         "train_transforms": (isinstance(p.train_transforms, list | tuple), "a list"),
         "eval_transforms": (isinstance(p.eval_transforms, list | tuple), "a list"),
-        "labels": (
-            p.labels is None or _are_labels(p.labels),
-            "a list of different integers of at least 0, or None",
-        ),
-        "num_logits": (
-            p.num_logits is None or is_count(p.num_logits),
-            "a positive integer or None",
-        ),
+        "labels": (p.labels is None or _are_labels(p.labels), labels),
+        "num_logits": _count_or_none(p.num_logits),
     }
-    problems = [
-        f"{name}: expected {expected}, got {p.Get(name)!r}"
-        for name, (is_valid, expected) in checks.items()
-        if not is_valid
-    ]
-    raise_problems(problems, "Set them in the params of ImageClassificationInput.")
+    check_params(p, checks)
 
 
 def check_labels(p: InstantiableParams, num_classes: int) -> None:
@@ -74,8 +57,7 @@ def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
 def common_shape(train: ImageShape, evaluation: ImageShape) -> tuple[int, int, int]:
     """Returns the shape (H, W, C) of all images, of training and of evaluation.
 
-    Raises:
-        ValueError: if the shapes differ or are not fixed.
+    Raises ValueError if the shapes differ or are not fixed.
     """
     height, width, channels = train
     if height is None or width is None or train != evaluation:
@@ -87,8 +69,8 @@ def common_shape(train: ImageShape, evaluation: ImageShape) -> tuple[int, int, i
     return height, width, channels
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+def _count_or_none(value: Any) -> tuple[bool, str]:
+    return value is None or is_count(value), "a positive integer or None"
 
 
 def _are_labels(value: Any) -> bool:

@@ -29,17 +29,11 @@ CHUNK_SIZE = 32
 
 
 class Draw(NamedTuple):
-    """An example to read; tensors [K] for several, [] for one.
+    """An example to read; tensors [K] for several, [] for one."""
 
-    Attributes:
-        epoch: int64, the number of earlier passes over the data set.
-        index: int64, the example's number, from 0 to N - 1.
-        weight: float32, 1 for an example and 0 for padding.
-    """
-
-    epoch: tf.Tensor
-    index: tf.Tensor
-    weight: tf.Tensor
+    epoch: tf.Tensor  # int64, the number of earlier passes over the data set
+    index: tf.Tensor  # int64, the example's number, from 0 to N - 1
+    weight: tf.Tensor  # float32, 1 for an example and 0 for padding
 
 
 def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
@@ -62,12 +56,9 @@ def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.D
 
 
 def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
-    """Returns draws of every example once, in order: Draws of up to K examples.
+    """Returns draws of all N examples once, in order: Draws of up to K examples.
 
-    Args:
-        num_examples: N.
-        num_draws: number of draws; draws after the N-th repeat the last example as
-            padding. If None, N.
+    If there are more draws, those after the N-th repeat the last example as padding.
     """
 
     def draw(position: tf.Tensor) -> Draw:

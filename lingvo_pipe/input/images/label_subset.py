@@ -20,10 +20,8 @@ class LabelSubset:
     """An `ImageSource` of the examples with one of the given labels.
 
     An example of label `labels[i]` gets label i. The whole split is read once to find
-    the examples.
-
-    Raises:
-        ValueError: if no example has such a label, or one cannot be read.
+    the examples. Raises ValueError if no example has such a label, or one cannot be
+    read.
     """
 
     def __init__(self, source: ImageSource, labels: Sequence[int]) -> None:

@@ -24,8 +24,7 @@ from lingvo_pipe.input.tf_data import call_numpy
 class TfdsImages:
     """An `ImageDataset` of TensorFlow Datasets, named as in `find_builder`.
 
-    Raises:
-        ValueError: if no such data set is known, or it has no classified images.
+    Raises ValueError if no such data set is known, or it has no classified images.
     """
 
     def __init__(self, name: str, data_dir: str | None) -> None:
@@ -61,10 +60,8 @@ class TfdsSplit:
         self._records = open_records(builder, split)
         self.format, self.num_examples = image_format, len(self._records)
         self._name = f"of split {split!r} of {builder.name} in {builder.data_dir}"
-        features = builder.info.features
-        self._features = tfds.features.FeaturesDict(
-            {name: features[name] for name in ("image", "label")}
-        )
+        features = {name: builder.info.features[name] for name in ("image", "label")}
+        self._features = tfds.features.FeaturesDict(features)
         skip = {"image": tfds.decode.SkipDecoding()}
         self._decoders = skip if image_format.is_encoded else None
 

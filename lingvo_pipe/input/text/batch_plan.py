@@ -4,6 +4,16 @@ A round of sentences is cut into windows, and each window is packed by itself. S
 is a function of the order and of the sentences' lengths alone. From the position of a
 batch, planning resumes and repacks at most one window.
 
+Packing keeps padding small. Rows are filled in turn, always with the longest source
+that still fits. Among sources of that length, the target that keeps the remaining room
+in proportion is chosen:
+
+    source  aaaaaaabbbbccc.    S = 15
+    target  aaaaabbbbbccc      T = 13
+
+Rows five times as long as most sentences, with targets about as long as sources, are
+filled to 98 %. A million sentences take a second or two.
+
 Shapes: N sentences in the data, n in a batch of B rows, S source and T target tokens.
 """
 
@@ -12,14 +22,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
-from lingvo_pipe.input.text.packing import pack
 
 # Sentences packed together: enough for rows without gaps, and packed in milliseconds.
 _WINDOW_SIZE = 4096
@@ -28,26 +40,14 @@ Row = list[int]
 
 
 class BatchPlan(NamedTuple):
-    """The sentences of a batch.
+    """The sentences of a batch."""
 
-    Attributes:
-        sentences: int64 [n], sentence numbers row by row.
-        row_sizes: int32 [B], sentences in each row; 0 for padding.
-    """
-
-    sentences: np.ndarray
-    row_sizes: np.ndarray
+    sentences: np.ndarray  # int64 [n], sentence numbers row by row
+    row_sizes: np.ndarray  # int32 [B], sentences in each row; 0 for padding
 
 
 class Position(NamedTuple):
-    """The position at which a batch begins.
-
-    Attributes:
-        step: the batch's number, from 0.
-        round: the round of its first row.
-        window: the window in that round.
-        row: the row in that window.
-    """
+    """The number of a batch; and its first row, of a window of a round."""
 
     step: int = 0
     round: int = 0
@@ -60,16 +60,10 @@ FIRST = Position()
 
 @dataclass(frozen=True)
 class BatchPlanner:
-    """A packer of sentences into rows, and of rows into batches.
+    """A packer of sentences into rows, and of rows into batches."""
 
-    Attributes:
-        lengths: int [N, 2], source and target tokens of each sentence.
-        capacity: (S, T), tokens in a row; if None, each sentence has its own row.
-        batch_size: B.
-    """
-
-    lengths: np.ndarray
-    capacity: tuple[int, int] | None
+    lengths: np.ndarray  # int [N, 2], source and target tokens of each sentence
+    capacity: tuple[int, int] | None  # (S, T); if None, a row for each sentence
     batch_size: int
 
     def training(
@@ -136,10 +130,7 @@ class PlanPositions:
         self._positions[position.step] = position
 
     def text_before(self, step: int) -> str:
-        """Returns the position of the last batch before a step as text, or "".
-
-        Drops earlier positions.
-        """
+        """Returns the position of the last batch before a step as text, or ""."""
         position = self._positions.get(step - 1)
         if position is None:
             return ""
@@ -150,11 +141,7 @@ class PlanPositions:
         return json.dumps([self._fingerprint, *position])
 
     def read(self, text: str, step: int) -> Position:
-        """Returns the position in a text.
-
-        Returns `FIRST` for "", for the text of another plan, and for a position after
-        `step`.
-        """
+        """Returns the position in a text; `FIRST` if "", of another plan or later."""
         if text:
             fingerprint, *numbers = json.loads(text)
             position = Position(*numbers)
@@ -178,3 +165,62 @@ def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:16]
+
+
+def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
+    """Returns the rows, each a list of sentence numbers in ascending order.
+
+    Rows are sorted by their first sentence, so shuffled sentences give shuffled rows.
+
+    Args:
+        lengths: int [N, 2], source and target tokens of each sentence; if not from 1 to
+            the capacity, ValueError is raised.
+        capacity: (S, T).
+    """
+    if lengths.size and (lengths.min() < 1 or (lengths > capacity).any()):
+        raise UserValueError(
+            f"lengths: expected 1 to {capacity} source and target tokens per sentence, "
+            f"got {lengths.min(0)} to {lengths.max(0)}. Leave out other sentences."
+        )
+    unpacked = _Unpacked(lengths, capacity[0])
+    rows = []
+    while unpacked.present:
+        row, (source, target) = [], capacity
+        while (found := unpacked.take(source, target)) is not None:
+            row.append(found)
+            source -= int(lengths[found, 0])
+            target -= int(lengths[found, 1])
+        rows.append(row)
+    rows.sort(key=lambda row: row[0])
+    return [sorted(row) for row in rows]
+
+
+class _Unpacked:
+    """Sentences not yet in a row, indexed by length.
+
+    In `present`, bit n is set if a sentence has n source tokens.
+    """
+
+    def __init__(self, lengths: np.ndarray, longest: int) -> None:
+        # By source length: ascending target lengths, with their sentences.
+        self._by_source: list[list[tuple[int, int]]] = [[] for _ in range(longest + 1)]
+        pairs = lengths.tolist()
+        for i in np.argsort(lengths[:, 1], kind="stable").tolist():
+            source, target = pairs[i]
+            self._by_source[source].append((target, i))
+        self.present = sum(1 << n for n, found in enumerate(self._by_source) if found)
+
+    def take(self, source: int, target: int) -> int | None:
+        """Removes and returns a sentence that fits, or returns None without one."""
+        fitting = self.present & ((2 << source) - 1)
+        while fitting:
+            length = fitting.bit_length() - 1
+            found = self._by_source[length]
+            if found[0][0] <= target:
+                in_proportion = (length * target // source, math.inf)
+                _, taken = found.pop(max(bisect_right(found, in_proportion) - 1, 0))
+                if not found:
+                    self.present ^= 1 << length
+                return taken
+            fitting ^= 1 << length
+        return None

@@ -44,11 +44,8 @@ class LanguageModelInput(TextInput):
     document longer than the rest of its row continues in another row.
 
     Batches depend only on the params, the data and the step. Data are opened when
-    first read.
-
-    Raises:
-        ValueError: if a param is unset or out of range. Later, if the data or the
-            vocabulary cannot be used.
+    first read. Raises ValueError if a param is unset or out of range; later, if the
+    data or the vocabulary cannot be used.
     """
 
     SIZES = ("batch_size", "length", "vocab_size")
@@ -95,9 +92,7 @@ class LanguageModelInput(TextInput):
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the endless batches of training after `start_step` steps.
 
-        Raises:
-            ValueError: if `start_step` is negative, or the data or the vocabulary
-                cannot be used.
+        Raises ValueError if `start_step` is negative.
         """
         check_start_step(start_step)
         p = self.params
@@ -108,10 +103,10 @@ class LanguageModelInput(TextInput):
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over all tokens in order; the last rows are padding."""
-        stream = TokenStream(self._lengths, self.params.length, None)
-        num_rows = stream.rows_per_epoch
-        firsts = tf.data.Dataset.range(0, num_rows, self.params.batch_size)
-        return self._batches(firsts, stream, num_rows)
+        p = self.params
+        stream = TokenStream(self._lengths, p.length, None)
+        firsts = tf.data.Dataset.range(0, stream.rows_per_epoch, p.batch_size)
+        return self._batches(firsts, stream, stream.rows_per_epoch)
 
     @functools.cached_property
     def _documents(self) -> Documents:

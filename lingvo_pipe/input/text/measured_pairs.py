@@ -24,25 +24,16 @@ _CHUNK_SIZE = 1024
 
 
 class RowLimit(NamedTuple):
-    """The room that a row has for one sentence.
+    """The room that a row has for one sentence."""
 
-    Attributes:
-        param: name of the param with the rows' length.
-        length: tokens in a row.
-        added: tokens added to each sentence, such as the end token.
-    """
-
-    param: str
-    length: int
-    added: int
+    param: str  # with the rows' length
+    length: int  # tokens in a row
+    added: int  # tokens added to each sentence, such as the end token
 
     @property
     def max_tokens(self) -> int:
         """The largest number of tokens of a sentence, without added tokens."""
         return self.length - self.added
-
-    def __str__(self) -> str:
-        return f"{self.param} {self.length:,}"
 
     def check(self) -> None:
         """Raises a ValueError if no sentence fits."""
@@ -56,19 +47,12 @@ class RowLimit(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredPairs:
-    """A source of sentences, and its measurements.
-
-    Attributes:
-        source: the source.
-        pairs: language pairs (source, target), in order of appearance.
-        pair_of: int32 [N], index of each sentence's pair in `pairs`.
-        num_tokens: int32 [N, 2], source and target tokens without added ones.
-    """
+    """A source of sentences, and its measurements."""
 
     source: PairSource
-    pairs: list[tuple[str, str]]
-    pair_of: np.ndarray
-    num_tokens: np.ndarray
+    pairs: list[tuple[str, str]]  # of languages, in order of appearance
+    pair_of: np.ndarray  # int32 [N], index of each sentence's pair in `pairs`
+    num_tokens: np.ndarray  # int32 [N, 2], source and target tokens, no added ones
 
     def names(self) -> list[str]:
         """Returns the name of each pair, such as `de-en`."""
@@ -79,18 +63,15 @@ class MeasuredPairs:
     ) -> np.ndarray:
         """Returns the sentences that fit, ascending, and logs the others by pair.
 
-        If the limit of targets is None, targets may have any length or be empty.
-
-        Raises:
-            ValueError: if others exist but are not allowed, or a pair has no sentence
-                that fits.
+        If the limit of targets is None, targets may have any length or be empty. Raises
+        ValueError if others exist but are not allowed, or a pair has none that fits.
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]
         longer = np.any(counts > [limit.max_tokens for limit in limits], axis=1)
         empty = np.any(counts == 0, axis=1) & ~longer
         fits = ~(longer | empty)
-        lengths = " and ".join(map(str, limits))
+        lengths = " and ".join(f"{x.param} {x.length:,}" for x in limits)
         if not fits.all():
             report = f"{self._report(longer, empty)}. {self._first(fits, limits)}."
             if not allow_others:
@@ -105,7 +86,14 @@ class MeasuredPairs:
                 lengths,
                 report,
             )
-        self._check_each_pair_has(fits, lengths)
+        counts = np.bincount(self.pair_of[fits], minlength=len(self.pairs))
+        if not counts.all():
+            without = [self.names()[pair] for pair in np.flatnonzero(counts == 0)]
+            raise UserValueError(
+                "data: expected sentences of each language pair that are neither empty "
+                f"nor longer than {lengths}, got none of {', '.join(without)}. "
+                "Lengthen the rows, or leave the pairs out."
+            )
         return np.flatnonzero(fits)
 
     def _report(self, longer: np.ndarray, empty: np.ndarray) -> str:
@@ -131,25 +119,9 @@ class MeasuredPairs:
         found = f"needs {' and '.join(tokens)}" if tokens else "is empty"
         return f"The first, {self.source.Where(number)}, {found}"
 
-    def _check_each_pair_has(self, fits: np.ndarray, lengths: str) -> None:
-        counts = np.bincount(self.pair_of[fits], minlength=len(self.pairs))
-        without = [
-            n for n, count in zip(self.names(), counts, strict=True) if not count
-        ]
-        if without:
-            raise UserValueError(
-                "data: expected sentences of each language pair that are neither empty "
-                f"nor longer than {lengths}, got none of {', '.join(without)}. "
-                "Lengthen the rows, or leave the pairs out."
-            )
-
 
 def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
-    """Counts the tokens of all sentences.
-
-    Raises:
-        ValueError: if there are no sentences.
-    """
+    """Counts the tokens of all sentences; raises ValueError if there are none."""
     if not source.num_sentences:
         raise UserValueError(
             "data: expected at least one sentence, got none. Check the data sets."

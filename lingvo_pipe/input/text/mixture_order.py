@@ -30,24 +30,20 @@ from lingvo_pipe.input.example_order import named_seed, permutation, stream_indi
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """The rounds of a stream of sentences.
+    """The rounds of a stream of sentences."""
 
-    Attributes:
-        members: sentence numbers of each pair by its name, int64 [D].
-        temperature: T of `sampling_probabilities`.
-        seed: seed of all orders, from 0 to 2**64 - 1.
-        shuffle: if True, each pair shuffles its epochs.
-    """
-
-    members: Mapping[str, np.ndarray]
-    temperature: float
-    seed: int
-    shuffle: bool
+    members: Mapping[str, np.ndarray]  # each pair's sentence numbers, int64 [D]
+    temperature: float  # T of `sampling_probabilities`
+    seed: int  # of all orders, from 0 to 2**64 - 1
+    shuffle: bool  # if True, each pair shuffles its epochs
 
     def sentences(self, number: int) -> np.ndarray:
         """Returns the sentences of a round, from 0, in order: int64 [sum of all D]."""
         names = sorted(self.members)
-        starts, stops = (self._sentences_before(names, n) for n in (number, number + 1))
+        sizes = [len(self.members[name]) for name in names]
+        starts, stops = (
+            quotas(sizes, self.temperature, sum(sizes), n) for n in (number, number + 1)
+        )
         streams = [
             self._stream(name, start, stop)
             for name, start, stop in zip(names, starts, stops, strict=True)
@@ -60,10 +56,6 @@ class MixtureOrder:
         sentences = np.empty_like(in_order)
         sentences[positions] = in_order
         return sentences
-
-    def _sentences_before(self, names: list[str], number: int) -> list[int]:
-        sizes = [len(self.members[name]) for name in names]
-        return quotas(sizes, self.temperature, sum(sizes), number)
 
     def _stream(self, name: str, start: int, stop: int) -> np.ndarray:
         members = self.members[name]
@@ -78,16 +70,9 @@ def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarr
     The formula is from Arivazhagan et al. (1907.05019), who chose T = 5. GPipe
     (1811.06965, section 5) uses it, after BERT, without stating T.
 
-    Args:
-        sizes: D, sentences of each pair, at least 1.
-        temperature: T, at least 1: 1 samples sentences uniformly, infinity samples
-            pairs uniformly.
-
-    Returns:
-        float64 [number of pairs], with sum 1.
-
-    Raises:
-        ValueError: if the temperature is not a number of at least 1.
+    The sizes D are at least 1; the result is float64 [number of pairs]. Raises
+    ValueError unless T is at least 1: 1 samples sentences uniformly, infinity samples
+    pairs uniformly.
     """
     weights = np.array([float(w) for w in _weights(sizes, temperature)])
     return weights / weights.sum()
@@ -102,15 +87,8 @@ def quotas(
     to within one sentence. With T = 1 and blocks as large as the data, each block holds
     each sentence once.
 
-    Args:
-        sizes: D, see `sampling_probabilities`.
-        temperature: T, see `sampling_probabilities`.
-        num_sentences: size of a block, at least the sum of D, so that no pair's count
-            shrinks from block to block.
-        blocks: number of blocks; the sum of the results is `blocks * num_sentences`.
-
-    Raises:
-        ValueError: if the temperature is not a number of at least 1.
+    `num_sentences` is at least the sum of sizes, so that no pair's count shrinks from
+    block to block. See `sampling_probabilities` for sizes, temperature and errors.
     """
     weights = _weights(sizes, temperature)
     total, below, before, found = sum(weights), Fraction(0), 0, []

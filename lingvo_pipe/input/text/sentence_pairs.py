@@ -18,18 +18,11 @@ import numpy as np
 
 
 class SentencePairs(NamedTuple):
-    """Sentences and their translations; arrays [K] of bytes, in UTF-8.
-
-    Attributes:
-        source: sentences to translate.
-        target: their translations.
-        source_language: language of each source, such as `de`.
-        target_language: language of each target.
-    """
+    """Sentences and their translations; arrays [K] of bytes, in UTF-8."""
 
     source: np.ndarray
     target: np.ndarray
-    source_language: np.ndarray
+    source_language: np.ndarray  # such as `de`
     target_language: np.ndarray
 
 
@@ -54,13 +47,9 @@ class PairDataset(Protocol):
     """A data set made from params, which need not be on disk until it is opened."""
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Returns its sentences.
+        """Returns its sentences; raises ValueError if they cannot be read.
 
-        Args:
-            data_dir: folder of the data; if None, the data set's own default.
-
-        Raises:
-            ValueError: if the data cannot be read.
+        They are in `data_dir`; if None, in the data set's own default.
         """
 
 

@@ -23,7 +23,10 @@ _TAB = b"\t"
 
 
 class _TextFiles:
-    """A data set of one language pair, with the params of its languages."""
+    """A data set of one language pair, with the params of its languages.
+
+    Raises ValueError if a param is unset, or both languages are the same.
+    """
 
     FILES: ClassVar[tuple[str, ...]]
 
@@ -57,11 +60,7 @@ class _TextFiles:
 
 
 class ParallelFiles(_TextFiles):
-    """Two files whose n-th lines translate each other.
-
-    Raises:
-        ValueError: if a param is unset, or both languages are the same.
-    """
+    """Two files whose n-th lines translate each other."""
 
     FILES = ("source_file", "target_file")
 
@@ -91,11 +90,7 @@ class ParallelFiles(_TextFiles):
 
 
 class TsvFile(_TextFiles):
-    """One file; each line has a sentence, a tab and its translation.
-
-    Raises:
-        ValueError: if a param is unset, or both languages are the same.
-    """
+    """One file; each line has a sentence, a tab and its translation."""
 
     FILES = ("file",)
 
@@ -110,11 +105,13 @@ class TsvFile(_TextFiles):
         lines = LineFile(data_path(self._params.file, data_dir))
         for number in range(len(lines)):
             columns = lines[number].split(_TAB)
-            if len(columns) != 2 or not all(column.strip() for column in columns):
+            num_blank = sum(not column.strip() for column in columns)
+            if len(columns) != 2 or num_blank:
                 raise UserValueError(
                     "file: expected two sentences with a tab between them, got line "
-                    f"{number + 1} of {lines.path} with {_counted(columns)}. Correct "
-                    "the line."
+                    f"{number + 1} of {lines.path} with {len(columns)} "
+                    f"column{'s' if len(columns) > 1 else ''}, {num_blank} of them "
+                    "blank. Correct the line."
                 )
         return FilePairs(self._languages, (lines,))
 
@@ -142,21 +139,12 @@ class FilePairs:
 
 def _check_no_blank(source: LineFile, target: LineFile) -> None:
     blank = np.stack([source.is_blank(), target.is_blank()])
-    if not blank.any():
+    numbers = np.flatnonzero(blank.any(0))
+    if not len(numbers):
         return
-    number = int(np.flatnonzero(blank.any(0))[0])
-    paths = (source.path, target.path)
-    found = " and of ".join(
-        path for path, is_blank in zip(paths, blank[:, number], strict=True) if is_blank
-    )
+    paths = np.array([source.path, target.path])[blank[:, numbers[0]]]
     raise UserValueError(
         "source_file, target_file: expected a sentence in every line, got a blank line "
-        f"{number + 1} of {found} (the first of {blank.any(0).sum():,} blank lines). "
-        "Fill it, or remove the line from both files."
+        f"{numbers[0] + 1} of {' and of '.join(paths)} (the first of {len(numbers):,} "
+        "blank lines). Fill it, or remove the line from both files."
     )
-
-
-def _counted(columns: list[bytes]) -> str:
-    blank = sum(not column.strip() for column in columns)
-    noun = "column" if len(columns) == 1 else "columns"
-    return f"{len(columns)} {noun}, {blank} of them blank"

@@ -23,18 +23,11 @@ def data_path(
 ) -> str:
     """Returns the path of a file; relative names are within `data_dir`.
 
-    Args:
-        name: the user's name of the file; `~` is the home directory.
-        data_dir: folder of relative names; if None, the working directory.
-        purpose: the file's purpose, for the error.
-        hint: a further hint for the error, as a sentence.
-
-    Raises:
-        ValueError: if there is no such file. The message gives near names.
+    `~` is the home directory. If `data_dir` is None, it is the working directory.
+    Raises ValueError with the file's purpose, near names and the hint, a sentence, if
+    there is no such file.
     """
-    path = os.path.join(
-        os.path.expanduser(data_dir or ""), os.path.expanduser(str(name))
-    )
+    path = os.path.join(*map(os.path.expanduser, (data_dir or "", str(name))))
     if os.path.isfile(path):
         return path
     folder = os.path.dirname(path) or "."
@@ -58,8 +51,7 @@ _BLOCK_LINES = 1 << 16
 class LineFile:
     """The lines of an open UTF-8 text file, with random access.
 
-    Raises:
-        ValueError: if the file is empty, or a line is not UTF-8.
+    Raises ValueError if the file is empty, or a line is not UTF-8.
     """
 
     def __init__(self, path: str) -> None:
@@ -134,13 +126,9 @@ _MAX_BYTES = 1 << 20
 class Documents:
     """The documents of several files, in the order of the files.
 
-    Args:
-        files: the files.
-        separated_by: with `lines`, each line that is not blank is a document; with
-            `blank_lines`, blank lines separate documents.
-
-    Raises:
-        ValueError: if there are no documents, or one is longer than a megabyte.
+    With `lines`, each line that is not blank is a document; with `blank_lines`, blank
+    lines separate documents. Raises ValueError if there are no documents, or one is
+    longer than a megabyte.
     """
 
     def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:
@@ -163,12 +151,8 @@ class Documents:
 
     def fetch(self, numbers: np.ndarray) -> list[bytes]:
         """Returns the texts of documents from 0 to N - 1: [K] of UTF-8 bytes."""
-        return [
-            self._files[index].between(first, after)
-            for index, (first, after) in zip(
-                self._file_of[numbers], self._bounds[numbers], strict=True
-            )
-        ]
+        chosen = zip(self._file_of[numbers], self._bounds[numbers], strict=True)
+        return [self._files[index].between(*bounds) for index, bounds in chosen]
 
 
 def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:

@@ -6,23 +6,18 @@ import functools
 from typing import ClassVar
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.param_checks import check_params, is_name, seed_check
 from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 
 
 class TextInput:
     """The base of inputs of tokenized texts; subclasses define `data_dir`.
 
-    Attributes:
-        SIZES: names of the params that must be positive integers.
-        params: the params.
-
-    Raises:
-        ValueError: if a param is unset or out of range.
+    Raises ValueError if a param is unset or out of range.
     """
 
-    SIZES: ClassVar[tuple[str, ...]]
+    SIZES: ClassVar[tuple[str, ...]]  # params that must be positive integers
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -38,19 +33,10 @@ class TextInput:
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self.params = params
-        problems = [
-            f"{name}: expected a positive integer, got {p.Get(name)!r}"
-            for name in self.SIZES
-            if not is_count(p.Get(name))
-        ]
-        if not isinstance(p.vocab_file, str) or not p.vocab_file:
-            problems.append(f"vocab_file: expected a file name, got {p.vocab_file!r}")
-        if not is_count(p.random_seed, 0) or p.random_seed >= 2**64:
-            problems.append(
-                "random_seed: expected an integer from 0 to 2**64 - 1, got "
-                f"{p.random_seed!r}"
-            )
-        raise_problems(problems, f"Set them in the params of {p.cls.__name__}.")
+        sizes = {n: (is_count(p.Get(n)), "a positive integer") for n in self.SIZES}
+        vocab_file = (is_name(p.vocab_file), "a file name")
+        seed = seed_check(p.random_seed)
+        check_params(p, {**sizes, "vocab_file": vocab_file, "random_seed": seed})
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:

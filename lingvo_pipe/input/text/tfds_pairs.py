@@ -23,6 +23,7 @@ import tensorflow_datasets as tfds
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.param_checks import check_params, is_name
 from lingvo_pipe.input.prepared_dataset import (
     find_builder,
     open_records,
@@ -36,8 +37,7 @@ _CHUNK_SIZE = 1024
 class TfdsPairs:
     """A data set of TensorFlow Datasets, prepared on disk.
 
-    Raises:
-        ValueError: if a param is unset or not allowed.
+    Raises ValueError if a param is unset or not allowed.
     """
 
     @classmethod
@@ -55,14 +55,17 @@ class TfdsPairs:
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
-        _check_params(params)
-        self._params = params
+        p = self._params = params
+        names = {n: (is_name(p.Get(n)), "a name") for n in ("dataset", "split")}
+        check_params(p, names, "Set it")
+        are_pairs = p.pairs is None or (p.pairs and all(map(_is_pair, p.pairs)))
+        expected = "pairs of different languages, such as [('de', 'en')], or None"
+        check_params(p, {"pairs": (bool(are_pairs), expected)})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
         """Returns the languages if each example has a text in each; otherwise None.
 
-        Raises:
-            ValueError: if the data set is unknown or of another kind.
+        Raises ValueError if the data set is unknown or of another kind.
         """
         features = find_builder(self._params.dataset, data_dir).info.features
         if isinstance(features, tfds.features.Translation):
@@ -89,6 +92,7 @@ class TfdsPairs:
 
 
 _FIELDS = SentencePairs._fields
+_Pairs = Sequence[tuple[str, str]]
 
 
 class _Records:
@@ -128,9 +132,7 @@ class _Translations:
 class _Rows:
     """A `PairSource` with the examples of some pairs."""
 
-    def __init__(
-        self, records: _Records, pairs: Sequence[tuple[str, str]] | None
-    ) -> None:
+    def __init__(self, records: _Records, pairs: _Pairs | None) -> None:
         self._records = records
         self._chosen = np.arange(len(records))
         if pairs is not None:
@@ -143,14 +145,15 @@ class _Rows:
     def Where(self, number: int) -> str:
         return f"example {self._chosen[number]} of {self._records.name}"
 
-    def _select(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def _select(self, pairs: _Pairs) -> np.ndarray:
         """Returns the examples of the pairs; reads the languages of all examples."""
         found: list[tuple[str, str]] = []
         for first in range(0, len(self._records), _CHUNK_SIZE):
             numbers = self._chosen[first : first + _CHUNK_SIZE]
-            sources, targets = self._records.texts(numbers, _FIELDS[2:])
-            languages = ([x.decode() for x in values] for values in (sources, targets))
-            found += zip(*languages, strict=True)
+            languages = self._records.texts(numbers, _FIELDS[2:]).T
+            found += [
+                (source.decode(), target.decode()) for source, target in languages
+            ]
         known = set(found)
         _check_known(pairs, sorted(set(itertools.chain(*known))), self._records.name)
         missing = [pair for pair in map(tuple, pairs) if pair not in known]
@@ -163,32 +166,15 @@ class _Rows:
         return np.flatnonzero([pair in chosen for pair in found])
 
 
-def _check_params(p: InstantiableParams) -> None:
-    for name in ("dataset", "split"):
-        if not isinstance(p.Get(name), str) or not p.Get(name):
-            raise UserValueError(
-                f"{name}: expected a name, got {p.Get(name)!r}. Set it in the params "
-                "of TfdsPairs."
-            )
-    if p.pairs is not None and not (p.pairs and all(map(_is_pair, p.pairs))):
-        raise UserValueError(
-            "pairs: expected pairs of different languages, such as [('de', 'en')], or "
-            f"None, got {p.pairs!r}. Set them in the params of TfdsPairs."
-        )
-
-
 def _is_pair(value: Any) -> bool:
     is_two = isinstance(value, list | tuple) and len(value) == 2
     return is_two and all(isinstance(x, str) for x in value) and value[0] != value[1]
 
 
-def _check_known(
-    pairs: Sequence[tuple[str, str]], languages: Sequence[str], dataset: str
-) -> None:
+def _check_known(pairs: _Pairs, languages: Sequence[str], dataset: str) -> None:
     for language in itertools.chain.from_iterable(pairs):
         if language not in languages:
             raise UserValueError(
                 f"pairs: expected languages of {dataset}, {', '.join(languages)}, got "
-                f"{language!r}."
-                f"{did_you_mean(language, languages)} Change pairs."
+                f"{language!r}.{did_you_mean(language, languages)} Change pairs."
             )

@@ -31,18 +31,11 @@ def source_rows(
     length: int,
     vocabulary: MarkIds,
 ) -> NestedMap:
-    """Returns the source stream; see the models' `streams`.
+    """Returns the source stream of tokens, int32 [n, (tokens)]; see models' `streams`.
 
-    Args:
-        tokens: int32 [n, (tokens)].
-        languages: int32 [n], the first token of each sentence; if None, there is no
-            such token.
-        row_sizes: int32 [B], sentences in each row.
-        length: T.
-        vocabulary: the special tokens.
-
-    Returns:
-        `ids`, `segment_ids` and `segment_pos`, int32 [B, T].
+    Its `ids`, `segment_ids` and `segment_pos` are int32 [B, T]. `languages`, int32 [n],
+    are the first token of each sentence, unless None. `row_sizes`, int32 [B], are the
+    sentences in each row, and `length` is T.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
     if languages is not None:
@@ -86,14 +79,9 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Returns consecutive values as rows: int32 [B, T].
+    """Returns consecutive values [N] as rows: int32 [B, T], with padding at their ends.
 
-    Args:
-        values: integers [N].
-        starts: int64 [B], start of each row in `values`.
-        sizes: int64 [B], values in each row.
-        length: T.
-        padding: value after a row's end.
+    Rows have starts in `values` and sizes, int64 [B].
     """
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]

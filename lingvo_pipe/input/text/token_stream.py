@@ -21,35 +21,22 @@ from lingvo_pipe.input.example_order import named_seed, permutation, stream_indi
 
 
 class BatchSpans(NamedTuple):
-    """The tokens of a batch, as spans of its concatenated documents.
+    """The tokens of a batch, as spans of its concatenated documents."""
 
-    Attributes:
-        documents: int64 [n], document numbers row by row.
-        starts: int64 [B], start of each row in the concatenated documents.
-        sizes: int64 [B], tokens of each row, up to T; 0 for padding.
-    """
-
-    documents: np.ndarray
-    starts: np.ndarray
-    sizes: np.ndarray
+    documents: np.ndarray  # int64 [n], document numbers row by row
+    starts: np.ndarray  # int64 [B], of rows in the concatenated documents
+    sizes: np.ndarray  # int64 [B], tokens of each row, up to T; 0 for padding
 
 
 class TokenStream:
-    """An endless stream of rows cut from documents.
+    """An endless stream of rows cut from documents, R in an epoch.
 
-    Attributes:
-        rows_per_epoch: R.
-
-    Args:
-        lengths: int [N], tokens in each document, at least 1.
-        row_length: T.
-        seed: seed of the order, from 0 to 2**64 - 1; if None, documents and rows keep
-            the order of the data.
+    The documents' lengths are int [N], at least 1, and `row_length` is T. The seed of
+    the order is from 0 to 2**64 - 1; if None, the data's order is kept.
     """
 
     def __init__(self, lengths: np.ndarray, row_length: int, seed: int | None) -> None:
-        self._lengths, self._row_length = lengths, row_length
-        self._seed = seed
+        self._lengths, self._row_length, self._seed = lengths, row_length, seed
         self._num_tokens = int(lengths.sum(dtype=np.int64))
         self.rows_per_epoch = -(-self._num_tokens // row_length)
         # The rows of a batch belong to at most two epochs.

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     flags = _parse(arguments)
     try:
         _check(flags)
-        with quiet_startup():
-            _start()
+        with quiet_startup():  # Slow imports, and TensorFlow's search for GPUs.
+            import tensorflow as tf
+
+            import lingvo_pipe.input.text.tfds_pairs  # noqa: F401
+
+            tf.config.list_physical_devices("GPU")
         for module in flags.imports:
             importlib.import_module(module)
         _make(flags)
@@ -47,21 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"error: {error}")
 
 
-def _start() -> None:
-    """Imports the slow modules, and lets TensorFlow look for GPUs."""
-    import tensorflow as tf
-
-    from lingvo_pipe.input.text import tfds_pairs, vocabulary_training
-
-    del tfds_pairs, vocabulary_training
-    tf.config.list_physical_devices("GPU")
-
-
 def _make(flags: argparse.Namespace) -> None:
     # Imported late: TensorFlow takes seconds to start.
     from lingvo_pipe.core.atomic_file import write_atomically
-    from lingvo_pipe.input.text.vocabulary import Vocabulary
-    from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+    from lingvo_pipe.input.text.vocabulary import Vocabulary, train_vocabulary
 
     texts, found = _read_dataset(flags) if flags.dataset else (_read_files(flags), [])
     model = train_vocabulary(
@@ -95,14 +90,12 @@ def _check(flags: argparse.Namespace) -> None:
             f"them, such as de,en, got {','.join(names)!r}."
         )
     if flags.max_texts < 2:
-        raise UserValueError(
-            f"--max_texts: expected at least 2, got {flags.max_texts}."
-        )
+        problem = f"--max_texts: expected at least 2, got {flags.max_texts}."
+        raise UserValueError(problem)
     output = flags.output
     if output.is_dir() or not output.parent.is_dir():
-        raise UserValueError(
-            f"--output: expected a file in an existing folder, got {output}."
-        )
+        problem = f"--output: expected a file in an existing folder, got {output}."
+        raise UserValueError(problem)
 
 
 def _read_files(flags: argparse.Namespace) -> list[str]:
@@ -111,11 +104,8 @@ def _read_files(flags: argparse.Namespace) -> list[str]:
 
     files = [LineFile(data_path(name, flags.data_dir)) for name in flags.files]
     lines = Documents(files, LINES)
-    return [
-        text.decode()
-        for numbers in _chunks(len(lines), flags.max_texts)
-        for text in lines.fetch(numbers)
-    ]
+    chunks = map(lines.fetch, _chunks(len(lines), flags.max_texts))
+    return [text.decode() for text in itertools.chain.from_iterable(chunks)]
 
 
 def _read_dataset(flags: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -147,6 +137,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Makes a vocabulary from text files, or from a data set.",
     )
     add = parser.add_argument
+    names: dict[str, Any] = {"default": [], "type": lambda text: text.split(",")}
     add("files", nargs="*", help="Text files in UTF-8; each line is a text.")
     add(
         "--output",
@@ -157,8 +148,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--vocab_size", required=True, type=int, help="Total number of tokens.")
     add(
         "--languages",
-        default=[],
-        type=lambda text: text.split(","),
+        **names,
         help="Languages to translate to, such as de,en; each gets a token <2xx>. By "
         "default the languages of the data set, or none.",
     )
@@ -169,10 +159,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--split", default="train", help="Split of the data set; train by default.")
     add("--data_dir", help="Folder of data sets, and of relative file names.")
     add(
-        "--imports",
-        default=[],
-        type=lambda text: text.split(","),
-        help="Your modules that define builders, to import first.",
+        "--imports", **names, help="Your modules that define builders, to import first."
     )
     add(
         "--max_texts",

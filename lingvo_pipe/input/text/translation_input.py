@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
+from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
 from lingvo_pipe.input.text.measured_pairs import (
     MeasuredPairs,
@@ -49,11 +49,8 @@ class TranslationInput(TextInput):
     uninterrupted one.
 
     Data are opened, and their tokens counted, when first read; `element_spec` needs no
-    data.
-
-    Raises:
-        ValueError: if a param is unset or out of range. Later, if the data or the
-            vocabulary cannot be used.
+    data. Raises ValueError if a param is unset or out of range; later, if the data or
+    the vocabulary cannot be used.
     """
 
     SIZES = ("batch_size", "source_length", "target_length", "vocab_size")
@@ -100,12 +97,10 @@ class TranslationInput(TextInput):
         super().__init__(params)
         data = params.data
         is_list = isinstance(data, list | tuple) and len(data) > 0
-        if not is_list or not all(isinstance(x, InstantiableParams) for x in data):
-            raise UserValueError(
-                "data: expected a list of params of data sets, such as [TfdsPairs."
-                f"Params().Set(dataset='wmt14_translate/de-en')], got {data!r}. Set it "
-                f"in the params of {params.cls.__name__}."
-            )
+        are_params = is_list and all(isinstance(x, InstantiableParams) for x in data)
+        example = "[TfdsPairs.Params().Set(dataset='wmt14_translate/de-en')]"
+        expected = f"a list of params of data sets, such as {example}"
+        check_params(params, {"data": (are_params, expected)}, "Set it")
         sampling_probabilities([1], params.temperature)
         for limit in self._limits():
             limit.check()
@@ -115,31 +110,22 @@ class TranslationInput(TextInput):
     @property
     def element_spec(self) -> NestedMap:
         p = self.params
-        source, target = (
-            tf.TensorSpec((p.batch_size, length), tf.int32)
-            for length in (p.source_length, p.target_length)
-        )
-        weights = tf.TensorSpec((p.batch_size, p.target_length), tf.float32)
+        source = tf.TensorSpec((p.batch_size, p.source_length), tf.int32)
+        target = tf.TensorSpec((p.batch_size, p.target_length), tf.int32)
+        labeled = NestedMap(dict.fromkeys((*_STREAM, "labels"), target))
+        labeled.weights = tf.TensorSpec(target.shape, tf.float32)
         return NestedMap(
-            source=NestedMap(dict.fromkeys(_STREAM, source)),
-            target=NestedMap(
-                dict.fromkeys((*_STREAM, "labels"), target), weights=weights
-            ),
+            source=NestedMap(dict.fromkeys(_STREAM, source)), target=labeled
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns the endless batches of training after `start_step` steps.
 
         `place`, the text from `Place` or "", saves packing earlier batches again, and
-        does not change the batches.
-
-        Raises:
-            ValueError: if `start_step` is negative, or the data or the vocabulary
-                cannot be used.
+        does not change the batches. Raises ValueError if `start_step` is negative.
         """
         check_start_step(start_step)
-        p, measured = self.params, self._measured
-        fitting = self._fitting
+        p, measured, fitting = self.params, self._measured, self._fitting
         members = {
             name: fitting[measured.pair_of[fitting] == pair]
             for pair, name in enumerate(measured.names())
@@ -177,8 +163,7 @@ class TranslationInput(TextInput):
         - source_text, target_text: string [B], the sentence and its translation;
         - source_language, target_language: string [B];
         - place: int64 [B], the sentence's number in the data, from 0;
-        - weight: float32 [B], 1 for a sentence and 0 for padding, whose texts are
-          empty.
+        - weight: float32 [B], 1 for a sentence and 0 for padding, with empty texts.
 
         Only sentences whose source does not fit are left out.
         """
@@ -225,9 +210,7 @@ class TranslationInput(TextInput):
         )
 
     def _batches(
-        self,
-        plans: Callable[[], Iterator[BatchPlan]],
-        make: Callable[[BatchPlan], NestedMap],
+        self, plans: Callable[[], Iterator[BatchPlan]], make: Callable
     ) -> tf.data.Dataset:
         """Returns the planned batches in order, with prefetching."""
         row_sizes = tf.TensorSpec([self.params.batch_size], tf.int32)
@@ -244,19 +227,18 @@ class TranslationInput(TextInput):
         return NestedMap(source=stream, target=labeled)
 
     def _decode_batch(self, plan: BatchPlan) -> NestedMap:
-        source, target, *languages = fetch(self._measured.source, plan.sentences)
+        fields = fetch(self._measured.source, plan.sentences)
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
 
         def padded(values: tf.Tensor) -> tf.Tensor:
             whole = tf.concat([values, tf.zeros([missing], values.dtype)], 0)
             return tf.ensure_shape(whole, plan.row_sizes.shape)
 
+        names = ("source_text", "target_text", "source_language", "target_language")
+        source = self._source_stream(fields[0], plan)
         return NestedMap(
-            source=self._source_stream(source, plan),
-            source_text=padded(source),
-            target_text=padded(target),
-            source_language=padded(languages[0]),
-            target_language=padded(languages[1]),
+            zip(names, map(padded, fields), strict=True),
+            source=source,
             place=padded(plan.sentences),
             weight=tf.cast(plan.row_sizes, tf.float32),
         )

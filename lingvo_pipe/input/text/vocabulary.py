@@ -1,4 +1,4 @@
-"""The vocabulary: conversion of texts to tokens and back, in the graph.
+"""The vocabulary: conversion of texts to tokens and back, in the graph; its training.
 
 A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226) with the
 normalization rule, the tokens and their scores. `<2de>` is the language token of
@@ -10,8 +10,9 @@ Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 from __future__ import annotations
 
 import hashlib
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -31,6 +32,16 @@ _HINT = (
     "//tools:train_vocab."
 )
 
+# SentencePiece's default. Another number of threads changes the rounding of sums.
+_NUM_THREADS = 16
+_LONGEST_TEXT_BYTES = 1 << 20
+_ERRORS_ONLY = 2
+
+# SentencePiece's messages about impossible sizes, and its internal prefixes.
+_TOO_HIGH = re.compile(r"size too high \(\d+\)\. .* value <= (\d+)")
+_TOO_LOW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+_INTERNALS = re.compile(r"^[A-Z_]+: (src/\S+\(\d+\) \[.*\])?")
+
 
 def language_token(language: str) -> str:
     """Returns the token that precedes sources to translate into a language."""
@@ -42,8 +53,7 @@ def open_vocabulary(
 ) -> Vocabulary:
     """Opens the vocabulary of an input's params; see `data_path`.
 
-    Raises:
-        ValueError: if the file is missing, is not a vocabulary, or has another size.
+    Raises ValueError if the file is missing, no vocabulary, or of another size.
     """
     vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:
@@ -56,17 +66,10 @@ def open_vocabulary(
 
 
 class Vocabulary:
-    """A vocabulary of V tokens.
+    """A vocabulary of V tokens, its `size`.
 
-    Attributes:
-        path: the file.
-        size: V.
-        pad_id, unk_id, bos_id, eos_id: the padding, unknown, begin and end token.
-        fingerprint: the checksum of the file, 16 hexadecimal digits.
-
-    Raises:
-        ValueError: if the file is not a vocabulary, or has no padding, unknown, begin
-            or end token.
+    The file's checksum, 16 hexadecimal digits, is its `fingerprint`. Raises ValueError
+    if the file is not a vocabulary, or has no padding, unknown, begin or end token.
     """
 
     def __init__(self, path: str) -> None:
@@ -101,11 +104,7 @@ class Vocabulary:
         return [found[1] for found in map(_LANGUAGE_TOKEN.fullmatch, tokens) if found]
 
     def LanguageIds(self, languages: Sequence[str]) -> list[int]:
-        """Returns the token of each language.
-
-        Raises:
-            ValueError: if a language has none.
-        """
+        """Returns the token of each language; raises ValueError if one has none."""
         known = self.languages
         for language in languages:
             if language not in known:
@@ -119,21 +118,105 @@ class Vocabulary:
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the tokens of texts, int32 [K, (tokens)], without begin and end.
-
-        Args:
-            texts: string [K], in UTF-8.
-        """
+        """Maps texts [K] in UTF-8 to tokens, int32 [K, (tokens)], without marks."""
         return self._tokenizer.tokenize(texts)
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the text of each row up to its first end token, string [B].
+        """Returns the text of each row of int32 [B, T] up to its end token, string [B].
 
         Padding and begin tokens are left out.
-
-        Args:
-            ids: int32 [B, T].
         """
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
         before_end = tf.equal(tf.cumsum(is_end, axis=1), 0)
         return self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end))
+
+
+def train_vocabulary(
+    texts: Iterable[str],
+    vocab_size: int,
+    languages: Sequence[str] = (),
+    model_type: str = "unigram",
+    character_coverage: float = 0.9995,
+    normalization: str = "nmt_nfkc",
+    split_digits: bool = False,
+) -> bytes:
+    """Returns the content of a vocabulary file; equal texts give equal bytes.
+
+    Args:
+        texts: sentences or lines, up to a megabyte each.
+        vocab_size: number of tokens, including language tokens and `PAD_ID` to
+            `EOS_ID`.
+        languages: languages that get a token `<2xx>`.
+        model_type: `unigram` or `bpe`.
+        character_coverage: share of all characters that have a token; rarer ones are
+            unknown.
+        normalization: SentencePiece's rule; `identity` keeps texts unchanged.
+        split_digits: if True, each digit is a separate token.
+
+    Raises ValueError if there are no texts, a text is too long, or the texts do not
+    allow such a vocabulary.
+    """
+    if vocab_size < 1:
+        raise UserValueError(
+            f"vocab_size: expected a positive number of tokens, got {vocab_size}. "
+            "Usual sizes are 8,000 to 64,000."
+        )
+    if not 0.98 <= character_coverage <= 1.0:
+        raise UserValueError(
+            "character_coverage: expected a share of all characters from 0.98 to 1.0, "
+            f"got {character_coverage}."
+        )
+    file = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_checked(texts),
+            model_writer=file,
+            vocab_size=vocab_size,
+            model_type=model_type,
+            character_coverage=character_coverage,
+            normalization_rule_name=normalization,
+            split_digits=split_digits,
+            user_defined_symbols=[language_token(language) for language in languages],
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            max_sentence_length=_LONGEST_TEXT_BYTES,
+            num_threads=_NUM_THREADS,
+            minloglevel=_ERRORS_ONLY,
+        )
+    except (RuntimeError, OSError) as error:
+        raise UserValueError(_reason(str(error), vocab_size, len(languages))) from error
+    return file.getvalue()
+
+
+def _reason(problem: str, vocab_size: int, num_languages: int) -> str:
+    """Returns an error text made from SentencePiece's message."""
+    too_high, too_low = _TOO_HIGH.search(problem), _TOO_LOW.search(problem)
+    if too_high:
+        return (
+            f"vocab_size: expected at most {int(too_high[1]):,}, the number of tokens "
+            f"in these texts, got {vocab_size:,}. Lower it, or add texts."
+        )
+    if too_low:
+        return (
+            f"vocab_size: expected at least {int(too_low[1]):,} (a token for each "
+            "character of these texts, each language and four special tokens), got "
+            f"{vocab_size:,}. Raise it, or lower character_coverage."
+        )
+    reason = _INTERNALS.sub("", problem.strip()).strip()
+    return (
+        f"vocab_size: cannot make {vocab_size:,} tokens, {num_languages} of them for "
+        f"languages, from these texts. {reason or 'Are there any texts?'}"
+    )
+
+
+def _checked(texts: Iterable[str]) -> Iterable[str]:
+    """Yields the texts; raises a ValueError for one that SentencePiece would skip."""
+    for number, text in enumerate(texts):
+        if len(text.encode()) > _LONGEST_TEXT_BYTES:
+            raise UserValueError(
+                f"texts: expected at most {_LONGEST_TEXT_BYTES:,} bytes each, got text "
+                f"{number + 1} with {len(text.encode()):,}. Break it into lines."
+            )
+        yield text

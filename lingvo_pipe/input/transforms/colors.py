@@ -14,10 +14,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.image_transform import (
-    ImageShape,
-    ImageTransform,
-)
+from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 _ORDERS = (
     ("brightness", "saturation", "hue", "contrast"),
@@ -48,24 +45,18 @@ class ColorDistortion(_RgbTransform):
     """
 
     NUMBERS: ClassVar = {
-        "brightness": (0, 1),
-        "saturation": (0, 1),
+        **dict.fromkeys(("brightness", "saturation", "contrast"), (0, 1)),
         "hue": (0, 0.5),
-        "contrast": (0, 1),
     }
 
     @classmethod
     def Params(cls) -> InstantiableParams:
         """Returns the params; a strength of 0 changes nothing."""
         p = super().Params()
-        p.Define(
-            "brightness",
-            32 / 255,
-            "Largest number added to, or subtracted from, all values.",
-        )
-        p.Define(
-            "saturation", 0.5, "Saturation is scaled by 1 plus or minus up to this."
-        )
+        shift = "Largest number added to, or subtracted from, all values."
+        p.Define("brightness", 32 / 255, shift)
+        scale = "Saturation is scaled by 1 plus or minus up to this."
+        p.Define("saturation", 0.5, scale)
         p.Define("hue", 0.2, "Hue is turned by up to this share of the circle.")
         p.Define("contrast", 0.5, "Contrast is scaled by 1 plus or minus up to this.")
         return p
@@ -156,26 +147,15 @@ class Normalization(ImageTransform):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        if not _numbers(params.mean):
-            raise UserValueError(
-                "mean: expected a number, or a list with one for each channel, got "
-                f"{params.mean!r}. Set it in the params of Normalization."
-            )
-        if not _numbers(params.stddev) or min(_numbers(params.stddev)) <= 0:
-            raise UserValueError(
-                "stddev: expected a positive number, or a list with one for each "
-                f"channel, got {params.stddev!r}. Set it in the params of "
-                "Normalization."
-            )
+        mean, stddev = _numbers(params.mean), _numbers(params.stddev)
+        expected = "number, or a list with one for each channel"
+        self._check("mean", bool(mean), f"a {expected}")
+        self._check("stddev", min(stddev, default=0) > 0, f"a positive {expected}")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         for name in ("mean", "stddev"):
-            value = self.params.Get(name)
-            if len(_numbers(value)) not in (1, shape[2]):
-                raise UserValueError(
-                    f"{name}: expected a number for each of {shape[2]} channels, got "
-                    f"{value!r}. Set it in the params of Normalization."
-                )
+            is_valid = len(_numbers(self.params.Get(name))) in (1, shape[2])
+            self._check(name, is_valid, f"a number for each of {shape[2]} channels")
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

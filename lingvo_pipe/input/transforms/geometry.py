@@ -11,12 +11,8 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.image_transform import (
-    ImageShape,
-    ImageTransform,
-)
+from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 
 class CropTransform(ImageTransform):
@@ -55,18 +51,12 @@ class CentralCrop(CropTransform):
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
         fraction = params.fraction
-        if not isinstance(fraction, int | float) or not 0 < fraction <= 1:
-            raise UserValueError(
-                f"fraction: expected a number above 0 and at most 1, got {fraction!r}. "
-                "Set it in the params of CentralCrop."
-            )
+        is_share = isinstance(fraction, int | float) and 0 < fraction <= 1
+        self._check("fraction", is_share, "a number above 0 and at most 1")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        height, width = (
-            None if side is None else side - 2 * self._margin(side)
-            for side in shape[:2]
-        )
-        return height, width, shape[2]
+        height, width, channels = shape
+        return self._cropped(height), self._cropped(width), channels
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = shape[:2]
@@ -74,9 +64,10 @@ class CentralCrop(CropTransform):
         margins = tf.cast((wide - wide * self.params.fraction) / 2, tf.int32)
         return tf.concat([margins, sides - 2 * margins], axis=0)
 
-    def _margin(self, side: int) -> int:
-        """Returns the pixels cut off at each end of a side."""
-        return int((side - side * self.params.fraction) / 2)
+    def _cropped(self, side: int | None) -> int | None:
+        if side is None:
+            return None
+        return side - 2 * int((side - side * self.params.fraction) / 2)
 
 
 class PadAndCrop(ImageTransform):
@@ -97,7 +88,7 @@ class PadAndCrop(ImageTransform):
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
-        margins = [[p.padding, p.padding], [p.padding, p.padding], [0, 0]]
+        margins = [[p.padding] * 2, [p.padding] * 2, [0, 0]]
         padded = tf.pad(image, margins, constant_values=p.fill)
         start = tf.random.stateless_uniform(
             [2], seed, minval=0, maxval=2 * p.padding + 1, dtype=tf.int32
@@ -126,14 +117,11 @@ class RandomAreaCrop(CropTransform):
         image to be visible, so 10 % is its effective minimum.
         """
         p = super().Params()
+        shares, ratios = [0.1, 1.0], [3 / 4, 4 / 3]
         p.Define(
-            "area_range", [0.1, 1.0], "Smallest and largest share of the image's area."
+            "area_range", shares, "Smallest and largest share of the image's area."
         )
-        p.Define(
-            "aspect_ratio_range",
-            [3 / 4, 4 / 3],
-            "Smallest and largest width by height.",
-        )
+        p.Define("aspect_ratio_range", ratios, "Smallest and largest width by height.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
@@ -143,12 +131,8 @@ class RandomAreaCrop(CropTransform):
             "aspect_ratio_range": (math.inf, "positive ratios of width to height"),
         }
         for name, (maximum, expected) in checks.items():
-            value = params.Get(name)
-            if not _is_range(value) or value[1] > maximum:
-                raise UserValueError(
-                    f"{name}: expected two ascending {expected}, got {value!r}. Set "
-                    "it in the params of RandomAreaCrop."
-                )
+            is_valid = _is_range(params.Get(name)) and params.Get(name)[1] <= maximum
+            self._check(name, is_valid, f"two ascending {expected}")
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params

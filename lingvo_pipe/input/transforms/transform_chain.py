@@ -20,18 +20,10 @@ ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 class TransformChain:
     """A sequence of transforms, each with its own random numbers.
 
-    An initial crop is separate, because it can be done while decoding.
-
-    Attributes:
-        output_shape: the shape (H, W, C) of transformed images.
-
-    Args:
-        templates: params of the transforms, in order.
-        shape: the shape (H, W, C) of the images; H and W are None if images differ.
-
-    Raises:
-        ValueError: if params are out of range or not of a transform, or a transform
-            does not support its images.
+    An initial crop is separate, because it can be done while decoding. The templates
+    are the transforms' params. `shape` is (H, W, C) of the images, and `output_shape`
+    (H, W, C) of transformed images; H and W are None if images differ. Raises
+    ValueError if a template is invalid or a transform does not support its images.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """One cell of AmoebaNet, defined by its genotype.
 
 Drop-path grows with a cell's depth: its number over the number of all cells. The
-network counts the cells as it runs. With a param, cells at
-different depths would differ, and a pipeline could not share one trace among them.
+network counts the cells as it runs. With a param, cells at different depths would
+differ, and a pipeline could not share one trace among them.
 
 Shapes: images are `[B, H, W, C]`; F filters.
 """
@@ -98,13 +98,9 @@ class AmoebaCell(CompositeLayer):
     ) -> tuple:
         """Returns the output `[B, H'', W'', C'']`, `last`, the count and `*passed_on`.
 
-        Args:
-            theta: weights.
-            last: `[B, H, W, C]`, the last output.
-            before: `[B, H', W', C']`, the previous output; None if there is none.
-            num_before: `[B]` integers, all equal: number of cells so far; None if
-                nothing drops.
-            *passed_on: anything.
+        `last` is `[B, H, W, C]`, the last output, and `before` `[B, H', W', C']` the
+        previous one, if any. `num_before` is `[B]` integers, all equal: the number of
+        cells so far; None if nothing drops.
         """
         num = None if num_before is None else num_before + 1
 
@@ -213,12 +209,8 @@ def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
 
 
 def _halve(p: InstantiableParams, num_in: int, activation: str) -> InstantiableParams:
-    return FactorizedReductionLayer.Params().Set(
-        num_in=num_in,
-        num_filters=p.num_filters,
-        activation=activation,
-        norm_tpl=p.norm_tpl,
-    )
+    layer = FactorizedReductionLayer.Params().Set(num_in=num_in, activation=activation)
+    return layer.Set(num_filters=p.num_filters, norm_tpl=p.norm_tpl)
 
 
 def _channels(p: InstantiableParams, num_in: int) -> Channels:

@@ -39,7 +39,7 @@ def amoebanet(
     auxiliary_tpl: InstantiableParams | None = None,
     image_shape: Sequence[int] | None = None,
 ) -> list[InstantiableParams]:
-    """Returns params of the layers of an AmoebaNet.
+    """Returns params of the layers; raises ValueError if a size is not possible.
 
     Args:
         genotype: letter of the genotype.
@@ -47,8 +47,8 @@ def amoebanet(
         num_filters: F of the first normal cell; F / 4 and F / 2 are rounded down.
         num_classes: number of logits.
         num_image_channels: channels of the input.
-        small_images: True for CIFAR's size: the stem keeps it and has 3·F
-            filters, and no reduction cells follow it.
+        small_images: True for CIFAR's size: the stem keeps it and has 3·F filters, and
+            no reduction cells follow it.
         keep_prob: keep_prob of the dropout before the logits.
         norm_tpl: params of the batch norms; if None, their defaults.
         drop_path_tpl: params of the DropPathLayers, whose depth is the fraction of
@@ -56,9 +56,6 @@ def amoebanet(
         auxiliary_tpl: params of an AuxiliaryClassifierLayer with an AuxiliaryHeadLayer,
             without their sizes; if None, there is no auxiliary head.
         image_shape: H and W of the input, which an auxiliary head depends on.
-
-    Raises:
-        ValueError: if a size is not possible.
     """
     if num_cells < 3 or num_cells % 3:
         raise UserValueError(
@@ -94,10 +91,7 @@ def amoebanet(
         layers.append(cell)
         num_in, num_in_before, was_reduction = num_out(cell), num_in, reduction
         if auxiliary_tpl is not None and name == f"cell_{2 * num_cells // 3 - 1}":
-            image = None
-            if image_shape is not None:
-                image = (1, *image_shape, num_image_channels)
-            head = _auxiliary_head(auxiliary_tpl, layers, image)
+            head = _auxiliary_head(auxiliary_tpl, layers, image_shape)
             head.classifier.num_classes = num_classes
             layers.append(head)
     head = HeadLayer.Params().Set(name="head", num_in=num_in, keep_prob=keep_prob)
@@ -105,20 +99,21 @@ def amoebanet(
 
 
 def _auxiliary_head(
-    tpl: InstantiableParams, layers: list[InstantiableParams], image: tuple | None
+    tpl: InstantiableParams,
+    layers: list[InstantiableParams],
+    image_shape: Sequence[int] | None,
 ) -> InstantiableParams:
     """Returns the auxiliary classifier after `layers`, without its `num_classes`."""
-    if image is None:
+    if image_shape is None:
         raise UserValueError(
             "image_shape: expected [H, W], got None. An auxiliary head's window "
             "depends on the size of the images."
         )
-    _, height, width, channels = cost_of_sequence(layers, image).out_shapes[0]
+    image = (1, *image_shape, layers[0].num_in)
+    _, *size, channels = cost_of_sequence(layers, image).out_shapes[0]
     head = tpl.Copy().Set(name="auxiliary_head", num_outputs=3)
-    size = [height, width]
-    head.classifier.Set(
-        num_in=channels, image_shape=size, norm_tpl=layers[0].norm_tpl.Copy()
-    )
+    norm_tpl = layers[0].norm_tpl.Copy()
+    head.classifier.Set(num_in=channels, image_shape=size, norm_tpl=norm_tpl)
     return head
 
 

@@ -78,7 +78,8 @@ def beam_search(
     """Searches in one loop of the graph, all examples side by side.
 
     States stay on the devices of the initial states and of the step's results.
-    Operations of the step that no result depends on do not run.
+    Operations of the step that no result depends on do not run. Raises ValueError if a
+    number is out of its range.
 
     Args:
         step: the model: maps the tokens at a step to the log probabilities, at most 0,
@@ -95,9 +96,6 @@ def beam_search(
         num_hypotheses: N, at most W.
         length_penalty: GNMT's α.
         dtype: dtype of the log probabilities.
-
-    Raises:
-        ValueError: if a number is out of its range.
     """
     _check(width, num_hypotheses)
     penalties = tf.constant(length_penalties(length_penalty, max_length), dtype)
@@ -116,12 +114,9 @@ def beam_search(
         parents, extended = _best_extensions(beam, log_probs, t)
         ends = tf.equal(extended.last_ids, eos_id)
         lowest = tf.constant(float("-inf"), dtype)
-        new = Hypotheses(
-            ids=extended.ids,
-            lengths=tf.fill(ends.shape, t + 1),
-            log_probs=extended.log_probs,
-            scores=tf.where(ends, extended.log_probs / penalties[t + 1], lowest),
-        )
+        lengths = tf.fill(ends.shape, t + 1)
+        scores = tf.where(ends, extended.log_probs / penalties[t + 1], lowest)
+        new = Hypotheses(extended.ids, lengths, extended.log_probs, scores)
         still_open = tf.where(ends, lowest, extended.log_probs)
         rows = parents + tf.range(parents.shape[0])[:, tf.newaxis] * width
         return (
@@ -141,12 +136,8 @@ def beam_search(
         log_probs=tf.broadcast_to(logs, in_beam),
     )
     none = tf.fill(returned, tf.constant(float("-inf"), dtype))
-    ended = Hypotheses(
-        ids=tf.zeros([*returned, max_length], tf.int32),
-        lengths=tf.zeros(returned, tf.int32),
-        log_probs=none,
-        scores=none,
-    )
+    no_ids = tf.zeros([*returned, max_length], tf.int32)
+    ended = Hypotheses(no_ids, tf.zeros(returned, tf.int32), none, none)
     start = (tf.constant(0), beam, ended, states)
     # With automatic control dependencies, an identity on the loop's device would pass
     # each value on, and the states would move there in every step.
@@ -160,10 +151,8 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
     """Returns lp(0), ..., lp(max_length), in float64; raises ValueError for a bad α."""
     if not 0 <= alpha < math.inf:
         raise UserValueError(
-            path="length_penalty",
-            expected="a finite number of at least 0, GNMT's α",
-            got=alpha,
-            hint="0 scores only by probability; 0.6 to 1 are usual.",
+            "length_penalty: expected a finite number of at least 0, GNMT's α, got "
+            f"{alpha!r}. 0 scores only by probability; 0.6 to 1 are usual."
         )
     return ((5.0 + np.arange(max_length + 1)) / 6.0) ** alpha
 
@@ -171,17 +160,13 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
 def _check(width: int, num_hypotheses: int) -> None:
     if not is_count(width):
         raise UserValueError(
-            path="width",
-            expected="an integer of at least 1",
-            got=width,
-            hint="A beam of width 1 is greedy search.",
+            f"width: expected an integer of at least 1, got {width!r}. A beam of width "
+            "1 is greedy search."
         )
     if not is_count(num_hypotheses) or num_hypotheses > width:
         raise UserValueError(
-            path="num_hypotheses",
-            expected=f"an integer from 1 to the beam's width, {width}",
-            got=num_hypotheses,
-            hint="Return fewer, or widen the beam.",
+            "num_hypotheses: expected an integer from 1 to the beam's width, "
+            f"{width}, got {num_hypotheses!r}. Return fewer, or widen the beam."
         )
 
 
@@ -214,7 +199,5 @@ def _best_of(old: Hypotheses, new: Hypotheses) -> Hypotheses:
     """Returns the N best of both; among equal ones the old, and then the first."""
     both = [tf.concat(pair, 1) for pair in zip(old, new, strict=True)]
     scores, indices = tf.math.top_k(both[-1], old.scores.shape[1])
-    ids, lengths, log_probs = (
-        tf.gather(values, indices, axis=1, batch_dims=1) for values in both[:-1]
-    )
-    return Hypotheses(ids, lengths, log_probs, scores)
+    others = [tf.gather(x, indices, axis=1, batch_dims=1) for x in both[:-1]]
+    return Hypotheses(*[*others, scores])

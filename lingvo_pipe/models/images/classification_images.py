@@ -125,8 +125,8 @@ def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -
     """
     num_columns = math.ceil(math.sqrt(len(images)))
     num_rows = math.ceil(len(images) / num_columns)
-    size = num_columns * _INCHES_PER_IMAGE, num_rows * _INCHES_PER_IMAGE * 1.2
-    figure = _figure(*size)
+    inches = _INCHES_PER_IMAGE
+    figure = _figure(num_columns * inches, num_rows * inches * 1.2)
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for panel in panels:
         panel.set_axis_off()

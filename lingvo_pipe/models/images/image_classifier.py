@@ -90,9 +90,6 @@ class ImageClassifier(BaseTask):
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """Returns `loss` and `accuracy`; labels are smoothed in training only."""
-        return softmax_cross_entropy(
-            predictions,
-            targets.label,
-            targets.weight,
-            0.0 if self.do_eval else self.params.label_smoothing,
-        )
+        smoothing = 0.0 if self.do_eval else self.params.label_smoothing
+        label, weight = targets.label, targets.weight
+        return softmax_cross_entropy(predictions, label, weight, smoothing)

@@ -60,9 +60,7 @@ def beam_decode(
 
     The source is a stream of static shape `[B, S]`, one sentence in each row. The
     decoder's first inputs, `[B]` int32, are such as the token of the target language.
-
-    Raises:
-        ValueError: if a param is out of its range.
+    Raises ValueError if a param is out of its range.
     """
     _check(p)
     batch_size, num_source_tokens = source.ids.shape
@@ -94,17 +92,13 @@ def beam_decode(
 def _check(p: Params) -> None:
     if not 0 <= p.max_length_ratio < math.inf:
         raise UserValueError(
-            path="max_length_ratio",
-            expected="a finite number of at least 0",
-            got=p.max_length_ratio,
-            hint="1.0 is usual.",
+            "max_length_ratio: expected a finite number of at least 0, got "
+            f"{p.max_length_ratio!r}. 1.0 is usual."
         )
     if not is_count(p.max_extra_length):
         raise UserValueError(
-            path="max_extra_length",
-            expected="an integer of at least 1, for the end token",
-            got=p.max_extra_length,
-            hint="50 is usual.",
+            "max_extra_length: expected an integer of at least 1, for the end token, "
+            f"got {p.max_extra_length!r}. 50 is usual."
         )
 
 

@@ -50,10 +50,8 @@ def placed_cells(pipeline: PipeliningLayer, theta: NestedMap) -> list[PlacedCell
     """Returns the layers of a pipeline, including the prologue.
 
     Weights that belong to a layer of another stage are copied to the device once, not
-    in every step of a loop.
-
-    Raises:
-        ValueError: if a layer can't run token by token, or a device can't run loops.
+    in every step of a loop. Raises ValueError if a layer can't run token by token, or a
+    device can't run loops.
     """
     stages = [0] * len(pipeline.before)
     stages += map(pipeline.stage_of_cell, range(len(pipeline.cells)))
@@ -107,8 +105,8 @@ def init_states(
     for i, cell in enumerate(cells):
         if cell.has_states:
             with tf.device(cell.device):
-                layer, theta = cell.layer, cell.theta
-                states[i] = layer.InitStates(theta, state, batch_size, max_length)
+                args = (cell.theta, state, batch_size, max_length)
+                states[i] = cell.layer.InitStates(*args)
     return states
 
 
@@ -129,9 +127,8 @@ def extend_step(
     for i, cell in enumerate(cells):
         with tf.device(cell.device):
             if cell.has_states:
-                outputs, extended[i] = cell.layer.ExtendStep(
-                    cell.theta, outputs, states[i], time_step
-                )
+                args = (cell.theta, outputs, states[i], time_step)
+                outputs, extended[i] = cell.layer.ExtendStep(*args)
             elif cell.layer.params.stream == TARGET:
                 outputs = cell.layer.FProp(cell.theta, outputs)
     with tf.device(cells[-1].device):

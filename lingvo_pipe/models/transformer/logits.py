@@ -75,19 +75,13 @@ class LogitsLayer(BaseLayer):
     def FPropMeta(cls, p: InstantiableParams, *shapes: NestedMap) -> NestedMap:
         """Counts 2·D per logit, 1 for the bias and 2 for each clipping."""
         (state,) = shapes
-        clippings = (p.logits_soft_max, p.logits_abs_max)
+        clippings = (p.logits_soft_max is not None) + (p.logits_abs_max is not None)
         logits = (*state[p.stream].hidden[:2], p.num_tokens)
-        return elementwise_cost(
-            logits,
-            2 * p.model_dim + p.has_bias + 2 * sum(c is not None for c in clippings),
-        )
+        return elementwise_cost(logits, 2 * p.model_dim + p.has_bias + 2 * clippings)
 
 
 def token_metrics(
-    logits: tf.Tensor,
-    labels: tf.Tensor,
-    weights: tf.Tensor,
-    label_smoothing: float = 0.0,
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, label_smoothing: float = 0
 ) -> NestedMap:
     """Returns weighted means over all tokens, in float32 or wider.
 

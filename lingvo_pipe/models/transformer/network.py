@@ -40,19 +40,16 @@ def translation_model(
     """Returns T(L, H, A) of GPipe (1811.06965, section 5), an encoder and a decoder.
 
     Args:
-        num_layers: L, layers of the encoder and of the decoder each.
+        num_layers: L, layers of the encoder and of the decoder each, at least 1, or
+            else ValueError is raised.
         hidden_dim: H, channels of the feed-forward parts.
         num_heads: A, heads of `attention_tpl.dim_per_head` channels each, 64 by
             default, for any model_dim.
         num_tokens: tokens in the vocabulary of both languages.
         model_dim: channels of the hidden states.
         dropout_prob: dropout of the embeddings and of the outputs of a layer's parts.
-        layer_tpl: params of the layers, without the sizes above; if None,
-            `plain_layer`.
+        layer_tpl: params of the layers, without these sizes; if None, `plain_layer`.
         logits_tpl: params of the LogitsLayer, without its sizes; if None, its defaults.
-
-    Raises:
-        ValueError: if there are no layers.
     """
     layer = _sized(layer_tpl or plain_layer(), num_layers, hidden_dim, num_heads)
     layer.Set(model_dim=model_dim, keep_prob=1.0 - dropout_prob)

@@ -39,16 +39,10 @@ class TransformerLayer(CompositeLayer):
         p.Define("memory", None, "The stream to attend to, or None.")
         p.Define("causal", False, "True if no token sees a later one.")
         p.Define("model_dim", 0, "D.")
-        p.Define(
-            "attention_tpl",
-            MultiHeadAttentionLayer.Params(),
-            "Params of both attentions, without dim.",
-        )
-        p.Define(
-            "feed_forward_tpl",
-            FeedForwardLayer.Params(),
-            "Params of the feed-forward part, without dim.",
-        )
+        attention, body = MultiHeadAttentionLayer.Params(), FeedForwardLayer.Params()
+        p.Define("attention_tpl", attention, "Params of both attentions, without dim.")
+        description = "Params of the feed-forward part, without dim."
+        p.Define("feed_forward_tpl", body, description)
         p.Define("norm_tpl", LayerNormLayer.Params(), "The norms' params, without dim.")
         p.Define("norm_first", True, "True for norms before the parts, else after.")
         p.Define(

@@ -78,12 +78,8 @@ class TranslationTask(BaseTask):
 
     def ComputeLoss(self, predictions: tf.Tensor, targets: NestedMap) -> NestedMap:
         """Returns `loss`, `log_pplx`, `accuracy`, with smoothed labels in training."""
-        return token_metrics(
-            predictions,
-            targets.labels,
-            targets.weights,
-            0.0 if self.do_eval else self.params.label_smoothing,
-        )
+        smoothing = 0.0 if self.do_eval else self.params.label_smoothing
+        return token_metrics(predictions, targets.labels, targets.weights, smoothing)
 
     def Decode(
         self,
@@ -96,10 +92,6 @@ class TranslationTask(BaseTask):
 
         See `beam_decode` for the first inputs and the end token.
         """
-        return beam_decode(
-            self.params.decode,
-            placed_cells(self.pipeline, theta.pipeline),
-            as_stream(input_batch.source),
-            first_ids,
-            eos_id,
-        )
+        cells = placed_cells(self.pipeline, theta.pipeline)
+        source = as_stream(input_batch.source)
+        return beam_decode(self.params.decode, cells, source, first_ids, eos_id)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from lingvo_pipe.input.text import batch_plan
-from lingvo_pipe.input.text.batch_plan import FIRST, BatchPlanner
+from lingvo_pipe.input.text.batch_plan import FIRST, BatchPlanner, pack
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
-from lingvo_pipe.input.text.packing import pack
 
 NUM_SENTENCES = 100
 LENGTHS = np.random.default_rng(0).integers(1, 12, (NUM_SENTENCES, 2))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from lingvo_pipe.input.text.packing import pack
+from lingvo_pipe.input.text.batch_plan import pack
 
 
 def lengths_like(number, capacity, seed=0, ratio=1.0):

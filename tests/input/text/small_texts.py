@@ -12,7 +12,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.text.language_model_input import LanguageModelInput
 from lingvo_pipe.input.text.text_file_pairs import ParallelFiles, TsvFile
 from lingvo_pipe.input.text.translation_input import TranslationInput
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 
 VOCAB_SIZE = 120
 LANGUAGES = ["aa", "bb", "cc"]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.loop.training_loop import train

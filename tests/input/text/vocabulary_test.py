@@ -5,8 +5,11 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import (
+    Vocabulary,
+    open_vocabulary,
+    train_vocabulary,
+)
 from tests.input.text.small_texts import (
     LANGUAGES,
     VOCAB_SIZE,

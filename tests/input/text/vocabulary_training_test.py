@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 
 import lingvo_pipe
-from lingvo_pipe.input.text.vocabulary_training import train_vocabulary
+from lingvo_pipe.input.text.vocabulary import train_vocabulary
 from tests.input.text.small_texts import LANGUAGES, sentences, vocabulary_file
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]

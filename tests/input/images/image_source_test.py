@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.input.images.image_reader import decode_image
+from lingvo_pipe.input.images.image_source import decode_image
 from tests.input.example_images import pixels
 
 SIZES = [(1, 1), (16, 17), (37, 61), (64, 48)]

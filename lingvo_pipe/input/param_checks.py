@@ -1,0 +1,37 @@
+"""Checks of the params of inputs, of their data sets and of their transforms. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import raise_problems
+from lingvo_pipe.hyperparams import InstantiableParams
+
+
+def check_params(
+    p: InstantiableParams,
+    checks: dict[str, tuple[bool, str]],
+    remedy: str = "Set them",
+) -> None:
+    """Raises one ValueError that names every param that fails its check.
+
+    The checks are by the param's name: True for a valid value, and the valid values in
+    words.
+    """
+    problems = [
+        f"{name}: expected {expected}, got {p.Get(name)!r}"
+        for name, (is_valid, expected) in checks.items()
+        if not is_valid
+    ]
+    raise_problems(problems, f"{remedy} in the params of {p.cls.__name__}.")
+
+
+def is_name(value: Any) -> bool:
+    """Returns whether a value is a string that is not empty."""
+    return isinstance(value, str) and value != ""
+
+
+def seed_check(value: Any) -> tuple[bool, str]:
+    """Returns a check of a seed, for `check_params`."""
+    return is_count(value, 0) and value < 2**64, "an integer from 0 to 2**64 - 1"
