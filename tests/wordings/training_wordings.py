@@ -126,7 +126,7 @@ WORDINGS = [
         ValueError,
         "clip_gradient_single_norm_to_value",
         "task.train: expected at most one of clip_gradient_norm_to_value and "
-        "clip_gradient_single_norm_to_value. Set one of them to None.",
+        "clip_gradient_single_norm_to_value. Set one of them to 0.",
     ),
     Wording(
         "unknown metric of the best evaluation",
