@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
@@ -10,6 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.error_text import user_message
+
+
+def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser for a program that shows its description as it is written."""
+    form = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(
+        name, description=description, formatter_class=form, allow_abbrev=False
+    )
 
 
 @contextlib.contextmanager

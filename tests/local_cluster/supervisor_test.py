@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -35,8 +37,8 @@ class Script(Member):
         self.is_dead = False
 
     @property
-    def pid(self) -> int:
-        return os.getpid()
+    def process(self) -> Any:
+        return SimpleNamespace(pid=os.getpid(), send_signal=self.did.append)
 
     def start(self) -> None:
         self.did.append("start")
@@ -50,9 +52,6 @@ class Script(Member):
     def next(self) -> None:
         if len(self.codes) > 1:
             self.codes.pop(0)
-
-    def send_signal(self, number: int) -> None:
-        self.did.append(number)
 
     def end(self) -> None:
         self.did.append("end")

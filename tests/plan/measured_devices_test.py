@@ -62,7 +62,7 @@ def test_a_model_that_does_not_fit_is_followed_by_the_next(
     def register(name: str) -> PlannedModel:
         limit = 10**10 if name.endswith("Local") else 10**5
         override = f"task.pipeline.memory_limit : {limit}"
-        return PlannedModel.registered("lm.text.TransformerTiny", override)
+        return PlannedModel("lm.text.TransformerTiny", override)
 
     devices = find_devices(2, MEASURED)
     constraints = Constraints(num_micro_batches=4, schedule="1f1b", recompute="never")

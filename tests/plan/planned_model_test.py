@@ -31,11 +31,9 @@ def up_to(most: int) -> Callable[[PlannedModel], SearchResult]:
 
 @pytest.mark.parametrize("index", [0, 1, *map(exhaustive, range(2, len(NAMES)))])
 def test_it_plans_the_largest_and_reports_larger_ones(index: int) -> None:
-    most = PlannedModel.registered(NAMES[index]).num_parameters
+    most = PlannedModel(NAMES[index]).num_parameters
     lines: list[str] = []
-    model, found = largest_that_fits(
-        FAMILY, PlannedModel.registered, up_to(most), lines.append
-    )
+    model, found = largest_that_fits(FAMILY, PlannedModel, up_to(most), lines.append)
     assert (model.name, found) == (NAMES[index], FOUND)
     tried = [line.split(",")[0] for line in lines[::2]]
     assert tried == list(reversed(NAMES[index:]))
@@ -48,7 +46,7 @@ def test_models_have_the_users_changes() -> None:
     def changed(override: str) -> PlannedModel:
         model, _ = largest_that_fits(
             "lm.giant.L3",
-            lambda name: PlannedModel.registered(name, override),
+            lambda name: PlannedModel(name, override),
             up_to(10**9),
             lines.append,
         )

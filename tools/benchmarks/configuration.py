@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -72,22 +74,20 @@ _LAYERS_1024 = dataclasses.replace(_LAYERS_64, num_layers=1024)
 class Configuration:
     """A row of the table.
 
-    It has K devices with V stages each, and M micro-batches; `recompute` is a policy or
-    the layers to recompute. Blocks of layers have losses of their own. `only_start`
-    runs the first step alone. With placement "workers", each of lingvo_pipe's stages is
-    on a worker process; PyTorch's, always separate processes, have placement None.
+    With placement "workers", each of lingvo_pipe's stages is on a worker process;
+    PyTorch's, always separate processes, have placement None.
     """
 
     system: System
     workload: Workload
-    num_devices: int
-    num_micro_batches: int
+    num_devices: int  # K
+    num_micro_batches: int  # M
     schedule: str = "gpipe"
-    recompute: Recompute = "always"
-    stages_per_device: int = 1
-    num_blocks: int = 1
+    recompute: Recompute = "always"  # A policy, or the layers to recompute.
+    stages_per_device: int = 1  # V
+    num_blocks: int = 1  # Of layers, each with a loss of its own.
     steps_per_call: int = 1
-    only_start: bool = False
+    only_start: bool = False  # Runs the first step alone.
     placement: Placement | None = "in-process"
 
     @classmethod
@@ -106,19 +106,19 @@ class Configuration:
     @property
     def schedule_text(self) -> str:
         """The schedule with its options."""
-        options = {
-            f"V={self.stages_per_device}": self.stages_per_device,
-            f"{self.num_blocks} blocks": self.num_blocks,
-            f"{self.steps_per_call} steps a call": self.steps_per_call,
-        }
-        shown = (text for text, number in options.items() if number > 1)
+        options = (
+            (self.stages_per_device, "V={}"),
+            (self.num_blocks, "{} blocks"),
+            (self.steps_per_call, "{} steps a call"),
+        )
+        shown = (form.format(number) for number, form in options if number > 1)
         return ", ".join([self.schedule, *shown])
 
     @property
     def recompute_text(self) -> str:
         """The policy, or the layers."""
-        given = self.recompute
-        return given if isinstance(given, str) else ",".join(map(str, given))
+        every = [self.recompute] if isinstance(self.recompute, str) else self.recompute
+        return ",".join(map(str, every))
 
     @property
     def name(self) -> str:
@@ -158,36 +158,28 @@ class Configuration:
 def standard_configurations(num_devices: int) -> list[list[Configuration]]:
     """Returns the whole table in groups to compare; timed pipelines have K devices."""
     every_other = tuple(range(0, _LAYERS_8.num_layers, 2))
-    variants: list[tuple[int, str, Recompute]] = [
-        *((8, "gpipe", x) for x in ("always", "never", "except_last", every_other)),
-        *((8, "1f1b", x) for x in ("always", "never")),
-        *((8, "interleaved", x) for x in ("always", "never")),
-        (8, "zero_bubble", "never"),
-        *((16, "gpipe", x) for x in ("always", "never")),
-        *((16, schedule, "always") for schedule in ("1f1b", "interleaved")),
-        (16, "zero_bubble", "never"),
-    ]
-    pipelined = Configuration("lingvo_pipe", _LAYERS_8, num_devices, 8)
-    groups: dict[Any, list[Configuration]] = {}
-    for num_micro_batches, schedule, recompute in variants:
-        variant = dataclasses.replace(
-            pipelined,
-            num_micro_batches=num_micro_batches,
-            schedule=schedule,
-            recompute=recompute,
-            stages_per_device=2 if schedule == "interleaved" else 1,
-        )
-        on_workers = schedule in ("gpipe", "1f1b") and recompute == "always"
-        group = groups.setdefault((num_micro_batches, recompute), [])
-        group += _compared(variant, on_workers)
-    local = dataclasses.replace(
-        pipelined, schedule="local", recompute="never", num_blocks=num_devices
-    )
+    schedules: dict[tuple[int, Recompute], Sequence[str]] = {
+        (8, "always"): ("gpipe", "1f1b", "interleaved"),
+        (8, "never"): ("gpipe", "1f1b", "interleaved", "zero_bubble"),
+        (8, "except_last"): ("gpipe",),
+        (8, every_other): ("gpipe",),
+        (16, "always"): ("gpipe", "1f1b", "interleaved"),
+        (16, "never"): ("gpipe", "zero_bubble"),
+    }
+    make = functools.partial(Configuration, "lingvo_pipe", _LAYERS_8, num_devices)
+    groups: list[list[Configuration]] = []
+    for (num_micro_batches, recompute), names in schedules.items():
+        groups.append([])
+        for name in names:
+            stages = 2 if name == "interleaved" else 1
+            variant = make(num_micro_batches, name, recompute, stages)
+            on_workers = name in ("gpipe", "1f1b") and recompute == "always"
+            groups[-1] += _compared(variant, on_workers)
+    local = make(8, "local", "never", num_blocks=num_devices)
     many = dataclasses.replace(local, steps_per_call=_LOCAL_STEPS_PER_CALL)
     return [
-        *groups.values(),
-        _compared(local, on_workers=False),
-        _compared(many, on_workers=False),
+        *groups,
+        *(_compared(each, on_workers=False) for each in (local, many)),
         [Configuration("lingvo_pipe", _LAYERS_64, 8, 32, only_start=True)],
         [Configuration("lingvo_pipe", _LAYERS_1024, 16, 64, only_start=True)],
     ]

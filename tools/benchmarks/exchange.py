@@ -17,15 +17,12 @@ from tools.benchmarks.configuration import Configuration
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request for `num_steps` after the first, and for a step's memory `with_peak`.
-
-    The cores are one per device if there are enough.
-    """
+    """A request for steps after the first, and for a step's memory."""
 
     configuration: Configuration
     num_steps: int
     with_peak: bool
-    cores: tuple[int, ...]
+    cores: tuple[int, ...]  # One per device if there are enough.
 
     @classmethod
     def from_json(cls, text: str) -> Request:
@@ -39,28 +36,20 @@ class Request:
 class Report:
     """The measurements of a configuration.
 
-    The start builds the pipeline and runs the first step. Peaks are of weights,
-    gradients and stash, if requested; stages that share a device count as one. The loss
-    is the last step's, or None from a process that does not compute it. Other programs
-    kept `other_cores` busy during steps. Prediction errors are relative, of step times.
-
-    `bytes_by_shapes` are sent between processes in a step, by the shapes of activations
-    and of the mini-batch, and `sent_bytes` over the loopback interface in each step.
+    Peaks are of weights, gradients and stash, if requested; stages that share a device
+    count as one. Prediction errors are relative, of step times. `bytes_by_shapes` are
+    sent between processes in a step, by the shapes of activations and of the
+    mini-batch, and `sent_bytes` over the loopback interface in each step.
     """
 
-    start_seconds: float
+    start_seconds: float  # Builds the pipeline and runs the first step.
     step_seconds: list[float]
     peak_bytes_by_stage: list[int] | None
-    loss: float | None
-    other_cores: float
+    loss: float | None  # The last step's; None if the process does not compute it.
+    other_cores: float  # Kept busy by other programs during steps.
     prediction_errors: list[float] = dataclasses.field(default_factory=list)
     bytes_by_shapes: int | None = None
     sent_bytes: list[int] = dataclasses.field(default_factory=list)
-
-    @classmethod
-    def from_json(cls, text: str) -> Report:
-        """Inverts `to_json`."""
-        return cls(**json.loads(text))
 
 
 def to_json(message: Request | Report) -> str:
@@ -70,19 +59,18 @@ def to_json(message: Request | Report) -> str:
 
 def merge(reports: Sequence[Report]) -> Report:
     """Merges the reports of a pipeline's processes, the first stage's first."""
-    peaks = [report.peak_bytes_by_stage for report in reports]
-    by_shapes = [r.bytes_by_shapes for r in reports if r.bytes_by_shapes is not None]
+    first, *others = reports
+    if not others:
+        return first
+    peaks = [report.peak_bytes_by_stage or [] for report in reports]
     (loss,) = [report.loss for report in reports if report.loss is not None]
     steps = zip(*(report.step_seconds for report in reports), strict=True)
-    return Report(
+    return Report(  # Of PyTorch's stages, which predict and count no messages.
         start_seconds=max(report.start_seconds for report in reports),
         step_seconds=list(map(max, steps)),
-        peak_bytes_by_stage=[n for peak in peaks if peak for n in peak] or None,
+        peak_bytes_by_stage=sum(peaks, []) or None,
         loss=loss,
         other_cores=sum(report.other_cores for report in reports),
-        prediction_errors=[e for report in reports for e in report.prediction_errors],
-        bytes_by_shapes=sum(by_shapes) if by_shapes else None,
-        sent_bytes=[n for report in reports for n in report.sent_bytes],
     )
 
 

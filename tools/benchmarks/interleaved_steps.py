@@ -78,12 +78,11 @@ class InterleavedSteps:
 
     def _stall(self, interval: int) -> float:
         """Returns the extra seconds of the steps before and during a save."""
-        usual: list[float] = []
-        saving: list[float] = []
-        times = self._trainer_times
-        for turn, i, saves in _measured(len(times), self._num_steps, interval):
-            (saving if saves else usual).append(times[turn][i])
-        return 2 * max(0.0, sum(saving) / len(saving) - median(usual))
+        times: dict[bool, list[float]] = {True: [], False: []}
+        turns = self._trainer_times
+        for turn, i, saves in _measured(len(turns), self._num_steps, interval):
+            times[saves].append(turns[turn][i])
+        return 2 * max(0.0, sum(times[True]) / len(times[True]) - median(times[False]))
 
     def __iter__(self) -> Iterator[Any]:
         start = None
@@ -93,13 +92,11 @@ class InterleavedSteps:
                 self._trainer_times[-1].append(now - start)
             if number % self._num_steps == 0:
                 if number:
-                    times = [self._bare_step(batch) for _ in range(self._num_steps)]
-                    self._bare_times.append(times)
+                    self._bare_times.append([])
+                    for _ in range(self._num_steps):
+                        now = self._clock()
+                        self._bare(batch)
+                        self._bare_times[-1].append(self._clock() - now)
                 self._trainer_times.append([])
             start = self._clock()
             yield batch
-
-    def _bare_step(self, batch: Any) -> float:
-        start = self._clock()
-        self._bare(batch)
-        return self._clock() - start

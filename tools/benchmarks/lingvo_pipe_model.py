@@ -118,16 +118,12 @@ def make_pipeline(
 def train_steps(
     layer: PipeliningLayer, batch: tf.Tensor, num_steps: int
 ) -> Callable[[], NestedMap]:
-    """Traces steps on one batch `[B, T, D]`, with the update of the weights.
-
-    Returns:
-        A function that returns NestedMap(loss of the last step, times).
-    """
+    """Traces steps on a batch `[B, T, D]`, which return the last loss, and times."""
     if num_steps == 1:
         step = tf.function(_one_step, autograph=False)
         one = step.get_concrete_function(layer, batch)
         return lambda: one(batch)
-    steps = ConsecutiveSteps(layer, _inputs_of, _loss, _descend)
+    steps = ConsecutiveSteps(layer, inputs_of, mean_loss, _descend)
     batches, tables = tf.stack([batch] * num_steps), steps.tables(num_steps)
 
     def run(batches: tf.Tensor) -> NestedMap:
@@ -139,21 +135,16 @@ def train_steps(
     return lambda: many(batches)
 
 
-def peak_bytes(layer: PipeliningLayer, batch: tf.Tensor) -> list[int]:
-    """Returns the peak bytes of devices; see `PipeliningLayer.PeakBytes`."""
-    return layer.PeakBytes(*_inputs_of(batch), _loss)
-
-
 def bytes_by_shapes(layer: PipeliningLayer, batch: tf.Tensor) -> int:
     """Returns the bytes that a step sends: activations, gradients and the batch."""
-    inputs, weights = _inputs_of(batch)
-    between = layer.BoundaryBytes(inputs, weights, _loss)
+    inputs, weights = inputs_of(batch)
+    between = layer.BoundaryBytes(inputs, weights, mean_loss)
     return sum(between.values()) + num_bytes([*inputs, weights])
 
 
 def _one_step(layer: PipeliningLayer, batch: tf.Tensor) -> NestedMap:
     with ForwardContext(step=tf.constant(0, tf.int64)):
-        result = layer.ComputeGradients(_values(layer), *_inputs_of(batch), _loss)
+        result = layer.ComputeGradients(_values(layer), *inputs_of(batch), mean_loss)
     _descend([layer], [result.gradients])
     return NestedMap(loss=result.metrics.loss[0], times=result.times)
 
@@ -176,19 +167,19 @@ def _descend(
 
 
 def _values(layer: PipeliningLayer) -> NestedMap:
-    return tf.nest.map_structure(_read, layer.vars)
+    def read(variable: tf.Variable) -> tf.Tensor:
+        with tf.device(variable.device):
+            return variable.value()
+
+    return tf.nest.map_structure(read, layer.vars)
 
 
-def _read(variable: tf.Variable) -> tf.Tensor:
-    with tf.device(variable.device):
-        return variable.value()
-
-
-def _inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+def inputs_of(batch: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Returns the inputs, and each example's weight in the loss, `[B]`."""
     return [batch], tf.ones(batch.shape[:1])
 
 
-def _loss(outputs: tf.Tensor, weights: tf.Tensor) -> NestedMap:
+def mean_loss(outputs: tf.Tensor, weights: tf.Tensor) -> NestedMap:
+    """Returns the mean of the squared outputs."""
     mean = tf.reduce_mean(tf.square(outputs))
     return NestedMap(loss=(mean, tf.reduce_sum(weights)))

@@ -62,7 +62,9 @@ def main() -> None:
     report = Report(
         start_seconds,
         step_seconds,
-        model.peak_bytes(layer, batch) if request.with_peak else None,
+        layer.PeakBytes(*model.inputs_of(batch), model.mean_loss)
+        if request.with_peak
+        else None,
         loss,
         others.num_cores(),
         prediction_errors(layer, times) if configuration.is_predicted else [],
@@ -79,10 +81,8 @@ def prediction_errors(
 
     Each is |predicted - measured| / measured, from the start of a step's first
     operation to the end of its last. The prediction of a step uses earlier steps only.
-    `times` are of consecutive steps, from `ComputeGradients`.
-
-    Raises:
-        ValueError: if times contradict each other, such as after the clock was set.
+    `times` are of consecutive steps, from `ComputeGradients`. Raises ValueError if they
+    contradict each other, such as after the clock was set.
     """
     steps = [measured_timeline(pipeline.schedule, of_step) for of_step in times]
     errors = []

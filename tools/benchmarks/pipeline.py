@@ -78,12 +78,10 @@ def main(argv: Sequence[str]) -> None:
     if output:
         write_rows(output, rows)
     print(format_table(rows))
-    for title, table in (
-        ("Steps, predicted from earlier steps", format_predictions(rows)),
-        ("Bytes that a step sends between processes", format_traffic(rows)),
-    ):
-        if table:
-            print(f"\n{title}:\n\n{table}")
+    if table := format_predictions(rows):
+        print(f"\nSteps, predicted from earlier steps:\n\n{table}")
+    if table := format_traffic(rows):
+        print(f"\nBytes that a step sends between processes:\n\n{table}")
     if groups != selected:
         print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
 

@@ -31,11 +31,10 @@ def measure_rounds(
     `run` measures a group to compare, one configuration after another in turns. A
     pipeline gets as many cores as it has devices. `log` takes lines about the progress.
 
-    Raises:
-        RuntimeError: if configurations of the same model compute different losses.
+    Raises RuntimeError if configurations of the same model compute different losses.
     """
     rounds: list[Round] = []
-    num_configurations = sum(map(len, groups))
+    number = sum(map(len, groups))
     for i in range(num_rounds):
         measured: dict[Configuration, Report] = {}
         direction = -1 if i % 2 else 1
@@ -51,11 +50,8 @@ def measure_rounds(
             ]
             for request, report in zip(requests, run(requests), strict=True):
                 measured[request.configuration] = report
-                log(
-                    f"round {i + 1} of {num_rounds}, {len(measured)} of "
-                    f"{num_configurations}: {request.configuration.name}: "
-                    f"{_summary(report)}"
-                )
+                done = f"{len(measured)} of {number}: {request.configuration.name}"
+                log(f"round {i + 1} of {num_rounds}, {done}: {_summary(report)}")
         _check_losses(measured)
         rounds.append(measured)
     return rounds

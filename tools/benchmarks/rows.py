@@ -121,15 +121,10 @@ def _spread(values: Iterable[float]) -> Spread | None:
 
 
 def _speedup_bound(configuration: Configuration) -> float:
-    """Returns the bound K·M / (M + K - 1) from GPipe's bubble.
-
-    It is K if no device waits for another's gradient.
-    """
-    num_devices = configuration.num_devices
-    if configuration.num_blocks == num_devices:
-        return float(num_devices)
-    num_micro_batches = configuration.num_micro_batches
-    return num_devices * num_micro_batches / (num_micro_batches + num_devices - 1)
+    """Returns GPipe's K·M / (M + K - 1), or K if no device waits for a gradient."""
+    num_devices, number = configuration.num_devices, configuration.num_micro_batches
+    bubble = 0 if configuration.num_blocks == num_devices else num_devices - 1
+    return num_devices * number / (number + bubble)
 
 
 def _paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
@@ -164,10 +159,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """Returns a table of medians, with the extremes over rounds in parentheses.
-
-    The memory is the largest device's.
-    """
+    """Returns a table of medians (extremes), with the memory of the largest device."""
     return _table(
         {
             "system": row.configuration.system,

@@ -27,32 +27,26 @@ _MAX_LOG_CHARACTERS = 4000
 
 def has_torch(python: str) -> bool:
     """Returns whether this Python can run the PyTorch worker."""
-    command = [python, "-c", _TORCH_IMPORTS]
-    try:
-        run = subprocess.run(
-            command, cwd=_ROOT, env=_environment(), capture_output=True
-        )
-    except OSError:
-        return False
-    return run.returncode == 0
+    probe = [python, "-c", _TORCH_IMPORTS]
+    with contextlib.suppress(OSError):
+        run = subprocess.run(probe, cwd=_ROOT, env=_environment(), capture_output=True)
+        return run.returncode == 0
+    return False
 
 
 def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[Report]:
     """Starts configurations one after the other, then measures them in turns.
 
-    The requests have equal numbers of steps. `torch_python` runs PyTorch.
-
-    Raises:
-        RuntimeError: if a worker fails or takes too long.
+    The requests have equal numbers of steps. `torch_python` runs PyTorch. Raises
+    RuntimeError if a worker fails or takes too long.
     """
     with contextlib.ExitStack() as stack:
-        groups = [
-            stack.enter_context(_started(request, torch_python)) for request in requests
-        ]
+        groups = [stack.enter_context(_started(x, torch_python)) for x in requests]
         for _ in range(requests[0].num_steps):
             for group in groups:
                 group.turn()
-        return [merge([Report.from_json(x) for x in group.turn()]) for group in groups]
+        last = [map(json.loads, group.turn()) for group in groups]
+        return [merge([Report(**fields) for fields in answers]) for answers in last]
 
 
 @contextlib.contextmanager
@@ -113,16 +107,11 @@ class ProcessGroup:
     standard input and output, and write errors to the logs.
     """
 
-    def __init__(
-        self,
-        name: str,
-        processes: Sequence[subprocess.Popen[str]],
-        logs: Sequence[IO[str]],
-    ):
-        self._name, self._logs = name, logs
-        self.pids = [process.pid for process in processes]
-        self._inputs = [process.stdin for process in processes if process.stdin]
-        self._outputs = [process.stdout for process in processes if process.stdout]
+    def __init__(self, name: str, logs: Mapping[subprocess.Popen[str], IO[str]]):
+        self._name = name
+        self.pids = [process.pid for process in logs]
+        self._inputs = [process.stdin for process in logs if process.stdin]
+        self._logs = {x.stdout: log for x, log in logs.items() if x.stdout}
 
     def turn(self) -> list[str]:
         """Runs a turn of all processes; returns their answers."""
@@ -135,22 +124,21 @@ class ProcessGroup:
     def answers(self) -> list[str]:
         """Returns the next line of each process.
 
-        Raises:
-            RuntimeError: if one ends without a line, or the time limit is over.
+        Raises RuntimeError if one ends without a line, or the time limit is over.
         """
         end = time.monotonic() + _TIME_LIMIT_SECONDS
         found: dict[IO[str], str] = {}
-        while missing := [each for each in self._outputs if each not in found]:
+        while missing := [each for each in self._logs if each not in found]:
             left = max(0.0, end - time.monotonic())
             ready, _, _ = select.select(missing, [], [], left)
             found |= {output: output.readline() for output in ready}
             if not ready or "" in found.values():
                 raise self._failure(found)
-        return [found[output] for output in self._outputs]
+        return [found[output] for output in self._logs]
 
     def _failure(self, found: Mapping[IO[str], str]) -> RuntimeError:
         texts = []
-        for output, log in zip(self._outputs, self._logs, strict=True):
+        for output, log in self._logs.items():
             if not found.get(output):
                 log.seek(0)
                 texts.append(log.read()[-_MAX_LOG_CHARACTERS:])
@@ -166,18 +154,18 @@ def process_group(
 ) -> Iterator[ProcessGroup]:
     """Runs commands while in the context; does not read the first answers."""
     with contextlib.ExitStack() as stack:
-        logs, processes = [], []
+        logs = {}
         for command in commands:
-            logs.append(stack.enter_context(tempfile.TemporaryFile("w+")))
+            log = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(
                 command,
                 cwd=_ROOT,
                 env=_environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=logs[-1],
+                stderr=log,
                 text=True,
             )
-            processes.append(stack.enter_context(process))
+            logs[stack.enter_context(process)] = log
             stack.callback(process.kill)
-        yield ProcessGroup(name, processes, logs)
+        yield ProcessGroup(name, logs)

@@ -26,9 +26,8 @@ class WorkerHeartbeat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._questions, self._timeout, self._clock = questions, timeout, clock
-        self._is_up = self._is_silent = False
-        self._process, self._started = 0, clock()
-        self.was_up = False
+        self._process, self.was_up = 0, False
+        self.restarted()
 
     def restarted(self) -> None:
         """Records that the worker has been restarted."""
@@ -48,14 +47,15 @@ class WorkerHeartbeat:
         (answer,) = self._questions.ask(self._timeout)
         if asked == self._process and not answer.is_gone:
             self._is_silent = answer.identity is None
-            self._is_up = self._is_up or not self._is_silent
-            self.was_up = self.was_up or not self._is_silent
+            if not self._is_silent:
+                self._is_up = self.was_up = True
 
     def watch(self) -> None:
         """Starts a thread that asks from now on."""
-        threading.Thread(target=self._repeat, daemon=True).start()
 
-    def _repeat(self) -> None:
-        while True:
-            self.ask()
-            time.sleep(min(_MAX_PERIOD, self._timeout / 4))
+        def repeat() -> None:
+            while True:
+                self.ask()
+                time.sleep(min(_MAX_PERIOD, self._timeout / 4))
+
+        threading.Thread(target=repeat, daemon=True).start()

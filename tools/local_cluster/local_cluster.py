@@ -26,6 +26,7 @@ from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
 from tools.local_cluster.heartbeat import WorkerHeartbeat
 from tools.local_cluster.member import Member
 from tools.local_cluster.supervisor import Supervisor
+from tools.programs import flag_parser
 
 _ROOT = Path(__file__).absolute().parents[2]
 _TRAINER = ("-m", "lingvo_pipe.trainer")
@@ -51,13 +52,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Returns the flags that this program reads, and the trainer's."""
-    parser = argparse.ArgumentParser(
-        prog="local_cluster",
-        description=__doc__,
-        epilog="--helpshort of //:trainer shows the trainer's.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = flag_parser("local_cluster", __doc__)
+    parser.epilog = "--helpshort of //:trainer shows the trainer's."
     parser.add_argument("--workers", type=int, default=2, help="number of workers (2)")
     own, flags = parser.parse_known_args(arguments)
     shared = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
@@ -109,10 +105,8 @@ def free_ports(number: int) -> list[int]:
     """Returns ports for workers that will still be free when a worker restarts.
 
     The system assigns ports of its own range to outgoing connections, so such a port
-    may be in use when a dead worker restarts. They are the last choice.
-
-    Raises:
-        OSError: if there are not enough.
+    may be in use when a dead worker restarts. They are the last choice. Raises OSError
+    if there are not enough.
     """
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [
@@ -123,13 +117,9 @@ def free_ports(number: int) -> list[int]:
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         for port in candidates:
-            listener = socket.socket()
-            try:
+            listener = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
                 listener.bind(("", port))
-            except OSError:
-                listener.close()
-            else:
-                stack.enter_context(listener)
                 found.append(port)
             if len(found) == number:
                 return found

@@ -30,10 +30,10 @@ class Member:
         self._threads: list[threading.Thread] = []
 
     @property
-    def pid(self) -> int:
-        """The id of the running process, or of the last one."""
+    def process(self) -> subprocess.Popen[str]:
+        """The running process, or the last one."""
         assert self._process is not None
-        return self._process.pid
+        return self._process
 
     def start(self) -> None:
         """Starts it; call this in the main thread, because it ends with that thread."""
@@ -47,7 +47,7 @@ class Member:
             # Ctrl-C is for the supervisor: the trainer needs its workers to save.
             start_new_session=True,
         )
-        print(f"{self.name}: process {self.pid}.", flush=True)
+        print(f"{self.name}: process {self.process.pid}.", flush=True)
         pairs = (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)
         self._threads = [
             threading.Thread(target=self._forward, args=pair, daemon=True)
@@ -58,13 +58,7 @@ class Member:
 
     def exit_code(self) -> int | None:
         """Returns the exit code, negative for a signal; None if it runs."""
-        assert self._process is not None
-        return self._process.poll()
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal; does nothing if it has ended."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        return self.process.poll()
 
     def end(self) -> None:
         """Kills it if it runs, and waits until all its output has been forwarded."""

@@ -73,7 +73,7 @@ class Supervisor:
             self._log(f"The trainer has ended, {_how(code)}.")
             return code if code >= 0 else 128 - code
         for member in self._members:
-            is_now = member.exit_code() is None and is_stopped(member.pid)
+            is_now = member.exit_code() is None and is_stopped(member.process.pid)
             if self._stopped[member.name].look(is_now) > self._timeout:
                 self._kill(member, f"has been stopped for {self._timeout:g} seconds")
         if received:  # The trainer saves its step, or notices that it can't.
@@ -87,24 +87,20 @@ class Supervisor:
         for worker, heartbeat in self._workers:
             if worker.exit_code() is None and heartbeat.is_hung():
                 self._kill(worker, f"has not answered for {self._timeout:g} seconds")
-        return self._end_if_none_comes_up() or self._restart_dead()
-
-    def _kill(self, member: Member, reason: str) -> None:
-        self._log(f"{member.name} {reason}: killing it.")
-        member.end()
-
-    def _end_if_none_comes_up(self) -> int | None:
-        """Returns 1 if a worker cannot start, such as without its port, else None."""
         for worker, heartbeat in self._workers:
             code = worker.exit_code() or 0
-            if code > 0 and not heartbeat.was_up:
+            if code > 0 and not heartbeat.was_up:  # Such as without its port.
                 worker.end()  # Forwards its last lines.
                 self._log(
                     f"error: {worker.name} has ended, {_how(code)}, before it "
                     "answered. See its last lines above."
                 )
                 return 1
-        return None
+        return self._restart_dead()
+
+    def _kill(self, member: Member, reason: str) -> None:
+        self._log(f"{member.name} {reason}: killing it.")
+        member.end()
 
     def _restart_dead(self) -> int | None:
         codes = ((member, member.exit_code()) for member in self._members)
@@ -133,7 +129,7 @@ class Supervisor:
     def _on_signal(self, received: signal.Signals) -> None:
         self._received.append(received)
         if len(self._received) == 1:
-            self._trainer.send_signal(signal.SIGTERM)
+            self._trainer.process.send_signal(signal.SIGTERM)
 
 
 class StoppedTime:

@@ -31,11 +31,15 @@ _GIGA = 1e9
 def draw_all(rows: Sequence[Row], folder: Path) -> None:
     """Writes steps.png, cost_and_time.png, pareto.png and similarity.png."""
     found = averages(rows)
-    _save(_steps(found), folder / "steps.png", found)
-    _save(_cost_and_time(found), folder / "cost_and_time.png", found)
-    _save(_pareto(found), folder / "pareto.png", found)
-    local = [each for each in found if each.similarities()]
-    if local:
+    schemes = list(dict.fromkeys(each.scheme for each in found))
+    lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
+    style: dict[str, Any] = {"ncols": len(schemes), "frameon": False, "fontsize": 8}
+    charts = {"steps": _steps, "cost_and_time": _cost_and_time, "pareto": _pareto}
+    for name, draw in charts.items():
+        figure = draw(found)
+        figure.legend(handles=lines, loc="outside lower center", **style)
+        figure.savefig(folder / f"{name}.png")
+    if local := [each for each in found if each.similarities()]:
         _similarity(local).savefig(folder / "similarity.png")
 
 
@@ -83,14 +87,9 @@ def _pareto(found: Sequence[Average]) -> Figure:
         for scheme, best in by_scheme.items():
             costs, times = np.reshape([x.point for x in best], [-1, 2]).T / _GIGA
             panel.plot(costs, times, "o-", color=_COLORS[scheme], markersize=4)
-            for one, x, y in zip(best, costs, times, strict=True):
-                panel.annotate(
-                    str(one.batch_size),
-                    (x, y),
-                    textcoords="offset points",
-                    xytext=(4, 4),
-                    fontsize=7,
-                )
+            style = {"textcoords": "offset points", "xytext": (4, 4), "fontsize": 7}
+            for one, point in zip(best, zip(costs, times, strict=True), strict=True):
+                panel.annotate(str(one.batch_size), point, **style)
         title = f"to a test loss of {target:.3f}"
         _label(panel, title, "total cost, GFLOPs", "sequential time, GFLOPs")
         panel.margins(0.15)
@@ -157,12 +156,3 @@ def _scale(panel: Axes) -> None:
     panel.yaxis.set_major_locator(LogLocator(subs=shown))
     panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     panel.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _save(figure: Figure, path: Path, found: Sequence[Average]) -> None:
-    """Saves a figure with a legend of the schemes."""
-    schemes = list(dict.fromkeys(each.scheme for each in found))
-    lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
-    style: dict[str, Any] = {"ncols": len(schemes), "frameon": False, "fontsize": 8}
-    figure.legend(handles=lines, loc="outside lower center", **style)
-    figure.savefig(path)

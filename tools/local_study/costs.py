@@ -33,16 +33,10 @@ _PASSES = 3  # Forward, and backward with two products for each forward one.
 
 @dataclasses.dataclass(frozen=True)
 class BlockCost:
-    """FLOPs of a block for one example: until the next has its inputs, and of a step.
+    """FLOPs of a block for one example."""
 
-    Attributes:
-        forward: FLOPs of its layers' forward pass, before which the next block has no
-            inputs.
-        step: FLOPs of a whole step, forward and backward, with the head.
-    """
-
-    forward: float
-    step: float
+    forward: float  # Of its layers' forward pass, until the next block has its inputs.
+    step: float  # Of a whole step, forward and backward, with the head.
 
 
 class Point(NamedTuple):
@@ -55,10 +49,7 @@ class Point(NamedTuple):
 def block_costs(
     blocks: Sequence[Block], layer_flops: Sequence[float], head_flops: Sequence[float]
 ) -> list[BlockCost]:
-    """Returns each block's cost, by f of each layer and a of each block.
-
-    For a block with the model's own loss a is 0.
-    """
+    """Returns blocks' costs by f of layers, and a of blocks: 0 for the model's loss."""
     return [
         BlockCost(
             sum(layer_flops[block.begin : block.end]),

@@ -10,6 +10,7 @@ command resumes an interrupted study.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -61,10 +62,9 @@ def main(argv: Sequence[str]) -> None:
             StudiedModel(request, FLAGS.chunks),
             keys,
             Path(os.path.expanduser(FLAGS.out)),
-            FLAGS.records,
-            FLAGS.moments,
+            *(FLAGS.records, FLAGS.moments),
             train_in_own_process,
-            log=lambda line: print(line, file=sys.stderr, flush=True),
+            log=functools.partial(print, file=sys.stderr, flush=True),
         )
         print(report)
 

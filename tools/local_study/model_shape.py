@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,13 +34,15 @@ def model_shape(
     with tf.Graph().as_default():
         task = task_params.Instantiate()
         inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
-        flops, all_cells = _example_flops(task, inputs), task.pipeline.cells
-        is_loss = [isinstance(cell, LocalLossLayer) for cell in all_cells]
-        is_cell = [not each for each in is_loss]
-        cells = list(itertools.compress(all_cells, is_cell))
-        cell_flops = list(itertools.compress(flops, is_cell))
+        cells, cell_flops, losses = [], [], []
+        pairs = zip(task.pipeline.cells, _example_flops(task, inputs), strict=True)
+        for cell, flops in pairs:
+            if isinstance(cell, LocalLossLayer):
+                losses.append(flops)
+            else:
+                cells.append(cell)
+                cell_flops.append(flops)
         # A local loss runs the layers that its block looks ahead to, and its head.
-        losses = itertools.compress(flops, is_loss)
         heads = [
             count - sum(cell_flops[block.end : block.end + block.ahead])
             for block, count in zip(blocks, losses, strict=False)
@@ -60,34 +61,21 @@ def _boundaries(
     A block receives the weights of the layers that it looks ahead to, and sends their
     gradients back. Tensors of the mini-batch itself do not cross.
     """
-    if len(blocks) == 1:
-        return [
-            Boundary(
-                cell.params.name,
-                num_bytes(tensors),
-                num_bytes(x for x in tensors if x.dtype.is_floating),
-                weights=0,
-            )
-            for cell, tensors in zip(cells[:-1], passed_on, strict=False)
-        ]
+    ends = [(block.end, block.ahead) for block in blocks[:-1]]
+    has_blocks = bool(ends)
     found = []
-    for block in blocks[:-1]:
-        shared = num_bytes(
-            variable
-            for cell in cells[block.end : block.end + block.ahead]
-            for variable in cell.VariablePaths().values()
-            if variable.trainable
-        )
-        name, forward = cells[block.end - 1].params.name, passed_on[block.end - 1]
-        found.append(Boundary(name, num_bytes(forward), 0, 2 * shared))
+    for end, ahead in ends or [(i, 0) for i in range(1, len(cells))]:
+        tensors, looked_at = passed_on[end - 1], cells[end : end + ahead]
+        back = [x for x in tensors if x.dtype.is_floating and not has_blocks]
+        every = [v for cell in looked_at for v in cell.VariablePaths().values()]
+        shared = [v for v in every if v.trainable]
+        sizes = num_bytes(tensors), num_bytes(back), 2 * num_bytes(shared)
+        found.append(Boundary(cells[end - 1].params.name, *sizes))
     return found
 
 
 def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
-    """Returns each cell's flops for one example.
-
-    Flops of layers before the cells count in the first cell.
-    """
+    """Returns cells' flops for an example; layers before count in the first cell."""
     pipeline = task.pipeline
     costs = pipeline_costs(
         [layer.params for layer in pipeline.before],
@@ -107,7 +95,5 @@ def _passed_on(
     layers = [*task.pipeline.before, *cells]
     thetas = [layer.theta for layer in layers]
     with ForwardContext(do_eval=True):
-        _, *outputs = outputs_in_sequence(layers, thetas, inputs)
-    return [
-        [x for x in present(y) if id(x) not in known] for y in outputs[-len(cells) :]
-    ]
+        _, *made = outputs_in_sequence(layers, thetas, inputs)
+    return [[x for x in present(y) if id(x) not in known] for y in made[-len(cells) :]]

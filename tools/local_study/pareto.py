@@ -11,13 +11,10 @@ from tools.local_study.study_rows import Average, Curve
 
 
 class Reached(NamedTuple):
-    """A loss that batches of one size reached, with cost and time of the steps.
-
-    The number of steps is as exact as the records are frequent.
-    """
+    """A loss that batches of one size reached, with cost and time of the steps."""
 
     batch_size: int
-    num_steps: int
+    num_steps: int  # As exact as the records are frequent.
     point: Point
 
 
@@ -60,29 +57,26 @@ def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
     lowest that every scheme reaches at all, and the geometric mean of that and the
     lowest of all. There is at least one curve per scheme, and losses are positive.
     """
-    early = max(
-        _lowest([curve[: math.ceil(len(curve) / 4)] for curve in own])
-        for own in curves.values()
-    )
-    best = [_lowest(own) for own in curves.values()]
-    shared = max(best)
-    return [early, shared, math.sqrt(shared * min(best))]
+
+    def lowest(fraction: float) -> list[float]:
+        return [
+            min(loss for x in own for _, loss in x[: math.ceil(len(x) * fraction)])
+            for own in curves.values()
+        ]
+
+    shared, best = max(lowest(1)), min(lowest(1))
+    return [max(lowest(1 / 4)), shared, math.sqrt(shared * best)]
 
 
 def _best(own: Sequence[Average], target: float) -> list[Reached]:
-    reached = [
-        Reached(each.batch_size, step, each.row.point(step))
-        for each in own
-        if (step := first_step(_curve(each), target)) is not None
-    ]
-    best = frontier(one.point for one in reached)
-    return [next(one for one in reached if one.point == point) for point in best]
+    reached: dict[Point, Reached] = {}
+    for each in own:
+        if (step := first_step(_curve(each), target)) is not None:
+            point = each.row.point(step)
+            reached.setdefault(point, Reached(each.batch_size, step, point))
+    return [reached[point] for point in frontier(reached)]
 
 
 def _curve(each: Average) -> Curve:
     """Returns the test loss without the record before training, which costs nothing."""
     return each.test_curve("loss")[1:]
-
-
-def _lowest(curves: Sequence[Curve]) -> float:
-    return min(loss for curve in curves for _, loss in curve)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import stdev
 
 from lingvo_pipe.core.tables import markdown_table
-from tools.local_study.pareto import Reached, reached_losses
+from tools.local_study.pareto import reached_losses
 from tools.local_study.study_rows import Average, Row, averages, metric_names
 
 _KIB = 2**10
-_REACHED_HEADINGS = (
-    *("test loss", "scheme", "batch", "steps"),
-    *("total, GFLOPs", "sequential, GFLOPs"),
-)
-_NOT_REACHED = ("not reached", "", "", "")
 
 
 def format_report(model: str, rows: Sequence[Row]) -> str:
@@ -23,11 +18,11 @@ def format_report(model: str, rows: Sequence[Row]) -> str:
     num_seeds = len(found[0].rows)
     seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
     tables = {
-        "Metrics and costs": [_headings(found), *(_cells(x, found) for x in found)],
+        "Metrics and costs": list(_metric_lines(found)),
         f"Traffic between blocks in a step of {found[0].batch_size} examples, KiB": (
             _traffic_lines(found)
         ),
-        "Cost to reach a test loss": [_REACHED_HEADINGS, *_reached_lines(found)],
+        "Cost to reach a test loss": list(_reached_lines(found)),
     }
     if local := [each for each in found if each.similarities()]:
         title = "Cosine of local and true gradients, at the last moment"
@@ -38,26 +33,21 @@ def format_report(model: str, rows: Sequence[Row]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _headings(found: Sequence[Average]) -> tuple[str, ...]:
-    return (
-        *("scheme", "batch", "blocks"),
-        *(f"test {name}" for name in metric_names(found)),
-        *("step's cost, GFLOPs", "of backpropagation's"),
-        *("step's time, MFLOPs", "of backpropagation's"),
-    )
-
-
-def _cells(average: Average, found: Sequence[Average]) -> tuple[str, ...]:
-    cost, time = _step(average)
-    shares = ["", ""]
-    for other in found:
-        if len(other.row.blocks) == 1 and other.batch_size == average.batch_size:
+def _metric_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
+    names, share = metric_names(found), "of backpropagation's"
+    costs = ("step's cost, GFLOPs", share, "step's time, MFLOPs", share)
+    yield "scheme", "batch", "blocks", *(f"test {name}" for name in names), *costs
+    whole = {each.batch_size: each for each in found if len(each.row.blocks) == 1}
+    for each in found:
+        cost, time = _step(each)
+        shares = ["", ""]
+        if other := whole.get(each.batch_size):
             shares = [f"{cost / _step(other)[0]:.2f}", f"{time / _step(other)[1]:.2f}"]
-    return (
-        *(average.scheme, str(average.batch_size), str(len(average.row.blocks))),
-        *(_metric(average, name) for name in metric_names(found)),
-        *(f"{cost / 1e9:.3f}", shares[0], f"{time / 1e6:.2f}", shares[1]),
-    )
+        yield (
+            *(each.scheme, str(each.batch_size), str(len(each.row.blocks))),
+            *(_metric(each, name) for name in names),
+            *(f"{cost / 1e9:.3f}", shares[0], f"{time / 1e6:.2f}", shares[1]),
+        )
 
 
 def _step(average: Average) -> tuple[float, float]:
@@ -77,12 +67,10 @@ def _metric(average: Average, name: str) -> str:
 def _traffic_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
     """Returns a line per boundary, with a column of bytes back per scheme."""
     own = [each for each in found if each.batch_size == found[0].batch_size]
-    sent_back = [
-        {b.after: b.backward + b.weights for b in each.row.boundaries} for each in own
-    ]
+    back = [{b.after: b.backward + b.weights for b in x.row.boundaries} for x in own]
     forward = {b.after: b.forward for each in own for b in each.row.boundaries}
     headings = ("after", "forward", *(f"back, {each.scheme}" for each in own))
-    columns = (forward, *sent_back)
+    columns = (forward, *back)
     return [headings, *((x, *(_kib(each.get(x)) for each in columns)) for x in forward)]
 
 
@@ -90,18 +78,16 @@ def _kib(num_bytes: int | None) -> str:
     return "" if num_bytes is None else f"{num_bytes / _KIB:,.1f}"
 
 
-def _reached_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
-    return [
-        (f"{target:.4f}", scheme, *cells)
-        for target, by_scheme in reached_losses(found).items()
-        for scheme, reached in by_scheme.items()
-        for cells in (list(map(_reached_cells, reached)) or [_NOT_REACHED])
-    ]
-
-
-def _reached_cells(reached: Reached) -> tuple[str, ...]:
-    cost, time = f"{reached.point.cost / 1e9:,.1f}", f"{reached.point.time / 1e9:,.3f}"
-    return str(reached.batch_size), str(reached.num_steps), cost, time
+def _reached_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
+    yield "test loss", "scheme", "batch", "steps", "total, GFLOPs", "sequential, GFLOPs"
+    for target, by_scheme in reached_losses(found).items():
+        for scheme, reached in by_scheme.items():
+            start = f"{target:.4f}", scheme
+            for size, steps, (cost, time) in reached:
+                costs = f"{cost / 1e9:,.1f}", f"{time / 1e9:,.3f}"
+                yield *start, str(size), str(steps), *costs
+            if not reached:
+                yield *start, "not reached", "", "", ""
 
 
 def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:

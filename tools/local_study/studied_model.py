@@ -15,14 +15,10 @@ from tools.local_study.study_rows import RowKey
 
 @dataclasses.dataclass(frozen=True)
 class StudiedModel:
-    """The model, and the settings shared by all its trainings.
+    """The model, and the settings shared by all its trainings."""
 
-    `max_steps` of `request` is the number of steps, and `chunks` the number of blocks
-    of the scheme 'chunked'.
-    """
-
-    request: ModelRequest
-    chunks: int
+    request: ModelRequest  # Its `max_steps` is the number of steps.
+    chunks: int  # Number of blocks of the scheme 'chunked'.
 
     @property
     def num_steps(self) -> int:
@@ -47,10 +43,7 @@ class StudiedModel:
         """Returns params of the task, its blocks with their heads.
 
         It runs on one device in one stage, since schemes differ in their computations,
-        not in their placement.
-
-        Raises:
-            ValueError: if the task cannot be trained in this way.
+        not in their placement. Raises ValueError if it cannot be trained in this way.
         """
         task = self._model().task
         task.random_seed = key.seed
@@ -71,9 +64,7 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
     """Sets a task's number of steps, and scales all that counts steps.
 
     The learning rate and drop-path's rate then take the same course in that time.
-
-    Raises:
-        ValueError: if the task's `max_steps` is None, or its schedule is a class.
+    Raises ValueError if the task's `max_steps` is None, or its schedule is a class.
     """
     train = task_params.train
     if train.max_steps is None:

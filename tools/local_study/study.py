@@ -33,8 +33,7 @@ def study(
     `train` is `train_row`, or has its interface; `log` takes lines for the user. `out`
     gets `results.json`, `report.md` with the report of the keys' rows, and the charts.
 
-    Raises:
-        ValueError: if a training fails; finished rows stay.
+    Raises ValueError if a training fails; finished rows stay.
     """
     num_steps = model.num_steps
     record_every = max(1, round(num_steps / num_records))
@@ -76,10 +75,8 @@ def spread_moments(num_steps: int, number: int) -> list[int]:
 class ResultsFile:
     """The file of settings and finished rows; each row is on disk once it is added.
 
-    It is read if it exists. All rows share the settings, of JSON's types.
-
-    Raises:
-        ValueError: if the file has rows of other settings, or is another file.
+    It is read if it exists. All rows share the settings, of JSON's types. Raises
+    ValueError if the file has rows of other settings, or is another file.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):

@@ -29,26 +29,19 @@ class RowKey:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Metrics over the test set after a number of steps.
-
-    `train_loss` is the mean of the model's own loss over the steps since the last
-    record, or None without such steps.
-    """
+    """Metrics over the test set after a number of steps."""
 
     step: int
-    train_loss: float | None
+    train_loss: float | None  # Mean over the steps since the last record, if any.
     test: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Similarity:
-    """Cosines of layers' local and true gradients of the batch after `step` steps.
-
-    They are by layer, in order; None for layers without gradients.
-    """
+    """Cosines of layers' local and true gradients of the batch after `step` steps."""
 
     step: int
-    layers: Mapping[str, float | None]
+    layers: Mapping[str, float | None]  # In order; None without gradients.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +65,14 @@ _RENAMED = {"handing_on": "forward"}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One training: its blocks' costs, and its records by ascending step.
-
-    There are boundaries if each block has a device. Backpropagation has no
-    similarities, since all would be 1. The seconds on this machine are not compared.
-    """
+    """One training: its blocks' costs, and its records by ascending step."""
 
     key: RowKey
     blocks: list[BlockCost]
-    boundaries: list[Boundary]
+    boundaries: list[Boundary]  # If each block has a device.
     records: list[Record]
-    similarities: list[Similarity]
-    seconds: float
+    similarities: list[Similarity]  # Without backpropagation, whose are all 1.
+    seconds: float  # On this machine; not compared.
 
     @property
     def num_steps(self) -> int:

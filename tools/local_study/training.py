@@ -6,7 +6,7 @@ import dataclasses
 import math
 import multiprocessing
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -32,10 +32,8 @@ def train_in_own_process(
     """Calls `train_row` in a process that ends with it.
 
     TensorFlow keeps unused graphs: a gigabyte after training a small AmoebaNet. So a
-    study of any length needs only the memory of one training.
-
-    Raises:
-        ChildProcessError: if the process was killed.
+    study of any length needs only the memory of one training. Raises ChildProcessError
+    if the process was killed.
     """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initialize_devices, (1,)) as pool:
@@ -56,9 +54,8 @@ def train_row(
     There are `record_every` steps between records, the first before all steps and one
     after the last. Gradients are compared after `moments` steps, on the next batch.
 
-    Raises:
-        ValueError: if the model cannot be trained in this way, or batches run out.
-        FloatingPointError: if a step's loss or gradients are not finite.
+    Raises ValueError if the model cannot be trained in this way, or batches run out;
+    FloatingPointError if a step's loss or gradients are not finite.
     """
     start = time.monotonic()
     train_input = model.train_input(key)
@@ -72,10 +69,9 @@ def train_row(
     test_input = model.test_input()
     similarity = None
     if key.scheme != BACKPROPAGATION:
-        plain = dataclasses.replace(key, scheme=BACKPROPAGATION)
-        similarity = GradientSimilarity(
-            task, model.task(plain, train_input).Instantiate()
-        )
+        plain_key = dataclasses.replace(key, scheme=BACKPROPAGATION)
+        plain = model.task(plain_key, train_input).Instantiate()
+        similarity = _gradient_similarity(task, plain)
     records: list[Record] = []
     similarities: list[Similarity] = []
     losses: list[float] = []
@@ -103,35 +99,31 @@ def train_row(
     return Row(key, blocks, boundaries, records, similarities, seconds)
 
 
-class GradientSimilarity:
+def _gradient_similarity(
+    local: BaseTask, plain: BaseTask
+) -> Callable[[int, NestedMap], Similarity]:
     """Compares the gradients of a task trained by blocks and trained as a whole.
 
     Both have the same weights, batch and random numbers, which are functions of the
     step and of layers' paths. A gradient is over all weights of a layer, before weight
     decay and clipping. Weights that two layers share count with the first.
     """
+    functions = [_gradient_function(task) for task in (local, plain)]
 
-    def __init__(self, local: BaseTask, plain: BaseTask):
-        self._local, self._plain = local, plain
-        self._compute = [_gradient_function(task) for task in (local, plain)]
-
-    def __call__(self, step: int, batch: NestedMap) -> Similarity:
-        """Compares gradients of a batch at the local task's weights after `step`."""
-        trained = self._local.VariablePaths()
-        for path, variable in self._plain.VariablePaths().items():
+    def compare(step: int, batch: NestedMap) -> Similarity:
+        trained = local.VariablePaths()
+        for path, variable in plain.VariablePaths().items():
             variable.assign(trained[path])
-        step_tensor = tf.constant(step, tf.int64)
-        local, plain = (
-            {path: x.numpy() for path, x in compute(step_tensor, batch).items()}
-            for compute in self._compute
-        )
+        gradients = [f(tf.constant(step, tf.int64), batch) for f in functions]
+        ours, true = ({k: x.numpy() for k, x in each.items()} for each in gradients)
+        cells = {x.params.name: x.VariablePaths() for x in plain.pipeline.cells}
         cosines = {
-            cell.params.name: cosine(
-                local, plain, [p for p in cell.VariablePaths() if p in plain]
-            )
-            for cell in self._plain.pipeline.cells
+            name: cosine(ours, true, [path for path in paths if path in true])
+            for name, paths in cells.items()
         }
         return Similarity(step, cosines)
+
+    return compare
 
 
 def _gradient_function(task: BaseTask) -> Any:
@@ -142,9 +134,8 @@ def _gradient_function(task: BaseTask) -> Any:
         with ForwardContext(step=step):
             result = task.ComputeGradients(task.Values(), batch)
         paths = {v.ref(): path for path, v in task.VariablePaths().items()}
-        pairs = zip(
-            tf.nest.flatten(task.vars), tf.nest.flatten(result.gradients), strict=True
-        )
+        flat = map(tf.nest.flatten, (task.vars, result.gradients))
+        pairs = zip(*flat, strict=True)
         return {paths[v.ref()]: g for v, g in pairs if g is not None}
 
     return gradients
@@ -159,11 +150,10 @@ def cosine(
 
     Only `paths` count. The cosine is None without paths, or if a gradient is 0.
     """
-    product = our_square = other_square = 0.0
+    sums = np.zeros(3)  # Products of both, and of each with itself.
     for path in paths:
         a, b = (x[path].astype(np.float64).ravel() for x in (ours, others))
-        product += float(a @ b)
-        our_square += float(a @ a)
-        other_square += float(b @ b)
-    length = math.sqrt(our_square) * math.sqrt(other_square)
+        sums += a @ b, a @ a, b @ b
+    product, *squares = sums.tolist()
+    length = math.prod(map(math.sqrt, squares))
     return product / length if length else None

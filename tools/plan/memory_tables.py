@@ -14,19 +14,15 @@ _FILTERS = 32  # Step of D.
 
 
 class Size(NamedTuple):
-    """A model of table 1, as published; the paper does not give M.
-
-    There are millions of parameters, and GiB, on all devices, of weights and optimizer,
-    and of everything else at its peak.
-    """
+    """A model of table 1, as published; GiB are on all devices."""
 
     num_devices: int  # K
-    num_micro_batches: int  # M
+    num_micro_batches: int  # M, which the paper does not give
     num_layers: int  # L
     num_filters: int | None  # D of an AmoebaNet
-    parameters: float
-    model_gib: float
-    activation_gib: float
+    parameters: float  # millions
+    model_gib: float  # of weights and optimizer
+    activation_gib: float  # of everything else at its peak
 
     @property
     def total_gib(self) -> float:
@@ -34,23 +30,19 @@ class Size(NamedTuple):
         return self.model_gib + self.activation_gib
 
     @property
-    def device(self) -> str:
-        """The paper's kind of devices."""
-        return "TPUv3" if self.num_filters is None else "TPUv2"
-
-    @property
     def model(self) -> PaperModel:
         """The model of this size."""
         return paper_model(self.num_layers, self.num_filters)
 
+    @property
+    def settings(self) -> tuple[str, int, int]:
+        """The paper's kind of devices, K and M."""
+        device = "TPUv3" if self.num_filters is None else "TPUv2"
+        return device, self.num_devices, self.num_micro_batches
+
     def bytes_by_device(self) -> Sequence[int]:
         """Returns the predicted bytes, with the most even stages in flops."""
-        settings = self.device, self.num_devices, self.num_micro_batches
-        return self.model.evenly(*settings).bytes_by_device
-
-    def fits(self) -> bool:
-        """Returns whether any stages fit into the devices."""
-        return self.model.fits(self.device, self.num_devices, self.num_micro_batches)
+        return self.model.evenly(*self.settings).bytes_by_device
 
 
 # The paper swaps the two memory rows of the Transformer on one device without GPipe:
@@ -125,7 +117,9 @@ def largest_filters_table() -> Iterator[str]:
     pairs = ("published", "parameters, M", "predicted", "parameters, M")
     yield from markdown_header(["K", "M", *pairs])
     for size in AMOEBANETS[1:]:
-        filters = _largest(size, "num_filters", _FILTERS, Size.fits)
+        filters = _largest(
+            size, "num_filters", _FILTERS, lambda it: it.model.fits(*it.settings)
+        )
         costs = paper_model(size.num_layers, filters).costs(size.num_micro_batches)
         yield markdown_row(
             size.num_devices,

@@ -38,6 +38,7 @@ with quiet_startup():
     from lingvo_pipe.training.profiling.memory_peaks import MemoryWatch
     from lingvo_pipe.training.step.train_step import TrainStep
     from tools.plan.plan import at_least_one
+    from tools.programs import flag_parser
 
 _VARIANTS = (("gpipe", "always"), ("gpipe", "never"), ("1f1b", "never"))
 _CANDIDATES = [
@@ -142,12 +143,7 @@ def _report(numbers: np.ndarray) -> Iterator[str]:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="on_this_machine",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = flag_parser("on_this_machine", __doc__)
     add = parser.add_argument
     add("--model", required=True, help="name of a registered model")
     add("--model_params_override", default="", help="changes, as in the trainer")

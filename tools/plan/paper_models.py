@@ -36,10 +36,7 @@ class PaperModel:
     def evenly(
         self, device: str, num_devices: int, num_micro_batches: int
     ) -> Evaluation:
-        """Returns the evaluation for the most even stages in flops, without a limit.
-
-        With one micro-batch, nothing is recomputed.
-        """
+        """Returns the evaluation for the most even stages in flops, without a limit."""
         unlimited = dataclasses.replace(DEVICES[device], memory=_UNLIMITED)
         found = self._evaluate(unlimited, num_devices, num_micro_batches)
         assert isinstance(found, Evaluation)

@@ -30,7 +30,7 @@ with quiet_startup():
     from lingvo_pipe.planner.resources.resources import Constraints
     from lingvo_pipe.planner.search.plan_report import report
     from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits
-    from tools.programs import check_writable
+    from tools.programs import check_writable, flag_parser
 
 # The flag for each attribute of Constraints.
 _FLAGS = {
@@ -64,11 +64,9 @@ def _plan(options: argparse.Namespace) -> None:
     given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
     constraints = Constraints(**given, names=_FLAGS)
     override = options.model_params_override
-    register = functools.partial(
-        PlannedModel.registered, override=override, batch_size=options.batch
-    )
+    make = functools.partial(PlannedModel, override=override, batch_size=options.batch)
     if options.largest is None:
-        model = register(options.model)
+        model = make(options.model)
         print(model.title(devices), end="\n\n", flush=True)
         if devices.names:
             print("timing cells may take minutes", file=sys.stderr)
@@ -76,7 +74,7 @@ def _plan(options: argparse.Namespace) -> None:
     else:
         model, found = largest_that_fits(
             options.largest,
-            register,
+            make,
             lambda each: each.plan(devices, constraints),
             lambda line: print(line, flush=True),
         )
@@ -113,12 +111,7 @@ def at_least_one(text: str) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="plan",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = flag_parser("plan", __doc__)
     add = parser.add_argument
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("--model", help="name of a registered model")

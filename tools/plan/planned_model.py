@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 
 import model_registry
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.calibration import calibrated_device
@@ -40,8 +38,7 @@ class Devices:
 def find_devices(number: int, kind: str) -> Devices:
     """Returns devices; initializes and calibrates them if they are this machine's.
 
-    Raises:
-        ValueError: if this machine has fewer.
+    Raises ValueError if this machine has fewer.
     """
     if kind != MEASURED:
         return Devices(DEVICES[kind], number)
@@ -50,28 +47,13 @@ def find_devices(number: int, kind: str) -> Devices:
 
 
 class PlannedModel:
-    """A registered model with the user's changes."""
+    """A registered model with the user's changes; `batch_size` may be one of them.
 
-    def __init__(
-        self,
-        name: str,
-        task: InstantiableParams,
-        batch_spec: NestedMap,
-        batch_size: int,
-    ):
-        self.name, self._task = name, task
-        self._batch_spec, self._batch_size = batch_spec, batch_size
+    Raises ValueError if a change is invalid or changes a planned param, and LookupError
+    if there is no such model.
+    """
 
-    @classmethod
-    def registered(
-        cls, name: str, override: str = "", batch_size: int | None = None
-    ) -> PlannedModel:
-        """Looks up a model; if `batch_size` is None, it is the model's own.
-
-        Raises:
-            ValueError: if a change is invalid, or changes a planned param.
-            LookupError: if there is no such model.
-        """
+    def __init__(self, name: str, override: str = "", batch_size: int | None = None):
         changed = re.findall(r"(?:^|;)\s*task\.pipeline\.(\w+)", override)
         if planned := [f"task.pipeline.{name}" for name in changed if name in _PLANNED]:
             raise ValueError(
@@ -81,9 +63,9 @@ class PlannedModel:
             )
         params = model_registry.GetParams(name, "Train")
         params.FromText(override, separator=";")
-        spec = params.input.Instantiate().element_spec
-        size = params.input.batch_size if batch_size is None else batch_size
-        return cls(name, params.task, spec, size)
+        self.name, self._task = name, params.task
+        self._batch_spec = params.input.Instantiate().element_spec
+        self._batch_size = batch_size or params.input.batch_size
 
     @property
     def num_parameters(self) -> int:
@@ -93,8 +75,7 @@ class PlannedModel:
     def plan(self, devices: Devices, constraints: Constraints) -> SearchResult:
         """Finds the fastest ways to run it.
 
-        Raises:
-            ValueError: if constraints contradict each other, or nothing fits.
+        Raises ValueError if constraints contradict each other, or nothing fits.
         """
         resources, tracer = self.resources(devices), self._tracer
         if devices.names:
@@ -140,11 +121,18 @@ def largest_that_fits(
     `family` is a prefix of the names that `register` takes, `plan` raises NothingFits
     for a model that does not fit, and `log` takes lines about each model.
 
-    Raises:
-        ValueError: if the family has no models, none fits, or one cannot be planned.
+    Raises ValueError if the family has no models, none fits, or one cannot be planned.
     """
-    models = map(register, _names(family))
-    for model in sorted(models, key=lambda each: -each.num_parameters):
+    model_registry.ImportAll()
+    every = model_registry.ListModels()
+    names = [name for name in every if name.startswith(family)]
+    if not names:
+        raise ValueError(
+            "--largest: expected a prefix of names of registered models, such as "
+            f"lm.giant, got {family!r}.{did_you_mean(family, every)} --model_imports "
+            "imports other models' packages; the trainer's --list_models lists models."
+        )
+    for model in sorted(map(register, names), key=lambda each: -each.num_parameters):
         log(f"{model.name}, {model.num_parameters:,} parameters:")
         try:
             return model, plan(model)
@@ -154,16 +142,4 @@ def largest_that_fits(
             raise ValueError(f"Cannot plan {model.name}: {error}") from error
     raise ValueError(
         f"--largest: no model of {family} fits, see above. Take more or larger devices."
-    )
-
-
-def _names(family: str) -> list[str]:
-    model_registry.ImportAll()
-    every = model_registry.ListModels()
-    if found := [name for name in every if name.startswith(family)]:
-        return found
-    raise ValueError(
-        "--largest: expected a prefix of names of registered models, such as lm.giant, "
-        f"got {family!r}.{did_you_mean(family, every)} --model_imports imports other "
-        "models' packages; the trainer's --list_models lists models."
     )

@@ -7,6 +7,7 @@ Takes some minutes, and prints tables in Markdown. Table 1 is in memory_tables.p
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -39,14 +40,13 @@ class Throughput(NamedTuple):
     """A row of tables 2 and 3 for M = 32, as published on 2, 4 and 8 devices.
 
     Table 2 has throughput relative to devices that compute the whole mini-batch one
-    after the other, over fast links; table 3 relative to K = 2, over slow links. D is
-    None for Transformers.
+    after the other, over fast links; table 3 relative to K = 2, over slow links.
     """
 
     table: int
     name: str
     num_layers: int
-    num_filters: int | None
+    num_filters: int | None  # None for Transformers.
     device: str
     published: tuple[float, float, float]
 
@@ -68,13 +68,10 @@ _ROWS = (
 
 def predict_throughput(row: Throughput) -> list[float]:
     """Predicts the throughput of a row."""
-    steps = [
-        row.model.evenly(row.device, number, _NUM_MICRO_BATCHES).step_seconds
-        for number in _NUM_DEVICES
-    ]
-    base = steps[0]
-    if row.table == 2:
-        base = row.model.sequential_seconds(row.device)
+    model, device = row.model, row.device
+    found = (model.evenly(device, n, _NUM_MICRO_BATCHES) for n in _NUM_DEVICES)
+    steps = [each.step_seconds for each in found]
+    base = model.sequential_seconds(device) if row.table == 2 else steps[0]
     return [base / seconds for seconds in steps]
 
 
@@ -100,13 +97,10 @@ def in_half_layers(row: Throughput) -> list[float]:
     share = attention / (attention + 2 * 2048 * 8192)
     costs = row.model.costs(_NUM_MICRO_BATCHES)
     first, *layers, last = flops_time(costs, DEVICES[row.device], "float32")
-    halves = [
-        CellSeconds(part * layer.forward, part * layer.backward)
-        for layer in layers
-        for part in (share, 1 - share)
-    ]
-    cells = [first, *halves, last]
-    steps = [step_seconds(row, cells, number) for number in _NUM_DEVICES]
+    halves = itertools.product(layers, (share, 1 - share))
+    cells = [CellSeconds(part * x.forward, part * x.backward) for x, part in halves]
+    every = [first, *cells, last]
+    steps = [step_seconds(row, every, number) for number in _NUM_DEVICES]
     return [steps[0] / seconds for seconds in steps]
 
 
@@ -118,9 +112,7 @@ def step_seconds(
     The cells are layers, or parts of layers, which all send equally many bytes.
     """
     sent = row.model.costs(_NUM_MICRO_BATCHES).boundary_bytes[1]
-    boundaries = balanced_boundaries(
-        [each.forward + each.backward for each in cells], num_devices
-    )
+    boundaries = balanced_boundaries(list(map(sum, cells)), num_devices)
     costs = step_costs(cells, [sent] * len(cells), boundaries, DEVICES[row.device])
     schedule = make_schedule("gpipe", num_devices, _NUM_MICRO_BATCHES, 1, "always")
     return simulate(schedule, costs).step_seconds
@@ -141,9 +133,8 @@ def main() -> int:
     memory = memory_table(TRANSFORMERS), memory_table(AMOEBANETS)
     largest = largest_layers_table(), largest_filters_table()
     for table in (*memory, *largest, throughput_table()):
-        for line in table:
+        for line in (*table, ""):
             print(line, flush=True)
-        print()
     return 0
 
 

@@ -15,21 +15,15 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds, boundary_byte
 
 @dataclasses.dataclass(frozen=True)
 class ModelCosts:
-    """The costs of a model's cells and of its loss, which follows them, for b rows.
-
-    Flops are of each cell's forward pass, parameters are trained ones, and slots
-    include averages. The calls are the cells and the loss: `workspace_bytes` are of
-    each one's own tensors, for each moment while it runs, and `value_bytes` of the
-    values between calls, by number, without the inputs of the mini-batch.
-    """
+    """The costs of a model's cells and of its loss, which follows them, for b rows."""
 
     num_rows: int
-    flops: Sequence[int]
-    num_parameters: Sequence[int]
-    slot_bytes: Sequence[int]
-    calls: Sequence[CallBytes]
-    workspace_bytes: Sequence[tuple[int, ...]]
-    value_bytes: Mapping[int, int]
+    flops: Sequence[int]  # Of each cell's forward pass.
+    num_parameters: Sequence[int]  # Trained ones.
+    slot_bytes: Sequence[int]  # With averages.
+    calls: Sequence[CallBytes]  # Of the cells and the loss.
+    workspace_bytes: Sequence[tuple[int, ...]]  # At each moment while a call runs.
+    value_bytes: Mapping[int, int]  # Between calls, by number, without the batch.
 
     @property
     def num_cells(self) -> int:
@@ -73,9 +67,8 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         """Rounds; with one row, tensors may have another's shape by chance."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
-        return tuple(
-            n + round((m - n) * offset / interval) for n, m in zip(x, y, strict=True)
-        )
+        pairs = zip(x, y, strict=True)
+        return tuple(n + round((m - n) * offset / interval) for n, m in pairs)
 
     def call(x: CallBytes, y: CallBytes) -> CallBytes:
         return x._replace(

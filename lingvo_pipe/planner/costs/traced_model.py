@@ -48,17 +48,16 @@ class TracedModel:
 
 
 class ModelTracer:
-    """A tracer of a task's cells and loss, for micro-batches of any size."""
+    """A tracer of a task's cells and loss, for micro-batches of any size.
+
+    The task's batches are `[B, ...]`. Cells are compiled if the device, given by its
+    full name, requires XLA. Raises UserValueError if the pipeline has layers before its
+    cells, or its blocks have losses of their own.
+    """
 
     def __init__(
         self, task_params: InstantiableParams, batch_spec: NestedMap, device: str = _CPU
     ):
-        """Initializes the tracer of a task, for batches `[B, ...]` on a device.
-
-        The device is given by its full name; cells are compiled if it requires XLA.
-        Raises UserValueError if its pipeline has layers before its cells, or its blocks
-        have losses of their own.
-        """
         _check_can_be_planned(task_params)
         self._pipeline, self._batch_spec = task_params.pipeline, batch_spec
         self._device = device
@@ -167,17 +166,18 @@ def _distinct_cells(
     """
     cells = pipeline.cell_tpl
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
-    distinct: dict[Any, InstantiableParams] = {}
-    keys = []
+    distinct: list[InstantiableParams] = []
+    indices: dict[Any, int] = {}
+    order = []
     for i, cell in enumerate(cells):
         name = cell.name or f"cells_{i}"
         is_unique = i == len(cells) - 1 or name in tied
         key = cell.Copy().Set(name="").ToText(), i if is_unique else None
-        if key not in distinct:
-            distinct[key] = cell.Copy().Set(name=name)
-        keys.append(key)
-    indices = {key: index for index, key in enumerate(distinct)}
-    return list(distinct.values()), [indices[key] for key in keys]
+        if key not in indices:
+            indices[key] = len(distinct)
+            distinct.append(cell.Copy().Set(name=name))
+        order.append(indices[key])
+    return distinct, order
 
 
 def _micro_batch_specs(
@@ -193,7 +193,7 @@ def _micro_batch_specs(
 
 
 class _TrainedWeights(NamedTuple):
-    """The trained weights that a cell owns, without weights tied to another cell's."""
+    """The trained weights that a cell owns, and the bytes of their optimizer state."""
 
     num_parameters: int
     num_variables: int
@@ -201,7 +201,7 @@ class _TrainedWeights(NamedTuple):
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
-    """Returns each cell's trained weights, and the bytes of their optimizer state."""
+    """Returns each cell's trained weights, without weights tied to another cell's."""
     p, trained, found = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
     for cell in task.pipeline.cells:

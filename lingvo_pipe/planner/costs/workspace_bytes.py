@@ -8,18 +8,15 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.pipeline.memory.peak_memory import num_bytes
 from lingvo_pipe.pipeline.tracing.phases import Function, Phases
 
 # Operations whose output is a view of their input.
-_VIEWS = {
-    "ExpandDims",
-    "Identity",
-    "PreventGradient",
-    "Reshape",
-    "Squeeze",
-    "StopGradient",
-}
+_VIEWS = (
+    *("ExpandDims", "Identity", "PreventGradient"),
+    *("Reshape", "Squeeze", "StopGradient"),
+)
 # Operations whose output cannot reuse an input's memory: they read inputs to the end.
 _NOT_IN_PLACE = re.compile("MatMul|Einsum|Conv|Pool|Transpose|Gather|Reverse")
 
@@ -74,10 +71,7 @@ def _origin(x: tf.Tensor) -> tf.Tensor:
 
 
 def _is_constant(op: tf.Operation) -> bool:
-    """Returns whether it makes a constant, or is a placeholder.
-
-    TensorFlow makes a few zeros as a constant, and many of them by filling a tensor.
-    """
+    """Returns whether it is a placeholder, or makes a constant, perhaps by filling."""
     is_filled = op.type == "Fill" and all(x.op.type == "Const" for x in op.inputs)
     return is_filled or op.type in ("Placeholder", "Const")
 
@@ -94,11 +88,10 @@ def _new_bytes(op: tf.Operation, freed: Sequence[tf.Tensor]) -> int:
     made = _bytes(op.outputs)
     if _NOT_IN_PLACE.search(op.type):
         return made
-    reusable = Counter((x.dtype, str(x.shape)) for x in freed)
+    reusable = [spec_of(x) for x in freed]
     for x in op.outputs:
-        key = x.dtype, str(x.shape)
-        if reusable[key]:
-            reusable[key] -= 1
+        if spec_of(x) in reusable:
+            reusable.remove(spec_of(x))
             made -= _bytes([x])
     return made
 

@@ -9,7 +9,7 @@ Shapes: B rows of D channels.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -75,20 +75,15 @@ def available_memory(root: Path = Path("/")) -> int:
     They are limited by the machine and by its container. File caches count as free.
     The root contains `proc` and `sys`.
     """
-    meminfo = _read_numbers(root / "proc/meminfo")
-    return min([meminfo["MemAvailable"] * _KIB, *_left_in_cgroups(root)])
-
-
-def _left_in_cgroups(root: Path) -> Iterator[int]:
+    found = [_read_numbers(root / "proc/meminfo")["MemAvailable"] * _KIB]
     for limit_file, (used_file, reclaimable_name) in _CGROUPS.items():
         path = root / "sys/fs/cgroup" / limit_file
-        limit = _read_text(path)
-        if limit in ("", "max"):
-            continue
-        used = int(_read_text(path.with_name(used_file)) or 0)
-        statistics = _read_numbers(path.with_name("memory.stat"))
-        reclaimable = statistics.get(reclaimable_name, 0)
-        yield max(int(limit) - max(used - reclaimable, 0), 0)
+        if (limit := _read_text(path)) not in ("", "max"):
+            used = int(_read_text(path.with_name(used_file)) or 0)
+            statistics = _read_numbers(path.with_name("memory.stat"))
+            used -= statistics.get(reclaimable_name, 0)
+            found.append(max(int(limit) - max(used, 0), 0))
+    return min(found)
 
 
 def _read_numbers(path: Path) -> dict[str, int]:
@@ -113,23 +108,23 @@ def _measure(devices: Sequence[str], num_rows: int) -> tuple[float, float]:
         devices=list(used),
     )
     pipeline = layer.Instantiate()
-    step = tf.function(_step, autograph=False)
+
+    @tf.function(autograph=False)
+    def step(rows: tf.Tensor) -> list[tf.Tensor]:
+        with ForwardContext(step=tf.constant(0, tf.int64)):
+            result = pipeline.ComputeGradients(pipeline.theta, [rows], rows, _loss)
+        return list(result.times)
+
     with tf.device(used[0]):
         rows = tf.zeros([num_rows * _NUM_MICRO_BATCHES, _DIM])
-    step(pipeline, rows)
+    step(rows)
     steps = []
     for _ in range(_NUM_STEPS):
-        times = [own.numpy() for own in step(pipeline, rows)]
+        times = [own.numpy() for own in step(rows)]
         steps.append(fitted_costs(measured_timeline(pipeline.schedule, times)))
     forward = [costs.stages[0].send_forward for costs in steps]
     backward = [costs.stages[-1].send_backward for costs in steps]
     return median(costs.overhead for costs in steps), fmean([*forward, *backward])
-
-
-def _step(pipeline: PipeliningLayer, rows: tf.Tensor) -> list[tf.Tensor]:
-    with ForwardContext(step=tf.constant(0, tf.int64)):
-        result = pipeline.ComputeGradients(pipeline.theta, [rows], rows, _loss)
-    return list(result.times)
 
 
 def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
@@ -160,10 +155,7 @@ def median_seconds(run: Callable[[], tf.Tensor], num_runs: int) -> float:
 
 
 def _memory(devices: Sequence[str]) -> int:
-    """Returns the bytes of a device; CPU devices share the machine's memory.
-
-    If the memory is not known, there is no limit.
-    """
+    """Returns a device's bytes, without limit if unknown; CPU devices share theirs."""
     if not knows_memory(devices):
         return _UNLIMITED
     name = device_name(devices[0])

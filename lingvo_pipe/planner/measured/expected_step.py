@@ -29,9 +29,8 @@ def expected_step(
 ) -> PlannedStep:
     """Times cells without contention, and simulates a step of a batch, `[B, ...]`.
 
-    Raises:
-        UserValueError: if the planner cannot model the params.
-        tf.errors.OpError: if a cell does not run on synthetic inputs.
+    Raises UserValueError if the planner cannot model the params, and tf.errors.OpError
+    if a cell does not run on synthetic inputs.
     """
     p = pipeline.params
     num_rows, rest = divmod(batch_size, p.num_micro_batches)

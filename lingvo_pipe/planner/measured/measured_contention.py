@@ -50,10 +50,7 @@ def measured_contention(
 def measured_slowdown(
     traced: TracedModel, devices: Sequence[str], seconds: Sequence[CellSeconds]
 ) -> float:
-    """Returns the time of cells with contention over their time without, at least 1.
-
-    The seconds of the cells and the loss are without contention.
-    """
+    """Returns the time of cells with contention over `seconds` without, at least 1."""
     if len(devices) == 1:
         return 1.0
     measure = functools.partial(measured_seconds, traced.stage_calls, traced.specs)
@@ -70,10 +67,7 @@ def _total(cells: Sequence[CellSeconds]) -> float:
 
 
 def _update_seconds(tracer: ModelTracer, devices: Sequence[str]) -> float:
-    """Returns the seconds to update all trained variables, spread over the devices.
-
-    The variables are small, so these are the seconds to launch the updates.
-    """
+    """Returns the seconds to launch the updates of all variables, over the devices."""
     paths = tracer.trained_paths[:_MAX_VARIABLES]
     update = _make_update(tracer, paths, devices)
     update()  # Builds the graph.

@@ -63,27 +63,23 @@ class MeasuredModels:
         """Returns costs and seconds; see `Models`."""
         costs = self._costs(num_rows)
         if num_rows >= self._min_oversized:
-            workspace = [
-                (max((*moments, self._limit + 1)),) for moments in costs.workspace_bytes
-            ]
+            above = self._limit + 1
+            workspace = [(max((*each, above)),) for each in costs.workspace_bytes]
             costs = dataclasses.replace(costs, workspace_bytes=workspace)
         return costs, self._seconds_of(num_rows)
 
     def trace(self, num_rows: int) -> TracedModel:
         """Returns the model for micro-batches of b rows."""
         if num_rows not in self._traced:
-            traced = self._tracer.trace(num_rows, counts_flops=False)
-            self._traced[num_rows] = traced
+            self._traced[num_rows] = self._tracer.trace(num_rows, counts_flops=False)
         return self._traced[num_rows]
 
     def cells_fit(self, num_rows: int) -> bool:
         """Returns whether the device can hold each single cell."""
         costs = self._costs(num_rows)
-        pairs = zip(costs.calls, costs.max_workspace_bytes, strict=True)
-        return self._limit >= max(
-            call.weights + call.accumulators + call.residuals + workspace
-            for call, workspace in pairs
-        )
+        calls = zip(costs.calls, costs.max_workspace_bytes, strict=True)
+        needs = (x.weights + x.accumulators + x.residuals + own for x, own in calls)
+        return max(needs) <= self._limit
 
     def measure(self, num_rows: int) -> bool:
         """Times the cells for micro-batches of b rows; returns whether that is new.
@@ -126,7 +122,7 @@ class MeasuredModels:
     def _rule_out(self, num_rows: int, error: tf.errors.OpError | None = None) -> None:
         self._min_oversized = num_rows
         self._seconds = {n: x for n, x in self._seconds.items() if n < num_rows}
-        if error is not None:
+        if error:
             self.out_of_memory = (
                 f" Micro-batches of {num_rows} rows count as too large, because memory "
                 f"ran out while they were measured: {error.message}"
@@ -145,11 +141,11 @@ class MeasuredModels:
         if not self._seconds:
             return [_UNKNOWN] * self._tracer.num_cells
         if len(self._seconds) == 1:
-            return next(iter(self._seconds.values()))
+            (only,) = self._seconds.values()
+            return only
         low, high = _neighbors(self._seconds, num_rows)
-        ends = np.array([self._seconds[low], self._seconds[high]])
-        fraction = (num_rows - low) / (high - low)
-        between = ends[0] + fraction * (ends[1] - ends[0])
+        a, b = np.array([self._seconds[low], self._seconds[high]])
+        between = a + (num_rows - low) / (high - low) * (b - a)
         return list(itertools.starmap(CellSeconds, between.tolist()))
 
 
@@ -161,8 +157,7 @@ def plan_measured(
 ) -> SearchResult:
     """Finds the fastest ways to run a model on real devices; see `plan`.
 
-    Sizes of micro-batches for which a device cannot hold a single cell are not
-    measured. Sizes for which memory runs out during the measurement are ruled out.
+    Sizes for which a device cannot hold a single cell are not measured.
     """
     allowed = allowed_candidates(resources, constraints, tracer.num_cells)
     batch_size = resources.batch_size

@@ -33,10 +33,8 @@ _PATH = "task.pipeline"
 def extract_auto(pipeline: InstantiableParams) -> set[str]:
     """Returns the names of params that are `auto`, without `splits`.
 
-    Sets them to values that any pipeline can have, until they are resolved.
-
-    Raises:
-        UserValueError: if other params leave the planner no choice.
+    Sets them to values that any pipeline can have, until they are resolved. Raises
+    UserValueError if other params leave the planner no choice.
     """
     names = {name for name in PLANNED if pipeline.Get(name) == AUTO}
     if not names:
@@ -66,9 +64,8 @@ def resolve_auto(
     `devices` are full names from `initialize_devices`. `log` is called with a line for
     the user before the long measurement. Returns a line for the user about the plan.
 
-    Raises:
-        UserValueError: if nothing fits, or other params are invalid or contradict each
-            other.
+    Raises UserValueError if nothing fits, or other params are invalid or contradict
+    each other.
     """
     pipeline = task_params.pipeline
     # Checks come before anything is measured.

@@ -22,16 +22,13 @@ _MIB, _GIB = 2**20, 2**30
 class Contention(NamedTuple):
     """Slowdown from contention between devices of one machine.
 
-    Measured without contention, on one device, and with it, on all of them, at least 2;
-    linear in the number of devices in between, and constant beyond. The slowdown is the
-    time of cells with contention over their time without. The updates are seconds to
-    launch the updates of all weights, on one device or spread over all.
+    Linear between one device and all that it was measured on, and constant beyond.
     """
 
-    num_devices: int = 2
-    slowdown: float = 1.0
-    update_on_one: float = 0.0
-    update_on_all: float = 0.0
+    num_devices: int = 2  # At least 2.
+    slowdown: float = 1.0  # Time of cells with contention over their time without.
+    update_on_one: float = 0.0  # Seconds to launch the updates of all weights.
+    update_on_all: float = 0.0  # The same, spread over all devices.
 
     def slowdown_at(self, num_busy: float) -> float:
         """Returns the slowdown of cells while this many devices compute."""
@@ -48,35 +45,20 @@ class Contention(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DeviceModel:
-    """A kind of device.
+    """A kind of device; bandwidths are in bytes per second."""
 
-    Attributes:
-        name: its name on the command line.
-        memory: bytes.
-        reserved: bytes of the memory that the system reserves.
-        flops: operations per second, by the dtype that layers compute in.
-        memory_bandwidth: bytes per second of its own memory.
-        link_bandwidth: bytes per second to the next device.
-        link_seconds: latency of a message.
-        operation_seconds: overhead of each operation of a schedule.
-        efficiency: fraction of `flops` that layers reach.
-        contention: slowdown from contention between several devices.
-        shares_memory: whether `memory` shrinks when there are more devices.
-        has_replicas: whether several pipelines run side by side; not yet on TPUs.
-    """
-
-    name: str
-    memory: int
-    reserved: int
-    flops: Mapping[str, float]
+    name: str  # On the command line.
+    memory: int  # Bytes.
+    reserved: int  # Bytes of the memory that the system reserves.
+    flops: Mapping[str, float]  # Per second, by the dtype that layers compute in.
     memory_bandwidth: float
-    link_bandwidth: float
-    link_seconds: float = 5e-6
-    operation_seconds: float = 5e-5
-    efficiency: float = 0.4
+    link_bandwidth: float  # To the next device.
+    link_seconds: float = 5e-6  # Latency of a message.
+    operation_seconds: float = 5e-5  # Overhead of each operation of a schedule.
+    efficiency: float = 0.4  # Fraction of `flops` that layers reach.
     contention: Contention = Contention()
-    shares_memory: bool = False
-    has_replicas: bool = True
+    shares_memory: bool = False  # Whether `memory` shrinks when there are more devices.
+    has_replicas: bool = True  # Whether pipelines run side by side; not yet on TPUs.
 
     @property
     def usable_bytes(self) -> int:
@@ -86,8 +68,7 @@ class DeviceModel:
     def speed(self, dtype: str) -> float:
         """Returns the operations per second that layers reach.
 
-        Raises:
-            UserValueError: if the speed for this dtype is not known.
+        Raises UserValueError if the speed for this dtype is not known.
         """
         if dtype not in self.flops:
             raise UserValueError(
@@ -135,8 +116,7 @@ MEASURED = "measured"  # The name of this machine's devices, whose speed is meas
 def parse_devices(text: str) -> tuple[int, str]:
     """Reads a number of devices of one kind: `8xTPUv3`, or `TPUv3` for one.
 
-    Raises:
-        UserValueError: if the text has another form, or the kind is unknown.
+    Raises UserValueError if the text has another form, or the kind is unknown.
     """
     match = re.fullmatch(r"(?:(\d+)x)?(\w+)", text.strip())
     names = [*DEVICES, MEASURED]

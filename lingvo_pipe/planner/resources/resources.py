@@ -24,18 +24,14 @@ _RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """The devices to run a model on, and the size of its mini-batch, B.
-
-    The model computes in `dtype`. `memory_limit` is the user's, in bytes per device;
-    `uses_all` if a candidate must use all devices.
-    """
+    """The devices to run a model on, and the size of its mini-batch, B."""
 
     device: DeviceModel
     num_devices: int
     batch_size: int
-    dtype: str = "float32"
-    memory_limit: int | None = None
-    uses_all: bool = False
+    dtype: str = "float32"  # That the model computes in.
+    memory_limit: int | None = None  # The user's, in bytes per device.
+    uses_all: bool = False  # Whether a candidate must use all devices.
 
     @property
     def usable_bytes(self) -> int:
@@ -56,10 +52,9 @@ class Resources:
         return dataclasses.replace(self, device=device)
 
     def __str__(self) -> str:
-        devices = self.device.name
-        if devices == MEASURED:
-            devices += " device" + "s" * (self.num_devices > 1)
-        return f"{self.num_devices} {devices}"
+        noun = " device" if self.device.name == MEASURED else ""
+        plural = "s" if noun and self.num_devices > 1 else ""
+        return f"{self.num_devices} {self.device.name}{noun}{plural}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +85,9 @@ class Constraints:
             return found
         given = " and ".join(map(self.text, self.given))
         fixes = [
-            f"without {self._user_name(name)} it may be {_choice(values)}"
+            f"without {self._user_name(name)} it may be {choice}"
             for name in self.given
-            if (values := self._values(name, every))
+            if (choice := self._choice(name, every))
         ]
         raise UserValueError(
             f"No way to run the model has {given}: "
@@ -129,16 +124,12 @@ class Constraints:
     def _allows(self, candidate: Candidate) -> bool:
         return all(getattr(candidate, name) == x for name, x in self.given.items())
 
-    def _values(self, name: str, every: Sequence[Candidate]) -> list[int | str]:
-        """Returns the values of an attribute that all other constraints allow."""
+    def _choice(self, name: str, every: Sequence[Candidate]) -> str:
+        """Returns an attribute's values that all other constraints allow, as text."""
         others = self.without(name)
         attribute = "recompute" if name == _OWN else name
-        return list({getattr(x, attribute): None for x in every if others._allows(x)})
-
-
-def _choice(values: Sequence[int | str]) -> str:
-    *others, last = map(str, values)
-    return f"{', '.join(others)} or {last}" if others else last
+        values = (str(getattr(x, attribute)) for x in every if others._allows(x))
+        return " or ".join(", ".join(dict.fromkeys(values)).rsplit(", ", 1))
 
 
 def allowed_candidates(
@@ -146,8 +137,7 @@ def allowed_candidates(
 ) -> list[Candidate]:
     """Returns all ways to run a model of L cells that satisfy the constraints.
 
-    Raises:
-        UserValueError: if there is none.
+    Raises UserValueError if there is none.
     """
     number, has_replicas = resources.num_devices, resources.device.has_replicas
     sizes = number, num_cells, resources.batch_size

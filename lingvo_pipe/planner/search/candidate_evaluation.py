@@ -26,17 +26,13 @@ from lingvo_pipe.planner.resources.device_model import DeviceModel
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The time and memory of a candidate that fits.
-
-    `step_seconds` include the weights' update, which `timeline` does not.
-    `bytes_by_device` and `timeline` are of one replica.
-    """
+    """The time and memory of a candidate that fits."""
 
     candidate: Candidate
     boundaries: Sequence[int]
-    step_seconds: float
-    bytes_by_device: Sequence[int]
-    timeline: Timeline
+    step_seconds: float  # With the weights' update.
+    bytes_by_device: Sequence[int]  # Of one replica.
+    timeline: Timeline  # Of one replica, without the update.
 
 
 def evaluate(
@@ -45,10 +41,7 @@ def evaluate(
     seconds: Sequence[CellSeconds],
     device: DeviceModel,
 ) -> Evaluation | OversizedCandidate:
-    """Finds the best stages of a candidate, and simulates its step.
-
-    The seconds of the cells are without contention.
-    """
+    """Finds a candidate's best stages, and simulates its step; see `step_costs`."""
     c = candidate
     sizes = c.num_devices, c.micro_batches_per_replica, c.stages_per_device
     schedule = make_schedule(c.schedule, *sizes, c.recompute)
@@ -112,13 +105,12 @@ def step_costs(
 
     def stage_costs(start: int, end: int) -> StageCosts:
         own = stage_seconds(seconds[start:end])
+        received = boundary_bytes[start - 1] if start else 0
         return StageCosts(
             forward=own.forward * slowdown,
             backward=own.backward * slowdown,
             send_forward=device.send_seconds(boundary_bytes[end - 1]),
-            send_backward=device.send_seconds(
-                boundary_bytes[start - 1] if start else 0
-            ),
+            send_backward=device.send_seconds(received),
         )
 
     stages = itertools.starmap(stage_costs, itertools.pairwise([0, *boundaries]))

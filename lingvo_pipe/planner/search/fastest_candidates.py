@@ -20,15 +20,11 @@ from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, evaluate
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """The best for each schedule and recomputation that fits, fastest first.
+    """The candidates that fit, and some that do not."""
 
-    `num_slower` more are slower or cannot be faster. `oversized` are candidates that
-    were evaluated and do not fit, roughly the smallest first.
-    """
-
-    fastest: Sequence[Evaluation]
-    num_slower: int
-    oversized: Sequence[OversizedCandidate]
+    fastest: Sequence[Evaluation]  # The best by schedule and recomputation, in order.
+    num_slower: int  # More, which are slower or cannot be faster.
+    oversized: Sequence[OversizedCandidate]  # Evaluated, roughly the smallest first.
 
 
 def search(

@@ -43,17 +43,12 @@ def plan(
 ) -> SearchResult:
     """Finds the fastest ways to run a model that satisfy the constraints.
 
-    Raises:
-        NothingFits: if no way fits.
-        UserValueError: if the constraints contradict each other.
+    Raises NothingFits if no way fits, and UserValueError if the constraints contradict
+    each other.
     """
     num_cells = _count_cells(models, resources, constraints)
-    found = search(
-        allowed_candidates(resources, constraints, num_cells),
-        models,
-        resources.limited_device,
-        resources.batch_size,
-    )
+    allowed = allowed_candidates(resources, constraints, num_cells)
+    found = search(allowed, models, resources.limited_device, resources.batch_size)
     if found.fastest:
         return found
     smallest, usable = found.oversized[0], resources.usable_bytes
@@ -156,18 +151,18 @@ class _Setting:
             changed = dataclasses.replace(self, constraints=constraints)
             return changed._with(num_devices=number)
 
+        def fits_on(number: int) -> bool:
+            return on(number)._fits()
+
         low = self.resources.num_devices
-        if but and on(low)._fits():
+        if but and fits_on(low):
             return ""  # Dropping only the constraint is another suggestion.
         doublings = [low << i for i in range(1, (_MAX_DEVICES // low).bit_length())]
         num_cells = _count_cells(self.models, self.resources, constraints)
         most_used = {num_cells} if num_cells > low else set()  # By a pipeline.
         for high in sorted({*doublings, *most_used}):
-            if on(high)._fits():
-                numbers = range(high)
-                least = bisect.bisect_left(
-                    numbers, True, low + 1, key=lambda number: on(number)._fits()
-                )
+            if fits_on(high):
+                least = bisect.bisect_left(range(high), True, low + 1, key=fits_on)
                 return f"on {on(least).resources}{but}"
             low = high
         return ""
