@@ -1,20 +1,17 @@
-"""Functions that Lingvo's layers call, by Lingvo's names.
+"""Functions that Lingvo's layers call most, by Lingvo's names.
 
-    from lingvo_pipe import py_utils
-
-These are the functions of Lingvo's module that its layers call most. The error for
-another name tells what to use instead.
+The error for another name tells what to use instead.
 
 A rank or shape that differs while a layer is traced raises a ValueError then. All other
 checks are TensorFlow's assertions, and raise its InvalidArgumentError; XLA omits them.
 
-Shapes: B sequences, T positions, D features.
+Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position after
+or before a sequence.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -33,6 +30,17 @@ from lingvo_pipe.layers.core.weights import WeightParams as WeightParams
 from lingvo_pipe.nested_map import NestedMap as NestedMap
 from lingvo_pipe.tshape import Shape
 
+# TensorFlow's own.
+assert_equal = tf.debugging.assert_equal
+assert_greater = tf.debugging.assert_greater
+assert_greater_equal = tf.debugging.assert_greater_equal
+assert_less = tf.debugging.assert_less
+assert_less_equal = tf.debugging.assert_less_equal
+clip_by_value = tf.clip_by_value
+Flatten = tf.nest.flatten
+Pack = tf.nest.pack_sequence_as
+Transform = tf.nest.map_structure
+
 _INSTEAD = {
     "AddTpuSummaryTensor TpuSummaryTensorContext": "Call self.AddMetric in FProp.",
     "AddVN DefaultVN DeterministicVN VariationalNoiseParams": "Add noise in FProp, "
@@ -43,19 +51,22 @@ _INSTEAD = {
     "AuxLossContext": "Call self.AddLoss in FProp.",
     "BATCH_NORM_UPDATES FindRelevantBatchNormUpdates UpdateBatchNormVars": "Pass sums "
     "to self.Accumulate in FProp, and write averages in PostTrainingStepUpdate.",
+    "CallDefun": "Call the function; for a gradient of its own, tf.custom_gradient.",
     "ConcatRecursively": "Call py_utils.Transform with tf.concat.",
     "CreateVariable": "Call self.CreateVariable in _CreateLayerVariables.",
     "Debug Log": "Call tf.print.",
     "DefaultParamInit IsDefaultParamInit": "None stands for the parent's params_init.",
-    "DeterministicDropout GenerateStepSeedPair GetIncStepSeed GetStepSeed "
-    "ResetStepSeed StepSeedIncrementContext": "Use layers.DropoutLayer, or draw "
-    "numbers by current_context().uniform in FProp.",
+    "DeterministicDropout GenerateSeedFromName GenerateStepSeedPair GetIncStepSeed "
+    "GetStepSeed ResetStepSeed StepSeedIncrementContext": "Use layers.DropoutLayer, or "
+    "draw numbers by current_context().uniform in FProp.",
     "DivideNoNan": "Call tf.math.divide_no_nan.",
     "ForLoop WhileLoop": "Call tf.while_loop or tf.scan.",
     "GetOrCreateGlobalStepVar GlobalStepContext": "Use ForwardContext(step=...).",
     "IsCompatible": "Call tf.nest.assert_same_structure.",
     "NameScopeDecorator": "Write with tf.name_scope.",
+    "PadOrTrimTo": "Slice, and call PadSequenceDimension.",
     "RematerializeFn": "The param recompute of PipeliningLayer recomputes layers.",
+    "SumSquared": "Add up tf.reduce_sum(x**2).",
     "testonly_skip_norm_layers tpu_compat use_xla": "It would be False.",
 }
 
@@ -97,8 +108,9 @@ def GetShape(
     return sizes
 
 
-def HasRank(tensor: tf.Tensor, expected_rank: Any) -> tf.Tensor:
+def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
     """Returns the tensor, of a rank that is checked."""
+    tensor = tf.convert_to_tensor(tensor)
     rank = tensor.shape.rank
     if rank is None or not is_integer(expected_rank):
         check = tf.debugging.assert_equal(tf.rank(tensor), expected_rank)
@@ -123,9 +135,8 @@ def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.T
 
 def CheckShapes(shapes: tuple) -> None:
     """Raises ValueError unless `shapes` is a tuple of Shapes, or NestedMaps of them."""
-    leaves = [x.Flatten() if isinstance(x, NestedMap) else [x] for x in shapes]
-    are_shapes = all(isinstance(x, Shape) for own in leaves for x in own)
-    if not isinstance(shapes, tuple) or not are_shapes:
+    leaves = NestedMap(x=list(shapes) if isinstance(shapes, tuple) else None).Flatten()
+    if not all(isinstance(x, Shape) for x in leaves):
         raise _shape_error("a tuple of tshape.Shape, or NestedMaps of them", shapes)
 
 
@@ -155,22 +166,12 @@ def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
         return tf.debugging.Assert(tf.reduce_all(matches), [given, expected])
 
 
-assert_equal = tf.debugging.assert_equal
-assert_greater = tf.debugging.assert_greater
-assert_greater_equal = tf.debugging.assert_greater_equal
-assert_less = tf.debugging.assert_less
-assert_less_equal = tf.debugging.assert_less_equal
-
-
 def CheckNumerics(values: Any, message: str = "") -> Any:
     """Returns tensors, in lists and tuples or one, that are checked to be finite."""
     check = tf.debugging.check_numerics
     return tf.nest.map_structure(
         lambda x: check(x, message) if x.dtype.is_floating else x, values
     )
-
-
-# In paddings, [B, T], 1 is a position after or before a sequence.
 
 
 def ApplyPadding(
@@ -206,7 +207,8 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
     """Returns [B]: the number of positions up to the last that is not padding."""
     is_item = 1 - tf.cast(HasRank(paddings, 2), dtype)
     positions = tf.range(1, tf.shape(paddings)[1] + 1)
-    return tf.reduce_max(is_item * tf.cast(positions, dtype), 1)
+    # Of no positions, the maximum alone would be the smallest number.
+    return tf.maximum(tf.reduce_max(is_item * tf.cast(positions, dtype), 1), 0)
 
 
 def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
@@ -228,32 +230,14 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x` with `pad_val` after its end, so that an axis has size `length`.
+    """Returns `x`, of known rank, with an axis padded at its end to size `length`.
 
-    The rank must be known, and `x` not longer. A `shape` of the result is checked.
+    `x` must not be longer. A `shape` of the result is checked.
     """
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)
     return x if shape is None else tf.ensure_shape(x, shape)
-
-
-def PadOrTrimTo(
-    x: tf.Tensor, shape: Any, pad_val: Any = 0, pad_after_contents: bool = True
-) -> tf.Tensor:
-    """Returns `x`, padded by `pad_val` or cut to a shape, in each dimension.
-
-    The shape is a list of ints and scalar tensors, or a tensor. If `pad_after_contents`
-    is False, dimensions are padded and cut at their beginning.
-    """
-    target = tf.cast(shape, tf.int32)
-    x = HasRank(x, target.shape[0])
-    missing = tf.maximum(target - tf.shape(x), 0)
-    nothing = tf.zeros_like(missing)
-    pads = [nothing, missing] if pad_after_contents else [missing, nothing]
-    x = tf.pad(x, tf.stack(pads, axis=1), constant_values=pad_val)
-    start = nothing if pad_after_contents else tf.shape(x) - target
-    return tf.reshape(tf.slice(x, start, target), shape)
 
 
 def FPropDtype(params: InstantiableParams) -> tf.DType:
@@ -262,11 +246,7 @@ def FPropDtype(params: InstantiableParams) -> tf.DType:
 
 
 def GetGlobalStep() -> Any:
-    """Returns the training step of the forward pass, [] int64.
-
-    Raises:
-        ValueError: if the surrounding ForwardContext does not know it.
-    """
+    """Returns the forward pass's training step, [] int64; ValueError if not known."""
     step = current_context().step
     if step is None:
         raise UserValueError("GetGlobalStep: expected ForwardContext(step=...).")
@@ -276,17 +256,6 @@ def GetGlobalStep() -> Any:
 def use_tpu() -> bool:
     """Returns False: FProp is traced once for all devices."""
     return False
-
-
-def CallDefun(fwd: Callable, args: Any) -> Any:
-    """Returns `fwd(args)`. For a gradient of its own, use tf.custom_gradient."""
-    return fwd(args)
-
-
-def GenerateSeedFromName(name: str) -> int:
-    """Returns the MD5 hash of a name modulo 2^31 - 1."""
-    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-    return int(digest, 16) % (2**31 - 1)
 
 
 def Matmul(x: tf.Tensor, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
@@ -311,32 +280,17 @@ def Softmax(logits: tf.Tensor, axis: int = -1, extra_logit: Any = None) -> tf.Te
     return tf.exp(logits - totals)
 
 
-def SumSquared(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum of all elements' squares, []."""
-    return tf.add_n([tf.reduce_sum(tf.square(x)) for x in tensors])
-
-
-clip_by_value = tf.clip_by_value
-
-
-# Of nested structures.
-Flatten = tf.nest.flatten
-Pack = tf.nest.pack_sequence_as
-Transform = tf.nest.map_structure
-
-
 def _dimensions(shape: Any) -> Any:
     """Returns a list of ints and scalar tensors, or a tensor if the rank is unknown."""
     if isinstance(shape, tf.Tensor):
+        if not shape.shape.is_fully_defined():
+            return shape
         static = tf.get_static_value(shape)
-        if static is None:
-            return tf.unstack(shape) if shape.shape.is_fully_defined() else shape
-        shape = static.tolist()
+        shape = tf.unstack(shape) if static is None else static.tolist()
     sizes = [-1 if size is None else size for size in shape]
-    static_sizes = map(tf.get_static_value, sizes)
+    static_sizes = [tf.get_static_value(size) for size in sizes]
     return [
-        size if static is None else int(static)
-        for size, static in zip(sizes, static_sizes, strict=True)
+        a if b is None else int(b) for a, b in zip(sizes, static_sizes, strict=True)
     ]
 
 

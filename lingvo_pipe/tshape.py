@@ -24,14 +24,22 @@ from lingvo_pipe.core.errors import UserValueError
 class Shape(tuple):
     """Dimensions of a tensor: integers of at least 0, or None for unknown ones.
 
-    Slices and sums, with lists and tuples on either side, are Shapes.
-
-    Raises:
-        ValueError: if a dimension is something else, such as one of Lingvo's symbols.
+    Slices and sums, with lists and tuples on either side, are Shapes. Raises ValueError
+    for another dimension, such as one of Lingvo's symbols.
     """
 
     def __new__(cls, dims: Iterable[Any]) -> Shape:
-        return super().__new__(cls, map(_dimension, dims))
+        sizes = list(dims)
+        for size in sizes:
+            if size is not None and not is_count(size, 0):
+                raise UserValueError(
+                    path="A dimension of a Shape",
+                    expected="an integer of at least 0, or None if it is unknown",
+                    got=size,
+                    hint="There are no symbolic dimensions: write the micro-batch's "
+                    "own.",
+                )
+        return super().__new__(cls, (x if x is None else int(x) for x in sizes))
 
     @property
     def rank(self) -> int:
@@ -63,15 +71,13 @@ class Shape(tuple):
 
 
 def as_shapes(value: Any) -> Any:
-    """Returns a shape as a Shape; in dicts, lists and tuples each shape that they hold.
-
-    Anything else is returned as it is.
-    """
+    """Returns a value with a Shape for each shape, itself or in containers."""
     if isinstance(value, Mapping):
         return type(value)({key: as_shapes(x) for key, x in value.items()})  # type: ignore[call-arg]
     if isinstance(value, Shape) or not isinstance(value, (list, tuple)):
         return value
-    if all(map(is_integer, value)):
+    is_shape = all(x is None or is_integer(x) for x in value)
+    if is_shape and (not value or any(map(is_integer, value))):
         return Shape(value)
     items = map(as_shapes, value)
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
@@ -81,22 +87,8 @@ def on_shapes(fprop_meta: Callable) -> Callable:
     """Wraps a function FPropMeta: the shapes that it takes and returns are Shapes."""
 
     @functools.wraps(fprop_meta)
-    def wrapped(cls: type, p: Any, *shapes: Any) -> Any:
-        meta = fprop_meta(cls, p, *map(as_shapes, shapes))
-        if isinstance(meta, Mapping) and isinstance(meta.get("out_shapes"), tuple):
-            out_shapes = tuple(map(as_shapes, meta["out_shapes"]))
-            meta = type(meta)({**meta, "out_shapes": out_shapes})  # type: ignore[call-arg]
-        return meta
+    def wrapped(cls: type, p: Any, *shapes: Any, **named: Any) -> Any:
+        meta = fprop_meta(cls, p, *map(as_shapes, shapes), **as_shapes(named))
+        return as_shapes(meta)
 
     return wrapped
-
-
-def _dimension(value: Any) -> int | None:
-    if value is not None and not is_count(value, 0):
-        raise UserValueError(
-            path="A dimension of a Shape",
-            expected="an integer of at least 0, or None if it is unknown",
-            got=value,
-            hint="There are no symbolic dimensions: write the micro-batch's own.",
-        )
-    return None if value is None else int(value)

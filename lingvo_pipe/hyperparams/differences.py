@@ -14,6 +14,7 @@ from lingvo_pipe.hyperparams.frozen_values import same_value
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 _ABSENT = object()
+_CONTAINERS = (Fields, dict, list, tuple)
 
 
 def diff_params(a: Fields, b: Fields) -> str:
@@ -46,9 +47,10 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
     for name, a, b in pairs:
         if same_value(a, b):
             continue
-        if _both(a, b, Fields, dict):
+        both = [k for k in _CONTAINERS if isinstance(a, k) and isinstance(b, k)]
+        if both and both[0] in (Fields, dict):
             lines += f"?{indent}{name}:\n{_diff(_by_name(a, b), indent + '  ')}"
-        elif _both(a, b, list, tuple):
+        elif both:
             items = enumerate(itertools.zip_longest(a, b, fillvalue=_ABSENT))
             lines += _diff(((f"{name}[{i}]", *pair) for i, pair in items), indent)
         else:
@@ -58,10 +60,6 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
                 if value is not _ABSENT
             )
     return lines
-
-
-def _both(a: Any, b: Any, *kinds: type) -> bool:
-    return isinstance(a, kinds) and isinstance(b, kinds)
 
 
 def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -2,6 +2,9 @@
 
 A class or function is `module/Name`. Nested Params are `params/module/Class` or
 `params(name, ...)`: new Params at their defaults, whose values further entries set.
+
+The functions raise ValueError for a malformed text, and for a class, function or member
+that its module does not hold under its name.
 """
 
 from __future__ import annotations
@@ -23,10 +26,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)*")
 
 
 def template_text(params: Any) -> str:
-    """Returns the class, and the names unless the class defines the same.
-
-    Raises ValueError if the class cannot be found by its name.
-    """
+    """Returns the class, and the names unless the class defines the same."""
     if type(params) is Fields._plain:
         return f"params({', '.join(params.GetKeys())})"
     if type(params) is not Fields._instantiable:
@@ -42,10 +42,7 @@ def template_text(params: Any) -> str:
 
 
 def build_template(text: str) -> Any:
-    """Returns new Params from the text of template_text.
-
-    Raises ValueError if that is malformed, or its class cannot be found.
-    """
+    """Returns new Params from the text of template_text."""
     match = _TEMPLATE.fullmatch(text)
     if match is None or text == "params":
         raise UserValueError(
@@ -80,10 +77,7 @@ def fresh_params(cls: Any) -> Any:
 
 
 def symbol_text(symbol: Any) -> str:
-    """Returns `module/Name` of a class, function or enum member.
-
-    Raises ValueError if its module does not hold it under that name.
-    """
+    """Returns `module/Name` of a class, function or enum member."""
     owner = type(symbol) if isinstance(symbol, enum.Enum) else symbol
     module = getattr(owner, "__module__", None)
     name = getattr(owner, "__qualname__", None)
@@ -100,10 +94,7 @@ def symbol_text(symbol: Any) -> str:
 
 
 def find_symbol(text: str) -> Any:
-    """Returns the object named `module/Name`; imports the module.
-
-    Raises ValueError if there is no such module, or no such name in it.
-    """
+    """Returns the object named `module/Name`; imports the module."""
     module_name, _, qualname = text.partition("/")
     if not (_DOTTED.fullmatch(module_name) and _DOTTED.fullmatch(qualname)):
         raise UserValueError(f"a name in a module must be `module/Name`; got {text!r}")

@@ -26,7 +26,6 @@ from lingvo_pipe.hyperparams.fields import (
 )
 from lingvo_pipe.hyperparams.old_names import current_path
 from lingvo_pipe.hyperparams.path_hints import about_path
-from lingvo_pipe.hyperparams.records import record_fields
 from lingvo_pipe.hyperparams.templates import (
     build_template,
     fresh_params,
@@ -38,7 +37,7 @@ from lingvo_pipe.hyperparams.text_entries import (
     parse_entry,
     split_entries,
 )
-from lingvo_pipe.hyperparams.traversal import sorted_params
+from lingvo_pipe.hyperparams.traversal import record_fields, sorted_params
 from lingvo_pipe.hyperparams.value_text import (
     KINDS,
     infer_value,

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from lingvo_pipe.hyperparams.fields import Fields
-from lingvo_pipe.hyperparams.records import record_fields
+
+
+def record_fields(value: Any) -> dict[str, Any] | None:
+    """Returns the fields of a dataclass or named tuple by name; else None."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return {name: getattr(value, name) for name in names}
+    return None
 
 
 def children(value: Any) -> list[tuple[str, Any]] | None:

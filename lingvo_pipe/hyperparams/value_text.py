@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import dataclasses
 import enum
 import importlib
 import math
@@ -16,14 +16,14 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import FrozenDict, FrozenList, as_plain
-from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal
-from lingvo_pipe.hyperparams.records import record_fields, replace_fields
+from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal, read_plain
 from lingvo_pipe.hyperparams.templates import (
     build_template,
     find_symbol,
     symbol_text,
     template_text,
 )
+from lingvo_pipe.hyperparams.traversal import holds_params, record_fields
 
 # Names of dtypes that are not ordinary words: these are read as dtypes.
 _PLAIN_DTYPE = re.compile(r"(bfloat|float|u?int|complex)\d+")
@@ -61,7 +61,9 @@ def write_value(value: Any, like: Any = None) -> str:
     Raises ValueError if the value has no text form.
     """
     value = as_plain(value)
-    if type(value) is type(like) and (fields := record_fields(value)) is not None:
+    fields = record_fields(value) if type(value) is type(like) else None
+    # No path leads to Params in a dataclass.
+    if fields is not None and (isinstance(value, tuple) or not holds_params(value)):
         return write_value(fields)
     kind = kind_of(value)
     if kind == "complex":
@@ -163,38 +165,36 @@ def _read_int(text: str) -> int:
     )
 
 
-def _read_float(text: str) -> float:
+def _read_float(
+    text: str,
+    kind: Callable = float,
+    rule: str = "a float must be a number, inf or nan",
+) -> Any:
     try:
-        return float(text)
+        return kind(text)
     except ValueError:
-        raise UserValueError(
-            f"a float must be a number, inf or nan; got {text!r}"
-        ) from None
-
-
-def _read_complex(text: str) -> complex:
-    try:
-        return complex(text.replace(" ", ""))
-    except ValueError:
-        raise UserValueError(
-            f"a complex number must be such as 1.5-2j; got {text!r}"
-        ) from None
+        raise UserValueError(f"{rule}; got {text!r}") from None
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
-    """Reads a record of the class of `like`; Lingvo quotes dtypes, classes and None."""
+    """Reads a record of the class of `like`; Lingvo quotes dtypes, classes, None."""
     values = _read_dict(text)
     for name, value in values.items():
-        old = fields.get(name)
-        may_be_quoted = kind_of(old) in ("dtype", "type", "func")
+        if name not in fields:
+            raise UserValueError(
+                f"a {type(like).__name__} has the fields {', '.join(fields)}; got "
+                f"{name!r}.{did_you_mean(str(name), fields)}"
+            )
+        may_be_quoted = kind_of(fields[name]) in ("dtype", "type", "func")
         if isinstance(value, str) and (may_be_quoted or value == _LINGVO_NONE):
-            values[name] = read_value(value, old)
-    return replace_fields(like, values)
+            values[name] = read_value(value, fields[name])
+    is_tuple = isinstance(like, tuple)
+    return like._replace(**values) if is_tuple else dataclasses.replace(like, **values)
 
 
 def _read_str(text: str) -> str:
     if RAW_QUOTED.fullmatch(text):
-        return ast.literal_eval(text.replace("\n", "\\n"))
+        return read_plain(text.replace("\n", "\\n"))
     if text.startswith(("'", '"')):
         raise UserValueError(
             f"a string must end with the quote it starts with; got {text}"
@@ -247,28 +247,29 @@ def _checked_kind(value: Any, kind: str, text: str) -> Any:
     return value
 
 
-def _read_list(text: str) -> list:
+def _read_dict(
+    text: str, kind: Any = dict, rule: str = "a dict must be {'a': b}"
+) -> Any:
     value = infer_value(text)
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    raise UserValueError(f"a list or tuple must be [a, b] or (a, b); got {text!r}")
-
-
-def _read_dict(text: str) -> dict:
-    value = infer_value(text)
-    if isinstance(value, dict):
+    if isinstance(value, kind):
         return value
-    raise UserValueError(f"a dict must be {{'a': b}}; got {text!r}")
+    raise UserValueError(f"{rule}; got {text!r}")
+
+
+def _read_items(text: str) -> Any:
+    return _read_dict(text, (list, tuple), "a list or tuple must be [a, b] or (a, b)")
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "bool": _read_bool,
     "int": _read_int,
     "float": _read_float,
-    "complex": _read_complex,
+    "complex": lambda text: _read_float(
+        text.replace(" ", ""), complex, "a complex number must be such as 1.5-2j"
+    ),
     "str": _read_str,
-    "list": _read_list,
-    "tuple": lambda text: tuple(_read_list(text)),
+    "list": lambda text: list(_read_items(text)),
+    "tuple": lambda text: tuple(_read_items(text)),
     "dict": _read_dict,
     "dtype": _read_dtype,
     "type": _read_symbol,

@@ -51,6 +51,8 @@ def test_equal_params_do_not_differ() -> None:
             "? a:\n>   2: 3\n<   j: 5\n>   k: 1\n<   k: 4\n",
         ),
         (tree(a={1, 2}), tree(a=b"x"), "> a: {1, 2}\n< a: b'x'\n"),
+        (tree(a=[1]), tree(a=(1,)), "> a: [1]\n< a: (1,)\n"),
+        (tree(a={"b": 1}), tree(a=tree()), "> a: {'b': 1}\n< a: {\n}\n"),
     ],
 )
 def test_every_difference_is_a_line(ours: Params, theirs: Params, diff: str) -> None:

@@ -140,3 +140,22 @@ def test_a_record_needs_a_default_of_its_class() -> None:
     for default in (None, Point(1, 2), {}):
         with pytest.raises(ValueError, match="'x'.*Config"):
             one_param(default).Set(x=Config(1)).ToText()
+
+
+def test_params_in_a_dataclass_have_no_text_form() -> None:
+    """No path would lead to what they are set to."""
+    inner = one_param(1)
+    for record, is_written in ((Config(inner), False), (Point(inner, 2), True)):
+        p = one_param(record)
+        if is_written:
+            text = p.Copy().ToText()
+            assert p.Copy().FromText(text) == p
+        else:
+            with pytest.raises(ValueError, match="Config"):
+                p.ToText()
+
+
+@pytest.mark.parametrize("text", ["'a\rb'", r"'\x'"])
+def test_strings_that_are_not_python_s(text: str) -> None:
+    with pytest.raises(ValueError, match="'x'"):
+        one_param("a").FromText(f"x : {text}")

@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.base_layer import Accumulator, BaseLayer
+from lingvo_pipe.layers.core.accumulators import Accumulator
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.nested_map import NestedMap
 

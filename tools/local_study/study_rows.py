@@ -71,7 +71,7 @@ class Row:
     blocks: list[BlockCost]
     boundaries: list[Boundary]  # If each block has a device.
     records: list[Record]
-    similarities: list[Similarity]  # Without backpropagation, whose are all 1.
+    similarities: list[Similarity]  # Empty for backpropagation: all would be 1.
     seconds: float  # On this machine; not compared.
 
     @property

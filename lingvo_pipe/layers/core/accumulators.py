@@ -1,8 +1,7 @@
 """The sums of a training step, for `PostTrainingStepUpdate`, and Lingvo's Accumulator.
 
 A layer's `PostTrainingStepUpdate` takes the sums as an argument. Or, as in Lingvo, it
-takes none and reads them from its accumulators. The signature decides which, when the
-class is defined.
+takes none and reads them from its accumulators. Its signature decides.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserRuntimeError
+from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
 from lingvo_pipe.layers.core.layer_tree import map_layers
 
 _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.ContextVar(
@@ -26,9 +25,8 @@ _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.Cont
 class Accumulator:
     """A sum over a step's micro-batches, in Lingvo's form; see `RegisterAccumulator`.
 
-    Subclasses define `DefaultValue`, the sum's initial value. What FProp sets beyond
-    that value is added over the micro-batches, so only sums are possible, not for
-    example a maximum. Every step begins with the initial value.
+    Subclasses define `DefaultValue`, with which every step begins. What FProp sets
+    beyond it is added over the micro-batches, so for example no maximum is possible.
     """
 
     _layer: Any = None
@@ -54,23 +52,30 @@ class Accumulator:
 
     def bind(self, layer: Any, name: str) -> tf.TensorSpec:
         """Makes this the accumulator `name` of a layer; returns its shape and dtype."""
+        if self._layer is not None:
+            raise UserValueError(
+                f"{layer._path}/{name}: expected an accumulator of its own; this one "
+                f"is {self._layer._path}/{self._name}. Create another one."
+            )
         self._layer, self._name = layer, name
         with tf.Graph().as_default():
             return tf.TensorSpec.from_tensor(tf.convert_to_tensor(self.DefaultValue()))
 
 
 def with_step_sums(update: Callable) -> Callable:
-    """Returns a PostTrainingStepUpdate with or without its argument, the step's sums.
-
-    The argument defaults to the sums that the caller's update has. The wrapped function
-    needs none if it has no parameter for them.
-    """
+    """Wraps PostTrainingStepUpdate: the sums default to the surrounding update's."""
     takes_sums = len(inspect.signature(update).parameters) > 1
 
     @functools.wraps(update)
     def wrapped(self: Any, accumulated: Any = None) -> Any:
         if accumulated is None:
-            accumulated = self.AccumulatedTree(_present_sums(self))
+            if _sums.get() is None:
+                raise UserRuntimeError(
+                    f"{self._path}.PostTrainingStepUpdate: expected the step's sums. "
+                    "Pass them; without an argument it can be called only by the "
+                    "update of a layer that takes none."
+                )
+            accumulated = self.AccumulatedTree(_sums.get())
         if takes_sums:
             return update(self, accumulated)
         token = _sums.set(_by_path(self, accumulated))
@@ -82,19 +87,7 @@ def with_step_sums(update: Callable) -> Callable:
     return wrapped
 
 
-def _present_sums(layer: Any) -> Mapping[str, tf.Tensor]:
-    sums = _sums.get()
-    if sums is None:
-        raise UserRuntimeError(
-            f"{layer._path}.PostTrainingStepUpdate: expected the step's sums. Pass "
-            "them; without an argument it can be called only by the update of a layer "
-            "that takes none."
-        )
-    return sums
-
-
 def _by_path(layer: Any, sums: Any) -> dict[str, tf.Tensor]:
-    """Returns sums in the structure of `accumulators` by accumulator path."""
     found = {f"{layer._path}/{name}": sums[name] for name in layer.own_accumulators}
     for name, child in layer._children.items():
         map_layers(lambda c, own: found.update(_by_path(c, own)), child, sums[name])

@@ -28,22 +28,27 @@ class AuxiliaryOutputs:
     _tree: Callable[[Callable[[Any], Mapping[str, Any]]], NestedMap]
 
     def RegisterAccumulator(
-        self, name: str, shape: Sequence[int] | Accumulator, dtype: Any = tf.float32
+        self, name: str, shape: Sequence[int] | Accumulator, dtype: Any = None
     ) -> None:
-        """Declares a sum over the micro-batches of a step.
+        """Declares a sum, float32 unless a dtype is given, over a step's micro-batches.
 
         `FProp` passes each micro-batch's value to `Accumulate`, and
         `PostTrainingStepUpdate` receives the sums. With an `Accumulator` instead of a
-        shape, both use `self.accumulators.<name>`, as in Lingvo.
+        shape and dtype, both use `self.accumulators.<name>`, as in Lingvo.
         """
         self._check_new(name)
         if isinstance(shape, Accumulator):
+            if dtype is not None:
+                raise UserValueError(
+                    path=f"The dtype of {self._path}/{name}",
+                    expected="None, because the Accumulator's DefaultValue has a dtype",
+                    got=dtype,
+                )
+            self._accumulators[name] = shape.bind(self, name)
             self._accumulator_objects[name] = shape
-            spec = shape.bind(self, name)
         else:
             check_shape(shape, f"{self._path}/{name}")
-            spec = tf.TensorSpec(shape, dtype)
-        self._accumulators[name] = spec
+            self._accumulators[name] = tf.TensorSpec(shape, dtype or tf.float32)
 
     @property
     def own_accumulators(self) -> dict[str, tf.TensorSpec]:

@@ -23,7 +23,6 @@ from lingvo_pipe.core.errors import UserAttributeError, UserValueError
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import construction, forward_context, place_reads
-from lingvo_pipe.layers.core.accumulators import Accumulator
 from lingvo_pipe.layers.core.auxiliary_outputs import AuxiliaryOutputs
 from lingvo_pipe.layers.core.construction import LayerType
 from lingvo_pipe.layers.core.layer_tree import (
@@ -34,8 +33,6 @@ from lingvo_pipe.layers.core.layer_tree import (
 from lingvo_pipe.layers.core.tied_variables import created_or_tied, is_tied
 from lingvo_pipe.layers.core.weights import SKIP_LP_REGULARIZATION, create_variable
 from lingvo_pipe.nested_map import NestedMap
-
-__all__ = ["Accumulator", "BaseLayer", "IsLayerParams"]
 
 
 class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
@@ -62,6 +59,12 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         p.Define(
             "params_init", None, "Rule of WeightInit. If None, the parent's, or Xavier."
         )
+        p.Define(
+            "skip_lp_regularization",
+            None,
+            "True to leave its variables out of l2_regularizer_weight. If None, the "
+            "parent's.",
+        )
         return p
 
     _parent: BaseLayer | None
@@ -77,7 +80,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         name = params.name
         construction.check_layer_name(name, self, self._parent)
         self._params = construction.resolve_params(params, self._parent)
-        self._params.ObserveReads("name", lambda: place_reads.note_name(self))
+        self._params.ObserveReads("name", lambda: place_reads.note_path(self, True))
         self._path = f"{self._parent.path}/{name}" if self._parent else name
         self._children: dict[str, Any] = {}
         self._variables: dict[str, tf.Variable] = {}
@@ -99,7 +102,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         These are params that are None, such as random_seed. A layer that sets a dtype
         itself also computes in it, regardless of the parent's fprop_dtype.
         """
-        inherited = ["random_seed", "params_init"]
+        inherited = ["random_seed", "params_init", "skip_lp_regularization"]
         if to_params.dtype is None:
             inherited += ["dtype", "fprop_dtype"]
         for name in inherited:
@@ -233,7 +236,10 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
         """Returns theta: values in the structure of `vars`, in their layers' dtypes."""
-        cast = NestedMap({k: self._cast(k, values[k]) for k in self._variables})
+        cast = NestedMap()
+        for name, variable in self._variables.items():
+            to_tensor = self._cast if variable.trainable else tf.convert_to_tensor
+            cast[name] = to_tensor(values[name])
         for name, child in self._children.items():
             cast[name] = map_layers(BaseLayer.CastTheta, child, values[name])
         return cast
@@ -315,9 +321,9 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
             f"its children are {sorted(children)}."
         )
 
-    def _cast(self, name: str, value: Any) -> tf.Tensor:
-        is_trained = self._variables[name].trainable
-        return _cast(value, self.fprop_dtype if is_trained else None)
+    def _cast(self, value: Any) -> tf.Tensor:
+        value = tf.convert_to_tensor(value)
+        return tf.cast(value, self.fprop_dtype) if value.dtype.is_floating else value
 
     def _tree(self, own: Callable[[BaseLayer], Mapping[str, Any]]) -> NestedMap:
         """Returns the values that `own` gives for each layer, as a tree like `vars`."""
@@ -328,7 +334,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
 
     def _CastToFPropDtype(self, value: Any) -> Any:
         """Returns a structure of tensors or None, floating ones in `fprop_dtype`."""
-        return map_present(lambda x: _cast(x, self.fprop_dtype), value)
+        return map_present(self._cast, value)
 
     def _siblings(self) -> list[BaseLayer]:
         return tf.nest.flatten(list(self._children.values()))
@@ -341,9 +347,3 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
 def IsLayerParams(x: Any) -> bool:
     """Returns True for the Params of a layer."""
     return isinstance(x, InstantiableParams) and isinstance(x.cls, LayerType)
-
-
-def _cast(value: Any, dtype: tf.DType | None) -> tf.Tensor:
-    """Returns a tensor, cast to `dtype` if that is given and the value is floating."""
-    value = tf.convert_to_tensor(value)
-    return tf.cast(value, dtype) if dtype and value.dtype.is_floating else value

@@ -101,33 +101,19 @@ def make_children(
     siblings: list[Any],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a nest of layers, which are appended to `siblings`; see `make_child`.
-
-    Dicts become NestedMaps, and tuples lists. `devices` is as in `CreateChildren`.
-    """
-    if isinstance(params, Mapping):
-        return NestedMap(
-            {
-                key: make_children(parent, f"{name}_{key}", params[key], siblings)
-                for key in sorted(params)
-            }
-        )
-    if isinstance(params, (list, tuple)):
-        made = []
-        for i, p in enumerate(params):
-            with tf.device(devices[i]) if devices else contextlib.nullcontext():
-                made.append(make_children(parent, f"{name}_{i}", p, siblings))
-        return made
-    siblings.append(make_child(parent, name, params, siblings))
-    return siblings[-1]
+    """Creates a nest of layers in NestedMaps and lists; adds them to `siblings`."""
+    if not isinstance(params, (list, tuple, Mapping)):
+        siblings.append(make_child(parent, name, params, siblings))
+        return siblings[-1]
+    is_map, made = isinstance(params, Mapping), {}
+    for key in sorted(params) if is_map else range(len(params)):
+        with tf.device(devices[key]) if devices else contextlib.nullcontext():
+            made[key] = make_children(parent, f"{name}_{key}", params[key], siblings)
+    return NestedMap(made) if is_map else [*made.values()]
 
 
 def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParams:
-    """Copies params and fills in inherited values.
-
-    Raises:
-        ValueError: if a dtype is not a floating-point dtype.
-    """
+    """Returns a copy with inherited values; raises ValueError for other dtypes."""
     p = params.Copy()
     if parent is not None:
         p = parent.CopyBaseParams(parent.params, p)
@@ -172,10 +158,7 @@ def check_key(name: Any, layer: Any) -> None:
 
 
 def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
-    """Raises ValueError unless `layer` can now get a part of that name.
-
-    The names of the existing children, variables and accumulators are `taken`.
-    """
+    """Raises ValueError unless `layer` can now get a part whose name is not taken."""
     if not layer._under_construction:
         raise UserValueError(
             f"A layer creates its parts in __init__; {layer.path} tried to create "
@@ -191,18 +174,24 @@ def check_new_part(name: Any, taken: Iterable[str], layer: Any) -> None:
 
 def check_devices(devices: Any, params: Any, path: str) -> None:
     """Raises ValueError unless `devices` is None or has one for each item of a list."""
-    if devices is None:
-        return
-    if isinstance(params, Mapping) or len(devices) != len(params):
+    if devices is not None and (
+        not isinstance(params, (list, tuple)) or len(devices) != len(params)
+    ):
         raise UserValueError(
             f"devices of {path}: expected one for each layer of a list; there are "
-            f"{len(params)} layers in a {type(params).__name__} and {len(devices)} "
-            "devices."
+            f"{len(tf.nest.flatten(params))} layers in a {type(params).__name__} and "
+            f"{len(devices)} devices."
         )
 
 
 def _check_finished(layer: Any) -> None:
     """Raises ValueError if an attribute hides a child or holds a stray layer."""
+    name = layer._path.rpartition("/")[2]
+    if layer._params.name != name:
+        raise UserValueError(
+            f"{layer._path}: expected the name {name!r} until the layer is complete, "
+            f"got {layer._params.name!r}. Set a name before Instantiate."
+        )
     known = set(map(id, tf.nest.flatten(list(layer._children.values()))))
     for name, value in vars(layer).items():
         if name in layer._children:

@@ -17,19 +17,12 @@ from lingvo_pipe.nested_map import NestedMap
 
 def map_layers(function: Callable, layers: Any, *values: Any) -> Any:
     """Maps a function over a child's layers, and over values in its structure."""
-    if isinstance(layers, list):
-        return [
-            map_layers(function, x, *(v[i] for v in values))
-            for i, x in enumerate(layers)
-        ]
-    if isinstance(layers, NestedMap):
-        return NestedMap(
-            {
-                k: map_layers(function, x, *(v[k] for v in values))
-                for k, x in layers.items()
-            }
-        )
-    return function(layers, *values)
+    if not isinstance(layers, (list, NestedMap)):
+        return function(layers, *values)
+    is_map = isinstance(layers, NestedMap)
+    keys: Iterable[Any] = layers if is_map else range(len(layers))
+    mapped = {k: map_layers(function, layers[k], *(v[k] for v in values)) for k in keys}
+    return NestedMap(mapped) if is_map else [*mapped.values()]
 
 
 def accumulator_paths(layer: Any) -> Iterator[str]:
@@ -40,8 +33,14 @@ def accumulator_paths(layer: Any) -> Iterator[str]:
 
 
 def unregularized_paths(layer: Any) -> set[str]:
-    """Returns the paths of the variables declared to have no weight decay."""
-    return {f"{x.path}/{k}" for x in layer.Descendants() for k in x._unregularized}
+    """Returns paths of variables without regularization, declared at any of them."""
+    skipped = {
+        v.ref()
+        for x in layer.Descendants()
+        for name, v in x._variables.items()
+        if x.params.skip_lp_regularization or name in x._unregularized
+    }
+    return {path for path, v in layer.VariablePaths().items() if v.ref() in skipped}
 
 
 def variables_by_path(

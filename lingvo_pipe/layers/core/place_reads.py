@@ -46,15 +46,9 @@ _open: contextvars.ContextVar[PlaceReads | None] = contextvars.ContextVar(
 )
 
 
-def note_path(layer: Any) -> None:
-    """Records a read of a layer's path, or of a value that reveals it."""
+def note_path(layer: Any, of_name: bool = False) -> None:
+    """Records a read of a layer's path, or only `of_name`, or of what reveals it."""
     reads = _open.get()
     if reads is not None and id(layer) in reads._numbers:
-        reads.paths.add(reads._numbers[id(layer)])
-
-
-def note_name(layer: Any) -> None:
-    """Records a read of a layer's `params.name`."""
-    reads = _open.get()
-    if reads is not None and id(layer) in reads._numbers:
-        reads.names.add(reads._numbers[id(layer)])
+        found = reads.names if of_name else reads.paths
+        found.add(reads._numbers[id(layer)])

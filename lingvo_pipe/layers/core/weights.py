@@ -31,23 +31,41 @@ _TRUNCATED = tf.random.stateless_truncated_normal
 _UNIFORM = tf.random.stateless_uniform
 _SYMMETRIC = functools.partial(_UNIFORM, minval=-1.0, maxval=1.0)
 
-# A factor from the scale, fan_in, fan_out and the first dimension.
+# The factor of a standard draw, from scale s, fan_in i, fan_out o, first dimension d.
 _Factor: TypeAlias = Callable[[float, int, int, int], float]
-_BY_DIM: _Factor = lambda s, i, o, d: s * d**-0.5  # noqa: E731
-_BY_FAN_IN: _Factor = lambda s, i, o, d: s * i**-0.5  # noqa: E731
-_BY_FAN_OUT: _Factor = lambda s, i, o, d: s * o**-0.5  # noqa: E731
+_FACTORS: dict[str, _Factor] = {
+    "": lambda s, i, o, d: s,
+    "_sqrt_dim": lambda s, i, o, d: s * d**-0.5,
+    "_sqrt_fanin": lambda s, i, o, d: s * i**-0.5,
+    "_sqrt_fanout": lambda s, i, o, d: s * o**-0.5,
+    "_sqrt_fanavg": lambda s, i, o, d: s * (2.0 / (i + o)) ** 0.5,
+}
+_UNIFORM_FACTORS: dict[str, _Factor] = {
+    "xavier": lambda s, i, o, d: s * (6.0 / (i + o)) ** 0.5,
+    "geo_mean_xavier": lambda s, i, o, d: s * (9.0 / (i * o)) ** 0.25,
+    "uniform_unit_scaling": lambda s, i, o, d: s * (3.0 / i) ** 0.5,
+    "uniform_unit_scaling_fan_avg": lambda s, i, o, d: (6.0 * s / (i + o)) ** 0.5,
+    "kaiming_uniform_fanin_relu": lambda s, i, o, d: s * (6.0 / i) ** 0.5,
+    "kaiming_uniform_fanin_leakyrelu": lambda s, i, o, d: (6 / (1 + s**2) / i) ** 0.5,
+}
+# By method.
+_DRAWS: dict[str, tuple[Callable, _Factor]] = {
+    "constant": (lambda shape, seed: tf.ones(shape), _FACTORS[""]),
+    "uniform_positive": (_UNIFORM, _FACTORS[""]),
+    **{name: (_SYMMETRIC, factor) for name, factor in _UNIFORM_FACTORS.items()},
+    **{
+        name + suffix: (draw, factor)
+        for name, draw in (
+            ("gaussian", _NORMAL),
+            ("truncated_gaussian", _TRUNCATED),
+            ("uniform", _SYMMETRIC),
+        )
+        for suffix, factor in _FACTORS.items()
+    },
+}
 
-_DRAWS: dict[str, tuple[Callable, _Factor]] = {}  # By method.
 
-
-def _rule(
-    method: str,
-    draw: Callable,
-    factor: _Factor = lambda s, i, o, d: s,
-    default_scale: float = 1.0,
-) -> staticmethod[..., Params]:
-    _DRAWS[method] = draw, factor
-
+def _rule(method: str, default_scale: float = 1.0) -> staticmethod[..., Params]:
     def make(scale: float = default_scale, seed: int | None = None) -> Params:
         p = Params()
         p.Define("method", method, "Name of the rule: one of WeightInit's methods.")
@@ -66,71 +84,43 @@ class WeightInit:
         TruncatedGaussian            Gaussian, redrawn beyond two standard deviations
         Uniform                      uniform in [-scale, scale)
         UniformPositive              uniform in [0, scale)
+        <any>SqrtDim, SqrtFanIn ...  of scale / √n: n is the first dimension, fan_in,
+                                     fan_out or the mean of both
         Xavier                       uniform in ±scale·√(6 / (fan_in + fan_out))
                                      (Glorot and Bengio 2010)
         XavierWithFixupParams        Xavier of scale·depth^(-1 / (2·layers))
                                      (Fixup: Zhang et al. 2019)
         GeoMeanXavier                uniform in ±scale·√(3 / √(fan_in·fan_out))
-        UniformUnitScaling           uniform in ±scale·√(3 / fan_in), which keeps the
-                                     variance of the inputs
+        UniformUnitScaling           uniform in ±scale·√(3 / fan_in)
         UniformUnitScalingFanAvg     uniform in ±√(6·scale / (fan_in + fan_out))
         KaimingUniformFanInRelu      uniform in ±scale·√(6 / fan_in) (He et al. 2015)
         KaimingUniformFanInLeakyRelu uniform in ±√(6 / (1 + scale²) / fan_in)
-        GaussianSqrtDim, UniformSqrtDim, TruncatedGaussianSqrtDim
-        GaussianSqrtFanIn, UniformSqrtFanIn, TruncatedGaussianSqrtFanIn
-        GaussianSqrtFanOut, TruncatedGaussianSqrtFanOut, GaussianSqrtFanAvg
-                                     Gaussian, Uniform or TruncatedGaussian of
-                                     scale / √n: n is the first dimension, fan_in,
-                                     fan_out or the mean of both
 
     `fan_in` and `fan_out` count the inputs and outputs of a unit. For a weight of shape
     `[..., I, O]` they are `I` and `O` times the product of the leading dimensions (a
     convolution's window). Lingvo has the same names and formulas.
     """
 
-    Constant = _rule("constant", lambda shape, seed: tf.ones(shape))
-    Gaussian = _rule("gaussian", _NORMAL)
-    TruncatedGaussian = _rule("truncated_gaussian", _TRUNCATED)
-    Uniform = _rule("uniform", _SYMMETRIC)
-    UniformPositive = _rule("uniform_positive", _UNIFORM)
-    Xavier = _rule("xavier", _SYMMETRIC, lambda s, i, o, d: s * (6.0 / (i + o)) ** 0.5)
-    GeoMeanXavier = _rule(
-        "geo_mean_xavier", _SYMMETRIC, lambda s, i, o, d: s * (9.0 / (i * o)) ** 0.25
-    )
-    UniformUnitScaling = _rule(
-        "uniform_unit_scaling", _SYMMETRIC, lambda s, i, o, d: s * (3.0 / i) ** 0.5
-    )
-    UniformUnitScalingFanAvg = _rule(
-        "uniform_unit_scaling_fan_avg",
-        _SYMMETRIC,
-        lambda s, i, o, d: (6.0 * s / (i + o)) ** 0.5,
-    )
-    KaimingUniformFanInRelu = _rule(
-        "kaiming_uniform_fanin_relu",
-        _SYMMETRIC,
-        lambda s, i, o, d: s * (6.0 / i) ** 0.5,
-    )
-    KaimingUniformFanInLeakyRelu = _rule(
-        "kaiming_uniform_fanin_leakyrelu",
-        _SYMMETRIC,
-        lambda s, i, o, d: (6.0 / (1.0 + s**2) / i) ** 0.5,
-        default_scale=5.0**0.5,
-    )
-    GaussianSqrtDim = _rule("gaussian_sqrt_dim", _NORMAL, _BY_DIM)
-    UniformSqrtDim = _rule("uniform_sqrt_dim", _SYMMETRIC, _BY_DIM)
-    TruncatedGaussianSqrtDim = _rule("truncated_gaussian_sqrt_dim", _TRUNCATED, _BY_DIM)
-    GaussianSqrtFanIn = _rule("gaussian_sqrt_fanin", _NORMAL, _BY_FAN_IN)
-    UniformSqrtFanIn = _rule("uniform_sqrt_fanin", _SYMMETRIC, _BY_FAN_IN)
-    TruncatedGaussianSqrtFanIn = _rule(
-        "truncated_gaussian_sqrt_fanin", _TRUNCATED, _BY_FAN_IN
-    )
-    GaussianSqrtFanOut = _rule("gaussian_sqrt_fanout", _NORMAL, _BY_FAN_OUT)
-    TruncatedGaussianSqrtFanOut = _rule(
-        "truncated_gaussian_sqrt_fanout", _TRUNCATED, _BY_FAN_OUT
-    )
-    GaussianSqrtFanAvg = _rule(
-        "gaussian_sqrt_fanavg", _NORMAL, lambda s, i, o, d: s * (2.0 / (i + o)) ** 0.5
-    )
+    Constant = _rule("constant")
+    Gaussian = _rule("gaussian")
+    GaussianSqrtDim = _rule("gaussian_sqrt_dim")
+    GaussianSqrtFanIn = _rule("gaussian_sqrt_fanin")
+    GaussianSqrtFanOut = _rule("gaussian_sqrt_fanout")
+    GaussianSqrtFanAvg = _rule("gaussian_sqrt_fanavg")
+    TruncatedGaussian = _rule("truncated_gaussian")
+    TruncatedGaussianSqrtDim = _rule("truncated_gaussian_sqrt_dim")
+    TruncatedGaussianSqrtFanIn = _rule("truncated_gaussian_sqrt_fanin")
+    TruncatedGaussianSqrtFanOut = _rule("truncated_gaussian_sqrt_fanout")
+    Uniform = _rule("uniform")
+    UniformSqrtDim = _rule("uniform_sqrt_dim")
+    UniformSqrtFanIn = _rule("uniform_sqrt_fanin")
+    UniformPositive = _rule("uniform_positive")
+    Xavier = _rule("xavier")
+    GeoMeanXavier = _rule("geo_mean_xavier")
+    UniformUnitScaling = _rule("uniform_unit_scaling")
+    UniformUnitScalingFanAvg = _rule("uniform_unit_scaling_fan_avg")
+    KaimingUniformFanInRelu = _rule("kaiming_uniform_fanin_relu")
+    KaimingUniformFanInLeakyRelu = _rule("kaiming_uniform_fanin_leakyrelu", 5.0**0.5)
 
     @staticmethod
     def XavierWithFixupParams(
@@ -164,9 +154,7 @@ def initial_value(
 ) -> tf.Tensor:
     """Draws a variable's initial value on the host, in float32, cast to `dtype`.
 
-    The seed is ignored if the rule, `init`, has a seed of its own. `unit_fans` are
-    fan_in and fan_out of a unit; if None, `fans(shape)`. An unknown rule raises
-    ValueError.
+    A seed of the rule, `init`, comes first. An unknown rule raises ValueError.
     """
     check_choice(init.method, sorted(_DRAWS), "WeightInit's method")
     draw, factor = _DRAWS[init.method]
@@ -194,8 +182,8 @@ def WeightParams(
         init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
         dtype: if None, the layer's `dtype`.
         collections: Lingvo's names of groups of variables. `SKIP_LP_REGULARIZATION`
-            leaves the variable out of weight decay, and `moving_vars` out of training.
-            Other names, such as `<layer>_vars`, have no effect.
+            leaves the variable out of `task.train.l2_regularizer_weight`, and
+            `moving_vars` out of training. Others, such as `<layer>_vars`, do nothing.
         trainable: False for state without gradients, such as moving averages.
         fans: inputs and outputs of a unit, for the rules that depend on them; if None,
             derived from the shape `[..., I, O]`.
@@ -225,10 +213,8 @@ def create_variable(
 ) -> tf.Variable:
     """Creates the variable that `WeightParams` declared, on the current device.
 
-    `options` are arguments of tf.Variable; trainable are those that both places allow.
-
-    The path and the layer's seed determine its initial value. A declaration, shape or
-    initializer that is not valid raises ValueError.
+    `options` are tf.Variable's; it is trainable if both allow that. A declaration,
+    shape or initializer that is not valid raises ValueError.
     """
     _check(weight, "shape", path, "WeightParams", "Write WeightParams(shape=[...]).")
     rule = weight.init if weight.init is not None else layer_params.params_init

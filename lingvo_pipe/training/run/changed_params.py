@@ -109,7 +109,10 @@ def _check(
     changed = [
         path
         for path in sorted({*old, *new})
-        if old.get(path) != new.get(path) and not _is_below(path, (*FREE, *allowed))
+        if old.get(path) != new.get(path)
+        and not _is_below(path, (*FREE, *allowed))
+        # A param of a later version, which is not set.
+        and (path in old or new[path].text != "None")
     ]
     if not changed:
         return

@@ -15,7 +15,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.layers.built_layers import SumLayer, built
-from tests.layers.lingvo_layers import Norm, Projection
+from tests.layers.lingvo_layers import Adding, Norm, Projection
 
 
 class Wrapping(BaseLayer):
@@ -97,3 +97,19 @@ def test_lingvo_s_layers_train_in_a_pipeline_of_any_stages() -> None:
 def square_error(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
     rows = tf.cast(tf.shape(outputs)[0], tf.float32)
     return NestedMap(loss=(tf.reduce_sum((outputs - targets) ** 2), rows))
+
+
+def test_an_accumulator_belongs_to_one_layer() -> None:
+    shared = Adding([])
+
+    def build(layer: BaseLayer) -> None:
+        layer.RegisterAccumulator("a", shared)
+        layer.RegisterAccumulator("b", shared)
+
+    with pytest.raises(ValueError, match="root/b.*root/a"):
+        built(build)
+
+
+def test_an_accumulator_has_a_dtype_of_its_own() -> None:
+    with pytest.raises(ValueError, match="root/a.*float64"):
+        built(lambda x: x.RegisterAccumulator("a", Adding([]), tf.float64))

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer, IsLayerParams
 from lingvo_pipe.layers.core.layer_tree import unregularized_paths
+from lingvo_pipe.layers.core.tied_variables import tying
 from lingvo_pipe.layers.core.weights import (
     SKIP_LP_REGULARIZATION,
     WeightInit,
@@ -208,3 +209,46 @@ def test_a_layer_may_decide_what_its_children_inherit() -> None:
     layer: Any = p.Instantiate()
     assert layer.fc.vars.w.shape == [2, 5]
     assert layer.fc.params.random_seed == 3
+
+
+class Renaming(Projection):
+    """Changes its name, which is in its path already."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self.params.name = "other"
+
+
+def test_a_layer_must_not_change_its_name() -> None:
+    with pytest.raises(ValueError, match="'x'.*'other'"):
+        Renaming.Params().Set(name="x").Instantiate()
+
+
+def test_a_tied_variable_is_regularized_nowhere_if_one_path_says_so() -> None:
+    skipped = WeightParams([2], collections=[SKIP_LP_REGULARIZATION])
+
+    def build(layer: BaseLayer) -> None:
+        layer.CreateVariable("a", WeightParams([2]))
+        layer.CreateVariable("b", skipped)
+
+    with tying({"b": "a"}, "root"):
+        layer = built(build)
+    assert list(layer.VariablePaths()) == ["root/a"]
+    assert unregularized_paths(layer) == {"root/a"}
+
+
+@pytest.mark.parametrize(
+    ("own", "of_child", "paths"),
+    [
+        (True, None, {"x/w", "x/sub/w"}),
+        (True, False, {"x/w"}),
+        (None, True, {"x/sub/w"}),
+        (None, None, set()),
+    ],
+)
+def test_a_layer_and_its_children_may_skip_regularization(
+    own: Any, of_child: Any, paths: set[str]
+) -> None:
+    child = Projection.Params().Set(skip_lp_regularization=of_child)
+    p = Projection.Params().Set(name="x", sub=child, skip_lp_regularization=own)
+    assert unregularized_paths(p.Instantiate()) == paths

@@ -95,7 +95,7 @@ def _images():
 
 def _check(gradients, counts, expected_count):
     """Checks the norm, and what each layer has counted."""
-    norm = tf.sqrt(py_utils.SumSquared(gradients))
+    norm = tf.linalg.global_norm(gradients)
     np.testing.assert_allclose(norm, GOLDEN_NORM, rtol=1e-6, atol=1e-6)
     assert [float(x) for x in counts] == [expected_count] * NUM_LAYERS
 

@@ -102,3 +102,15 @@ def test_layers_get_shapes_from_layers_that_return_tuples() -> None:
     costs = cell_costs([dense, widening, widening], (2, 3))
     assert costs.flops[1:] == [24, 48]
     assert costs.passed_on == [8, 16, 32]
+
+
+class _Named(BaseLayer):
+    @classmethod
+    def FPropMeta(cls, p: InstantiableParams, inputs: Any) -> NestedMap:
+        return NestedMap(flops=0, out_shapes=(inputs + [7],))
+
+
+def test_arguments_may_be_named_and_dimensions_unknown() -> None:
+    assert _Named.FPropMeta(_Named.Params(), inputs=[2, 3]).out_shapes == ((2, 3, 7),)
+    assert isinstance(as_shapes((None, 3)), Shape)
+    assert not isinstance(as_shapes((None, None)), Shape)  # No tensors at all.

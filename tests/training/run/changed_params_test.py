@@ -109,6 +109,13 @@ def test_added_and_removed_params_are_changes() -> None:
         check_changes(f"{BEFORE}task.train.warmup : 3\n", BEFORE, [])
 
 
+def test_a_new_param_that_is_not_set_is_no_change() -> None:
+    """Runs resume after a later version has defined a param."""
+    check_changes(BEFORE, f"{BEFORE}task.train.warmup : None\n", [])
+    with pytest.raises(ValueError, match="task.train.learning_rate"):
+        check_changes(BEFORE, changed("task.train.learning_rate : None"), [])
+
+
 def test_only_the_first_of_many_changes_are_shown() -> None:
     now = BEFORE + "".join(f"task.pipeline.cell_tpl[{n}].x : 1\n" for n in range(50))
     with pytest.raises(ValueError, match=r"\n\D+ 30\b\D*\n") as caught:
