@@ -7,7 +7,8 @@
                 ('x->y', self._FC('fc', dim, dim)),
                 ('x,y->z', self._Fn('add', tf.add, fn_out=lambda x, y: x)))
 
-    cells = [Builder.Params().Instantiate().Block('block', 8)] * 4
+    b = Builder.Params().Instantiate()
+    cells = [b.Block(f'block_{i}', 8) for i in range(4)]
 
 The methods have Lingvo's names and arguments. A function that is a lambda has no text,
 so a trainer's model needs functions that a module defines, or layers.
@@ -29,13 +30,11 @@ from lingvo_pipe.layers.builder_layers import (
     ParallelLayer,
 )
 from lingvo_pipe.layers.convolution import Conv2DLayer
-from lingvo_pipe.layers.core.forward_cost import num_elements
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
 from lingvo_pipe.layers.graph_layer import GraphLayer
 from lingvo_pipe.layers.layer_norm import LayerNormLayer
 from lingvo_pipe.layers.sequential import FetchLayer, SequentialLayer
-from lingvo_pipe.nested_map import NestedMap
 
 
 class Base:
@@ -117,26 +116,9 @@ class Base:
         fn_out: Callable | None = None,
         fn_flops: Callable | None = None,
     ) -> InstantiableParams:
-        """Returns the layer of a function.
-
-        Args:
-            name: the layer's name.
-            fn: function of the inputs; returns a tensor or a tuple.
-            fn_out: function of the inputs' shapes; returns the output's shape, or a
-                tuple of shapes. If None, the outputs have the inputs' shapes.
-            fn_flops: function of the inputs' shapes; returns flops. If None, one for
-                each element of the inputs.
-        """
-
-        def fn_meta(*shapes: Any) -> NestedMap:
-            outputs = shapes if fn_out is None else fn_out(*shapes)
-            if outputs and all(isinstance(n, int) for n in outputs):
-                outputs = (outputs,)
-            flops = fn_flops(*shapes) if fn_flops else num_elements(list(shapes))
-            return NestedMap(flops=flops, out_shapes=tuple(outputs))
-
-        p = FnLayer.Params().Set(name=name, fn=fn)
-        return p.Set(fn_meta=fn_meta) if fn_out or fn_flops else p
+        """Returns the layer of a function; see the params of FnLayer."""
+        functions = {"fn": fn, "fn_out": fn_out, "fn_flops": fn_flops}
+        return FnLayer.Params().Set(name=name, **functions)
 
     # ---- Layers that compute. Each maps one tensor to one.
 

@@ -5,153 +5,123 @@
 
 The learning rate of a step is learning_rate times the schedule's value, float32 `[]`.
 A schedule of your own derives from BaseSchedule and defines Value, a function of
-py_utils.GetGlobalStep(). The first step is step 0, and intervals begin with their
-boundaries: Keras's PiecewiseConstantDecay changes one step later.
+py_utils.GetGlobalStep(). In formulas x is the step, 0 in the first, and intervals begin
+with their boundaries: Keras's PiecewiseConstantDecay changes one step later.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe import py_utils
+from lingvo_pipe import schedule_formulas as formulas
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.checks import check_counts
-from lingvo_pipe.training.optim import dev_based_schedule, schedules
-from lingvo_pipe.training.optim.schedules import (
-    BaseSchedule,
-    Constant,
-    CosineSchedule,
-    ExponentialSchedule,
-    LinearSchedule,
-)
+from lingvo_pipe.layers.core.checks import check_choice, check_counts, check_param
+from lingvo_pipe.schedule_formulas import piece
 
-# The other schedules, by names of this module too.
-AnnealingSchedule = schedules.AnnealingSchedule
-ConstantOne = schedules.ConstantOne
-ContinuousSchedule = schedules.ContinuousSchedule
-DevBasedSchedule = dev_based_schedule.DevBasedSchedule
-PolynomialSchedule = schedules.PolynomialSchedule
-SqrtDecay = schedules.SqrtDecay
-StepwiseExponentialSchedule = schedules.StepwiseExponentialSchedule
-TransformerSchedule = schedules.TransformerSchedule
+# The schedules of one formula, by names of this module too.
+AnnealingSchedule = formulas.AnnealingSchedule
+BaseSchedule = formulas.BaseSchedule
+Constant = formulas.Constant
+ConstantOne = formulas.ConstantOne
+ContinuousSchedule = formulas.ContinuousSchedule
+CosineSchedule = formulas.CosineSchedule
+ExponentialSchedule = formulas.ExponentialSchedule
+LinearSchedule = formulas.LinearSchedule
+PiecewiseConstantSchedule = formulas.PiecewiseConstantSchedule
+PolynomialSchedule = formulas.PolynomialSchedule
+SqrtDecay = formulas.SqrtDecay
+StepwiseExponentialSchedule = formulas.StepwiseExponentialSchedule
+TransformerSchedule = formulas.TransformerSchedule
 
 
-class PiecewiseConstantSchedule(BaseSchedule):
-    """values[i] from boundaries[i - 1] on, up to boundaries[i]."""
-
-    _PARAMS = {
-        "boundaries": (None, "Ascending first steps of all intervals but the first."),
-        "values": (None, "The value of each interval."),
-    }
+class _Composite(BaseSchedule):
+    """Base of schedules that are made of others, by default of `schedules`."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        self._CheckBoundaries()
-        self._CheckLength("values", len(self.params.boundaries) + 1)
+        self.CreateChildren("schedules", self._parts(self.params))
 
-    def Value(self) -> tf.Tensor:
-        p = self.params
-        return _Piece(self._Step(), p.boundaries, p.values)
+    def _parts(self, p: InstantiableParams) -> list[InstantiableParams]:
+        return p.schedules
+
+    def _values(self) -> list[tf.Tensor]:
+        return [tf.cast(each.Value(), tf.float32) for each in self.schedules]
 
 
-class PiecewiseSchedule(BaseSchedule):
+class PiecewiseSchedule(_Composite):
     """schedules[i] from boundaries[i - 1] on; each counts from its first step."""
 
-    _PARAMS = {
-        "boundaries": (None, "Ascending first steps of all schedules but the first."),
-        "schedules": (None, "Params of the schedules."),
-    }
+    _DEFAULTS = {"boundaries": None, "schedules": None}
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self._CheckBoundaries()
-        self._CheckLength("schedules", len(self.params.boundaries) + 1)
-        self.CreateChildren("schedules", self.params.schedules)
+    def _check(self) -> None:
+        self._check_boundaries()
+        self._check_length("schedules", len(self.params.boundaries) + 1)
 
-    def Value(self) -> tf.Tensor:
-        step, boundaries = self._Step(), self.params.boundaries
-        starts = [0.0, *map(float, boundaries)]
-        pairs = zip(self.schedules, starts, strict=True)
-        values = [x.ValueAt(tf.maximum(step - start, 0.0)) for x, start in pairs]
-        return _Piece(step, boundaries, values)
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        pairs = zip(self.schedules, [0, *p.boundaries], strict=True)
+        values = [each.ValueAt(tf.maximum(x - start, 0.0)) for each, start in pairs]
+        return piece(x, p.boundaries, values)
 
 
-class CycleSchedule(BaseSchedule):
+class CycleSchedule(_Composite):
     """schedules[i] for steps[i] steps, in turn and again; each counts all steps."""
 
-    _PARAMS = {
-        "schedules": (None, "Params of the schedules."),
-        "steps": (None, "Number of steps of each schedule's turn."),
-    }
+    _DEFAULTS = {"schedules": None, "steps": None}
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        p = self.params
-        self._CheckLength("steps", len(p.schedules))
-        self.CreateChildren("schedules", p.schedules)
+    def _check(self) -> None:
+        check_param(self, "steps", lambda x: x and min(x) > 0, "numbers above 0")
+        self._check_length("schedules", len(self.params.steps))
 
-    def Value(self) -> tf.Tensor:
-        *ends, period = itertools.accumulate(self.params.steps)
-        step = tf.math.floormod(py_utils.GetGlobalStep(), period)
-        return _Piece(step, ends, [each.ValueNow() for each in self.schedules])
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        *ends, period = itertools.accumulate(p.steps)
+        return piece(tf.math.floormod(x, float(period)), ends, self._values())
 
 
-class CombinedMinimumSchedule(BaseSchedule):
+class CombinedMinimumSchedule(_Composite):
     """The smallest of several schedules' values."""
 
-    _PARAMS = {"schedules": ([LinearSchedule.Params()], "Params of the schedules.")}
-    _reduce = staticmethod(tf.reduce_min)
+    _DEFAULTS = {"schedules": [LinearSchedule.Params()]}
 
-    def __init__(self, params: InstantiableParams):
-        super().__init__(params)
-        self.CreateChildren("schedules", self.params.schedules)
-
-    def Value(self) -> tf.Tensor:
-        return self._reduce(tf.stack([each.ValueNow() for each in self.schedules]))
-
-
-class CombinedProductSchedule(CombinedMinimumSchedule):
-    """The product of several schedules' values, which Lingvo does not have."""
-
-    _reduce = staticmethod(tf.reduce_prod)
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return tf.reduce_min(self._values())
 
 
 class LinearRampupExponentialDecayScaledByNumSplitSchedule(CombinedMinimumSchedule):
     """A line to num_splits, a constant, an exponential down to min; never above max.
 
     The line ends at warmup·num_splits; the exponential runs from decay_start/num_splits
-    to decay_end/num_splits.
+    to decay_end/num_splits. num_splits is the number of replicas; Lingvo's 0, which
+    asks its cluster, is refused.
     """
 
-    _PARAMS = {
-        "warmup": (300, "Steps of the line, times num_splits."),
-        "warmup_init": (1.0, "First value of the line."),
-        "decay_start": (70_000, "Step where the exponential begins, over num_splits."),
-        "decay_end": (100_000, "Step where the exponential ends, over num_splits."),
-        "min": (0.01, "Last value."),
-        "max": (1e8, "Bound of all values."),
-        "num_splits": (None, "Number of replicas; Lingvo's 0 asks its cluster."),
+    _DEFAULTS = {
+        "warmup": 300,
+        "warmup_init": 1.0,
+        "decay_start": 70_000,
+        "decay_end": 100_000,
+        "min": 0.01,
+        "max": 1e8,
+        "num_splits": None,
     }
 
-    def __init__(self, params: InstantiableParams):
-        BaseSchedule.__init__(self, params)
+    def _check(self) -> None:
         check_counts(self, "num_splits")
-        p = self.params
-        peak = float(p.num_splits)
-        warmup_end = p.warmup * peak
-        decay_start = max(warmup_end + 1.0, p.decay_start / peak)
-        decay_end = max(decay_start + 1.0, p.decay_end / peak)
+
+    def _parts(self, p: InstantiableParams) -> list[InstantiableParams]:
+        peak, warmup_end = float(p.num_splits), float(p.warmup * p.num_splits)
+        start = max(warmup_end + 1.0, p.decay_start / peak)
+        end = max(start + 1.0, p.decay_end / peak)
         decay = ExponentialSchedule.Params().Set(
-            start=(decay_start, peak), limit=(decay_end, p.min)
+            start=(start, peak), limit=(end, p.min)
         )
-        schedules = [decay, Constant.Params().Set(value=p.max)]
-        if warmup_end:
-            schedules.append(_Line((0.0, p.warmup_init), (warmup_end, peak)))
-        self.CreateChildren("schedules", schedules)
+        line = _line((0.0, p.warmup_init), (warmup_end, peak))
+        return [decay, Constant.Params().Set(value=p.max)] + [line] * (warmup_end > 0)
 
 
 class LinearRampupExponentialDecay(
@@ -170,25 +140,20 @@ class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
     Boundaries are divided, and values multiplied, by num_splits.
     """
 
-    _PARAMS = {
-        "boundaries": ([], "Ascending first steps of the intervals."),
-        "lrs": ([], "The value of each interval."),
-        "num_splits": (None, "Number of replicas; Lingvo's 0 asks its cluster."),
-    }
+    _DEFAULTS = {"boundaries": [], "lrs": [], "num_splits": None}
 
-    def __init__(self, params: InstantiableParams):
-        BaseSchedule.__init__(self, params)
+    def _check(self) -> None:
         check_counts(self, "num_splits")
-        self._CheckBoundaries()
-        p = self.params
-        self._CheckLength("lrs", len(p.boundaries))
+        self._check_boundaries()
+        self._check_length("lrs", len(self.params.boundaries))
+
+    def _parts(self, p: InstantiableParams) -> list[InstantiableParams]:
         boundaries = [x / p.num_splits for x in p.boundaries]
         values = [x * float(p.num_splits) for x in p.lrs]
         steps = PiecewiseConstantSchedule.Params().Set(
             boundaries=boundaries, values=[1e8, *values]
         )
-        line = _Line((0.0, 0.0), (boundaries[0], values[0]))
-        self.CreateChildren("schedules", [line, steps])
+        return [_line((0.0, 0.0), (boundaries[0], values[0])), steps]
 
 
 class LinearRampupCosineSchedule(CombinedMinimumSchedule):
@@ -197,39 +162,83 @@ class LinearRampupCosineSchedule(CombinedMinimumSchedule):
     Steps are divided, and values multiplied, by num_splits.
     """
 
-    _PARAMS = {
-        "warmup_init": (0, "First value of the line."),
-        "warmup_steps": (0, "Steps of the line."),
-        "initial_value": (1.0, "First value of the cosine."),
-        "final_value": (0.0, "Last value."),
-        "total_steps": (0, "Number of steps to the last value."),
-        "num_splits": (1, "Number of replicas."),
+    _DEFAULTS = {
+        "warmup_init": 0,
+        "warmup_steps": 0,
+        "initial_value": 1.0,
+        "final_value": 0.0,
+        "total_steps": 0,
+        "num_splits": 1,
     }
 
-    def __init__(self, params: InstantiableParams):
-        BaseSchedule.__init__(self, params)
+    def _check(self) -> None:
         check_counts(self, "num_splits")
-        p = self.params
+
+    def _parts(self, p: InstantiableParams) -> list[InstantiableParams]:
         num, first = p.num_splits, float(p.initial_value * p.num_splits)
-        self.CreateChildren(
-            "schedules",
-            [
-                _Line((0.0, p.warmup_init * num), (p.warmup_steps // num, first)),
-                CosineSchedule.Params().Set(
-                    initial_value=first,
-                    final_value=p.final_value * num,
-                    total_steps=p.total_steps // num,
-                ),
-            ],
+        cosine = CosineSchedule.Params().Set(
+            initial_value=first,
+            final_value=p.final_value * num,
+            total_steps=p.total_steps // num,
         )
+        return [
+            _line((0.0, p.warmup_init * num), (p.warmup_steps // num, first)),
+            cosine,
+        ]
 
 
-def _Line(start: tuple[float, float], limit: tuple[float, float]) -> InstantiableParams:
+class DevBasedSchedule(BaseSchedule):
+    """A factor that falls where evaluations stop improving.
+
+        if improved by more than tolerance:   reference = step
+        if step - reference >= window:        factor = max(factor·decay, min_factor)
+                                              reference = step
+
+    after each evaluation that task.eval.interval_steps asks for, in order. It is a
+    function of the metrics in the run's directory, so a resumed run has the same rates.
+    """
+
+    _DEFAULTS = {"tolerance": 0.0, "window": 10_000, "decay": 0.5, "min_factor": 0.01}
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("metric", "-loss", "Metric, as in task.eval.best_metric.")
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        self._factor = tf.Variable(1.0, trainable=False)
+
+    def Value(self) -> tf.Tensor:
+        return self._factor.read_value()
+
+    def CheckEvaluations(
+        self, interval_steps: int | None, names: Iterable[str]
+    ) -> None:
+        """Raises ValueError unless the run's evaluations have the metric."""
+        if interval_steps is None:
+            raise UserValueError(
+                "task.eval.interval_steps: DevBasedSchedule needs evaluations while "
+                "training. Set it."
+            )
+        name = self.params.metric.removeprefix("-")
+        check_choice(name, sorted(names), "task.train.lr_schedule.metric")
+
+    def FollowEvaluations(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Sets the value after all evaluations so far: metrics, with their `step`."""
+        p = self.params
+        name = p.metric.removeprefix("-")
+        sign = 1.0 if name == p.metric else -1.0
+        best, reference, factor = -math.inf, 0, 1.0
+        for record in records:
+            step, value = record["step"], sign * float(record[name])
+            if value > best + p.tolerance:
+                best, reference = value, step
+            if step - reference >= p.window:
+                factor, reference = max(factor * p.decay, p.min_factor), step
+        self._factor.assign(factor)
+
+
+def _line(start: tuple[float, float], limit: tuple[float, float]) -> InstantiableParams:
     return LinearSchedule.Params().Set(start=start, limit=limit)
-
-
-def _Piece(step: Any, boundaries: Sequence[float], values: Sequence[Any]) -> tf.Tensor:
-    """Returns the value of the interval of a step, which begins with its boundary."""
-    ends = tf.constant(boundaries, tf.float32, [len(boundaries)])
-    index = tf.reduce_sum(tf.cast(tf.cast(step, tf.float32) >= ends, tf.int32))
-    return tf.gather(tf.stack([tf.cast(x, tf.float32) for x in values]), index)

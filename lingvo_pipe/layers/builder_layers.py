@@ -20,7 +20,7 @@ from lingvo_pipe.layers.core.forward_cost import (
     num_elements,
 )
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
-from lingvo_pipe.layers.sequential import as_args, saved_outputs
+from lingvo_pipe.layers.sequential import as_args, one_or_all, saved_outputs
 from lingvo_pipe.nested_map import NestedMap
 
 __all__ = [
@@ -37,10 +37,21 @@ class FnLayer(BaseLayer):
         p = super().Params()
         p.Define("fn", None, "Function of the inputs; returns a tensor or a tuple.")
         p.Define(
+            "fn_out",
+            None,
+            "Function of the inputs' shapes; returns the output's shape, or a tuple of "
+            "shapes. If None, the outputs have the inputs' shapes.",
+        )
+        p.Define(
+            "fn_flops",
+            None,
+            "Function of the inputs' shapes; returns flops. If None, one for each "
+            "element of the inputs.",
+        )
+        p.Define(
             "fn_meta",
             None,
-            "Function of the inputs' shapes; returns what FPropMeta does. If None, the "
-            "outputs have these shapes, and each element is one operation.",
+            "Instead of both, a function that returns what FPropMeta does.",
         )
         return p
 
@@ -51,7 +62,11 @@ class FnLayer(BaseLayer):
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         if p.fn_meta is not None:
             return p.fn_meta(*shapes)
-        return NestedMap(flops=num_elements(list(shapes)), out_shapes=shapes)
+        outputs = shapes if p.fn_out is None else p.fn_out(*shapes)
+        if p.fn_out is not None and all(isinstance(n, int) for n in outputs):
+            outputs = (outputs,)
+        flops = p.fn_flops(*shapes) if p.fn_flops else num_elements(list(shapes))
+        return NestedMap(flops=flops, out_shapes=tuple(outputs))
 
 
 class ParallelLayer(BaseLayer):
@@ -82,7 +97,7 @@ class ParallelLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         pairs = zip(self.sub, theta.sub, strict=True)
         outputs = [as_args(layer.FProp(part, *args)) for layer, part in pairs]
-        return _one_or_all((self.params.merge or _concatenated)(outputs))
+        return one_or_all((self.params.merge or _concatenated)(outputs))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -105,7 +120,7 @@ class ArgIndexLayer(BaseLayer):
         return p
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        return _one_or_all([args[i] for i in self.params.idx])
+        return one_or_all([args[i] for i in self.params.idx])
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -156,7 +171,7 @@ class BranchLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         with saved_outputs() as saved:
             outputs = as_args(self.body.FProp(theta.body, *args))
-        return _one_or_all(outputs + _fetched(self.params, saved, self._path))
+        return one_or_all(outputs + _fetched(self.params, saved, self._path))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -184,7 +199,3 @@ def _fetched(
 
 def _concatenated(outputs: Sequence[tuple]) -> tuple[Any, ...]:
     return tuple(x for each in outputs for x in each)
-
-
-def _one_or_all(outputs: Sequence[Any]) -> Any:
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)

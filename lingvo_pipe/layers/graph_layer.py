@@ -9,7 +9,6 @@ its outputs are names. A name `m.a` is a value in the NestedMap `m`.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
-from lingvo_pipe.layers.sequential import as_args
+from lingvo_pipe.layers.sequential import as_args, one_or_all
 from lingvo_pipe.nested_map import NestedMap
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -50,8 +49,7 @@ class GraphLayer(BaseLayer):
         def run(i: int, inputs: list[Any]) -> tuple[Any, ...]:
             return as_args(self.sub[i].FProp(theta.sub[i], *inputs))
 
-        outputs = _run(self.params, args, run, self._path)
-        return outputs if len(outputs) > 1 else outputs[0]
+        return one_or_all(_run(self.params, args, run, self._path))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -113,15 +111,12 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
     """Returns the inputs, which are nested names, and the names of the outputs."""
     inputs, _, outputs = signature.partition("->")
     names = [name.strip() for name in outputs.split(",")]
-    # Python reads the inputs as a list, where `(a=x)` is the call `map(_a=_x)`: with
-    # an underscore more, names may be Python's own words, such as `in`.
-    text = re.sub(r"[A-Za-z_]\w*", r"_\g<0>", inputs).replace("(", "map(")
+    tokens = [*re.findall(r"[\w.]+|\S", inputs), "]"]
     try:
-        tree = ast.parse(f"[{text}]", mode="eval")
-        items = _item(tree.body)
-    except SyntaxError:
-        items = None
-    if not isinstance(items, list) or not all(map(_NAME.fullmatch, names)):
+        items = _items(tokens, "]")
+    except (IndexError, SyntaxError):
+        tokens = ["?"]
+    if tokens or not all(map(_NAME.fullmatch, names)):
         raise UserValueError(
             path="A signature of GraphLayer.sub",
             expected="names of inputs and outputs, such as 'x,(a=y,b=z)->u,v'",
@@ -130,13 +125,27 @@ def _parts(signature: str) -> tuple[list[Any], list[str]]:
     return items, names
 
 
-def _item(node: ast.expr) -> Any:
-    """Returns a name, a list or a NestedMap; raises SyntaxError for anything else."""
-    if isinstance(node, ast.List):
-        return [_item(each) for each in node.elts]
-    if isinstance(node, ast.Call) and not node.args:
-        return NestedMap({str(x.arg)[1:]: _item(x.value) for x in node.keywords})
-    name = ast.unparse(node)
-    if not _NAME.fullmatch(name):
-        raise SyntaxError(name)
-    return ".".join(part[1:] for part in name.split("."))
+def _items(tokens: list[str], end: str) -> Any:
+    """Consumes values separated by commas up to `end`: a list, or a NestedMap."""
+    items: dict[Any, Any] = {}
+    while tokens[0] != end:
+        key: Any = len(items)
+        if end == ")":
+            key = tokens.pop(0)
+            if tokens.pop(0) != "=" or not key.isidentifier() or key in items:
+                raise SyntaxError(key)
+        items[key] = _item(tokens)
+        if tokens[0] != end and tokens.pop(0) != ",":
+            raise SyntaxError(tokens)
+    tokens.pop(0)
+    return NestedMap(items) if end == ")" else list(items.values())
+
+
+def _item(tokens: list[str]) -> Any:
+    """Consumes a name, a list or a NestedMap."""
+    token = tokens.pop(0)
+    if token in ("[", "("):
+        return _items(tokens, "]" if token == "[" else ")")
+    if not _NAME.fullmatch(token):
+        raise SyntaxError(token)
+    return token

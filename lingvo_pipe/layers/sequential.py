@@ -33,11 +33,16 @@ def as_args(outputs: Any) -> tuple:
     return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
+def one_or_all(values: Sequence[Any]) -> Any:
+    """Returns the value if there is one, or else a tuple: a layer's outputs."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
 def outputs_in_sequence(
     layers: Sequence[BaseLayer], thetas: Sequence[NestedMap], args: Sequence[Any]
 ) -> Iterator[Any]:
     """Yields the inputs, then the outputs of each layer, the inputs of the next."""
-    outputs: Any = args[0] if len(args) == 1 else tuple(args)
+    outputs = one_or_all(args)
     yield outputs
     for layer, theta in zip(layers, thetas, strict=True):
         outputs = layer.FProp(theta, *as_args(outputs))
@@ -122,7 +127,7 @@ class FetchLayer(BaseLayer):
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         _save(self._path.rpartition("/")[2], args)
-        return args[0] if len(args) == 1 else args
+        return one_or_all(args)
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:

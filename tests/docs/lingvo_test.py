@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe import base_layer, builder, gpipe, py_utils, tshape
+from lingvo_pipe import base_layer, builder, gpipe, py_utils, schedule, tshape
 from lingvo_pipe.nested_map import NestedMap
 from tests.docs.pages import page
 from tools.port_check import counterparts
@@ -90,8 +90,15 @@ def test_all_refusals_are_tested() -> None:
 
 def test_imports_are_those_that_port_check_writes() -> None:
     pairs = re.findall(r"^\| `(lingvo\.[\w.]+)` \| `([\w.]+)` \|$", PAGE, re.MULTILINE)
-    ours = {name: x.__name__ for name, x in counterparts._MODULES.items()}
+    ours = {name: x.__name__ for name, x in counterparts.MODULES.items()}
     assert dict(pairs) == ours
+
+
+def test_schedules_that_are_missing_are_named() -> None:
+    row = PAGE.partition("| Rates |")[2].split("\n")[0]
+    names = re.findall(r"`(\w+(?:Schedule|Replicas|WarmUp))`", row)
+    assert [name for name in names if hasattr(schedule, name)] == ["BaseSchedule"]
+    assert len(names) == 4
 
 
 def test_methods_of_builders_exist() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -33,7 +34,7 @@ _SAME_NAMES = (
     *(base_layer, builder, builder_layers, gpipe, hyperparams, layers, nested_map),
     *(py_utils, schedule, tshape),
 )
-_MODULES: dict[str, ModuleType] = {
+MODULES: dict[str, ModuleType] = {
     "lingvo.compat": tf,
     "lingvo.model_registry": model_registry,
     "lingvo.core.activations": dense,
@@ -41,36 +42,43 @@ _MODULES: dict[str, ModuleType] = {
     "lingvo.core.base_model_params": single_task_model_params,
     "lingvo.core.batch_major_attention": attention,
     "lingvo.core.bn_layers": batch_norm,
+    **{f"lingvo.core.{x.__name__.rpartition('.')[2]}": x for x in _SAME_NAMES},
 }
-_MODULES |= {f"lingvo.core.{x.__name__.rpartition('.')[2]}": x for x in _SAME_NAMES}
-_NO_MODULE = {
-    "cluster": "Devices are params of PipeliningLayer.",
-    "cluster_factory": "Devices are params of PipeliningLayer.",
+_OPTIMIZER = "Name one of Keras's: OptimizerParams('Adam', beta_1=0.9)."
+_RANDOM = "Draw by current_context().uniform in FProp, as DropoutLayer does."
+_NAMES = {
+    "add_to_collection get_collection": "Call self.AddLoss or self.Accumulate.",
+    "assign assign_add": "Call this method of the variable in PostTrainingStepUpdate.",
+    "cluster cluster_factory": "Devices are params of PipeliningLayer.",
+    "get_default_graph": "FProp must be a function of theta and its inputs.",
+    "get_variable": "Call self.CreateVariable in _CreateLayerVariables.",
+    "global_variables_initializer": "Delete it: variables are created with values.",
+    "GraphKeys": "Collections are an argument of WeightParams; see the guide.",
+    "initializer": "Delete the line: __init__ needs no decorator.",
     "learner": "task.train has a learner's params.",
-    "optimizer": "Name one of Keras's: OptimizerParams('Adam', beta_1=0.9).",
+    "logging": "Use Python's module logging, or tf.print.",
+    "optimizer": _OPTIMIZER,
+    "placeholder": "Make it an argument of FProp.",
+    "_private_theta _private_vars": "Read theta.",
     "recurrent": "Write tf.while_loop or tf.scan in FProp.",
-    "summary_utils": "Call self.AddMetric in FProp.",
+    "Session": "Call layers, or run the trainer: there are no sessions.",
+    "summary summary_utils": "Call self.AddMetric in FProp.",
     "symbolic": "Write numbers.",
     "test_utils": "Derive tests from tf.test.TestCase.",
-}
-_NO_NAME = {"initializer": "Delete the line: __init__ needs no decorator."}
-UNKNOWN = object()
-_STATE = "Draw by current_context().uniform in FProp, as DropoutLayer does."
-_TF1 = {
-    "get_variable": "Call self.CreateVariable in _CreateLayerVariables.",
     "variable_scope": "Delete it: a variable's path is its layer's.",
-    "logging": "Use Python's module logging, or tf.print.",
-    "placeholder": "Make it an argument of FProp.",
-    "GraphKeys": "Collections are an argument of WeightParams; see the guide.",
-    "get_collection": "Call self.AddLoss or self.Accumulate in FProp.",
-    "add_to_collection": "Call self.AddLoss or self.Accumulate in FProp.",
-    "summary": "Call self.AddMetric in FProp.",
-    "Session": "Call layers, or run the trainer: there are no sessions.",
-    "global_variables_initializer": "Delete it: variables are created with values.",
-    "assign": "Call variable.assign in PostTrainingStepUpdate.",
-    "assign_add": "Call variable.assign_add in PostTrainingStepUpdate.",
-    "get_default_graph": "FProp must be a function of theta and its inputs.",
 }
+_PARAMS = {
+    "activation_split_dims_mapping device_mesh weight_split_dims_mapping": "Leave it "
+    "out: weights are not sharded.",
+    "add_name_to_theta": "Leave it out.",
+    "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
+    "is_inference": "Ask self.do_eval.",
+    "skip_lp_regularization": "Set task.train.l2_regularizer_scales.",
+    "vn": "Leave it out, or add noise by current_context().uniform in FProp.",
+}
+# What to write instead of Lingvo's and TensorFlow 1's names, and of Lingvo's params.
+INSTEAD = {x: text for names, text in _NAMES.items() for x in names.split()}
+PARAMS = {x: text for names, text in _PARAMS.items() for x in names.split()}
 _STATEFUL = re.compile(
     r"(?!.*(stateless|Generator|seed))(.*\b|_)random[._]|nn\.dropout"
 )
@@ -78,85 +86,61 @@ _UPDATING = re.compile(r"Instructions for updating:\s+(.+?)(?:\n\s*\n|$)", re.DO
 _HOMES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "image")
 
 
-def counterpart(module: str) -> ModuleType | None:
-    """Returns the module that stands for one of Lingvo's, if any does."""
-    return _MODULES.get(module)
+def UNKNOWN(*args: Any, **kwargs: Any) -> None:
+    """Stands for what is not looked up: it has any arguments."""
 
 
-def without_module(module: str) -> str:
-    """Returns what to do about one of Lingvo's modules that has no counterpart."""
-    name = module.rpartition(".")[2]
-    return _NO_MODULE.get(name, "Port that module first, or leave out what uses it.")
-
-
-def find(root: Any, names: list[str]) -> tuple[Any, str]:
+def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
     """Returns the value at `root.a.b`, or UNKNOWN, and what to use instead, or ""."""
+    path = ".".join(names)
+    if root is tf and _STATEFUL.match(path):
+        return UNKNOWN, _RANDOM
+    if root is tf and names[:1] == ["summary"]:
+        return UNKNOWN, INSTEAD["summary"]
     value = root
-    for i, name in enumerate(names):
+    for name in names:
         try:
             value = getattr(value, name)
         except AttributeError as error:
             if root is tf:
-                return UNKNOWN, _without_tf_name(names[: i + 1], dir(value))
+                return UNKNOWN, _without_tf_name(path, dir(value))
             if not inspect.ismodule(value) and not inspect.isclass(value):
                 return UNKNOWN, ""
             # Modules of ours may tell what to use instead.
-            is_told = isinstance(error, UserAttributeError)
-            near = did_you_mean(name, dir(value)).strip() or "There is no such name."
-            return UNKNOWN, str(error) if is_told else _NO_NAME.get(name, near)
+            told = str(error) if isinstance(error, UserAttributeError) else ""
+            near = did_you_mean(name, dir(value)).strip() or "It is not here."
+            return UNKNOWN, told or INSTEAD.get(name, near)
     return value, ""
 
 
-def misplaced(names: list[str]) -> str:
-    """Returns what to use instead of a function that a layer must not call, or ""."""
-    if _STATEFUL.match(".".join(names)):
-        return _STATE
-    return _TF1["summary"] if names[0] == "summary" else ""
-
-
-def bad_arguments(value: Any, num_args: int, keywords: list[str]) -> list[str]:
-    """Returns what is wrong about the arguments of a call, for each of them."""
+def bad_call(value: Any, num_args: int, keywords: Sequence[str]) -> str:
+    """Returns what is wrong about the arguments of a call, or ""."""
     try:
-        parameters = inspect.signature(value).parameters
+        signature = inspect.signature(value)
     except (TypeError, ValueError):
-        return []
-    kinds = {each.kind for each in parameters.values()}
-    problems = []
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        problems = [
-            f"it has no argument {name!r}.{did_you_mean(name, parameters)}"
-            for name in keywords
-            if name not in parameters
-        ]
-    if inspect.Parameter.VAR_POSITIONAL not in kinds and num_args > len(parameters):
-        problems.append(f"it has {len(parameters)} arguments, not {num_args}.")
-    return problems
+        return ""
+    try:
+        signature.bind_partial(*[None] * num_args, **dict.fromkeys(keywords))
+    except TypeError as error:
+        unknown = [x for x in keywords if x not in signature.parameters][:1]
+        near = [did_you_mean(x, signature.parameters) for x in unknown]
+        return f"It takes {signature}: {error}.{''.join(near)}"
+    return ""
 
 
-def bad_params(cls: Any, names: list[str]) -> list[str]:
-    """Returns what is wrong about names of params of a class, for each of them."""
-    known = list(cls.Params().GetKeys())
-    return [
-        f"{cls.__name__} has no param {name!r}.{did_you_mean(name, known)}"
-        for name in names
-        if name.partition(".")[0] not in known
-    ]
-
-
-def _without_tf_name(names: list[str], known: list[str]) -> str:
+def _without_tf_name(path: str, known: list[str]) -> str:
     """Returns what to use instead of a name that TensorFlow 2 does not have."""
-    last = names[-1]
-    if names[0] in _TF1:
-        return _TF1[names[0]]
+    first, last = path.partition(".")[0], path.rpartition(".")[2]
+    if first in INSTEAD:
+        return INSTEAD[first]
     if last.endswith("Optimizer"):
-        return _NO_MODULE["optimizer"]
+        return _OPTIMIZER
     for home in _HOMES:
         if hasattr(getattr(tf, home), last):
             return f"Write tf.{home}.{last}."
     old: Any = tf.compat.v1
-    for name in names:
+    for name in path.split("."):
         old = getattr(old, name, None)
-    told = _UPDATING.search(inspect.getdoc(old) or "")
-    if told:
+    if told := _UPDATING.search(inspect.getdoc(old) or ""):
         return " ".join(told[1].split())
     return f"TensorFlow 2 has no such name.{did_you_mean(last, known)}"

@@ -26,22 +26,18 @@ def main(argv: Sequence[str]) -> int:
     status = 0
     for name in argv:
         try:
-            report = check_source(Path(name).read_text(encoding="utf-8"))
+            findings = check_source(Path(name).read_text(encoding="utf-8"))
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             print(f"error: {name}: {error}", file=sys.stderr)
             return 2
-        for kind, found in (
-            ("import", report.imports),
-            ("change", report.findings),
-            ("note", report.notes),
-        ):
-            for each in found:
-                print(f"{name}:{each.line}: {kind}: {each.what}: {each.instead}")
-        if report.findings:
-            print(f"{name}: {len(report.findings)} changes besides imports")
-            status = 1
-        else:
-            print(f"{name}: nothing to change but imports")
+        for each in findings:
+            print(f"{name}:{each.line}: {each.kind}: {each.what}: {each.instead}")
+        num_changes = sum(each.kind == "change" for each in findings)
+        status = max(status, int(num_changes > 0))
+        text = (
+            f"{num_changes} changes besides" if num_changes else "nothing to change but"
+        )
+        print(f"{name}: {text} imports")
     return status
 
 

@@ -5,276 +5,244 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.builder import Base
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from tools.port_check import counterparts
-from tools.port_check.counterparts import UNKNOWN
+from tools.port_check.counterparts import (
+    INSTEAD,
+    MODULES,
+    PARAMS,
+    UNKNOWN,
+    bad_call,
+    find,
+)
 
+_DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*")
 _METHOD = re.compile(r"_?[A-Z]\w*")
-_OF_LAYERS = {
-    "cluster": "Devices are params of PipeliningLayer.",
-    "_private_vars": "Read theta.",
-    "_private_theta": "Read theta.",
-}
-_SHARDING = "Leave it out: weights are not sharded."
-_OF_PARAMS = {
-    "activation_split_dims_mapping": _SHARDING,
-    "add_name_to_theta": "Leave it out.",
-    "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
-    "device_mesh": _SHARDING,
-    "is_inference": "Ask self.do_eval.",
-    "skip_lp_regularization": "Set task.train.l2_regularizer_scales.",
-    "vn": "Leave it out, or add noise by current_context().uniform in FProp.",
-    "weight_split_dims_mapping": _SHARDING,
-}
-_STEP = "It is called without a step: call py_utils.GetGlobalStep()."
+_STATE = "Return it, or call self.Accumulate or self.AddMetric."
+_SCOPE = (
+    "Leave it out: operations have the scope already, and a layer that reads its name "
+    "is traced by itself."
+)
 
 
 @dataclass(order=True, frozen=True)
 class Finding:
-    """A line, what is in it, and what to write instead."""
+    """A line, what is in it, and what to write instead.
+
+    `kind` is "import" if it only gets another name, "change" if it will not port as it
+    is, and "note" if it ports, but could be better.
+    """
 
     line: int
+    kind: str
     what: str
     instead: str
 
 
-@dataclass
-class Report:
-    """Changes that a file needs.
-
-    Attributes:
-        imports: imports that only get another name.
-        findings: what will not port as it is.
-        notes: what ports, but could be better.
-    """
-
-    imports: list[Finding] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
-
-
-def check_source(source: str) -> Report:
-    """Returns the report of a file's text; raises SyntaxError if it is not Python."""
+def check_source(source: str) -> list[Finding]:
+    """Returns the findings in a file's text; raises SyntaxError if it is not Python."""
     tree = ast.parse(source)
     check = _Check()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             check.add_import(node)
     check.visit(tree)
-    report = check.report
-    for found in (report.imports, report.findings, report.notes):
-        found[:] = sorted(set(found))
-    return report
-
-
-@dataclass
-class _Layer:
-    """A layer class of the file: its base outside of the file, and its members."""
-
-    base: Any
-    members: set[str]
+    return sorted(check.findings)
 
 
 class _Check(ast.NodeVisitor):
-    """The walk over a file. `names` has the values of imported names and classes."""
+    """The walk over a file.
+
+    Attributes:
+        findings: findings so far.
+        names: values of imported names. A class of the file is a class with the same
+            bases and members, whose values are UNKNOWN.
+        cls: such a class while the walk is in a layer or a builder.
+        method: name of its method that the walk is in.
+    """
 
     def __init__(self) -> None:
-        self.report = Report()
+        self.findings: set[Finding] = set()
         self.names: dict[str, Any] = {}
-        self.layer: _Layer | None = None
+        self.cls: Any = None
         self.method = ""
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Notes the values of an import's names, and the import's new form."""
+        module = getattr(node, "module", None) or ""
         for alias in node.names:
-            local, name = alias.asname or alias.name, alias.name
-            if isinstance(node, ast.Import):
-                if name in ("tensorflow", "tensorflow.compat.v1"):
-                    self.names[local] = tf
-                if name.startswith("lingvo"):
-                    self._add_module(node, name, local)
-            elif (node.module or "").partition(".")[0] == "lingvo":
-                module = node.module or ""
-                if module in ("lingvo", "lingvo.core"):
-                    self._add_module(node, f"{module}.{name}", local)
-                elif parent := self._add_module(node, module, ""):
-                    self.names[local] = self._found(node, parent, [name])
+            name, local = alias.name, alias.asname or alias.name
+            if isinstance(node, ast.Import) or module in ("lingvo", "lingvo.core"):
+                self._add_module(node, f"{module}.{name}".strip("."), local)
+            elif module.startswith("lingvo."):
+                self._add_module(node, module, "")
+                if module in MODULES and name != "*":
+                    self.names[local] = self._found(node, MODULES[module], [name])
 
-    def _add_module(self, node: ast.AST, module: str, local: str) -> Any:
-        value = counterparts.counterpart(module)
-        if value is None:
-            self._find(node, module, counterparts.without_module(module))
-            return None
-        ours = value.__name__
-        if local:
-            self.names[local] = value
-        package, _, name = ours.rpartition(".")
+    def _add_module(self, node: ast.AST, module: str, local: str) -> None:
+        if module in ("tensorflow", "tensorflow.compat.v1"):
+            self.names[local] = tf
+        if module not in (*MODULES, "tensorflow.compat.v1"):
+            if module.partition(".")[0] == "lingvo":
+                text = "Port that module first, or leave out what uses it."
+                self._find(node, module, INSTEAD.get(module.split(".")[-1], text))
+            return
+        value = self.names[local] = MODULES.get(module, tf)
+        package, _, name = value.__name__.rpartition(".")
         written = f"from {package} import {name}" if package else f"import {name}"
-        if local and local != name:
-            written += f" as {local}"
         if not local:
-            written = f"from {ours} import ..."
-        finding = Finding(getattr(node, "lineno", 0), module, written)
-        self.report.imports.append(finding)
-        return value
+            written = f"from {value.__name__} import ..."
+        elif "." in local:
+            written = f"import {value.__name__}, and write this where it is used"
+        elif local != name:
+            written += f" as {local}"
+        self._find(node, module, written, "import")
 
     # ---- Names and calls.
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         names = _dotted(node)
-        if names and self.names.get(names[0], UNKNOWN) is not UNKNOWN:
-            self._check_name(node, names)
-        elif names[:2] == ["self", "params"] or names[:1] == ["p"]:
+        root, rest = self._root(names)
+        if names[:2] == ["self", "params"] or names[:1] == ["p"]:
             self._check_param(node, names[-1])
-        elif names and names[0] == "self" and self.layer:
-            self._check_own(node, names[1], self.layer)
+        elif names[:1] == ["self"] and self.cls:
+            self._check_own(node, names[1])
+        elif root is not UNKNOWN:
+            self._found(node, root, rest, ".".join(names))
         else:
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         keywords = [each.arg for each in node.keywords if each.arg]
+        names, num_args = _dotted(node.func), len(node.args)
+        root, rest = self._root(names)
+        value = find(root, rest)[0]
+        if names[:1] == ["self"] and self.cls and len(names) == 2:
+            value = getattr(self.cls, names[1], UNKNOWN)
+            member = inspect.getattr_static(self.cls, names[1], None)
+            num_args += inspect.isfunction(member)  # It gets `self` too.
         is_plain = not any(isinstance(x, ast.Starred) for x in node.args)
-        value, names = self._value(node.func)
-        if value is not UNKNOWN and is_plain:
-            num_args = len(node.args) + (names[0] == "self")
-            problems = counterparts.bad_arguments(value, num_args, keywords)
-            for problem in problems:
-                self._find(node, ".".join(names), problem)
-        elif isinstance(node.func, ast.Attribute) and node.func.attr == "Set":
+        if is_plain and (problem := bad_call(value, num_args, keywords)):
+            self._find(node, ".".join(names), problem)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "Set":
             self._check_params(node.func.value, keywords)
+        reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
+        if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
+            self._find(node, ast.unparse(node), _SCOPE, "note")
         self.generic_visit(node)
 
     def _check_param(self, node: ast.AST, name: str) -> None:
         """Checks `p.name` in a layer."""
-        if self.layer is None or name not in _OF_PARAMS:
-            return
-        if name not in {*self.layer.members, *self.layer.base.Params().GetKeys()}:
-            self._find(node, f"p.{name}", _OF_PARAMS[name])
+        is_known = hasattr(self.cls, name) or name not in PARAMS
+        if self.cls and not is_known and name not in self.cls.Params():
+            self._find(node, f"p.{name}", PARAMS[name])
 
     def _check_params(self, node: ast.AST, keywords: list[str]) -> None:
         """Checks the names in `Class.Params().Set(name=...)`."""
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            return
-        cls, _ = self._value(node.func.value)
-        if node.func.attr == "Params" and inspect.isclass(cls):
-            for problem in counterparts.bad_params(cls, keywords):
-                self._find(node, f"{cls.__name__}.Params", problem)
+        names = _dotted(node.func) if isinstance(node, ast.Call) else []
+        cls = find(*self._root(names[:-1]))[0]
+        is_class = inspect.isclass(cls)
+        if is_class and names[-1:] == ["Params"]:
+            known = list(cls.Params().GetKeys())
+            for name in set(keywords) - {*known, *vars(cls)}:
+                text = f"{cls.__name__} has no param {name!r}."
+                self._find(node, ".".join(names), text + did_you_mean(name, known))
 
-    def _value(self, node: ast.AST) -> tuple[Any, list[str]]:
-        """Returns the value of a dotted name, or UNKNOWN, and its parts."""
-        names = _dotted(node)
-        if not names:
-            return UNKNOWN, names
-        if names[0] == "self" and self.layer and len(names) == 2:
-            is_own = names[1] in self.layer.members
-            root = UNKNOWN if is_own else self.layer.base
-            return getattr(root, names[1], UNKNOWN), names
-        root = self.names.get(names[0], UNKNOWN)
-        if root is UNKNOWN or isinstance(root, _Layer):
-            return UNKNOWN, names
-        return counterparts.find(root, names[1:])[0], names
-
-    def _check_name(self, node: ast.Attribute, names: list[str]) -> None:
-        root, what = self.names[names[0]], ".".join(names)
-        if isinstance(root, _Layer):
-            return
-        if root is tf and (instead := counterparts.misplaced(names[1:])):
-            self._find(node, what, instead)
-        else:
-            self._found(node, root, names[1:], what)
+    def _root(self, names: list[str]) -> tuple[Any, list[str]]:
+        """Returns the value that a dotted name begins with, and the names after it."""
+        for i in range(len(names), 0, -1):
+            if ".".join(names[:i]) in self.names:
+                return self.names[".".join(names[:i])], names[i:]
+        return UNKNOWN, []
 
     def _found(self, node: ast.AST, root: Any, names: list[str], what: str = "") -> Any:
-        value, instead = counterparts.find(root, names)
+        value, instead = find(root, names)
         if instead:
             self._find(node, what or ".".join(names), instead)
         return value
 
-    # ---- Layers.
+    # ---- Layers and builders.
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        outer, self.layer, members = self.layer, None, _defined(node)
-        for each in node.bases:
-            own = self.names.get(_dotted(each)[0]) if _dotted(each) else None
-            base = own.base if isinstance(own, _Layer) else self._value(each)[0]
-            if isinstance(own, _Layer):
-                members |= own.members
-            if inspect.isclass(base) and issubclass(base, BaseLayer):
-                self.layer = self.names[node.name] = _Layer(base, members)
+        outer, self.cls = self.cls, None
+        bases = [find(*self._root(_dotted(each)))[0] for each in node.bases]
+        known = [x for x in bases if inspect.isclass(x)]
+        if any(issubclass(x, (BaseLayer, Base)) for x in known):
+            members = dict.fromkeys(_defined(node), UNKNOWN)
+            self.cls = self.names[node.name] = type(node.name, tuple(known), members)
         self.generic_visit(node)
-        self.layer = outer
+        self.cls = outer
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         outer, self.method = self.method, self.method or node.name
-        if self.layer and not outer:
-            has_step = any("step" in each.arg for each in node.args.args[1:2])
-            is_value = node.name == "Value" and hasattr(self.layer.base, "ValueAt")
-            if has_step and (is_value or node.name == "PostTrainingStepUpdate"):
-                self._find(node, node.name, _STEP)
+        if self.cls and not outer:
+            self._check_override(node)
+        self._visit_scope(node)
+        self.method = outer
+
+    def _visit_scope(self, node: ast.FunctionDef | ast.Lambda) -> None:
+        """Visits a function, whose local names hide imported ones."""
         names, self.names = self.names, dict(self.names)
-        for each in ast.walk(node):  # Local names hide imported ones.
+        for each in ast.walk(node):
             if isinstance(each, ast.arg):
                 self.names.pop(each.arg, None)
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                 self.names.pop(each.id, None)
         self.generic_visit(node)
-        self.names, self.method = names, outer
+        self.names = names
 
-    def _check_own(self, node: ast.Attribute, name: str, layer: _Layer) -> None:
-        """Checks `self.name` in a layer."""
-        if isinstance(node.ctx, ast.Store) and self.method == "FProp":
-            instead = "Return it, or call self.Accumulate or self.AddMetric."
-            self._find(node, f"self.{name} = ... in FProp", instead)
-        elif name in layer.members or hasattr(layer.base, name):
+    visit_Lambda = _visit_scope
+
+    def _check_override(self, node: ast.FunctionDef) -> None:
+        """Checks that a method needs no arguments that its caller does not give."""
+        base = inspect.getattr_static(self.cls.__mro__[1], node.name, None)
+        if not inspect.isfunction(base) or node.name == "__init__":
             return
-        elif _METHOD.fullmatch(name) and isinstance(node.ctx, ast.Load):
-            near = did_you_mean(name, dir(layer.base)).strip()
-            self._find(node, f"self.{name}", near or "Layers have no such method.")
-        elif name in _OF_LAYERS:
-            self._find(node, f"self.{name}", _OF_LAYERS[name])
+        required = [x.arg for x in node.args.args[: -len(node.args.defaults) or None]]
+        new = set(required) - set(inspect.signature(base).parameters)
+        hint = " Call py_utils.GetGlobalStep()." if "step" in str(new) else ""
+        if hint or bad_call(base, len(required), []):
+            called = f"It is called as {node.name}{inspect.signature(base)}."
+            self._find(node, node.name, called + hint)
 
-    def visit_With(self, node: ast.With) -> None:
-        for item in node.items:
-            call = item.context_expr
-            if isinstance(call, ast.Call) and _dotted(call.func)[1:] == ["name_scope"]:
-                argument = ast.unparse(call.args[0]) if call.args else ""
-                if self.method == "FProp" and argument.endswith(".name"):
-                    instead = (
-                        "Leave it out: operations have the scope already, and a layer "
-                        "that reads its name is traced by itself."
-                    )
-                    finding = Finding(node.lineno, ast.unparse(call), instead)
-                    self.report.notes.append(finding)
-        self.generic_visit(node)
+    def _check_own(self, node: ast.Attribute, name: str) -> None:
+        """Checks `self.name` in a layer."""
+        if isinstance(node.ctx, ast.Store):
+            if self.method == "FProp":
+                self._find(node, f"self.{name} = ... in FProp", _STATE)
+        elif not hasattr(self.cls, name):
+            near = did_you_mean(name, (x for x in dir(self.cls) if x[:2] != "__"))
+            if name in INSTEAD or _METHOD.fullmatch(name):
+                instead = near.strip() or "There is no such method."
+                self._find(node, f"self.{name}", INSTEAD.get(name, instead))
 
-    def _find(self, node: ast.AST, what: str, instead: str) -> None:
-        self.report.findings.append(Finding(getattr(node, "lineno", 0), what, instead))
+    def _find(
+        self, node: ast.AST, what: str, instead: str, kind: str = "change"
+    ) -> None:
+        line = getattr(node, "lineno", 0)
+        self.findings.add(Finding(line, kind, what, instead))
 
 
 def _defined(node: ast.ClassDef) -> set[str]:
-    """Returns the names of a class's methods, children and attributes."""
-    names = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
-            names.add(inner.attr)
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            names.add(inner.id)
-        if isinstance(inner, ast.Call) and inner.args:
-            first = inner.args[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                names.add(first.value)
-    return names
+    """Returns names of a class's methods, attributes, children and params, and more."""
+    names = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.FunctionDef):
+            names.add(each.name)
+        elif isinstance(getattr(each, "ctx", None), ast.Store):
+            names.add(getattr(each, "attr", getattr(each, "id", "")))
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            names.add(each.value)
+    return {x for x in names if x.isidentifier() and x[:2] != "__"} - {"Params"}
 
 
 def _dotted(node: ast.AST) -> list[str]:
     """Returns the parts of `a.b.c`; none if it is something else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.insert(0, node.attr)
-        node = node.value
-    return [node.id, *parts] if isinstance(node, ast.Name) else []
+    text = ast.unparse(node)
+    return text.split(".") if _DOTTED.fullmatch(text) else []

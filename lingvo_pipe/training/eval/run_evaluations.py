@@ -14,8 +14,8 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.schedule import DevBasedSchedule
 from lingvo_pipe.training.eval.evaluation import Evaluation
-from lingvo_pipe.training.optim.dev_based_schedule import DevBasedSchedule
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
 from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,

@@ -16,6 +16,7 @@ import keras
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.schedule import BaseSchedule
 from lingvo_pipe.training.optim.learning_rate import (
     Floor,
     InverseSquareRoot,
@@ -54,35 +55,53 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
     """Returns params that name a schedule, with its arguments.
 
     The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, or
-    LinearWarmup or Floor, whose argument `schedule` is ScheduleParams too. The initial
+    LinearWarmup or Floor, whose argument `schedule` is params of another schedule. The
+    initial
     learning rate is the learner's learning_rate.
     """
     return _named(name, "schedule", arguments)
 
 
 def make_optimizer(
-    p: Params, learning_rate: float, schedule: Params | None
+    p: Params, learning_rate: Any, schedule: Params | None = None
 ) -> keras.optimizers.Optimizer:
-    """Makes the optimizer of `OptimizerParams`, perhaps with a schedule.
+    """Makes the optimizer of `OptimizerParams`; see `make_rate` for its rate.
 
-    `schedule` is ScheduleParams, or params of a class in `lingvo_pipe.schedule`.
-    `learning_rate` is the constant rate, the schedule's initial rate, or the factor of
-    its values. Raises ValueError if either does not exist, or does not accept the
-    arguments.
+    Raises ValueError if it does not exist, or does not accept the arguments.
     """
-    rate: Any = learning_rate
-    if isinstance(schedule, InstantiableParams):
-        rate = Scaled(learning_rate, schedule.Instantiate())
-    elif schedule is not None:
-        module = keras.optimizers.schedules
-        classes = _classes(module, module.LearningRateSchedule)
-        ours = (Floor, InverseSquareRoot, LinearWarmup)
-        classes |= {each.__name__: each for each in ours}
-        initial = {"initial_learning_rate": learning_rate}
-        rate = _make(classes, schedule, initial, "task.train.lr_schedule")
     # Keras numbers the names that it chooses itself, within each process.
-    given = {"name": LEARNER_NAME, "learning_rate": rate}
+    given = {"name": LEARNER_NAME, "learning_rate": make_rate(learning_rate, schedule)}
     return _make(optimizer_classes(), p, given, "task.train.optimizer")
+
+
+def make_rate(
+    learning_rate: Any, schedule: Params | None, path: str = "task.train.lr_schedule"
+) -> Any:
+    """Returns the learning rate of an optimizer: a constant, or a schedule.
+
+    Raises ValueError if the schedule does not exist, or does not accept the arguments.
+
+    Args:
+        learning_rate: the constant, the schedule's initial rate, or the factor of its
+            values.
+        schedule: ScheduleParams, or params of a class in `lingvo_pipe.schedule`. If
+            None, the rate is constant.
+        path: path of the schedule's params.
+    """
+    if schedule is None:
+        return learning_rate
+    if isinstance(schedule, InstantiableParams):
+        if not issubclass(schedule.cls, BaseSchedule):
+            raise UserValueError(
+                path=path, expected="params of a schedule", got=schedule.cls.__name__
+            )
+        return Scaled(learning_rate, schedule.Instantiate())
+    module = keras.optimizers.schedules
+    classes = _classes(module, module.LearningRateSchedule)
+    classes |= {
+        each.__name__: each for each in (Floor, InverseSquareRoot, LinearWarmup)
+    }
+    return _make(classes, schedule, {"initial_learning_rate": learning_rate}, path)
 
 
 def optimizer_classes() -> dict[str, type]:
@@ -128,7 +147,8 @@ def _make(classes: Mapping[str, type], p: Any, given: dict[str, Any], path: str)
     arguments = dict(p.Copy().arguments)
     if (inner := arguments.get("schedule")) is not None:
         inner_path = f"{path}.arguments['schedule']"
-        arguments["schedule"] = _make(classes, inner, given, inner_path)
+        initial = given["initial_learning_rate"]
+        arguments["schedule"] = make_rate(initial, inner, inner_path)
     try:
         return classes[p.name](**given, **arguments)
     except (TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.optim.dev_based_schedule import DevBasedSchedule
+from lingvo_pipe.schedule import BaseSchedule, DevBasedSchedule
 from lingvo_pipe.training.optim.gradient_clipping import (
     clip_by_each_norm,
     clip_by_global_norm,
@@ -18,8 +18,8 @@ from lingvo_pipe.training.optim.keras_optimizer import (
     LEARNING_RATE_NAME,
     OptimizerParams,
     make_optimizer,
+    make_rate,
 )
-from lingvo_pipe.training.optim.learning_rate import Scaled
 from lingvo_pipe.training.optim.weight_decay import (
     add_l2_gradients,
     define_weight_decay_params,
@@ -51,7 +51,8 @@ def define_learner_params(p: Params) -> None:
     p.Define(
         "clip_gradient_single_norm_to_value",
         None,
-        "Maximum norm of each variable's gradient, instead of the global norm.",
+        "Maximum norm of each variable's gradient, instead of the global norm. If None "
+        "or 0, any.",
     )
     define_weight_decay_params(p)
 
@@ -89,7 +90,8 @@ class Learner:
         paths = list(variables if all_paths is None else all_paths)
         decayed = l2_weights(p, paths, undecayed)
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
-        self._optimizer = make_optimizer(p.optimizer, p.learning_rate, p.lr_schedule)
+        self._rate = make_rate(p.learning_rate, p.lr_schedule)
+        self._optimizer = make_optimizer(p.optimizer, self._rate)
         try:
             self._optimizer.build(list(variables.values()))
         except (AttributeError, ValueError) as error:
@@ -105,8 +107,10 @@ class Learner:
 
     def DevBasedSchedules(self) -> list[DevBasedSchedule]:
         """Returns the parts of the schedule that follow evaluations."""
-        rate = self._optimizer._learning_rate
-        layers = rate.schedule.Descendants() if isinstance(rate, Scaled) else ()
+        rate = self._rate  # LinearWarmup and Floor may contain another.
+        while not isinstance(rate, BaseSchedule | None):
+            rate = getattr(rate, "schedule", None)
+        layers = () if rate is None else rate.Descendants()
         return [each for each in layers if isinstance(each, DevBasedSchedule)]
 
     def Apply(self, gradients: Mapping[str, tf.Tensor]) -> None:

@@ -33,7 +33,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_number
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.training.optim.schedules import BaseSchedule
+from lingvo_pipe.schedule import BaseSchedule
 
 _Schedule = Callable[[Any], Any]
 
@@ -127,8 +127,7 @@ class Scaled(_LearningRateSchedule):
     schedule: BaseSchedule
 
     def __call__(self, step: Any) -> tf.Tensor:
-        value = self.schedule.ValueAt(tf.cast(step, tf.int64))
-        return self.initial_learning_rate * value
+        return self.initial_learning_rate * self.schedule.ValueAt(step)
 
 
 def _check_positive(name: str, value: Any, hint: str) -> None:

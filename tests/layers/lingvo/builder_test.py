@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -150,13 +151,25 @@ def test_the_cost_of_a_function_is_given() -> None:
     )
 
 
+def test_a_function_of_a_module_has_a_text() -> None:
+    p = make()._Fn("sum", tf.reduce_sum, scalar_shape, math.prod)
+    again = make()._Fn("", tf.abs)
+    again.FromText(p.ToText())
+    assert again == p == make()._Fn("sum", tf.reduce_sum, scalar_shape, math.prod)
+    assert again.cls.FPropMeta(again, (2, 3)) == NestedMap(flops=6, out_shapes=((),))
+
+
+def scalar_shape(shape: Any) -> tuple:
+    return ()
+
+
 def loss_fn(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
     return NestedMap(loss=(tf.reduce_mean((outputs - targets) ** 2), tf.constant(1.0)))
 
 
 def results(cells: list[InstantiableParams], splits: Any) -> tuple[bytes, ...]:
     p = PipeliningLayer.Params().Set(name="pipe", cell_tpl=cells, splits=splits)
-    p.Set(num_micro_batches=2)
+    p.Set(num_micro_batches=2, recompute=None if splits == 1 else "always")
     p.input_shapes = [(B // 2, D)] if splits == "auto" else None
     p.devices = ["cpu:0", "cpu:1"][: 1 if splits == 1 else 2]
     layer = p.Instantiate()
@@ -171,10 +184,14 @@ def results(cells: list[InstantiableParams], splits: Any) -> tuple[bytes, ...]:
 
 
 def test_two_stages_give_the_bytes_of_one() -> None:
-    cells = make().Stack(3).sub
-    one = results(cells, 1)
-    assert results(cells, 2) == one
-    assert results(cells, "auto") == one
+    """Also with fetches in alike cells, which have one trace, and recomputation."""
+    b = make()
+    body = b._Seq("body", b._Linear("in", D, D), b._Save("saved"), *b.FeedForward(F))
+    fetching = b._Branch("branch", body, ["saved"])
+    add = b._Fn("add", tf.add, lambda x, y: x)
+    fetches = [b._Seq(f"cell_{i}", fetching, add) for i in range(2)]
+    cells = [*make().Stack(1).sub, *fetches]
+    assert results(cells, 1) == results(cells, "auto")
 
 
 def test_a_model_is_cut_by_its_costs() -> None:
@@ -228,6 +245,13 @@ def test_names_may_be_words_of_python() -> None:
         (["x y->z"], "signature"),
         (["x,,m->z"], "signature"),
         (["3->z"], "signature"),
+        (["x(a=m)->z"], "signature"),
+        (["(**m)->z"], "signature"),
+        (["(a=x,a=m)->z"], "signature"),
+        (["(a.b=x)->z"], "signature"),
+        (["[a=x]->z"], "signature"),
+        (["x]#->z"], "signature"),
+        (["m.->z"], "signature"),
     ],
 )
 def test_wrong_signatures_are_named(signatures: list[str], message: str) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from lingvo_pipe import py_utils, schedule
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
 from lingvo_pipe.training.optim.learner import Learner, define_learner_params
 
@@ -100,10 +101,6 @@ FORMULAS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
         {"schedules": [HALVES, schedule.Constant.Params().Set(value=0.4)]},
         lambda x: min(0.5 ** (x // 2), 0.4),
     ),
-    "CombinedProductSchedule": (
-        {"schedules": [HALVES, schedule.Constant.Params().Set(value=0.4)]},
-        lambda x: 0.5 ** (x // 2) * 0.4,
-    ),
     "PiecewiseSchedule": (
         {"boundaries": [3], "schedules": [HALVES, HALVES.Copy().Set(decay=0.1)]},
         lambda x: 0.5 ** (x // 2) if x < 3 else 0.1 ** ((x - 3) // 2),
@@ -118,7 +115,7 @@ FORMULAS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
 def test_each_schedule_has_a_formula():
     classes = [x for x in vars(schedule).values() if isinstance(x, type)]
     names = {x.__name__ for x in classes if issubclass(x, schedule.BaseSchedule)}
-    assert set(FORMULAS) == names - {"BaseSchedule", "DevBasedSchedule"}
+    assert set(FORMULAS) == names - {"BaseSchedule", "DevBasedSchedule", "_Composite"}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -160,6 +157,44 @@ def test_the_learner_multiplies_its_rate_by_the_value(in_graph):
         apply({"w": tf.constant(1.0)})
         want -= 0.1 / (step + 2)
         assert float(variable) == pytest.approx(want)
+
+
+def test_nested_schedules_get_the_step_as_an_integer():
+    class Step(schedule.BaseSchedule):
+        def Value(self):
+            assert py_utils.GetGlobalStep().dtype == tf.int64
+            return py_utils.GetGlobalStep() // 2
+
+    p = schedule.PiecewiseSchedule.Params()
+    p.Set(boundaries=[3], schedules=[Step.Params(), Step.Params()])
+    assert values(p, range(6)) == [0, 0, 1, 0, 0, 1]
+    assert float(p.Instantiate().ValueAt(4)) == 0
+
+
+def test_an_integer_may_be_the_factor_of_a_decay():
+    p = schedule.StepwiseExponentialSchedule.Params()
+    assert values(p.Set(decay=2, num_steps_per_decay=3), [2, 3, 6]) == [1, 2, 4]
+
+
+def test_schedules_of_both_kinds_nest():
+    inner = schedule.PiecewiseSchedule.Params().Set(
+        boundaries=[4], schedules=[schedule.DevBasedSchedule.Params(), HALVES]
+    )
+    p = ScheduleParams("LinearWarmup", warmup_steps=2, schedule=inner)
+    learner = Learner(learner_params(lr_schedule=p), {"w": tf.Variable(0.0)})
+    (dev_based,) = learner.DevBasedSchedules()
+    dev_based.FollowEvaluations([{"step": 10_000, "loss": float("nan")}])
+    rates = []
+    for _ in range(7):
+        rates.append(float(learner.learning_rate))
+        learner.Apply({"w": tf.constant(0.0)})
+    assert rates == pytest.approx([0.0, 0.05, 0.05, 0.05, 0.1, 0.1, 0.05])
+
+
+def test_a_layer_is_no_schedule():
+    p = learner_params(lr_schedule=FCLayer.Params())
+    with pytest.raises(ValueError, match=r"task\.train\.lr_schedule.*FCLayer"):
+        Learner(p, {"w": tf.Variable(0.0)})
 
 
 def test_schedules_survive_their_text():
@@ -215,7 +250,8 @@ def test_the_transformers_warm_up_is_one_step_ahead_of_linear_warmup():
             {"boundaries": [3], "values": [1.0]},
             r"values.*\b2\b",
         ),
-        ("CycleSchedule", {"schedules": [HALVES], "steps": [1, 2]}, "steps"),
+        ("CycleSchedule", {"schedules": [HALVES], "steps": [1, 2]}, "schedules"),
+        ("CycleSchedule", {"schedules": [HALVES], "steps": [0]}, "steps"),
         ("LinearRampupPiecewiseConstantSchedule", {}, "num_splits"),
         ("LinearRampupExponentialDecayScaledByNumSplitSchedule", {}, "num_splits"),
     ],

@@ -1,0 +1,216 @@
+"""Schedules that are one formula of their params and x: the step, 0 in the first.
+
+`lingvo_pipe.schedule` has their names too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe import py_utils
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.core.checks import check_choice, check_param, check_positive
+from lingvo_pipe.layers.core.forward_context import ForwardContext
+
+
+class BaseSchedule(BaseLayer):
+    """Base of schedules. Subclasses define Value, or `_formula` of params and x."""
+
+    _DEFAULTS: dict[str, Any] = {}
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        formula = (inspect.getdoc(cls) or cls.__name__).partition("\n")[0]
+        for name, default in cls._DEFAULTS.items():
+            p.Define(name, default, formula)
+        return p
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params if params.name else params.Copy().Set(name="LRSched"))
+        self._check()
+
+    def Value(self) -> Any:
+        """Returns the factor of the learning rate, `[]`, at the context's step."""
+        x = tf.cast(py_utils.GetGlobalStep(), tf.float32)
+        return self._formula(self.params, x)
+
+    def ValueAt(self, step: Any) -> tf.Tensor:
+        """Returns Value at a step, float32 `[]`."""
+        with ForwardContext(step=tf.cast(step, tf.int64)):
+            return tf.cast(self.Value(), tf.float32)
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}.Value")
+
+    def _check(self) -> None:
+        """Raises ValueError if a param is invalid."""
+
+    def _check_length(self, name: str, length: int) -> None:
+        check_param(self, name, lambda x: len(x or ()) == length, f"a list of {length}")
+
+    def _check_boundaries(self) -> None:
+        expected = "ascending steps"
+        check_param(self, "boundaries", lambda x: x and list(x) == sorted(x), expected)
+
+
+class Constant(BaseSchedule):
+    """The same value at every step."""
+
+    _DEFAULTS = {"value": 1.0}
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return p.value
+
+
+class ConstantOne(Constant):
+    """The learning rate itself."""
+
+
+class PolynomialSchedule(BaseSchedule):
+    """From y0 until x0 to y1 from x1 on: y0 + (y1 - y0)·((x - x0)/(x1 - x0))^power."""
+
+    _DEFAULTS = {"power": 1, "start": (0, 1.0), "limit": (1, 1.0), "origin": "start"}
+
+    def _check(self) -> None:
+        p = self.params
+        check_choice(p.origin, ("start", "limit"), f"{self.path}.origin")
+        check_param(self, "limit", lambda x: x[0] > p.start[0], f"x1 above {p.start}")
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        share = _share(p, x)
+        if p.origin == "start":
+            share = share**p.power
+        else:
+            share = 1.0 - (1.0 - share) ** p.power
+        return p.start[1] + share * (p.limit[1] - p.start[1])
+
+
+class LinearSchedule(PolynomialSchedule):
+    """The line from (x0, y0) to (x1, y1), constant before and after it."""
+
+
+class ExponentialSchedule(BaseSchedule):
+    """The exponential from (x0, y0) to (x1, y1), constant before and after it."""
+
+    _DEFAULTS = {"start": (0, 1.0), "limit": (1, 0.5)}
+
+    def _check(self) -> None:
+        x0 = self.params.start[0]
+        check_param(self, "start", lambda x: x[1] > 0, "a value above 0")
+        expected = f"x1 above {x0} and a value above 0"
+        check_param(self, "limit", lambda x: x[0] > x0 and x[1] > 0, expected)
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return p.start[1] * (p.limit[1] / p.start[1]) ** _share(p, x)
+
+
+class ContinuousSchedule(BaseSchedule):
+    """initial_value·max(min, 2^-(x - start_step)/half_life_steps) after start_step."""
+
+    _DEFAULTS = {
+        "initial_value": 1.0,
+        "start_step": 400_000,
+        "half_life_steps": 100_000,
+        "min": 0.01,
+    }
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        periods = tf.maximum(x - p.start_step, 0.0) / p.half_life_steps
+        return p.initial_value * tf.maximum(0.5**periods, p.min)
+
+
+class StepwiseExponentialSchedule(BaseSchedule):
+    """decay^⌊x / num_steps_per_decay⌋."""
+
+    _DEFAULTS = {"decay": 0.99, "num_steps_per_decay": 1000}
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return float(p.decay) ** tf.floor(x / p.num_steps_per_decay)
+
+
+class AnnealingSchedule(BaseSchedule):
+    """max(factor^x, lower_bound)."""
+
+    _DEFAULTS = {"init": 1, "lower_bound": 0.0, "factor": 1.0}
+
+    def _check(self) -> None:
+        hint = "Multiply task.train.learning_rate instead."
+        check_param(self, "init", lambda x: x == 1, "1", hint)
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return tf.maximum(float(p.factor) ** x, p.lower_bound)
+
+
+class CosineSchedule(BaseSchedule):
+    """Half a cosine from initial_value at 0 to final_value at total_steps."""
+
+    _DEFAULTS = {"initial_value": 1.0, "final_value": 0.0, "total_steps": 0}
+
+    def _check(self) -> None:
+        check_positive(self, "total_steps")
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        angle = math.pi * tf.minimum(1.0, x / p.total_steps)
+        change = 0.5 * (p.initial_value - p.final_value)
+        return p.final_value + change * (1.0 + tf.cos(angle))
+
+
+class SqrtDecay(BaseSchedule):
+    """multiplier / √max(x - offset, warmup_steps)."""
+
+    _DEFAULTS = {"warmup_steps": 10_000, "multiplier": 1.0, "offset": 0.0}
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return p.multiplier * tf.math.rsqrt(tf.maximum(x - p.offset, p.warmup_steps))
+
+
+class TransformerSchedule(BaseSchedule):
+    """model_dim^-0.5·min(t·w^-1.5, t^-0.5) for t = x + 1 (1706.03762, section 5.3).
+
+    w is warmup_steps·worker_replicas.
+    """
+
+    _DEFAULTS = {
+        "warmup_steps": 4000,
+        "model_dim": 512,
+        "worker_replicas": 1,
+        "decay_end": None,
+    }
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        t = 1.0 + (x if p.decay_end is None else tf.minimum(x, float(p.decay_end)))
+        rising = t * (p.warmup_steps * p.worker_replicas) ** -1.5
+        return p.model_dim**-0.5 * tf.minimum(rising, tf.math.rsqrt(t))
+
+
+class PiecewiseConstantSchedule(BaseSchedule):
+    """values[i] from boundaries[i - 1] on, up to boundaries[i]."""
+
+    _DEFAULTS = {"boundaries": None, "values": None}
+
+    def _check(self) -> None:
+        self._check_boundaries()
+        self._check_length("values", len(self.params.boundaries) + 1)
+
+    def _formula(self, p: InstantiableParams, x: tf.Tensor) -> Any:
+        return piece(x, p.boundaries, p.values)
+
+
+def _share(p: InstantiableParams, x: tf.Tensor) -> tf.Tensor:
+    """Returns the share of the way from x0 to x1, in [0, 1]."""
+    x0, x1 = p.start[0], p.limit[0]
+    return tf.clip_by_value((x - x0) / (x1 - x0), 0.0, 1.0)
+
+
+def piece(x: tf.Tensor, boundaries: Sequence[float], values: Sequence[Any]) -> Any:
+    """Returns the value of the interval of x, which begins with its boundary."""
+    ends = tf.constant(boundaries, tf.float32, [len(boundaries)])
+    index = tf.reduce_sum(tf.cast(x >= ends, tf.int32))
+    return tf.gather(tf.stack([tf.cast(x, tf.float32) for x in values]), index)
