@@ -5,14 +5,21 @@
                                     add     z = norm(y), y
 
 Sequential and functional models inside a model are replaced by their own calls.
+The calls are cut into cells, whatever the number of stages:
+
+    calls        a   b   c   d   e          a call with a kernel starts a cell;
+    kernels      *   .   *   .   .          the others join the cell before them
+                '--.--' '----.----'
+    cells          0         1
+    passed on     b,a        e              what later cells, or the model, still need
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import tree
@@ -135,3 +142,52 @@ def _filled(node: Any, known: Mapping[int, Value]) -> tuple[Any, Any]:
 
 def _value(x: keras.KerasTensor, numbers: Iterator[int]) -> Value:
     return Value(next(numbers), x)
+
+
+class Step(NamedTuple):
+    """A call for cutting: numbers of its values, and whether it starts a cell."""
+
+    takes: Sequence[int]
+    makes: Sequence[int]
+    starts_cell: bool
+
+
+class Cell(NamedTuple):
+    """Consecutive calls, with the values that enter and leave by position.
+
+    Attributes:
+        start, stop: the calls, as a range of indices.
+        given: numbers of the values that the cell is given.
+        kept: numbers of the values that it passes on.
+    """
+
+    start: int
+    stop: int
+    given: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def cut(
+    inputs: Sequence[int], steps: Sequence[Step], outputs: Sequence[int]
+) -> list[Cell]:
+    """Returns the cells of a graph.
+
+    A value is passed on as long as a later cell takes it. The last cell returns the
+    outputs, in their order.
+    """
+    starts = [i for i, step in enumerate(steps) if step.starts_cell or i == 0]
+    # Cheap calls before the first kernel belong to its cell.
+    if len(starts) > 1 and not steps[0].starts_cell:
+        del starts[1]
+    stops = [*starts[1:], len(steps)]
+    last_use = {number: i for i, step in enumerate(steps) for number in step.takes}
+    last_use.update(dict.fromkeys(outputs, len(steps)))
+    cells, live = [], tuple(inputs)
+    for start, stop in zip(starts, stops, strict=True):
+        made = [number for step in steps[start:stop] for number in step.makes]
+        kept = tuple(x for x in (*live, *made) if last_use.get(x, -1) >= stop)
+        if stop == len(steps):
+            kept = tuple(outputs)
+        cells.append(Cell(start, stop, live, kept))
+        live = kept
+    return cells

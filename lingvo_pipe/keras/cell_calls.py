@@ -13,15 +13,14 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from lingvo_pipe.keras.calls import Call, Value, is_value
-from lingvo_pipe.keras.cutting import Cell
+from lingvo_pipe.keras.calls import Call, Cell, Value, is_value
 from lingvo_pipe.keras.private_names import flat_layers
 from lingvo_pipe.keras.state import Kind
 
@@ -43,6 +42,28 @@ class LocalCall:
     num_made: int
 
 
+class CellVariable(NamedTuple):
+    """A Keras variable in a cell.
+
+    Attributes:
+        variable: the variable.
+        name: its name in the cell, alike for alike cells.
+        kind: its kind.
+        owned: True if no earlier cell has it.
+        earlier_draws: a seed's draws by earlier cells of the step, in training (True)
+            or not.
+        draws: by how much its seed moves on after a step.
+    """
+
+    variable: keras.Variable
+    name: str
+    kind: Kind
+    owned: bool
+    earlier_draws: dict[bool, int]
+    draws: dict[bool, int]
+
+
+@dataclass(eq=False, repr=False)
 class CellCalls:
     """The calls of a cell; a value of the cell's params.
 
@@ -52,69 +73,28 @@ class CellCalls:
         has_rows: for each value, whether its first dimension are the examples.
         kept: positions of the values that it passes on.
         are_outputs: for each of these, whether it is an output of the model.
-        variables: the Keras variables, each once.
-        kinds: their kinds.
-        owned: for each variable, whether no earlier cell has it.
-        earlier_draws: for each variable, a seed's draws by earlier cells of the step.
-        draws: for each variable, by how much its seed moves on after a step.
-        names: names of the variables in the cell, alike for alike cells.
         dtypes: dtypes of the values that it is given.
+        variables: the variables, each once.
         shares_variables: whether the cell's variables are the Keras model's storage.
     """
 
-    def __init__(
-        self,
-        cell: Cell,
-        calls: Sequence[Call],
-        values: Sequence[Value],
-        outputs: Collection[int],
-        variables: Sequence[keras.Variable],
-        kinds: Sequence[Kind],
-        owned: Sequence[bool],
-        earlier_draws: Sequence[int],
-        draws: Sequence[int],
-        names: Sequence[str],
-        shares_variables: bool,
-    ):
-        """Describes a cell; calls, and values by number, are the whole model's."""
-        own = calls[cell.start : cell.stop]
-        numbers = [*cell.given, *(made.number for call in own for made in call.made)]
-        place = {number: Position(i) for i, number in enumerate(numbers)}
-        self.calls = []
-        for call in own:
-            args, kwargs = tree.map_structure(
-                lambda x: place[x.number] if is_value(x) else x,
-                (call.args, call.kwargs),
-            )
-            self.calls.append(LocalCall(call.operation, args, kwargs, len(call.made)))
-        self.num_given = len(cell.given)
-        self.has_rows = [values[number].has_rows for number in numbers]
-        self.kept = [place[number] for number in cell.kept]
-        self.are_outputs = [number in outputs for number in cell.kept]
-        self.variables = list(variables)
-        self.kinds = list(kinds)
-        self.owned = list(owned)
-        self.earlier_draws = list(earlier_draws)
-        self.draws = list(draws)
-        self.names = list(names)
-        self.dtypes = [tf.as_dtype(values[x].spec.dtype) for x in cell.given]
-        self.shares_variables = shares_variables
-        self._key = repr(
-            (
-                [_key(call) for call in self.calls],
-                self.num_given,
-                self.has_rows,
-                self.kept,
-                self.are_outputs,
-                [(v.shape, v.dtype) for v in self.variables],
-                self.kinds,
-                self.owned,
-                self.earlier_draws,
-                self.draws,
-                self.names,
-                self.shares_variables,
-            )
-        )
+    calls: list[LocalCall]
+    num_given: int
+    has_rows: list[bool]
+    kept: list[Position]
+    are_outputs: list[bool]
+    dtypes: list[tf.DType]
+    variables: list[CellVariable]
+    shares_variables: bool
+
+    def __post_init__(self) -> None:
+        alike = {
+            **vars(self),
+            "calls": [_key(call) for call in self.calls],
+            "variables": [(v.shape, v.dtype, *rules) for v, *rules in self.variables],
+            "dtypes": None,
+        }
+        self._key = repr(alike)
 
     @property
     def layers(self) -> list[keras.Layer]:
@@ -134,6 +114,34 @@ class CellCalls:
 
     def __repr__(self) -> str:
         return f"CellCalls({', '.join(call.operation.name for call in self.calls)})"
+
+
+def local_values(
+    cell: Cell, own: Sequence[Call], values: Sequence[Value], outputs: Collection[int]
+) -> dict[str, Any]:
+    """Returns the fields of `CellCalls` that describe a cell's calls and values."""
+    numbers = [*cell.given, *(made.number for call in own for made in call.made)]
+    place = {number: Position(i) for i, number in enumerate(numbers)}
+
+    def local(x: Any) -> Any:
+        return place[x.number] if is_value(x) else x
+
+    return {
+        "calls": [
+            LocalCall(
+                call.operation,
+                tree.map_structure(local, call.args),
+                tree.map_structure(local, call.kwargs),
+                len(call.made),
+            )
+            for call in own
+        ],
+        "num_given": len(cell.given),
+        "has_rows": [values[number].has_rows for number in numbers],
+        "kept": [place[number] for number in cell.kept],
+        "are_outputs": [number in outputs for number in cell.kept],
+        "dtypes": [tf.as_dtype(values[x].spec.dtype) for x in cell.given],
+    }
 
 
 def _key(call: LocalCall) -> Any:

@@ -3,6 +3,9 @@
     last stage      outputs, targets -> loss, states of metrics of a micro-batch
     after the step  their totals     -> the metrics' variables
 
+Metrics whose state adds up over examples are computed in the last stage; if one does
+not add up, all are updated once, by the mini-batch's outputs.
+
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
@@ -18,18 +21,20 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
-from lingvo_pipe.keras.attributes import all_attached
 from lingvo_pipe.keras.loss import PipelineLoss
-from lingvo_pipe.keras.metrics import all_add_up, shares
 from lingvo_pipe.keras.private_names import (
     Functional,
+    compiled_metrics,
     forget_losses,
     output_structure,
 )
-from lingvo_pipe.keras.rows import rows_in_place
+from lingvo_pipe.keras.values import all_attached, rows_in_place
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.loss_function import Total
+
+# States that are no sums although they are Keras's own.
+_NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 
 
 class Compilation:
@@ -38,7 +43,6 @@ class Compilation:
     def __init__(self, graph: Functional, loss: Any, metrics: Any):
         """Takes the model's graph, and Keras's compiled loss and metrics or None."""
         self._graph, self._loss, self._metrics = graph, loss, metrics
-        self._losses: dict[tuple[int, int], PipelineLoss] = {}
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def loss_function(
@@ -51,7 +55,7 @@ class Compilation:
         """
         key = num_examples, num_micro_batches
         if key not in self._functions:
-            loss = self._loss_for(*key)
+            loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
 
             def loss_function(triples: Sequence[Any], targets: Any) -> NestedMap:
                 return self._micro_batch(loss, num_examples, triples, *targets)
@@ -71,16 +75,10 @@ class Compilation:
         An item is None for a loss whose examples count alike, and the list is None
         if no loss needs it.
 
-        Args:
-            model: the Keras model, whose masks count.
-            data: inputs, targets and sample weights.
-            num_examples: B.
-            num_micro_batches: M.
-
         Raises:
             ValueError: if masks depend on the model's weights or on random numbers.
         """
-        loss = self._loss_for(num_examples, num_micro_batches)
+        loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
         if not loss.needs_divisors:
             return None
         found: list[tf.Tensor | None] = []
@@ -111,7 +109,7 @@ class Compilation:
             _add(m.variables, tf.unstack(found[f"loss{i}"].value))
         if self._metrics is None:
             return
-        if all_add_up(self._metrics):
+        if self._all_add_up():
             variables = self._metrics.variables
             _add(variables, [found[f"metric{i}"].value for i in range(len(variables))])
             return
@@ -121,12 +119,14 @@ class Compilation:
         y_pred = packed_outputs(self._graph, triples)
         self._metrics.update_state(y, y_pred, sample_weight)
 
-    def _loss_for(self, num_examples: int, num_micro_batches: int) -> PipelineLoss:
-        key = num_examples, num_micro_batches
-        if key not in self._losses:
-            whole = num_micro_batches == 1
-            self._losses[key] = PipelineLoss(self._loss, num_examples, whole)
-        return self._losses[key]
+    def _all_add_up(self) -> bool:
+        """Returns True if the states of all metrics are sums over examples."""
+        found = [type(m) for m in compiled_metrics(self._metrics)]
+        return all(
+            kind.__module__.startswith("keras.")
+            and not any(base.__name__ in _NO_SUMS for base in kind.__mro__)
+            for kind in found
+        )
 
     def _micro_batch(
         self,
@@ -138,22 +138,30 @@ class Compilation:
         scale: tf.Tensor | None,
         divisors: Any,
     ) -> NestedMap:
+        """Returns the loss, and what it and the outputs add to metrics."""
         outputs, context = packed_outputs(self._graph, triples), current_context()
         # Not counted in the outputs: the engine needs the loss's weight beforehand.
         rows = context.num_examples
         rows = triples[0].shape[0] if rows is None else rows
         divisors = divisors and map_present(lambda x: x[0], divisors)
-        args = y, outputs, sample_weight, rows, divisors
-        metrics = self._metrics_of_loss(loss, num_examples, *args)
-        if scale is not None:
-            mean, weight = metrics.loss
-            metrics.loss = (mean * scale[0], weight)
+        (mean, weight), sums = _written(
+            [v for m in self._loss.metrics for v in m.variables],
+            lambda: loss.mean_and_weight(y, outputs, sample_weight, rows, divisors),
+        )
+        # By its weight, the scale reaches layers' losses too; it cancels in the mean.
+        weight = weight if scale is None else weight * scale[0]
+        metrics = NestedMap(loss=(mean, weight))
+        for i, (total, count) in enumerate(zip(sums[::2], sums[1::2], strict=True)):
+            value = tf.math.divide_no_nan(total, count) * num_examples
+            metrics[f"loss{i}"] = Total(tf.stack([value, tf.cast(rows, value.dtype)]))
         if self._metrics is None:
             return metrics
-        if all_add_up(self._metrics):
-            variables = self._metrics.variables
-            found = shares(self._metrics, variables, y, outputs, sample_weight)
-            metrics.update({f"metric{i}": Total(x) for i, x in enumerate(found)})
+        if self._all_add_up():
+            _, sums = _written(
+                self._metrics.variables,
+                lambda: self._metrics.update_state(y, outputs, sample_weight),
+            )
+            metrics.update({f"metric{i}": Total(x) for i, x in enumerate(sums)})
             return metrics
         self._triples = map_present(lambda x: True, triples)
         for i, x in enumerate(present(triples)):
@@ -162,33 +170,20 @@ class Compilation:
             metrics[f"output{i}"] = Total(placed)
         return metrics
 
-    def _metrics_of_loss(
-        self,
-        loss: PipelineLoss,
-        num_examples: int,
-        y: Any,
-        outputs: Any,
-        sample_weight: Any,
-        rows: Any,
-        divisors: Any,
-    ) -> NestedMap:
-        """Returns the loss, and what it adds to its metrics, one for each output."""
-        state = [v for m in self._loss.metrics for v in m.variables]
-        zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in state]
-        with keras.StatelessScope(zeros) as scope:
-            metrics = NestedMap(
-                loss=loss.mean_and_weight(y, outputs, sample_weight, rows, divisors)
-            )
-        for i, m in enumerate(self._loss.metrics):
-            total, count = (scope.get_current_value(v) for v in m.variables)
-            value = tf.math.divide_no_nan(total, count) * num_examples
-            metrics[f"loss{i}"] = Total(tf.stack([value, tf.cast(rows, value.dtype)]))
-        return metrics
-
 
 def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
     """Returns outputs with their attributes, in the structure of a model's outputs."""
     return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
+
+
+def _written(
+    variables: Sequence[keras.Variable], run: Callable[[], Any]
+) -> tuple[Any, list[tf.Tensor]]:
+    """Returns the result of a function, and what it adds to variables."""
+    zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in variables]
+    with keras.StatelessScope(zeros) as scope:
+        made = run()
+    return made, [scope.get_current_value(v) for v in variables]
 
 
 def _add(variables: Sequence[keras.Variable], added: Sequence[tf.Tensor]) -> None:

@@ -1,7 +1,7 @@
 """KerasCell: consecutive calls of a Keras model as one cell of a pipeline.
 
 Shapes: b rows in a micro-batch. A cell takes and returns triples (value, mask, logits),
-flat; see `attributes`.
+flat; see `values`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from keras import tree
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.keras.attributes import all_attached, triple
-from lingvo_pipe.keras.cell_calls import CellCalls, LocalCall, Position
-from lingvo_pipe.keras.model_function import cells_of
+from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, LocalCall, Position
+from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.keras.placement import created, placed
 from lingvo_pipe.keras.private_names import (
     Functional,
@@ -30,8 +29,8 @@ from lingvo_pipe.keras.private_names import (
     standardized_inputs,
 )
 from lingvo_pipe.keras.row_seed import UNKNOWN
-from lingvo_pipe.keras.rows import rows_in_place
 from lingvo_pipe.keras.state import CellScope, mask_weights
+from lingvo_pipe.keras.values import all_attached, rows_in_place, triple
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.construction import resolve_params
 from lingvo_pipe.layers.core.forward_context import ForwardContext, current_context
@@ -72,19 +71,15 @@ class KerasCell(BaseLayer):
         super().__init__(p.Set(calls=calls, model=None, arguments={}, index=0))
         self._calls = calls
         self._global_seed = global_seed()
-        for i, (variable, kind) in enumerate(
-            zip(self._calls.variables, self._calls.kinds, strict=True)
-        ):
-            create = placed if calls.shares_variables else created
-            self.AddVariable(calls.names[i], functools.partial(create, variable))
-            if kind.is_summed:
-                shape = list(variable.shape)
+        create = placed if calls.shares_variables else created
+        for i, v in enumerate(calls.variables):
+            self.AddVariable(v.name, functools.partial(create, v.variable))
+            shape = list(v.variable.shape)
+            if v.kind.is_summed:
                 self.RegisterAccumulator(f"keras_sum{i}", shape, tf.float64)
-            if kind.name == "mean":
-                shape = list(variable.shape)
-                self.RegisterAccumulator(f"keras_square{i}", shape, tf.float64)
-            if kind.is_summed:
                 self.RegisterAccumulator(f"keras_count{i}", [], tf.float64)
+            if v.kind.name == "mean":
+                self.RegisterAccumulator(f"keras_square{i}", shape, tf.float64)
 
     def CastTheta(self, values: NestedMap) -> NestedMap:
         """Returns the values in their own dtypes: Keras casts by its own policies."""
@@ -102,15 +97,13 @@ class KerasCell(BaseLayer):
         """
         calls, context = self._calls, current_context()
         values = self._values(given, context)
-        known = [
-            self._given(i, theta[name], context) for i, name in enumerate(calls.names)
-        ]
         unseeded = self._global_seed
-        given_values = {id(v): x for v, x in zip(calls.variables, known, strict=True)}
+        known = {id(v.variable): _given(v, theta, context) for v in calls.variables}
+        known[id(unseeded)] = tf.zeros(unseeded.shape, tf.int64)
         scope = CellScope(
-            {**given_values, id(unseeded): tf.zeros(unseeded.shape, tf.int64)},
-            [*calls.variables, unseeded],
-            None if context.do_eval else context.first_example,
+            known,
+            [*(v.variable for v in calls.variables), unseeded],
+            context.first_example,
             UNKNOWN if context.may_have_padding_rows else context.num_rows or UNKNOWN,
         )
         weights: dict[int, tf.Tensor] = {}
@@ -138,14 +131,13 @@ class KerasCell(BaseLayer):
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
         """Moves seeds on, and averages what the micro-batches have written."""
-        for i, (kind, draws) in enumerate(
-            zip(self._calls.kinds, self._calls.draws, strict=True)
-        ):
-            variable = self.vars[self._calls.names[i]]
+        for i, v in enumerate(self._calls.variables):
+            variable = self.vars[v.name]
             with tf.device(variable.device):
-                if draws:
-                    variable.assign_add(tf.constant([0, draws], variable.dtype))
-                if kind.is_summed:
+                if v.draws[True]:
+                    moved = tf.constant([0, v.draws[True]], variable.dtype)
+                    variable.assign_add(moved)
+                if v.kind.is_summed:
                     new = self._next_state(i, accumulated)
                     variable.assign(tf.cast(new, variable.dtype))
 
@@ -163,15 +155,12 @@ class KerasCell(BaseLayer):
         out_shapes = tuple(map_present(lambda x: tuple(x.shape), x) for x in outputs)
         return NestedMap(flops=graph_flops(graph), out_shapes=out_shapes)
 
-    def _penalties(self, values: Sequence[Any]) -> list[Any]:
+    def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
         """Returns the regularizers' losses; who shares variables adds them later."""
-        calls = self._calls
         return [
-            v.regularizer(value)
-            for v, value, owned in zip(
-                calls.variables, values, calls.owned, strict=True
-            )
-            if v.regularizer is not None and owned and not calls.shares_variables
+            v.variable.regularizer(values[id(v.variable)])
+            for v in self._calls.variables
+            if v.variable.regularizer and v.owned and not self._calls.shares_variables
         ]
 
     def _values(self, given: Sequence[Any], context: ForwardContext) -> list[Any]:
@@ -182,14 +171,6 @@ class KerasCell(BaseLayer):
                 triples[i] = map_present(lambda x: x[: context.num_examples], given[i])
         return all_attached(triples)
 
-    def _given(self, i: int, value: tf.Tensor, context: ForwardContext) -> tf.Tensor:
-        kind = self._calls.kinds[i].name
-        if kind in ("mean", "variance") and not context.do_eval:
-            return tf.zeros_like(value)
-        if kind == "seed" and self._calls.earlier_draws[i]:
-            return value + tf.constant([0, self._calls.earlier_draws[i]], value.dtype)
-        return value
-
     def _hand_over(
         self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
     ) -> None:
@@ -197,12 +178,10 @@ class KerasCell(BaseLayer):
         is_padded = context.may_have_padding_rows
         rows = context.num_examples if is_padded else context.num_rows
         count = tf.cast(rows, tf.float64)
-        for i, (v, kind) in enumerate(
-            zip(self._calls.variables, self._calls.kinds, strict=True)
-        ):
+        for i, (v, _, kind, *_) in enumerate(self._calls.variables):
             if kind.is_summed:
-                mean = v if kind.mean is None else self._calls.variables[kind.mean]
-                weight = weights.get(id(mean), count)
+                mean = i if kind.mean is None else kind.mean
+                weight = weights.get(id(self._calls.variables[mean].variable), count)
                 new = tf.cast(scope.get_current_value(v), tf.float64)
                 if kind.name != "state":
                     _check_written_once(v, scope)
@@ -222,7 +201,7 @@ class KerasCell(BaseLayer):
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
         """Returns a variable's next value, [...] float64."""
-        kind = self._calls.kinds[i]
+        kind = self._calls.variables[i].kind
         mean = self._mean(accumulated, "sum", i)
         if kind.name == "state":
             return mean
@@ -230,13 +209,22 @@ class KerasCell(BaseLayer):
             # Var = E[var in micro-batches] + Var[means of micro-batches].
             square = self._mean(accumulated, "square", kind.mean)
             mean += square - self._mean(accumulated, "sum", kind.mean) ** 2
-        before = tf.cast(self.vars[self._calls.names[i]], tf.float64)
+        before = tf.cast(self.vars[self._calls.variables[i].name], tf.float64)
         return before * kind.momentum + mean * (1.0 - kind.momentum)
 
     def _mean(self, accumulated: NestedMap, name: str, i: int | None) -> tf.Tensor:
         return tf.math.divide_no_nan(
             accumulated[f"keras_{name}{i}"], accumulated[f"keras_count{i}"]
         )
+
+
+def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Tensor:
+    """Returns the value of a variable with which a micro-batch begins."""
+    value = theta[v.name]
+    if v.kind.name in ("mean", "variance") and not context.do_eval:
+        return tf.zeros_like(value)
+    earlier = v.earlier_draws[not context.do_eval]
+    return value + tf.constant([0, earlier], value.dtype) if earlier else value
 
 
 def _check_written_once(variable: keras.Variable, scope: CellScope) -> None:
@@ -276,7 +264,8 @@ def _placeholders(shape: Any, dtype: tf.DType) -> Any:
 def _calls_of(p: InstantiableParams) -> CellCalls:
     if p.calls is not None:
         return p.calls
-    return cells_of(p.model, p.arguments, p.random_seed)[p.index]
+    cells = built_model(p.model, p.arguments, p.random_seed).cells.cells
+    return list(cells.values())[p.index]
 
 
 def _check_unset(p: InstantiableParams) -> None:

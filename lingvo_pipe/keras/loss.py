@@ -32,11 +32,6 @@ class PipelineLoss:
     def __init__(self, compiled: Any, num_examples: int, is_whole: bool):
         """Checks the reductions.
 
-        Args:
-            compiled: Keras's compiled loss, built.
-            num_examples: B.
-            is_whole: whether the only micro-batch is the mini-batch.
-
         Raises:
             ValueError: if micro-batches cannot be put together as Keras reduces.
         """
@@ -66,15 +61,7 @@ class PipelineLoss:
         rows: tf.Tensor,
         divisors: Sequence[tf.Tensor | None] | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a micro-batch's loss and its weight in the mini-batch's mean.
-
-        Args:
-            y: targets, `[b, ...]` each.
-            outputs: the model's outputs, `[b, ...]` each, with Keras's attributes.
-            sample_weight: None, or weights `[b, ...]`.
-            rows: [], b.
-            divisors: D of each loss, [], or None where its examples count alike.
-        """
+        """Returns a micro-batch's loss and its weight in the mini-batch's mean."""
         if self._is_whole:
             return self._compiled(y, outputs, sample_weight), tf.ones([])
         share = tf.cast(rows, tf.float32) / float(self._num_examples)

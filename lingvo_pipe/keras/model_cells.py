@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import itertools
+import operator
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import keras
 
-from lingvo_pipe.keras.calls import Call, calls_of
-from lingvo_pipe.keras.cell_calls import CellCalls
-from lingvo_pipe.keras.cell_names import cell_name, variable_names
-from lingvo_pipe.keras.cutting import Step, cut
+from lingvo_pipe.keras.calls import Call, Step, calls_of, cut
+from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, local_values
 from lingvo_pipe.keras.state import draws_of, kinds_of
+from lingvo_pipe.nested_map import NestedMap
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,7 @@ class ModelCells:
 
 
 def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells:
-    """Returns the cells of a Sequential or functional model.
-
-    Args:
-        model: the model.
-        shares_variables: whether layers of the cells store the model's variables; else
-            each has variables of its own.
-    """
+    """Returns the cells of a Sequential or functional model."""
     found = calls_of(model)
     calls = found.calls
     steps = [
@@ -52,9 +48,7 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
         {*found.inputs, *(x for call in calls for x in call.made)},
         key=lambda x: x.number,
     )
-    draws = list(map(draws_of, calls))
-    total: collections.Counter[int] = sum(draws, collections.Counter())
-    earlier: collections.Counter[int] = collections.Counter()
+    draws = {training: _draws(calls, training) for training in (True, False)}
     owners: dict[int, str] = {}
     by_name: dict[str, CellCalls] = {}
     tied = {}
@@ -63,30 +57,68 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
         variables = list({id(v): v for call in own for v in call.variables}.values())
         name, names = cell_name(own, by_name), variable_names(own)
         paths = [f"{name}/{below}" for below in names]
+        kinds = kinds_of(variables, [call.operation for call in own])
         owned = [id(v) not in owners for v in variables]
         for v, path in zip(variables, paths, strict=True):
             if owners.setdefault(id(v), path) != path:
                 tied[path] = owners[id(v)]
         by_name[name] = CellCalls(
-            cell,
-            calls,
-            values,
-            outputs,
-            variables,
-            kinds_of(variables, _layers(own)),
-            owned,
-            [earlier[id(v)] for v in variables],
-            [
-                total[id(v)] if yes else 0
-                for v, yes in zip(variables, owned, strict=True)
+            **local_values(cell, own, values, outputs),
+            variables=[
+                CellVariable(
+                    v,
+                    name,
+                    kind,
+                    is_owned,
+                    {key: found[cell.start][id(v)] for key, found in draws.items()},
+                    {key: found[-1][id(v)] * is_owned for key, found in draws.items()},
+                )
+                for v, name, kind, is_owned in zip(
+                    variables, names, kinds, owned, strict=True
+                )
             ],
-            names,
-            shares_variables,
+            shares_variables=shares_variables,
         )
-        earlier.update(sum(draws[cell.start : cell.stop], collections.Counter()))
     return ModelCells(by_name, tied)
 
 
-def _layers(calls: Sequence[Call]) -> list[keras.Layer]:
-    found = {id(call.operation): call.operation for call in calls}
-    return [x for x in found.values() if isinstance(x, keras.Layer)]
+def _draws(calls: Sequence[Call], training: bool) -> list[collections.Counter[int]]:
+    """Returns the draws from each seed before each call, and by all."""
+    each = (draws_of(call, training) for call in calls)
+    return list(itertools.accumulate(each, operator.add, initial=collections.Counter()))
+
+
+def cell_name(calls: Sequence[Call], taken: Collection[str]) -> str:
+    """Returns a new name for a cell of these calls."""
+    with_kernel = [call for call in calls if call.has_kernel]
+    name = (with_kernel or calls)[0].operation.name
+    name = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "cell"
+    return _new(name, taken, "_call")  # Keras itself adds _1 for another layer.
+
+
+def variable_names(calls: Sequence[Call]) -> list[str]:
+    """Returns names of the variables of a cell's calls, each variable once."""
+    found: dict[int, str] = {}
+    for call in calls:
+        for v in call.variables:
+            if id(v) not in found:
+                key = _key(v.path, call.operation.name)
+                found[id(v)] = _new(key, found.values(), "_")
+    return list(found.values())
+
+
+def _key(path: str, layer: str) -> str:
+    """Returns a variable's path below its layer, as a key of a NestedMap."""
+    parts = path.split("/")
+    below = parts[parts.index(layer) + 1 :] if layer in parts else parts[-1:]
+    key = "_".join(re.sub(r"_\d+$", "", part) for part in below)
+    key = re.sub(r"\W", "_", key)
+    return key if key.isidentifier() and not hasattr(NestedMap, key) else f"v_{key}"
+
+
+def _new(name: str, taken: Collection[str], separator: str) -> str:
+    number, new = 0, name
+    while new in taken:
+        number += 1
+        new = f"{name}{separator}{number}"
+    return new

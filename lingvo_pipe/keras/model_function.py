@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import keras
 
-from lingvo_pipe.keras.cell_calls import CellCalls
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
 from lingvo_pipe.keras.private_names import place_variable
 from lingvo_pipe.keras.refusals import check_for_learner, check_model
@@ -36,12 +35,6 @@ def built_model(
 ) -> BuiltModel:
     """Returns the model that a function makes of arguments, always the same object.
 
-    Args:
-        function: the function.
-        arguments: its arguments by name.
-        seed: seed of initial values and of layers that draw random numbers, which have
-            no seed of their own; if None, 0.
-
     Raises:
         ValueError: if the model cannot be cut, or needs what only Keras's optimizers
             and `fit` do.
@@ -56,13 +49,6 @@ def built_model(
         finally:
             random.setstate(state)
     return _built[key]
-
-
-def cells_of(
-    function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
-) -> list[CellCalls]:
-    """Returns the cells of a function's model; see `built_model`."""
-    return list(built_model(function, arguments, seed).cells.cells.values())
 
 
 def _build(

@@ -13,7 +13,8 @@ Shapes: B examples in the mini-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -22,24 +23,20 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras.compilation import Compilation, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization
 from lingvo_pipe.keras.mixing import warn_of_mixing
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.pipelines import Pipelines
+from lingvo_pipe.keras.pipelines import Pipelines, summary_lines, with_stages
 from lingvo_pipe.keras.private_names import (
+    compile_arguments,
     compute_output_spec,
+    flat_layers,
     graph_of,
 )
-from lingvo_pipe.keras.refusals import (
-    check_compilation,
-    check_loss,
-    check_model,
-)
-from lingvo_pipe.keras.stages import with_stages
-from lingvo_pipe.keras.step_function import step_function
-from lingvo_pipe.keras.summary import summary_lines
+from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_model
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -64,6 +61,9 @@ class PipelinedModel(keras.Model):
     ):
         """Moves the model's variables to the devices of their stages.
 
+        A compiled model, such as a loaded one, is compiled in the same way, with its
+        optimizer's state, but without steps_per_execution and jit_compile.
+
         Args:
             model: the model; it is shared, not copied.
             devices: number or names of all devices, one for each stage of each replica
@@ -77,7 +77,7 @@ class PipelinedModel(keras.Model):
             ValueError: if the model cannot be cut, or a param is not valid.
         """
         check_model(model)
-        super().__init__(name=model.name)
+        super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model = model
         cells = model_cells(model)
         placed = with_stages(params, devices, len(cells.cells))
@@ -88,6 +88,8 @@ class PipelinedModel(keras.Model):
         self.built = True
         if num_micro_batches > 1:
             warn_of_mixing(model)
+        if model.compiled:
+            self.compile(**compile_arguments(model))
 
     @property
     def pipeline(self) -> PipeliningLayer:
@@ -106,8 +108,6 @@ class PipelinedModel(keras.Model):
         for line in summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
 
-    # What is the model's own.
-
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Runs the model on one device, without the pipeline."""
         return self.model(inputs, training=training)
@@ -116,6 +116,10 @@ class PipelinedModel(keras.Model):
         """Saves the plain Keras model; see keras.Model.save."""
         self.model.save(*args, **kwargs)
 
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """Exports the plain model; see keras.Model.export."""
+        self.model.export(*args, **kwargs)
+
     def save_weights(self, *args: Any, **kwargs: Any) -> None:
         """Saves the plain model's weights; see keras.Model.save_weights."""
         self.model.save_weights(*args, **kwargs)
@@ -123,8 +127,6 @@ class PipelinedModel(keras.Model):
     def load_weights(self, *args: Any, **kwargs: Any) -> None:
         """Loads the plain model's weights; see keras.Model.load_weights."""
         self.model.load_weights(*args, **kwargs)
-
-    # Training.
 
     def compile(
         self,
@@ -141,14 +143,15 @@ class PipelinedModel(keras.Model):
         Raises:
             ValueError: if an option is not supported, such as steps_per_execution.
         """
-        check_compilation(jit_compile, kwargs)
+        given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
+        check_compilation(jit_compile, given.arguments)
         if self.pipeline.params.num_micro_batches == 1 < self.pipeline.num_stages:
             logging.warning(
                 "%s: with num_micro_batches=1 stages wait for one another, and several "
                 "devices are no faster than one.",
                 self.name,
             )
-        if [v.trainable for v in self.model.variables] != self._trained:
+        if _trained(self.model) != self._trained:
             self._cut(model_cells(self.model))
         optimizer = keras.optimizers.get(optimizer)
         if optimizer.built:
@@ -156,44 +159,28 @@ class PipelinedModel(keras.Model):
         super().compile(optimizer, *args, jit_compile=False, **kwargs)
         # So that it is saved with the model.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
-        # Keras tracks attributes that it knows; this one it need not look into.
         self.__dict__["_compilation"] = Compilation(
             graph_of(self.model), self._compile_loss, self._compile_metrics
         )
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch; returns the metrics."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = self._inputs(x)
-        num_examples = _num_examples(inputs)
-        pipe = self._pipes.for_examples(num_examples)
-        scale = self._loss_scale(num_examples)
-        targets = (y, sample_weight, scale, self._divisors(data, num_examples))
         with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
-            loss_fn = self._loss_function(num_examples)
-            result = pipe.ComputeGradients(pipe.vars, inputs, targets, loss_fn)
+            pipe, *args = self._pipeline_arguments(data, self._loss_scale())
+            result = pipe.ComputeGradients(pipe.vars, *args)
             pipe.PostTrainingStepUpdate(result.accumulated)
-        loss = self._apply(pipe, result)
-        self._loss_tracker.update_state(loss, sample_weight=num_examples)
-        self._compilation.update_metrics(result.metrics, y, sample_weight)
-        return self.get_metrics_result()
+        return self._results(data, self._apply(pipe, result), result.metrics)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a mini-batch; returns the metrics."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = self._inputs(x)
-        num_examples = _num_examples(inputs)
-        pipe = self._pipes.for_examples(num_examples)
-        targets = (y, sample_weight, None, self._divisors(data, num_examples))
         with ForwardContext(do_eval=True):
-            loss_fn = self._loss_function(num_examples)
-            metrics = pipe.ComputeMetrics(pipe.vars, inputs, targets, loss_fn)
+            pipe, *args = self._pipeline_arguments(data, None)
+            metrics = pipe.ComputeMetrics(pipe.vars, *args)
+        self._move_seeds()
         loss = _total_loss(metrics)
         for _, penalty, _ in regularization(self.trainable_variables):
             loss += penalty
-        self._loss_tracker.update_state(loss, sample_weight=num_examples)
-        self._compilation.update_metrics(metrics, y, sample_weight)
-        return self.get_metrics_result()
+        return self._results(data, loss, metrics)
 
     def predict_step(self, data: Any) -> Any:
         """Returns the model's outputs, `[B, ...]` each."""
@@ -201,51 +188,71 @@ class PipelinedModel(keras.Model):
         inputs = self._inputs(x)
         pipe = self._pipes.for_examples(_num_examples(inputs))
         with ForwardContext(do_eval=True):
-            return packed_outputs(graph_of(self.model), pipe.FProp(pipe.vars, *inputs))
+            outputs = pipe.FProp(pipe.vars, *inputs)
+        self._move_seeds()
+        return packed_outputs(graph_of(self.model), outputs)
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`, which takes an iterator; fit calls this."""
         if self.train_function is None or force:
-            self.train_function = step_function(
-                self.train_step, self.run_eagerly, self._build_compilation
-            )
+            self.train_function = self._function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
         """Sets `test_function`; evaluate calls this."""
         if self.test_function is None or force:
-            self.test_function = step_function(
-                self.test_step, self.run_eagerly, self._build_compilation
-            )
+            self.test_function = self._function(self.test_step)
 
     def make_predict_function(self, force: bool = False) -> None:
         """Sets `predict_function`; predict calls this."""
         if self.predict_function is None or force:
-            self.predict_function = step_function(self.predict_step, self.run_eagerly)
-
-    # Private.
+            self.predict_function = self._function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
         """Makes the pipeline of cells, cut by what is trainable now."""
-        # Keras tracks attributes; these are none of its business.
+        # Set so that Keras does not track them.
         self.__dict__["_cells"] = cells
-        self.__dict__["_trained"] = [v.trainable for v in self.model.variables]
+        self.__dict__["_trained"] = _trained(self.model)
         self._pipes.make(cells)
+        for x in flat_layers(self.model):
+            if isinstance(x, keras.Model):  # Its functions have the old storage.
+                x.train_function = x.test_function = x.predict_function = None
+
+    def _function(self, step: Callable[[Any], Any]) -> Callable[[Iterator[Any]], Any]:
+        """Returns a function of an iterator that takes a step on its next element."""
+        traced: dict[Any, Callable] = {}
+
+        def run(iterator: Iterator[Any]) -> Any:
+            data = tree.map_structure(
+                lambda x: None if x is None else tf.convert_to_tensor(x),
+                next(iter(iterator)),
+            )
+            if step != self.predict_step:
+                self._build_compilation(data)
+            if self.run_eagerly:
+                return step(data)
+            key = tuple(x if x is None else spec_of(x) for x in tree.flatten(data))
+            if key not in traced:
+                # Each shape has its own graph. If one tf.function held them all,
+                # TensorFlow would warn of retracing.
+                function = tf.function(step, autograph=False)
+                traced[key] = function.get_concrete_function(data)
+            return traced[key](data)
+
+        return run
 
     def _build_compilation(self, data: Any) -> None:
         """Makes the state of the optimizer, the loss and the metrics."""
         check_loss(self._compile_loss)
-        x, y, sample_weight = tree.map_structure(
-            lambda x: None if x is None else keras.KerasTensor(x.shape, x.dtype.name),
-            keras.utils.unpack_x_y_sample_weight(data),
-        )
-        if not self._compile_loss.built or (
-            self._compile_metrics is not None and not self._compile_metrics.built
-        ):
-            outputs = compute_output_spec(self.model, x, training=False)
-            compute_output_spec(
-                self._compute_loss, x, y, outputs, sample_weight, training=False
+        compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
+        if not all(x.built for x in compiled):
+            x, y, sample_weight = tree.map_structure(
+                lambda x: x if x is None else keras.KerasTensor(x.shape, x.dtype.name),
+                keras.utils.unpack_x_y_sample_weight(data),
             )
-            compute_output_spec(self.compute_metrics, x, y, outputs, sample_weight)
+            outputs = compute_output_spec(self.model, x, training=False)
+            given = x, y, outputs, sample_weight
+            compute_output_spec(self._compute_loss, *given, training=False)
+            compute_output_spec(self.compute_metrics, *given)
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
 
@@ -253,43 +260,58 @@ class PipelinedModel(keras.Model):
         """Returns the inputs of the first cell."""
         return first_inputs(graph_of(self.model), x)
 
-    def _divisors(self, data: Any, num_examples: int) -> list[tf.Tensor | None] | None:
-        data = keras.utils.unpack_x_y_sample_weight(data)
-        number = self._pipes.number_for(num_examples)
-        return self._compilation.divisors(self.model, data, num_examples, number)
+    def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
+        """Returns the pipeline for a mini-batch, its inputs, targets and loss."""
+        data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        inputs = self._inputs(x)
+        num_examples = _num_examples(inputs)
+        sizes = num_examples, self._pipes.number_for(num_examples)
+        divisors = self._compilation.divisors(self.model, data, *sizes)
+        scales = None if scale is None else tf.fill([num_examples], scale)
+        targets = y, sample_weight, scales, divisors
+        loss_fn = self._compilation.loss_function(*sizes)
+        return self._pipes.for_examples(num_examples), inputs, targets, loss_fn
 
-    def _loss_scale(self, num_examples: int) -> tf.Tensor | None:
-        """Returns `[B]`, the optimizer's loss scale for each example, if it has one."""
-        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            return None
-        scale = self.optimizer.scale_loss(tf.ones([]))
-        return tf.fill([num_examples], scale)
+    def _results(self, data: Any, loss: tf.Tensor, found: NestedMap) -> dict[str, Any]:
+        """Updates the metrics, and returns them."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        num_examples = tree.flatten(x)[0].shape[0]
+        self._loss_tracker.update_state(loss, sample_weight=num_examples)
+        self._compilation.update_metrics(found, y, sample_weight)
+        return self.get_metrics_result()
 
-    def _loss_function(self, num_examples: int) -> Callable[..., NestedMap]:
-        number = self._pipes.number_for(num_examples)
-        return self._compilation.loss_function(num_examples, number)
+    def _loss_scale(self) -> tf.Tensor | None:
+        """Returns the optimizer's loss scale, [], if it has one."""
+        has_scale = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
+        return self.optimizer.scale_loss(tf.ones([])) if has_scale else None
 
     def _apply(self, pipe: PipeliningLayer, result: NestedMap) -> tf.Tensor:
         """Updates the weights; returns the loss with all that is added to it."""
-        scale = self._loss_scale(1)
-        loss = _total_loss(result.metrics)
-        if scale is not None:
-            loss /= scale[0]
+        scale, loss = self._loss_scale(), _total_loss(result.metrics)
         flat = tf.nest.flatten(pipe.vars), tf.nest.flatten(result.gradients)
         gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
-        penalties = {}
         for v, penalty, gradient in regularization(self.trainable_variables):
             loss += penalty
-            factor = 1.0 if scale is None else scale[0]
-            penalties[id(v)] = gradient * tf.cast(factor, gradient.dtype)
-        pairs = []
-        for v in self.trainable_variables:
-            gradient = gradients[v.value.ref()]
-            if id(v) in penalties:
-                gradient += penalties[id(v)]
-            pairs.append((gradient, v))
+            gradients[v.value.ref()] += gradient
+        pairs = [(gradients[v.value.ref()], v) for v in self.trainable_variables]
+        if scale is not None:  # The engine has divided by it, with the loss's weight.
+            pairs = [(g * tf.cast(scale, g.dtype), v) for g, v in pairs]
         self.optimizer.apply_gradients(pairs)
         return loss
+
+    def _move_seeds(self) -> None:
+        """Moves seeds on by the draws of an evaluation's mini-batch."""
+        for cell in self._cells.cells.values():
+            for v in cell.variables:
+                if v.draws[False]:
+                    seed = v.variable.value
+                    with tf.device(seed.device):
+                        seed.assign_add(tf.constant([0, v.draws[False]], seed.dtype))
+
+
+def _trained(model: keras.Model) -> list[bool]:
+    """Returns which layers and variables are trainable; batch norm may have none."""
+    return [x.trainable for x in (*flat_layers(model), *model.variables)]
 
 
 def _copied(
@@ -298,6 +320,10 @@ def _copied(
     """Returns an optimizer for variables with the state of one for the same ones."""
     made = type(optimizer).from_config(optimizer.get_config())
     made.build(variables)
+    shapes = [[v.shape for v in each.variables] for each in (made, optimizer)]
+    if shapes[0] != shapes[1]:
+        logging.warning("The optimizer starts anew: other layers are trainable now.")
+        return made
     for new, old in zip(made.variables, optimizer.variables, strict=True):
         new.assign(old)
     return made

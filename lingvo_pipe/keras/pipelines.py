@@ -1,16 +1,34 @@
-"""The pipelines of a Keras model: one for each number of micro-batches, same stages."""
+"""The pipelines of a Keras model: their stages, one for each number of micro-batches.
+
+All have the stages that were chosen for the first one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+from keras import tree
+
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.keras.keras_cell import KerasCell
+from lingvo_pipe.core.quantities import bytes_text
+from lingvo_pipe.core.tables import text_table
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras.cell_calls import CellCalls
+from lingvo_pipe.keras.keras_cell import KerasCell, first_inputs
 from lingvo_pipe.keras.model_cells import ModelCells
 from lingvo_pipe.keras.private_names import Functional
-from lingvo_pipe.keras.stages import set_inputs
+from lingvo_pipe.keras.refusals import check_devices
+from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
+from lingvo_pipe.pipeline.stage_choice.stage_boundaries import needs_inputs
+
+_NAMES_WIDTH = 60
 
 # Only the first pipeline's stages are chosen by these.
 _CHOOSING = ("cell_costs", "memory_limit", "input_shapes", "input_dtypes")
@@ -78,9 +96,106 @@ class Pipelines:
             num_micro_batches=num_micro_batches,
             **self._params,
         )
-        set_inputs(p, self._graph, self._batch_size)
+        _set_inputs(p, self._graph, self._batch_size)
         pipe = self._made[num_micro_batches] = p.Instantiate()
         self._params["splits"], self._batch_size = pipe.boundaries, None
         for name in _CHOOSING:
             self._params.pop(name, None)
         return pipe
+
+
+def with_stages(
+    params: Mapping[str, Any], devices: int | Sequence[str], num_cells: int
+) -> dict[str, Any]:
+    """Returns params of a pipeline with `devices`, and `splits` if it has none.
+
+    Raises:
+        ValueError: if there are more stages than cells, or replicas would differ.
+    """
+    check_devices(devices)
+    p, number = dict(params), devices if isinstance(devices, int) else len(devices)
+    if not isinstance(devices, int):
+        p["devices"] = list(devices)
+    elif is_auto(p.get("splits")):
+        p["devices"] = stage_devices(None, devices)
+    replicas = p.get("num_replicas", 1)
+    if "splits" not in p and isinstance(replicas, int) and replicas > 0:
+        if number % replicas:
+            raise UserValueError(
+                path="PipelinedModel(devices=...)",
+                expected=f"a multiple of num_replicas, {replicas}",
+                got=devices,
+                hint="Each replica has as many devices.",
+            )
+        check_devices(number // replicas, num_cells)
+        p["splits"] = number // replicas * p.get("stages_per_device", 1)
+    return p
+
+
+def _set_inputs(
+    p: InstantiableParams, graph: Functional, batch_size: int | None
+) -> None:
+    """Sets the shapes of a pipeline's inputs if its stages are chosen by them."""
+    if p.input_shapes is not None or not needs_inputs(p):
+        if batch_size is not None:
+            raise UserValueError(
+                path="PipelinedModel(batch_size=...)",
+                expected="None unless splits='auto' or memory_limit is set",
+                got=batch_size,
+                hint="Give batch_size to fit.",
+            )
+        return
+    by_flops = p.memory_limit is None and p.cell_costs is None
+    if batch_size is None and not by_flops:
+        raise UserValueError(
+            path="PipelinedModel(batch_size=...)",
+            expected="the size of a mini-batch, since stages are chosen by measured "
+            "times or within memory_limit",
+            got=None,
+            hint="Give it, or leave cell_costs and memory_limit out.",
+        )
+    # Flops of cells are in the same ratios for any number of rows.
+    rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
+    unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
+    if unknown:
+        raise UserValueError(
+            path="PipelinedModel(splits='auto')",
+            expected="inputs of known sizes apart from the examples",
+            got=f"inputs {unknown} of any size",
+            hint="Give splits as a number or a list of boundaries.",
+        )
+    with tf.Graph().as_default():
+        given = [
+            tf.compat.v1.placeholder(x.dtype, [rows, *x.shape[1:]])
+            for x in graph.inputs
+        ]
+        found = first_inputs(graph, tree.pack_sequence_as(graph.input, given))
+    p.input_shapes = [None if x is None else tuple(x.shape) for x in found]
+    p.input_dtypes = [None if x is None else x.dtype for x in found]
+
+
+def summary_lines(
+    name: str, pipe: PipeliningLayer, cells: Sequence[CellCalls]
+) -> list[str]:
+    """Returns the lines of a table with a row for each cell, and what they add up to.
+
+    Seeds are no parameters, and a shared variable belongs to its first cell.
+    """
+    rows = [["Stage", "Device", "Cell", "Layers", "Param #"]]
+    total = total_bytes = 0
+    for i, cell in enumerate(cells):
+        owned = [v for v in cell.variables if v.owned and v.kind.name != "seed"]
+        own = [v.variable for v in owned]
+        number = sum(math.prod(v.shape) for v in own)
+        total_bytes += sum(v.value.dtype.size * math.prod(v.shape) for v in own)
+        total += number
+        stage = pipe.stage_of_cell(i)
+        devices = [device_name(replica[stage]).short for replica in pipe.replicas]
+        names = ", ".join(dict.fromkeys(call.operation.name for call in cell.calls))
+        shown = textwrap.shorten(names, _NAMES_WIDTH, placeholder=" ...")
+        rows.append([str(stage), ", ".join(devices), str(i), shown, f"{number:,}"])
+    return [
+        f'Model: "{name}"',
+        *text_table(rows, right=[4]),
+        f"Total params: {total:,} ({bytes_text(total_bytes)})",
+    ]

@@ -48,10 +48,6 @@ def placed(variable: keras.Variable, path: str) -> tf.Variable:
     It is the one that stores it already, if that is on this device and as trainable as
     the Keras variable; else a new one, and Keras reads and writes this one from now on.
     A deferred variable gets its first one, with its initial value.
-
-    Args:
-        variable: the Keras variable.
-        path: name of a new tf.Variable.
     """
     if _is_scratch_graph():
         return _variable(variable, path, lambda: _zeros(variable))

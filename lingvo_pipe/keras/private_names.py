@@ -118,6 +118,17 @@ def with_losses(compiled: Any, losses: Sequence[Callable]) -> Any:
     return made
 
 
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """Returns the arguments with which a model was compiled, apart from speed.
+
+    Keras's public `get_compile_config` refuses lambdas and unregistered classes.
+    """
+    given = dict(model._compile_config.config, optimizer=model.optimizer)
+    for name in ("steps_per_execution", "jit_compile"):
+        given.pop(name, None)
+    return given
+
+
 def compiled_metrics(compiled: Any) -> list[keras.Metric]:
     """Returns the metrics of a compilation."""
     return list(compiled.metrics)

@@ -91,12 +91,14 @@ class CellScope(keras.StatelessScope):
 
 
 def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list[Kind]:
-    """Returns the kind of each variable of the layers of a cell."""
-    below = [x for layer in layers for x in flat_layers(layer)]
+    """Returns the kind of each variable of the layers among a cell's operations."""
+    own = {id(x): x for x in layers if isinstance(x, keras.Layer)}
+    below = [x for layer in own.values() for x in flat_layers(layer)]
     place = {id(v): i for i, v in enumerate(variables)}
     found: dict[int, Kind] = {}
     for layer in below:
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+        norm = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+        if norm and layer.momentum < 1.0:  # Else its averages stay.
             mean = place[id(layer.moving_mean)]
             found[id(layer.moving_mean)] = Kind("mean", layer.momentum)
             found[id(layer.moving_variance)] = Kind("variance", layer.momentum, mean)
@@ -138,8 +140,8 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
     return {id(norm.moving_mean): total[0] for norm in norms}
 
 
-def draws_of(call: Call) -> collections.Counter[int]:
-    """Returns how often a call in training draws from each seed, by variable ids."""
+def draws_of(call: Call, training: bool) -> collections.Counter[int]:
+    """Returns how often a call draws from each seed, by variable ids."""
     seeds = {id(v): v for v in call.variables if v.name == _SEED_NAME}
     if not seeds:
         return collections.Counter()
@@ -147,8 +149,9 @@ def draws_of(call: Call) -> collections.Counter[int]:
 
     def run(args: Any, kwargs: Any) -> Any:
         values = {key: tf.zeros(v.shape, v.dtype) for key, v in seeds.items()}
-        with CellScope(values, list(seeds.values())) as scope:
-            made = run_operation(call.operation, True, args, kwargs)
+        # At the root, TensorFlow allows no scope that begins with an underscore.
+        with tf.name_scope("draws"), CellScope(values, list(seeds.values())) as scope:
+            made = run_operation(call.operation, training, args, kwargs)
         writes.update({key: scope.writes[key] for key in seeds})
         return made
 

@@ -73,11 +73,10 @@ def transformer() -> Example:
     tokens = keras.Input((10,), dtype="int32")
     embedding = layers.Embedding(20, 16, mask_zero=True)
     x = embedding(tokens)
-    for _ in range(2):
-        y = layers.LayerNormalization()(x)
-        x = x + layers.MultiHeadAttention(2, 8, dropout=0.2)(y, y, use_causal_mask=True)
-        y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
-        x = x + layers.Dense(16)(layers.Dropout(0.1)(y))
+    y = layers.LayerNormalization()(x)
+    x = x + layers.MultiHeadAttention(2, 8, dropout=0.2)(y, y, use_causal_mask=True)
+    y = layers.Dense(32, activation="gelu")(layers.LayerNormalization()(x))
+    x = x + layers.Dense(16)(layers.Dropout(0.1)(y))
     model = keras.Model(tokens, layers.Dense(20)(x))
     return Example(model, _tokens(), _tokens(), _classes())
 

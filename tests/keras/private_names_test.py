@@ -106,3 +106,7 @@ def test_a_compilation_lists_its_losses_and_metrics() -> None:
     assert private_names.flat_losses(model._compile_loss) == [loss]
     (metric,) = private_names.compiled_metrics(model._compile_metrics)
     assert metric.name == "mae"
+    given = private_names.compile_arguments(model)
+    assert (given["loss"], given["metrics"]) == ("mse", ["mae"])
+    assert given["optimizer"] is model.optimizer
+    assert not given.keys() & {"steps_per_execution", "jit_compile"}

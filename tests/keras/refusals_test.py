@@ -118,6 +118,11 @@ def test_options_of_compile(options: dict[str, Any]) -> None:
         _fit(_sequential(), **options)
 
 
+def test_steps_per_execution_by_position() -> None:
+    with pytest.raises(ValueError, match="steps_per_execution"):
+        PipelinedModel(_sequential()).compile("sgd", "mse", *[None] * 4, 4)
+
+
 def test_a_distribution_strategy() -> None:
     with tf.distribute.OneDeviceStrategy("cpu:0").scope():
         model = _sequential()

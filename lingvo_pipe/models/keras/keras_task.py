@@ -23,6 +23,7 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.keras.compilation import packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell, first_inputs
@@ -39,9 +40,9 @@ class KerasTask(BaseTask):
     """A task whose pipeline is a Keras model, from `ParamsOf`.
 
     The loss is the mean of a Keras loss's values over the mini-batch, by weights that
-    count padding as 0, and Keras's mask of the output, if there is one. Regularizers
-    and losses that layers add are added to it. A model of several outputs, or with
-    another loss, needs a subclass with LossTargets and ComputeLoss.
+    count padding as 0, and Keras's masks of the output and of an ignored class.
+    Regularizers and losses that layers add are added to it. A model of several outputs,
+    or with another loss, needs a subclass with LossTargets and ComputeLoss.
     """
 
     @classmethod
@@ -155,19 +156,20 @@ class KerasTask(BaseTask):
                 got=f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs",
                 hint="Name one of keras.losses, or define ComputeLoss in a subclass.",
             )
-        mask = get_mask(outputs)
+        own = outputs
         outputs = tf.cast(outputs, tf.as_dtype(keras.config.floatx()))
         y = targets.targets
         if y.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
             y = y[..., None]
         found = NestedMap()
         for name, function in self._values.items():
-            values = tf.cast(function(y, outputs), outputs.dtype)
+            raw = function(y, outputs)  # With a mask if it ignores a class.
+            values = tf.cast(raw, outputs.dtype)
             # Of the targets alone, because the engine may need their sum beforehand.
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
             weights = _repeated(weights, values)
-            if mask is not None:
+            for mask in present([get_mask(own), get_mask(raw)]):
                 weights *= _repeated(mask, values)
             found[name] = weighted_means(weights, value=values).value
         return found

@@ -167,9 +167,9 @@ def _variables(task: Any, model: keras.Model) -> list[tuple[Any, tf.Variable]]:
     """Returns pairs of a variable of the model and the task's for it."""
     cells = model_cells(model).cells.values()
     return [
-        (v, cell.vars[name])
+        (v.variable, cell.vars[v.name])
         for calls, cell in zip(cells, task.pipeline.cells, strict=True)
-        for v, name in zip(calls.variables, calls.names, strict=True)
+        for v in calls.variables
     ]
 
 
@@ -237,6 +237,19 @@ def test_a_loss_of_probabilities_is_taken_from_their_logits() -> None:
     metrics = task.ComputeMetrics(task.Values(), batch)
     np.testing.assert_allclose(float(metrics.loss[0]), expected, rtol=1e-5)
     assert expected > -np.log(1e-7)
+
+
+def test_an_ignored_class_counts_nowhere() -> None:
+    given = {"from_logits": True, "ignore_class": 2}
+    task = _params(number).Set(loss_arguments=given).Instantiate()
+    outputs = tf.constant(np.random.default_rng(0).normal(size=[6, 5]), tf.float32)
+    y = tf.constant([0, 2, 1, 2, 4, 3])
+    weights = tf.constant([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])
+    targets = NestedMap(targets=y, weights=weights)
+    mean, weight = task.ComputeLoss((outputs, None, None), targets).loss
+    loss = keras.losses.SparseCategoricalCrossentropy(**given)
+    np.testing.assert_allclose(mean, loss(y[:5], outputs[:5]), rtol=1e-6)
+    assert float(weight) == 3.0
 
 
 @pytest.mark.parametrize("loss", ["mean_squared_error", "MeanSquaredError", squares])

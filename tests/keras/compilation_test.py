@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from tests.support.cases import exhaustive
 
 
 class Range(keras.metrics.Metric):
@@ -35,6 +36,11 @@ def _of_keras(*names: str) -> Callable[[], list[Any]]:
 
 # By the kind of targets and by whether all states add up.
 _METRICS: dict[str, Callable[[], list[Any]]] = {
+    "mixed": lambda: [
+        *_of_keras("AUC", "Precision", "RootMeanSquaredError", "R2Score")(),
+        keras.metrics.F1Score(average="micro"),
+        lambda y, z: tf.reduce_mean(tf.abs(y - z), -1),
+    ],
     "numbers": lambda: [
         *_of_keras("MeanSquaredError", "RootMeanSquaredError", "R2Score")(),
         *_of_keras("MeanAbsoluteError", "CosineSimilarity", "LogCoshError")(),
@@ -73,10 +79,16 @@ def _results(
     return fit.history, model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
 
 
-@pytest.mark.parametrize("name", _METRICS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        exhaustive(name) if name in ("numbers", "numbers, own", "classes") else name
+        for name in _METRICS
+    ],
+)
 def test_it_is_as_in_plain_keras(name: str) -> None:
     random = np.random.default_rng(2)
-    if name == "classes":
+    if name in ("mixed", "classes"):
         activation, y = "sigmoid", random.integers(0, 2, (20, 2)).astype("float32")
     else:
         activation, y = None, random.normal(size=(20, 2)).astype("float32")

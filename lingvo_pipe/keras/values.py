@@ -1,4 +1,4 @@
-"""Hidden attributes that Keras attaches to tensors, passed on beside the values.
+"""Values between cells: with the hidden attributes that Keras attaches to tensors.
 
     (value, mask, logits)      mask: which timesteps count
                                logits: the input of the softmax or sigmoid that made
@@ -60,3 +60,11 @@ def attached(x: tf.Tensor, mask: Any, logits: Any) -> tf.Tensor:
 def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:
     """Returns the values of flat triples with their attributes."""
     return [attached(*triples[i : i + 3]) for i in range(0, len(triples), 3)]
+
+
+def rows_in_place(x: tf.Tensor, first: Any, num_rows: int) -> tf.Tensor:
+    """Returns `[num_rows, ...]`: rows `[b, ...]` from the row `first` on, and zeros."""
+    first = tf.cast(first, tf.int32)
+    after = num_rows - first - tf.shape(x)[0]
+    padded = tf.pad(x, [[first, after], *([0, 0] for _ in x.shape[1:])])
+    return tf.ensure_shape(padded, [num_rows, *x.shape[1:]])
