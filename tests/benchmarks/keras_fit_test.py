@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from absl.testing import flagsaver
 
 from tools.benchmarks import keras_fit
 
 
 @pytest.mark.exhaustive
 def test_measures(capsys: pytest.CaptureFixture[str]) -> None:
-    with flagsaver.flagsaver(turns=1):
-        keras_fit.compare()
+    keras_fit.compare(num_turns=1)
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[1] for row in rows] == list(keras_fit.MODELS)
     for row in rows:

@@ -105,10 +105,10 @@ def main(argv: Sequence[str]) -> None:
         measure(argv[2], int(argv[3]))
         return
     with program(argv):
-        compare()
+        compare(_TURNS.value)
 
 
-def compare() -> None:
+def compare(num_turns: int) -> None:
     """Measures each model in a process for each number of devices, in turns."""
     print("| model | " + " | ".join(_title(k) for k in _DEVICES) + " |")
     print("|---|" + "---|" * len(_DEVICES))
@@ -119,7 +119,7 @@ def compare() -> None:
                 command = [sys.executable, "-m", _MODULE, _MEASURE, name, str(k)]
                 groups.append(stack.enter_context(process_group(name, [command])))
                 groups[-1].answers()
-            times = [[float(g.turn()[0]) for g in groups] for _ in range(_TURNS.value)]
+            times = [[float(g.turn()[0]) for g in groups] for _ in range(num_turns)]
         plain = [each[0] for each in times]
         cells = [f"{median(plain):.2f} s"]
         for k in range(1, len(_DEVICES)):
