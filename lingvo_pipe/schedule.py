@@ -232,7 +232,13 @@ class DevBasedSchedule(BaseSchedule):
         sign = 1.0 if name == p.metric else -1.0
         best, reference, factor = -math.inf, 0, 1.0
         for record in records:
-            step, value = record["step"], sign * float(record[name])
+            step = record["step"]
+            if name not in record:
+                raise UserValueError(
+                    f"task.train.lr_schedule.metric: the evaluation of step {step} has "
+                    f"no {name!r}. Name a metric that all have, or begin a new run."
+                )
+            value = sign * float(record[name])
             if value > best + p.tolerance:
                 best, reference = value, step
             if step - reference >= p.window:

@@ -141,9 +141,13 @@ class Fields:
         path = format_path(steps[:-1])
         owner = f"{path!r} has" if path else "these Params have"
         known = ", ".join(sorted(self._fields)) or "nothing"
+        # The class that the Params configure may know what is meant.
+        cls = self._fields["cls"].value if "cls" in self._fields else None
+        hint = getattr(cls, "PARAM_HINTS", {}).get(name)
+        near = f" {hint}" if hint else did_you_mean(str(name), self._fields)
         raise UserAttributeError(
             f"{format_path(steps)!r} must be a defined param; {owner} no {name!r}."
-            f"{did_you_mean(str(name), self._fields)} Defined: {known}."
+            f"{near} Defined: {known}."
         )
 
 

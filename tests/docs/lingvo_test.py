@@ -13,6 +13,7 @@ from lingvo_pipe import base_layer, builder, gpipe, py_utils, schedule, tshape
 from lingvo_pipe.nested_map import NestedMap
 from tests.docs.pages import page
 from tools.port_check import counterparts
+from tools.port_check.source_check import check_source
 
 PAGE = page("lingvo")
 
@@ -107,3 +108,9 @@ def test_methods_of_builders_exist() -> None:
     names = set(re.findall(r"`(_\w+)`", row[0]))
     own = {x for x in vars(builder.Base) if re.fullmatch(r"_[A-Z]\w*", x)}
     assert names == own
+
+
+def test_the_example_has_nothing_to_port() -> None:
+    example = PAGE.partition("```python\n")[2].partition("```")[0]
+    assert "builder.Base" in example
+    assert not check_source(example)

@@ -67,22 +67,19 @@ _NAMES = {
     "test_utils": "Derive tests from tf.test.TestCase.",
     "variable_scope": "Delete it: a variable's path is its layer's.",
 }
-_PARAMS = {
-    "activation_split_dims_mapping device_mesh weight_split_dims_mapping": "Leave it "
-    "out: weights are not sharded.",
-    "add_name_to_theta": "Leave it out.",
-    "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
-    "is_inference": "Ask self.do_eval.",
-    "skip_lp_regularization": "Set task.train.l2_regularizer_scales.",
-    "vn": "Leave it out, or add noise by current_context().uniform in FProp.",
+_IN_FPROP = {
+    "AddFunction AddVariable CreateChild CreateChildren CreateVariable "
+    "RegisterAccumulator": "Call it in __init__ or _CreateLayerVariables.",
+    "FPropDefaultTheta theta vars": "Read FProp's argument theta.",
 }
-# What to write instead of Lingvo's and TensorFlow 1's names, and of Lingvo's params.
+# What to write instead of Lingvo's and TensorFlow 1's names, and of members in FProp.
 INSTEAD = {x: text for names, text in _NAMES.items() for x in names.split()}
-PARAMS = {x: text for names, text in _PARAMS.items() for x in names.split()}
+IN_FPROP = {x: text for names, text in _IN_FPROP.items() for x in names.split()}
 _STATEFUL = re.compile(
     r"(?!.*(stateless|Generator|seed))(.*\b|_)random[._]|nn\.dropout"
 )
-_UPDATING = re.compile(r"Instructions for updating:\s+(.+?)(?:\n\s*\n|$)", re.DOTALL)
+# The first sentence of what a docstring says.
+_UPDATING = re.compile(r"Instructions for updating:\s+(.+?)(\.\s|\n\n|$)", re.S)
 _HOMES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "image")
 
 
@@ -107,7 +104,8 @@ def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
             if not inspect.ismodule(value) and not inspect.isclass(value):
                 return UNKNOWN, ""
             # Modules of ours may tell what to use instead.
-            told = str(error) if isinstance(error, UserAttributeError) else ""
+            is_ours = isinstance(error, UserAttributeError)
+            told = str(error).partition(". ")[2] if is_ours else ""
             near = did_you_mean(name, dir(value)).strip() or "It is not here."
             return UNKNOWN, told or INSTEAD.get(name, near)
     return value, ""
@@ -142,5 +140,5 @@ def _without_tf_name(path: str, known: list[str]) -> str:
     for name in path.split("."):
         old = getattr(old, name, None)
     if told := _UPDATING.search(inspect.getdoc(old) or ""):
-        return " ".join(told[1].split())
+        return " ".join(told[1].split()).removesuffix(".") + "."
     return f"TensorFlow 2 has no such name.{did_you_mean(last, known)}"

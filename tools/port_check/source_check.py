@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+import pkgutil
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+import lingvo_pipe
 from lingvo_pipe.builder import Base
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.schedule import BaseSchedule
 from tools.port_check.counterparts import (
+    IN_FPROP,
     INSTEAD,
     MODULES,
-    PARAMS,
     UNKNOWN,
     bad_call,
     find,
@@ -25,6 +29,9 @@ from tools.port_check.counterparts import (
 _DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*")
 _METHOD = re.compile(r"_?[A-Z]\w*")
 _STATE = "Return it, or call self.Accumulate or self.AddMetric."
+_CONDITION = "Write tf.cond or tf.where: FProp is traced, and not autographed."
+_LAMBDA = "Name a function that the module defines: the trainer needs its text."
+_VALUE = "Define Value(self), a function of py_utils.GetGlobalStep()."
 _SCOPE = (
     "Leave it out: operations have the scope already, and a layer that reads its name "
     "is traced by itself."
@@ -62,9 +69,10 @@ class _Check(ast.NodeVisitor):
     Attributes:
         findings: findings so far.
         names: values of imported names. A class of the file is a class with the same
-            bases and members, whose values are UNKNOWN.
+            bases and members, whose values are UNKNOWN, of this module.
         cls: such a class while the walk is in a layer or a builder.
         method: name of its method that the walk is in.
+        tensors: names of the method's variables that hold tensors.
     """
 
     def __init__(self) -> None:
@@ -72,14 +80,20 @@ class _Check(ast.NodeVisitor):
         self.names: dict[str, Any] = {}
         self.cls: Any = None
         self.method = ""
+        self.tensors: set[str] = set()
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Notes the values of an import's names, and the import's new form."""
         module = getattr(node, "module", None) or ""
         for alias in node.names:
             name, local = alias.name, alias.asname or alias.name
-            if isinstance(node, ast.Import) or module in ("lingvo", "lingvo.core"):
-                self._add_module(node, f"{module}.{name}".strip("."), local)
+            path = f"{module}.{name}".strip(".")
+            if path.startswith("lingvo_pipe") and name != "*":
+                with contextlib.suppress(AttributeError, ImportError):
+                    pkgutil.resolve_name(path)  # Imports the modules on the path.
+                self.names[local] = self._found(node, lingvo_pipe, path.split(".")[1:])
+            elif isinstance(node, ast.Import) or module in ("lingvo", "lingvo.core"):
+                self._add_module(node, path, local)
             elif module.startswith("lingvo."):
                 self._add_module(node, module, "")
                 if module in MODULES and name != "*":
@@ -107,16 +121,19 @@ class _Check(ast.NodeVisitor):
     # ---- Names and calls.
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        names = _dotted(node)
+        names, text = _dotted(node), ast.unparse(node)
         root, rest = self._root(names)
+        is_part = text.startswith("self.") and node.attr in IN_FPROP
+        if self.cls and self.method == "FProp" and is_part:
+            self._find(node, f"{text} in FProp", IN_FPROP[node.attr])
         if names[:2] == ["self", "params"] or names[:1] == ["p"]:
             self._check_param(node, names[-1])
         elif names[:1] == ["self"] and self.cls:
             self._check_own(node, names[1])
         elif root is not UNKNOWN:
             self._found(node, root, rest, ".".join(names))
-        else:
-            self.generic_visit(node)
+            return
+        self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         keywords = [each.arg for each in node.keywords if each.arg]
@@ -135,13 +152,17 @@ class _Check(ast.NodeVisitor):
         reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
         if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
             self._find(node, ast.unparse(node), _SCOPE, "note")
+        values = [*node.args, *(each.value for each in node.keywords)]
+        in_builder = names[:1] == ["self"] and issubclass(self.cls or object, Base)
+        if in_builder and any(isinstance(x, ast.Lambda) for x in values):
+            self._find(node, f"a lambda in {'.'.join(names)}", _LAMBDA)
         self.generic_visit(node)
 
     def _check_param(self, node: ast.AST, name: str) -> None:
         """Checks `p.name` in a layer."""
-        is_known = hasattr(self.cls, name) or name not in PARAMS
-        if self.cls and not is_known and name not in self.cls.Params():
-            self._find(node, f"p.{name}", PARAMS[name])
+        hint = getattr(self.cls, "PARAM_HINTS", {}).get(name)
+        if hint and not hasattr(self.cls, name) and name not in self.cls.Params():
+            self._find(node, f"p.{name}", hint)
 
     def _check_params(self, node: ast.AST, keywords: list[str]) -> None:
         """Checks the names in `Class.Params().Set(name=...)`."""
@@ -149,10 +170,13 @@ class _Check(ast.NodeVisitor):
         cls = find(*self._root(names[:-1]))[0]
         is_class = inspect.isclass(cls)
         if is_class and names[-1:] == ["Params"]:
-            known = list(cls.Params().GetKeys())
-            for name in set(keywords) - {*known, *vars(cls)}:
-                text = f"{cls.__name__} has no param {name!r}."
-                self._find(node, ".".join(names), text + did_you_mean(name, known))
+            known, hints = cls.Params().GetKeys(), getattr(cls, "PARAM_HINTS", {})
+            # A class of the file may have params that its functions define.
+            unknown = hints if cls.__module__ == __name__ else keywords
+            for name in {*keywords}.intersection(unknown) - {*known, *dir(cls)}:
+                near = hints.get(name) or did_you_mean(name, known).strip()
+                text = f"{cls.__name__} has no param {name!r}. {near}".strip()
+                self._find(node, ".".join(names), text)
 
     def _root(self, names: list[str]) -> tuple[Any, list[str]]:
         """Returns the value that a dotted name begins with, and the names after it."""
@@ -167,6 +191,35 @@ class _Check(ast.NodeVisitor):
             self._find(node, what or ".".join(names), instead)
         return value
 
+    # ---- Conditions.
+
+    def visit_If(self, node: ast.If | ast.While | ast.IfExp | ast.Assert) -> None:
+        if self.cls and self.method == "FProp" and self._is_tensor(node.test):
+            self._find(node.test, ast.unparse(node.test), _CONDITION)
+        self.generic_visit(node)
+
+    visit_While = visit_IfExp = visit_Assert = visit_If
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        targets = {x.id for x in node.targets if isinstance(x, ast.Name)}
+        self.tensors -= targets
+        if self._is_tensor(node.value):
+            self.tensors |= targets
+
+    def _is_tensor(self, node: ast.AST) -> bool:
+        """Returns whether an expression certainly has a tensor's value."""
+        if isinstance(node, ast.Call):
+            value = find(*self._root(_dotted(node.func)))[0]
+            # TensorFlow's operations have dispatchers; is_tensor and the like have not.
+            return hasattr(value, "_tf_fallback_dispatchers")
+        if isinstance(node, ast.Name):
+            return node.id in self.tensors
+        parts = (ast.BinOp, ast.BoolOp, ast.Compare, ast.Subscript, ast.UnaryOp)
+        if not isinstance(node, parts) or re.search(r" (is|in) ", ast.unparse(node)):
+            return False
+        return any(map(self._is_tensor, ast.iter_child_nodes(node)))
+
     # ---- Layers and builders.
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -174,15 +227,18 @@ class _Check(ast.NodeVisitor):
         bases = [find(*self._root(_dotted(each)))[0] for each in node.bases]
         known = [x for x in bases if inspect.isclass(x)]
         if any(issubclass(x, (BaseLayer, Base)) for x in known):
-            members = dict.fromkeys(_defined(node), UNKNOWN)
+            members = dict.fromkeys(_defined(node), UNKNOWN) | {"__module__": __name__}
             self.cls = self.names[node.name] = type(node.name, tuple(known), members)
         self.generic_visit(node)
         self.cls = outer
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         outer, self.method = self.method, self.method or node.name
-        if self.cls and not outer:
-            self._check_override(node)
+        if not outer:
+            args = node.args.args[2 : -len(node.args.defaults) or None]
+            self.tensors = {x.arg for x in args if node.name == "FProp"}
+            if self.cls:
+                self._check_override(node)
         self._visit_scope(node)
         self.method = outer
 
@@ -204,10 +260,14 @@ class _Check(ast.NodeVisitor):
         base = inspect.getattr_static(self.cls.__mro__[1], node.name, None)
         if not inspect.isfunction(base) or node.name == "__init__":
             return
-        required = [x.arg for x in node.args.args[: -len(node.args.defaults) or None]]
-        new = set(required) - set(inspect.signature(base).parameters)
-        hint = " Call py_utils.GetGlobalStep()." if "step" in str(new) else ""
-        if hint or bad_call(base, len(required), []):
+        if node.name == "FProp":
+            if issubclass(self.cls, BaseSchedule):
+                self._find(node, "FProp", _VALUE)
+            return
+        names = [x.arg for x in node.args.args]
+        steps = {"current_step", "global_step", "step"}.intersection(names)
+        if steps or bad_call(base, len(names) - len(node.args.defaults), []):
+            hint = " Call py_utils.GetGlobalStep()." if steps else ""
             called = f"It is called as {node.name}{inspect.signature(base)}."
             self._find(node, node.name, called + hint)
 
@@ -236,7 +296,8 @@ def _defined(node: ast.ClassDef) -> set[str]:
         if isinstance(each, ast.FunctionDef):
             names.add(each.name)
         elif isinstance(getattr(each, "ctx", None), ast.Store):
-            names.add(getattr(each, "attr", getattr(each, "id", "")))
+            text = ast.unparse(each).removeprefix("self.")
+            names.add(text.partition("[")[0])
         elif isinstance(each, ast.Constant) and isinstance(each.value, str):
             names.add(each.value)
     return {x for x in names if x.isidentifier() and x[:2] != "__"} - {"Params"}

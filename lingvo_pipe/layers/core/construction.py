@@ -28,11 +28,23 @@ from lingvo_pipe.tshape import on_shapes
 
 _LAYER_NAME = re.compile(r"_*[A-Za-z0-9][A-Za-z0-9_.-]*")
 _DEFAULT_SEED = 0
+_NOT_SHARDED = "In Lingvo it shards weights. Leave it out: they are not sharded here."
 _announced = threading.local()
 
 
 class LayerType(type):
     """Metaclass of layers: wraps construction, FProp, FPropMeta and step updates."""
+
+    # What errors say about params that only Lingvo's layers have.
+    PARAM_HINTS: Mapping[str, str] = {
+        "activation_split_dims_mapping": _NOT_SHARDED,
+        "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
+        "device_mesh": _NOT_SHARDED,
+        "is_inference": "Leave it out, and ask self.do_eval.",
+        "vn": "In Lingvo it adds noise to weights. Leave it out, or add noise by "
+        "current_context().uniform in FProp.",
+        "weight_split_dims_mapping": _NOT_SHARDED,
+    }
 
     def __new__(mcs, name: str, bases: tuple, namespace: dict, **kwargs: Any) -> Any:
         """Creates a layer class; the operations of its FProp carry the layer's name."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer, IsLayerParams
+from lingvo_pipe.layers.core.construction import LayerType
 from lingvo_pipe.layers.core.layer_tree import unregularized_paths
 from lingvo_pipe.layers.core.tied_variables import tying
 from lingvo_pipe.layers.core.weights import (
@@ -252,3 +253,24 @@ def test_a_layer_and_its_children_may_skip_regularization(
     child = Projection.Params().Set(skip_lp_regularization=of_child)
     p = Projection.Params().Set(name="x", sub=child, skip_lp_regularization=own)
     assert unregularized_paths(p.Instantiate()) == paths
+
+
+@pytest.mark.parametrize("name", LayerType.PARAM_HINTS)
+def test_errors_say_what_params_of_lingvo_were_for(name: str) -> None:
+    hint = LayerType.PARAM_HINTS[name]
+    p = Projection.Params()
+    outer = FCLayer.Params()
+    outer.Define("inner", p, "A layer within a layer.")
+    changes: list[tuple[Any, dict[str, Any]]] = [
+        (p, {name: None}),
+        (outer, {f"inner.{name}": 1}),
+    ]
+    for params, values in changes:
+        with pytest.raises(AttributeError, match=name) as error:
+            params.Set(**values)
+        assert hint in str(error.value)
+    with pytest.raises(AttributeError, match=name) as error:
+        setattr(p, name, None)
+    assert hint in str(error.value)
+    p.Define(name, 3, "A param of the user's own layer.")
+    assert p.Get(name) == 3

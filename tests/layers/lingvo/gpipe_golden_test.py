@@ -18,6 +18,7 @@ from lingvo_pipe import base_layer, gpipe, py_utils
 from lingvo_pipe.layers.convolution import Conv2DLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import FetchLayer
+from tests.support.cases import exhaustive
 
 GOLDEN_NORM = 0.268087
 NUM_LAYERS, NUM_MICRO_BATCHES = 16, 8
@@ -108,7 +109,7 @@ def test_the_gradient_norm_of_one_cell_is_lingvos() -> None:
     _check(gradients, context.accumulated.values(), 1)
 
 
-@pytest.mark.parametrize("num_splits", [2, 4])
+@pytest.mark.parametrize("num_splits", [2, exhaustive(4)])
 def test_the_gradient_norm_of_a_pipeline_is_lingvos(num_splits: int) -> None:
     network, images = _network(num_splits), tf.constant(_images())
 

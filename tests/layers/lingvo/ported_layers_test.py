@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -64,79 +65,108 @@ def _loss(outputs: tuple[tf.Tensor, tf.Tensor], targets: tf.Tensor) -> NestedMap
     return NestedMap(loss=(error, tf.constant(1.0)))
 
 
-def _train_step(layer: Any) -> list[np.ndarray]:
-    """Returns the gradients, the loss, the outputs and all updated variables."""
+def _train(layer: Any) -> Any:
+    """Runs a training step without the optimizer's update; returns the results."""
     batch, targets = _batch(), tf.random.stateless_normal([B, D], [3, 4])
     with ForwardContext(step=tf.constant(0, tf.int64)):
         result = layer.ComputeGradients(layer.theta, batch, targets, _loss)
         layer.PostTrainingStepUpdate(result.accumulated)
-    outputs = layer.FPropDefaultTheta(*batch)
-    found = (result.gradients, result.metrics.loss, outputs, layer.vars)
-    return [tf.identity(x).numpy() for x in tf.nest.flatten(found) if x is not None]
+    return result
+
+
+class _Trained(NamedTuple):
+    """A pipeline that has run, with its training step and its outputs."""
+
+    layer: Any
+    result: Any
+    outputs: tuple[tf.Tensor, tf.Tensor]
+
+
+@pytest.fixture(scope="module", name="trained")
+def _trained() -> Iterator[Callable[..., _Trained]]:
+    """Returns a function of a stack and a number of stages, of 4 micro-batches."""
+
+    @functools.cache
+    def run(make_cells: Callable, splits: int) -> _Trained:
+        layer = _pipeline(make_cells(), splits=splits, num_micro_batches=4)
+        return _Trained(layer, _train(layer), layer.FPropDefaultTheta(*_batch()))
+
+    yield run
+    run.cache_clear()
 
 
 @pytest.mark.parametrize("make_cells", STACKS)
-def test_one_stage_or_two_give_the_same_bytes(make_cells: Callable) -> None:
+def test_one_stage_or_two_give_the_same_bytes(
+    make_cells: Callable, trained: Callable[..., _Trained]
+) -> None:
+    """Gradients, losses, outputs and updated variables are the same."""
     one, two = (
-        _train_step(_pipeline(make_cells(), splits=n, num_micro_batches=4))
-        for n in (1, 2)
+        tf.nest.flatten((x.result.gradients, x.result.metrics, x.outputs, x.layer.vars))
+        for x in (trained(make_cells, 1), trained(make_cells, 2))
     )
-    assert len(one) == len(two)
-    assert [x.tobytes() for x in one] == [x.tobytes() for x in two]
+    assert [x is None for x in one] == [x is None for x in two]
+    for x, y in zip(one, two, strict=True):
+        assert x is None or tf.identity(x).numpy().tobytes() == y.numpy().tobytes()
 
 
-@pytest.mark.parametrize("make_cells", [_projections, _transformer])
-def test_gradients_are_those_of_the_layers_in_sequence(make_cells: Callable) -> None:
-    """With one micro-batch: the statistics are those of a micro-batch."""
-    layer = _pipeline(make_cells(), splits=2)
+@pytest.mark.parametrize("make_cells", STACKS)
+def test_gradients_are_those_of_the_layers_in_sequence(
+    make_cells: Callable, trained: Callable[..., _Trained]
+) -> None:
+    """The layers get each micro-batch, which has statistics of its own."""
+    layer, result, _ = trained(make_cells, 2)
     batch, targets = _batch(), tf.random.stateless_normal([B, D], [3, 4])
     theta = layer.theta
-    pipelined = layer.ComputeGradients(theta, batch, targets, _loss).gradients
-    trained = [x for x, y in _pairs(theta, pipelined) if y is not None]
+    flat = tf.nest.flatten(theta), tf.nest.flatten(result.gradients)
+    pairs = [(x, y) for x, y in zip(*flat, strict=True) if y is not None]
+    parts = [tf.split(x, 4) for x in (*batch, targets)]
     with tf.GradientTape() as tape:
-        tape.watch(trained)
-        outputs: Any = tuple(batch)
-        for cell, own in zip(layer.cells, theta.cells, strict=True):
-            outputs = cell.FProp(own, *outputs)
-        loss = _loss(outputs, targets).loss[0]
-    expected = tape.gradient(loss, trained)
-    found = [y for _, y in _pairs(theta, pipelined) if y is not None]
-    for x, y in zip(expected, found, strict=True):
+        tape.watch([x for x, _ in pairs])
+        loss = 0.25 * sum(
+            _loss_in_sequence(layer.cells, theta.cells, *part)
+            for part in zip(*parts, strict=True)
+        )
+    expected = tape.gradient(loss, [x for x, _ in pairs])
+    for x, (_, y) in zip(expected, pairs, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
-def _pairs(theta: NestedMap, gradients: NestedMap) -> list[tuple[Any, Any]]:
-    flat = tf.nest.flatten(theta), tf.nest.flatten(gradients)
-    return [*zip(*flat, strict=True)]
+def _loss_in_sequence(cells: Any, theta: Any, *batch: tf.Tensor) -> tf.Tensor:
+    inputs: Any = batch[:-1]
+    with ForwardContext():
+        for cell, own in zip(cells, theta, strict=True):
+            inputs = cell.FProp(own, *inputs)
+    return _loss(inputs, batch[-1]).loss[0]
 
 
 def test_moments_are_those_of_the_mini_batch() -> None:
-    """Whatever the number of micro-batches, moving averages move to them."""
-    for num_micro_batches in (1, 4):
-        cells = [Normalization.Params().Set(dim=D, decay=0.0)]
-        layer = _pipeline(cells, num_micro_batches=num_micro_batches)
-        _train_step(layer)
-        x, _ = _batch()
-        moving = layer.cells[0].vars
-        np.testing.assert_allclose(moving.moving_mean, np.mean(x, (0, 1)), atol=1e-6)
-        np.testing.assert_allclose(moving.moving_variance, np.var(x, (0, 1)), 1e-5)
-        with ForwardContext(do_eval=True):
-            outputs, _ = layer.FPropDefaultTheta(*_batch())
-        expected = (x - np.mean(x, (0, 1))) / np.sqrt(np.var(x, (0, 1)) + 1e-3)
-        np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
+    """In several micro-batches too, moving averages move to them."""
+    cells = [Normalization.Params().Set(dim=D, decay=0.0)]
+    layer = _pipeline(cells, num_micro_batches=4)
+    _train(layer)
+    x, _ = _batch()
+    mean, variance = np.mean(x, (0, 1)), np.var(x, (0, 1))
+    moving = layer.cells[0].vars
+    np.testing.assert_allclose(moving.moving_mean, mean, atol=1e-6)
+    np.testing.assert_allclose(moving.moving_variance, variance, 1e-5)
+    with ForwardContext(do_eval=True):
+        outputs, _ = layer.FPropDefaultTheta(*_batch())
+    expected = (x - mean) / np.sqrt(variance + 1e-3)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_paddings_do_not_reach_the_outputs() -> None:
-    layer = _pipeline(_projections(), splits=2)
+def test_paddings_do_not_reach_the_outputs(trained: Callable[..., _Trained]) -> None:
+    layer, _, (expected, _) = trained(_projections, 2)
     (x, paddings), replaced = _batch(), tf.fill([B, T, D], np.float32(np.nan))
     other = tf.where(paddings[..., tf.newaxis] == 1.0, replaced, x)
-    expected, _ = layer.FPropDefaultTheta(x, paddings)
     found, _ = layer.FPropDefaultTheta(other, paddings)
     assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("make_cells", STACKS)
-def test_costs_of_cells_follow_from_fprop_meta(make_cells: Callable) -> None:
+def test_costs_of_cells_follow_from_fprop_meta(
+    make_cells: Callable, trained: Callable[..., _Trained]
+) -> None:
     cells = make_cells()
     costs = cell_costs(cells, (2, T, D), (2, T))
     layer = _pipeline(
@@ -148,20 +178,20 @@ def test_costs_of_cells_follow_from_fprop_meta(make_cells: Callable) -> None:
     assert len(costs.flops) == len(cells)
     assert min(costs.flops) > 0
     assert layer.num_stages == 2
-    outputs, _ = layer.FPropDefaultTheta(*_batch())
+    outputs, _ = trained(make_cells, 2).outputs
     assert costs.passed_on[-1] == 2 * T * (outputs.shape[-1] + 1)
 
 
 def test_half_precision_reaches_the_operations() -> None:
-    cells = [*_projections(), *_transformer()]
+    cells = [_normalizations()[0], _transformer()[0]]
     layer = _pipeline(cells, fprop_dtype=tf.bfloat16)
     outputs, paddings = layer.FPropDefaultTheta(*_batch())
     assert outputs.dtype == paddings.dtype == tf.bfloat16
 
 
-def test_assertions_stop_a_step() -> None:
+def test_assertions_stop_a_step(trained: Callable[..., _Trained]) -> None:
     """The error names the cell, whose paddings are neither 0 nor 1."""
-    layer = _pipeline(_projections(), splits=2, num_micro_batches=4)
+    layer = trained(_projections, 2).layer
     x, paddings = _batch()
     with pytest.raises(tf.errors.InvalidArgumentError, match="stack/cells_0"):
         layer.FPropDefaultTheta(x, 0.5 * paddings)

@@ -35,6 +35,11 @@ def test_a_loss_that_is_not_a_number_is_no_improvement():
     assert factors([(2, "NaN"), (4, "NaN")], window=2) == [0.5, 0.25]
 
 
+def test_earlier_evaluations_must_have_the_metric():
+    with pytest.raises(ValueError, match=r"lr_schedule\.metric.*'accuracy'"):
+        factors([(2, 3.0)], metric="accuracy")
+
+
 def task(max_steps=STEPS, steps_per_loop=1, interval_steps=2):
     # Accuracy cannot improve by 2, so each evaluation but the first decays.
     schedule = DevBasedSchedule.Params().Set(metric="accuracy", tolerance=2.0, window=1)

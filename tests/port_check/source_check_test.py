@@ -1,0 +1,334 @@
+"""The check of a file names each line that will not port, and no other."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe import py_utils
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from tools.port_check import counterparts
+from tools.port_check.source_check import Finding, check_source
+
+IMPORTS = """\
+import lingvo.compat as tf
+from lingvo.core import base_layer
+from lingvo.core import layers, py_utils, schedule
+"""
+NUM_IMPORTS = 5  # Lines before a class's body, with its own line and an empty one.
+
+
+def check_layer(body: str, base: str = "base_layer.BaseLayer") -> list[Finding]:
+    text = textwrap.indent(textwrap.dedent(body), "  ")
+    return check_source(f"{IMPORTS}\nclass Layer({base}):\n{text}")
+
+
+def check_fprop(*lines: str) -> list[Finding]:
+    body = "def FProp(self, theta, x):\n" + textwrap.indent("\n".join(lines), "  ")
+    return check_layer(body)
+
+
+def changes(report: list[Finding]) -> list[Finding]:
+    return [each for each in report if each.kind == "change"]
+
+
+def only(report: list[Finding]) -> Finding:
+    (found,) = changes(report)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("from lingvo.core import builder", "from lingvo_pipe import builder"),
+        ("from lingvo.core import gpipe as g", "from lingvo_pipe import gpipe as g"),
+        (
+            "from lingvo.core import builder_layers",
+            "from lingvo_pipe.layers import builder_layers",
+        ),
+        ("import lingvo.compat as tf", "import tensorflow as tf"),
+        ("from lingvo import model_registry", "import model_registry"),
+        ("from lingvo.core.layers import FCLayer", "from lingvo_pipe.layers import"),
+        ("from lingvo.core.layers import *", "from lingvo_pipe.layers import"),
+        ("import lingvo.core.layers", "import lingvo_pipe.layers, and"),
+        ("import tensorflow.compat.v1 as tf", "import tensorflow as tf"),
+    ],
+)
+def test_imports_get_another_name(line: str, written: str) -> None:
+    report = check_source(f"{line}\n")
+    assert report[0].kind == "import"
+    assert report[0].instead.startswith(written)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("from lingvo.core import recurrent", "tf.while_loop"),
+        ("from lingvo.core import rnn_cell", "Port that module"),
+        ("from lingvo.tasks.mt import model", "Port that module"),
+        ("from lingvo.core.layers import FCLayr", "'FCLayer'"),
+    ],
+)
+def test_imports_without_a_counterpart_are_named(line: str, instead: str) -> None:
+    assert instead in only(check_source(f"{line}\n")).instead
+
+
+def test_modules_by_lingvos_names_are_counterparts() -> None:
+    """A module beside `py_utils` has the name of one of Lingvo's, or is listed here."""
+    folder = Path(inspect.getfile(py_utils)).parent
+    names = {path.stem for path in folder.glob("*.py")}
+    for name in names - {"__init__", "schedule_formulas", "trainer", "version"}:
+        assert f"lingvo.core.{name}" in counterparts.MODULES
+
+
+def test_every_name_of_py_utils_is_known() -> None:
+    """Also those that later changes add: nothing lists them."""
+    names = dir(py_utils)
+    assert "GetShape" in names
+    lines = [f"py_utils.{name}" for name in names]
+    assert not changes(check_source("\n".join([IMPORTS, *lines])))
+
+
+def test_the_error_of_py_utils_says_what_to_write() -> None:
+    found = only(check_fprop("py_utils.RematerializeFn(x)"))
+    with pytest.raises(AttributeError) as error:
+        _ = py_utils.RematerializeFn
+    assert str(error.value) == f"py_utils has no RematerializeFn here. {found.instead}"
+    assert found.line == NUM_IMPORTS + 2
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "instead"),
+    [
+        ("tf.get_variable('w', [3])", "tf.get_variable", "CreateVariable"),
+        ("tf.placeholder(tf.int32)", "tf.placeholder", "argument of FProp"),
+        ("tf.log(x)", "tf.log", "tf.math.log"),
+        ("tf.to_float(x)", "tf.to_float", "tf.cast"),
+        ("tf.random_uniform([3])", "tf.random_uniform", "current_context"),
+        ("tf.random.normal([3])", "tf.random.normal", "current_context"),
+        ("tf.nn.dropout(x, 0.1)", "tf.nn.dropout", "current_context"),
+        ("tf.summary.scalar('x', x)", "tf.summary.scalar", "AddMetric"),
+        ("tf.reduce_sum(x, keep_dims=1)", "tf.reduce_sum", "'keepdims'"),
+        ("tf.Print(x, [x])", "tf.Print", "Use tf.print instead of tf.Print."),
+        ("tf.cond(x, fn1=f, true_fn=g)", "tf.cond", "'fn1'"),
+        ("tf.train.AdamOptimizer(1)", "tf.train.AdamOptimizer", "OptimizerParams"),
+        ("tf.GraphKeys.WEIGHTS", "tf.GraphKeys.WEIGHTS", "WeightParams"),
+        ("py_utils.HasShap(x, [1])", "py_utils.HasShap", "'HasShape'"),
+        ("py_utils.GetShape(x, dims=1)", "py_utils.GetShape", "'ndims'"),
+        ("py_utils.WeightInit.Gausian(1)", "py_utils.WeightInit.Gausian", "'Gaussian'"),
+        ("layers.LayerNorm.Params()", "layers.LayerNorm.Params", "'LayerNormLayer'"),
+        (
+            "layers.FCLayer.Params().Set(outputdim=1)",
+            "layers.FCLayer.Params",
+            "'outputdim'.*'output_dim'",
+        ),
+        (
+            "layers.FCLayer.Params().Set(vn=1)",
+            "layers.FCLayer.Params",
+            "'vn'.*current_context",
+        ),
+        ("self.last = x", "self.last = ... in FProp", "AddMetric"),
+        ("self.cluster.do_eval", "self.cluster", "PipeliningLayer"),
+        ("self.CreateVariabel('w')", "self.CreateVariabel", "'CreateVariable'"),
+        ("self.AddLoss('x', x, scale=1)", "self.AddLoss", "'scale'"),
+        ("self.params.vn", "p.vn", "current_context"),
+        ("x * self.vars.w", "self.vars in FProp", "theta"),
+        ("self.child[0].theta", "self.child[0].theta in FProp", "theta"),
+        ("self.CreateChild('x', None)", "self.CreateChild in FProp", "__init__"),
+        ("self.AddFunction('f', abs)", "self.AddFunction in FProp", "__init__"),
+        ("if tf.reduce_sum(x) > 0: pass", "tf.reduce_sum(x) > 0", "tf.cond"),
+        ("n = tf.shape(x); 1 if n[0] > 2 else 3", "n[0] > 2", "tf.cond"),
+        ("assert x > 0", "x > 0", "tf.cond"),
+        ("p = self.params; p.device_mesh", "p.device_mesh", "sharded"),
+        ("p.vn = p.vn.Copy()", "p.vn", "noise"),
+    ],
+)
+def test_lines_that_will_not_port_are_named(line: str, what: str, instead: str) -> None:
+    found = only(check_fprop("y = x", line))
+    assert (found.line, found.what) == (NUM_IMPORTS + 3, what)
+    assert all(part in found.instead for part in instead.split(".*"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x[:, tf.newaxis]",
+        "tf.random.stateless_uniform([3], [1, 2])",
+        "tf.reduce_sum(x, keepdims=True)",
+        "tf.cond(x, lambda: x, lambda: x)",
+        "tf.nn.relu(x)",
+        "tf.float32.is_floating",
+        "isinstance(x, tf.Variable)",
+        "self.AddLoss('x', x)",
+        "if tf.is_tensor(x) and x is not None: pass",
+        "x = x.shape[0]; assert x > 2",
+        "self.child.FProp(theta.child, x)",
+        "self.do_eval",
+        "self.params.whatever",
+        "layers = [x]; layers.append(x)",  # A local name that hides a module.
+        "py_utils.NestedMap(x=x).x",
+        "self.CopyBaseParams(self.params, x)",
+        "sorted(x, key=lambda tf: tf.log)",
+    ],
+)
+def test_lines_that_port_are_not_named(line: str) -> None:
+    assert not changes(check_fprop(line))
+
+
+def test_members_of_classes_in_the_file_are_known() -> None:
+    report = check_layer(
+        """\
+        def __init__(self, params):
+          super().__init__(params)
+          self.CreateChild('Inner', params.inner)
+        def Helper(self, x):
+          return self.Inner(x)
+        """
+    )
+    assert not changes(report)
+    source = f"""{IMPORTS}
+class First(base_layer.BaseLayer):
+  def Helper(self, x):
+    return x
+
+class Second(First):
+  def FProp(self, theta, x):
+    return self.Helper(x) + self.Other(x)
+"""
+    found = only(check_source(source))
+    assert (found.line, found.what) == (11, "self.Other")
+
+
+def test_classes_that_are_no_layers_are_left_alone() -> None:
+    report = check_layer("def f(self):\n  return self.Other()", base="object")
+    assert not changes(report)
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        ("base_layer.BaseLayer", "PostTrainingStepUpdate(self, global_step)"),
+        ("schedule.BaseSchedule", "Value(self, current_step)"),
+    ],
+)
+def test_steps_are_no_arguments(base: str, method: str) -> None:
+    assert "GetGlobalStep" in only(check_layer(f"def {method}: pass", base)).instead
+    without = method.partition(",")[0] + ")"
+    assert not changes(check_layer(f"def {without}: pass", base))
+
+
+def test_params_of_classes_in_the_file_may_be_any_but_lingvos() -> None:
+    source = f"""{IMPORTS}
+class First(base_layer.BaseLayer):
+  @classmethod
+  def Params(cls):
+    p = super().Params()
+    p.Define("dim", 0, "D.")
+    return p
+
+class Second(First):
+  pass
+
+Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
+"""
+    assert "'vn'" in only(check_source(source)).instead
+
+
+def test_schedules_define_values() -> None:
+    old = "def FProp(self, theta, current_step): return 1.0"
+    assert "Value(self)" in only(check_layer(old, "schedule.BaseSchedule")).instead
+    optional = "def Value(self, step=None): return 1.0"
+    assert (
+        "GetGlobalStep" in only(check_layer(optional, "schedule.BaseSchedule")).instead
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from lingvo.core import base_layer",
+        "from lingvo_pipe import base_layer",
+        "import lingvo_pipe.base_layer as base_layer",
+    ],
+)
+def test_methods_are_looked_up_in_ported_files_too(line: str) -> None:
+    source = f"""{line}
+class Layer(base_layer.BaseLayer):
+  def FProp(self, theta, x):
+    return self.GetStep()
+"""
+    assert only(check_source(source)).what == "self.GetStep"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from lingvo_pipe import nothing",
+        "from lingvo_pipe.layers import FCLayr",
+        "import lingvo_pipe as lp; lp.gpip",
+        "from lingvo_pipe import py_utils; py_utils.NoSuchThing",
+    ],
+)
+def test_unknown_names_of_lingvo_pipe_are_named(line: str) -> None:
+    assert only(check_source(line)).what.endswith(line[-3:])
+
+
+def test_an_old_decorator_is_to_be_deleted() -> None:
+    found = only(check_layer("@base_layer.initializer\ndef __init__(self, p): pass"))
+    assert "Delete" in found.instead
+
+
+def test_a_scope_of_the_name_is_a_note() -> None:
+    report = check_fprop("with tf.name_scope(self.params.name):", "  return x")
+    assert not changes(report)
+    notes = [each.line for each in report if each.kind == "note"]
+    assert notes == [NUM_IMPORTS + 2]
+
+
+def test_the_methods_of_layers_are_known() -> None:
+    names = [name for name in dir(BaseLayer) if name[0].isupper()]
+    assert "FProp" in names
+    body = "; ".join(f"self.{name}" for name in names)
+    assert not changes(check_layer(f"def Helper(self): {body}"))
+
+
+def test_methods_get_the_arguments_of_the_base() -> None:
+    source = """\
+from lingvo.core import base_model
+class Task(base_model.BaseTask):
+  def ComputePredictions(self, theta, batch, more=1):
+    return batch
+  def ComputeLoss(self, theta, predictions, batch):
+    return predictions
+"""
+    found = only(check_source(source))
+    assert (found.line, found.what) == (5, "ComputeLoss")
+    assert "predictions" in found.instead
+
+
+def test_lambdas_of_builders_have_no_text() -> None:
+    source = """\
+from lingvo_pipe import builder
+class Builder(builder.Base):
+  def Block(self, name):
+    return self._Fn(name, abs), self._Fn(name, abs, fn_out=lambda x: x)
+"""
+    assert "_Fn" in only(check_source(source)).what
+
+
+def test_methods_of_builders_are_known() -> None:
+    source = """\
+import lingvo.core.builder
+class Builder(lingvo.core.builder.Base):
+  def Block(self, name):
+    return self._Seq(name, self._Id('id'), self._BNN('bn', 3), self.Block('x'))
+  def Other(self):
+    return self._Dropout('dropout', keepprob=0.5)
+"""
+    report = check_source(source)
+    assert [found.what for found in changes(report)] == ["self._BNN", "self._Dropout"]
+    assert "'_BN'" in changes(report)[0].instead
+    assert "'keep_prob'" in changes(report)[1].instead
