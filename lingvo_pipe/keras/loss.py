@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.private_names import flat_losses, get_mask, with_losses
+from lingvo_pipe.nested_map import NestedMap
 
 _BY_ELEMENTS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_BY_ELEMENTS, "mean_with_sample_weight", "sum")
@@ -168,3 +169,9 @@ def regularization(
                 penalty = v.regularizer(v)
             found.append((v, penalty, tape.gradient(penalty, v.value)))
     return found
+
+
+def total_loss(metrics: NestedMap) -> tf.Tensor:
+    """Returns the loss with what layers add to it."""
+    loss = metrics.loss[0]
+    return loss + metrics.keras_losses[0] if "keras_losses" in metrics else loss

@@ -1,4 +1,4 @@
-"""Layers of a user's own whose outputs for one example depend on other examples.
+"""A user's own layers and losses that treat one example by other examples.
 
 A micro-batch shows them fewer examples than the mini-batch does, so their outputs
 depend on M, as with batch normalization. Each is tried out on a few random examples, at
@@ -17,8 +17,15 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.keras.calls import Call, Value, calls_of, is_value
-from lingvo_pipe.keras.private_names import flat_layers, forget_losses, run_operation
-from lingvo_pipe.keras.state import CellScope
+from lingvo_pipe.keras.private_names import (
+    compute_output_spec,
+    flat_layers,
+    flat_losses,
+    forget_losses,
+    run_operation,
+    with_losses,
+)
+from lingvo_pipe.keras.state import CellScope, kinds_of
 
 _NUM_ROWS = 4
 _UNKNOWN_SIZE = 3  # Of other dimensions that are None.
@@ -28,12 +35,7 @@ _KNOWN = ("keras.src.layers.", "keras_hub.")
 def warn_of_mixing(model: keras.Model) -> None:
     """Logs a warning for each layer or operation of the user that mixes examples."""
     for name in mixing_layers(model):
-        logging.warning(
-            "%s: layer %r mixes the examples of a mini-batch. It sees one micro-batch "
-            "at a time, so results depend on num_micro_batches.",
-            model.name,
-            name,
-        )
+        _warn(model.name, "layer", name)
 
 
 def mixing_layers(model: keras.Model) -> list[str]:
@@ -65,7 +67,63 @@ def _may_mix(call: Call) -> bool:
         second = _outputs(call, examples, half, _NUM_ROWS)
     except Exception:  # Whatever a user's layer raises on such values.
         return False
-    return not all(map(_is_same, call.made, whole, first, second))
+    number = len(call.made)
+    return not (
+        all(map(_is_same, call.made, whole, first, second))
+        # Of the state that it writes, the pipeline takes the mean.
+        and all(map(_is_mean, whole[number:], first[number:], second[number:]))
+    )
+
+
+def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
+    """Logs a warning for each loss of the user that mixes examples.
+
+    `given` are the targets and outputs of a mini-batch, as KerasTensors.
+    """
+    specs: list[list[keras.KerasTensor]] = []
+
+    def note(*args: Any) -> tf.Tensor:
+        specs.append([keras.KerasTensor(x.shape, x.dtype) for x in args[:2]])
+        return tf.zeros([])
+
+    losses = flat_losses(compiled)
+    compute_output_spec(with_losses(compiled, [note] * len(losses)), *given)
+    for loss, own in zip(losses, specs, strict=True):
+        if _loss_mixes(loss, own):
+            _warn(name, "loss", loss.name)
+
+
+def _warn(model: str, kind: str, name: str) -> None:
+    logging.warning(
+        "%s: %s %r mixes the examples of a mini-batch. It sees one micro-batch at a "
+        "time, so results depend on num_micro_batches.",
+        model,
+        kind,
+        name,
+    )
+
+
+def _loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
+    function = getattr(loss, "fn", type(loss))
+    if str(getattr(function, "__module__", "")).startswith("keras."):
+        return False
+    random, half = np.random.default_rng(0), _NUM_ROWS // 2
+    rows = [keras.KerasTensor((None, *x.shape[1:]), x.dtype) for x in specs]
+    examples = [_example(Value(0, x), random) for x in rows]
+    parts = slice(0, _NUM_ROWS), slice(0, half), slice(half, _NUM_ROWS)
+    try:
+        values = [
+            np.asarray(loss(*(x[part] for x in examples)), "float64") for part in parts
+        ]
+    except Exception:  # Whatever a user's loss raises on such values.
+        return False
+    if loss.reduction == "sum":
+        values[0] = values[0] / 2
+    return not _is_mean(*values)
+
+
+def _is_mean(whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
+    return _is_close(whole, (first + second) / 2)
 
 
 def _example(x: Value, random: np.random.Generator) -> np.ndarray:
@@ -91,10 +149,13 @@ def _outputs(
     args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
     values = {id(v): v.value for v in call.variables}
     first = tf.constant(start, tf.int64)
-    with CellScope(values, call.variables, first, stop - start):
+    with CellScope(values, call.variables, first, stop - start) as scope:
         made = tree.flatten(run_operation(call.operation, True, args, kwargs))
     if isinstance(call.operation, keras.Layer):
         forget_losses(call.operation)
+    kinds = kinds_of(call.variables, [call.operation])
+    state = [v for v, kind in zip(call.variables, kinds, strict=True) if kind.is_summed]
+    made += [scope.get_current_value(v) for v in state]
     return [tf.cast(x, tf.float64).numpy() for x in made]
 
 
@@ -102,8 +163,8 @@ def _is_same(x: Value, whole: Any, first: Any, second: Any) -> bool:
     parts: Sequence[np.ndarray] = [np.concatenate([first, second])]
     if not x.has_rows:  # Such as a mean over the mini-batch.
         parts = [first, second]
-    return all(
-        whole.shape == part.shape
-        and np.allclose(whole, part, rtol=0.02, atol=1e-3, equal_nan=True)
-        for part in parts
-    )
+    return all(_is_close(whole, part) for part in parts)
+
+
+def _is_close(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, 0.02, 1e-3, equal_nan=True)

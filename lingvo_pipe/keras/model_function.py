@@ -8,12 +8,17 @@ creates its variables, from the seed that the model was made with.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
+from keras import tree
 
+from lingvo_pipe.keras.calls import calls_of, is_value
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
 from lingvo_pipe.keras.private_names import place_variable
 from lingvo_pipe.keras.refusals import check_for_learner, check_model
@@ -49,6 +54,30 @@ def built_model(
         finally:
             random.setstate(state)
     return _built[key]
+
+
+def fingerprint(model: keras.Model) -> str:
+    """Returns a digest of a model's layers, their settings and what each is called on.
+
+    The code of layers and lambdas is no part of it.
+    """
+    calls = [
+        (type(x.operation).__name__, _settings(x.operation), x.args, x.kwargs, x.made)
+        for x in calls_of(model).calls
+    ]
+    numbered = tree.map_structure(lambda x: x.number if is_value(x) else x, calls)
+    text = json.dumps(numbered, default=lambda x: type(x).__name__)
+    plain = json.loads(
+        text, object_hook=lambda x: x.get("class_name") != "__lambda__" and x
+    )
+    text = json.dumps(plain, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _settings(operation: Any) -> dict[str, Any]:
+    with contextlib.suppress(NotImplementedError, TypeError):  # It cannot be saved.
+        return operation.get_config()
+    return {}
 
 
 def _build(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import keras
@@ -22,14 +23,18 @@ import tensorflow as tf
 from absl import logging
 from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import spec_of
-from lingvo_pipe.keras.compilation import Compilation, packed_outputs
+from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
-from lingvo_pipe.keras.loss import regularization
-from lingvo_pipe.keras.mixing import warn_of_mixing
+from lingvo_pipe.keras.loss import regularization, total_loss
+from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_mixing_losses
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.pipelines import Pipelines, summary_lines, with_stages
+from lingvo_pipe.keras.pipelines import (
+    Pipelines,
+    num_examples_of,
+    summary_lines,
+    with_stages,
+)
 from lingvo_pipe.keras.private_names import (
     compile_arguments,
     compute_output_spec,
@@ -39,11 +44,16 @@ from lingvo_pipe.keras.private_names import (
 from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_model
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
 class PipelinedModel(keras.Model):
-    """Trains a Sequential or functional Keras model by a pipeline."""
+    """Trains a Sequential or functional Keras model by a pipeline.
+
+    Attributes:
+        model: the plain Keras model, which shares the variables.
+    """
 
     train_function: Callable | None
     test_function: Callable | None
@@ -51,10 +61,21 @@ class PipelinedModel(keras.Model):
     _cells: ModelCells
     _compilation: Compilation
 
+    # These are the plain model's; get_layer looks layers up.
+    layers = property(attrgetter("model.layers"))
+    inputs = property(attrgetter("model.inputs"))
+    outputs = property(attrgetter("model.outputs"))
+    input_shape = property(attrgetter("model.input_shape"))
+    output_shape = property(attrgetter("model.output_shape"))
+    save = property(attrgetter("model.save"))
+    export = property(attrgetter("model.export"))
+    save_weights = property(attrgetter("model.save_weights"))
+    load_weights = property(attrgetter("model.load_weights"))
+
     def __init__(
         self,
         model: keras.Model,
-        devices: int | Sequence[str] = 1,
+        devices: int | Sequence[str] | None = None,
         num_micro_batches: int = 1,
         batch_size: int | None = None,
         **params: Any,
@@ -67,7 +88,7 @@ class PipelinedModel(keras.Model):
         Args:
             model: the model; it is shared, not copied.
             devices: number or names of all devices, one for each stage of each replica
-                unless `params` say otherwise.
+                unless `params` say otherwise; by default 1, or as many as splits need.
             num_micro_batches: M, micro-batches of a mini-batch.
             batch_size: B, by which stages are chosen if by measured times or memory.
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
@@ -112,22 +133,6 @@ class PipelinedModel(keras.Model):
         """Runs the model on one device, without the pipeline."""
         return self.model(inputs, training=training)
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Saves the plain Keras model; see keras.Model.save."""
-        self.model.save(*args, **kwargs)
-
-    def export(self, *args: Any, **kwargs: Any) -> None:
-        """Exports the plain model; see keras.Model.export."""
-        self.model.export(*args, **kwargs)
-
-    def save_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Saves the plain model's weights; see keras.Model.save_weights."""
-        self.model.save_weights(*args, **kwargs)
-
-    def load_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Loads the plain model's weights; see keras.Model.load_weights."""
-        self.model.load_weights(*args, **kwargs)
-
     def compile(
         self,
         optimizer: Any = "rmsprop",
@@ -155,7 +160,7 @@ class PipelinedModel(keras.Model):
             self._cut(model_cells(self.model))
         optimizer = keras.optimizers.get(optimizer)
         if optimizer.built:
-            optimizer = _copied(optimizer, self.trainable_variables)
+            optimizer = copied_optimizer(optimizer, self.trainable_variables)
         super().compile(optimizer, *args, jit_compile=False, **kwargs)
         # So that it is saved with the model.
         self.model.compile(self.optimizer, *args, jit_compile=False, **kwargs)
@@ -165,6 +170,7 @@ class PipelinedModel(keras.Model):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch; returns the metrics."""
+        self._pipes.warn_of_few(num_examples_of(self._inputs(data[0])))
         with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
             pipe, *args = self._pipeline_arguments(data, self._loss_scale())
             result = pipe.ComputeGradients(pipe.vars, *args)
@@ -177,7 +183,7 @@ class PipelinedModel(keras.Model):
             pipe, *args = self._pipeline_arguments(data, None)
             metrics = pipe.ComputeMetrics(pipe.vars, *args)
         self._move_seeds()
-        loss = _total_loss(metrics)
+        loss = total_loss(metrics)
         for _, penalty, _ in regularization(self.trainable_variables):
             loss += penalty
         return self._results(data, loss, metrics)
@@ -186,7 +192,7 @@ class PipelinedModel(keras.Model):
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        pipe = self._pipes.for_examples(_num_examples(inputs))
+        pipe = self._pipes.for_examples(num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
         self._move_seeds()
@@ -236,7 +242,12 @@ class PipelinedModel(keras.Model):
                 # TensorFlow would warn of retracing.
                 function = tf.function(step, autograph=False)
                 traced[key] = function.get_concrete_function(data)
-            return traced[key](data)
+            try:
+                return traced[key](data)
+            except tf.errors.OpError as error:
+                if may_be_diagnosed(error):
+                    step(data)  # Run eagerly, the pipeline names the layer that fails.
+                raise
 
         return run
 
@@ -253,6 +264,8 @@ class PipelinedModel(keras.Model):
             given = x, y, outputs, sample_weight
             compute_output_spec(self._compute_loss, *given, training=False)
             compute_output_spec(self.compute_metrics, *given)
+            if self.pipeline.params.num_micro_batches > 1:
+                warn_of_mixing_losses(self.name, self._compile_loss, y, outputs)
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
 
@@ -264,7 +277,7 @@ class PipelinedModel(keras.Model):
         """Returns the pipeline for a mini-batch, its inputs, targets and loss."""
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        num_examples = _num_examples(inputs)
+        num_examples = num_examples_of(inputs)
         sizes = num_examples, self._pipes.number_for(num_examples)
         divisors = self._compilation.divisors(self.model, data, *sizes)
         scales = None if scale is None else tf.fill([num_examples], scale)
@@ -287,7 +300,7 @@ class PipelinedModel(keras.Model):
 
     def _apply(self, pipe: PipeliningLayer, result: NestedMap) -> tf.Tensor:
         """Updates the weights; returns the loss with all that is added to it."""
-        scale, loss = self._loss_scale(), _total_loss(result.metrics)
+        scale, loss = self._loss_scale(), total_loss(result.metrics)
         flat = tf.nest.flatten(pipe.vars), tf.nest.flatten(result.gradients)
         gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
         for v, penalty, gradient in regularization(self.trainable_variables):
@@ -312,36 +325,3 @@ class PipelinedModel(keras.Model):
 def _trained(model: keras.Model) -> list[bool]:
     """Returns which layers and variables are trainable; batch norm may have none."""
     return [x.trainable for x in (*flat_layers(model), *model.variables)]
-
-
-def _copied(
-    optimizer: keras.Optimizer, variables: Sequence[keras.Variable]
-) -> keras.Optimizer:
-    """Returns an optimizer for variables with the state of one for the same ones."""
-    made = type(optimizer).from_config(optimizer.get_config())
-    made.build(variables)
-    shapes = [[v.shape for v in each.variables] for each in (made, optimizer)]
-    if shapes[0] != shapes[1]:
-        logging.warning("The optimizer starts anew: other layers are trainable now.")
-        return made
-    for new, old in zip(made.variables, optimizer.variables, strict=True):
-        new.assign(old)
-    return made
-
-
-def _total_loss(metrics: NestedMap) -> tf.Tensor:
-    """Returns the loss with what layers add to it."""
-    loss = metrics.loss[0]
-    return loss + metrics.keras_losses[0] if "keras_losses" in metrics else loss
-
-
-def _num_examples(inputs: Sequence[Any]) -> int:
-    """Returns B."""
-    sizes = {x.shape[0] for x in inputs if x is not None}
-    if len(sizes) != 1 or None in sizes:
-        raise UserValueError(
-            path="inputs",
-            expected="inputs with the same number of examples, known before the step",
-            got=sorted(sizes, key=str),
-        )
-    return sizes.pop()

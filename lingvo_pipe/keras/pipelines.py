@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 from keras import tree
 
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
@@ -49,6 +51,7 @@ class Pipelines:
         self._num_micro_batches, self._batch_size = num_micro_batches, batch_size
         self._made: dict[int, PipeliningLayer] = {}
         self._cells: ModelCells | None = None
+        self._had_enough = False
 
     def make(self, cells: ModelCells) -> None:
         """Makes new pipelines of a model's cells; their stages stay where they are."""
@@ -84,6 +87,14 @@ class Pipelines:
             )
         return min(self._num_micro_batches, num_examples // shards * shards)
 
+    def warn_of_few(self, num_examples: int) -> None:
+        """Logs a warning if the first mini-batches have fewer examples than M."""
+        if num_examples < self._num_micro_batches and not self._had_enough:
+            given = self._num_micro_batches, num_examples
+            text = "num_micro_batches=%d for %d examples: give fit a larger batch_size."
+            logging.warning(text, *given)
+        self._had_enough = True
+
     def _make(self, num_micro_batches: int) -> PipeliningLayer:
         assert self._cells is not None
         p = PipeliningLayer.Params().Set(
@@ -105,15 +116,20 @@ class Pipelines:
 
 
 def with_stages(
-    params: Mapping[str, Any], devices: int | Sequence[str], num_cells: int
+    params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
     """Returns params of a pipeline with `devices`, and `splits` if it has none.
 
     Raises:
-        ValueError: if there are more stages than cells, or replicas would differ.
+        ValueError: if there are more stages than cells, replicas would differ, or
+            `splits` needs another number of devices.
     """
+    p, stages = dict(params), params.get("splits")
+    if devices is None and stages is not None and not is_auto(stages):
+        return p
+    devices = 1 if devices is None else devices
     check_devices(devices)
-    p, number = dict(params), devices if isinstance(devices, int) else len(devices)
+    number = devices if isinstance(devices, int) else len(devices)
     if not isinstance(devices, int):
         p["devices"] = list(devices)
     elif is_auto(p.get("splits")):
@@ -129,6 +145,15 @@ def with_stages(
             )
         check_devices(number // replicas, num_cells)
         p["splits"] = number // replicas * p.get("stages_per_device", 1)
+    elif is_count(stages) and is_count(devices) and is_count(replicas):
+        needed = stages * replicas
+        if number != needed and "stages_per_device" not in p:
+            raise UserValueError(
+                path="PipelinedModel(devices=...)",
+                expected=f"{needed}, as splits={stages} needs",
+                got=devices,
+                hint=f"Give devices={needed} or splits={number // replicas}.",
+            )
     return p
 
 
@@ -199,3 +224,15 @@ def summary_lines(
         *text_table(rows, right=[4]),
         f"Total params: {total:,} ({bytes_text(total_bytes)})",
     ]
+
+
+def num_examples_of(inputs: Sequence[Any]) -> int:
+    """Returns B."""
+    sizes = {x.shape[0] for x in inputs if x is not None}
+    if len(sizes) != 1 or None in sizes:
+        raise UserValueError(
+            path="inputs",
+            expected="inputs with the same number of examples, known before the step",
+            got=sorted(sizes, key=str),
+        )
+    return sizes.pop()

@@ -27,7 +27,10 @@ def check_model(model: Any) -> None:
     """Raises ValueError unless a model can be cut into cells."""
     if not isinstance(model, keras.Model):
         raise UserValueError(
-            path="PipelinedModel", expected="a keras.Model", got=type(model).__name__
+            path="PipelinedModel",
+            expected="a keras.Model",
+            got=type(model).__name__,
+            hint="Make one of layers by keras.Sequential([keras.Input(shape), ...]).",
         )
     if not is_graph(model):
         raise UserValueError(
@@ -144,25 +147,16 @@ def check_compilation(jit_compile: Any, options: Mapping[str, Any]) -> None:
 
 
 def _check_layer(layer: keras.Layer) -> None:
-    name = type(layer).__name__
+    name, hint = type(layer).__name__, "Apply it to the dataset, before fit."
     if getattr(layer, "renorm", False):
-        raise UserValueError(
-            path=f"layer {layer.name!r}",
-            expected="batch normalization without renorm",
-            got="renorm=True",
-            hint="It normalizes by statistics that each micro-batch would change.",
-        )
-    if name in _MIXING:
-        raise UserValueError(
-            path=f"layer {layer.name!r}",
-            expected="layers that treat examples one by one",
-            got=f"{name}, which looks at the whole mini-batch",
-            hint="Apply it to the dataset, before fit.",
-        )
-    if name in _LOOKUPS:
-        raise UserValueError(
-            path=f"layer {layer.name!r}",
-            expected="layers without lookup tables",
-            got=name,
-            hint="Apply it to the dataset, before fit.",
-        )
+        expected, got = "batch normalization without renorm", "renorm=True"
+        hint = "It normalizes by statistics that each micro-batch would change."
+    elif name in _MIXING:
+        expected = "layers that treat examples one by one"
+        got = f"{name}, which looks at the whole mini-batch"
+    elif name in _LOOKUPS:
+        expected, got = "layers without lookup tables", name
+    else:
+        return
+    path = f"layer {layer.name!r}"
+    raise UserValueError(path=path, expected=expected, got=got, hint=hint)

@@ -82,6 +82,8 @@ class CellScope(keras.StatelessScope):
         """Notes that a layer writes a variable."""
         variable, value = update
         self.writes[id(variable)] += 1
+        if tf.is_tensor(value):  # As in Keras, a variable has no gradient to its value.
+            value = tf.stop_gradient(value)
         self._set(variable, value)
 
     def _set(self, variable: keras.Variable, value: Any) -> None:

@@ -36,7 +36,7 @@ def check_each_param(p: InstantiableParams, path: str) -> None:
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
             f"{path}.{left[0]}: {' and '.join(left)} must be resolved before a "
-            "pipeline is created, got 'auto'. Give numbers and names, or use the "
+            f"pipeline is created, got 'auto'. Set {' and '.join(left)}, or use the "
             "trainer, which resolves auto by measuring its devices."
         )
     for name, rule in _RULES.items():

@@ -1,10 +1,11 @@
-"""A user's layers that mix examples are noticed, and no others."""
+"""A user's layers and losses that mix examples are noticed, and no others."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
@@ -34,6 +35,19 @@ class _Fails(layers.Layer):
         return x
 
 
+class _Average(layers.Layer):
+    """Stores a number of the mini-batch, without using it."""
+
+    def __init__(self, number: Any) -> None:
+        super().__init__(name="own")
+        self._number = number
+        self.average = self.add_weight(shape=(), trainable=False, name="average")
+
+    def call(self, x: Any) -> Any:
+        self.average.assign(0.9 * self.average + 0.1 * self._number(x))
+        return x * 2.0
+
+
 def _centered(x: Any) -> Any:
     return x - tf.reduce_mean(x, axis=0)
 
@@ -45,6 +59,8 @@ _OWN = {
     "dropout": (lambda: layers.Dropout(0.5, name="own"), False),
     "the last axis": (lambda: layers.Lambda(lambda x: x[:, ::-1], name="own"), False),
     "numbers": (_Sampling, False),
+    "a stored mean": (lambda: _Average(keras.ops.mean), False),
+    "a stored maximum": (lambda: _Average(keras.ops.max), True),
     "failure": (lambda: _Fails(name="own"), False),
 }
 
@@ -79,3 +95,46 @@ def test_it_is_reported_with_micro_batches(
     with caplog.at_level("WARNING", "absl"):
         PipelinedModel(model, num_micro_batches=number)
     assert len(caplog.records) == number - 1
+
+
+class _Contrastive(keras.losses.Loss):
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        similar = keras.ops.matmul(y_pred, keras.ops.transpose(y_pred))
+        return -keras.ops.diagonal(keras.ops.log_softmax(similar))
+
+
+class _Squares(keras.losses.Loss):
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.mean(keras.ops.square(y_true - y_pred), -1)
+
+
+def _mean(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.mean(y_true - y_pred)
+
+
+def _deviation(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.std(y_true - y_pred)
+
+
+_LOSSES: list[tuple[Any, bool]] = [
+    (_Contrastive(), True),
+    (_deviation, True),
+    (_mean, False),
+    (_Squares(), False),
+    (_Squares(reduction="sum"), False),
+    ("mse", False),
+]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_losses_that_mix_examples_are_reported(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    outputs = [layers.Dense(2) for _ in _LOSSES]
+    x = keras.Input((5,))
+    model = keras.Model(x, [dense(x) for dense in outputs])
+    trained: Any = PipelinedModel(model, num_micro_batches=number)
+    trained.compile("sgd", loss=[loss for loss, _ in _LOSSES])
+    with caplog.at_level("WARNING", "absl"):
+        trained.evaluate(np.ones((4, 5)), [np.ones((4, 2))] * len(_LOSSES), verbose=0)
+    assert len(caplog.records) == (number - 1) * sum(mixes for _, mixes in _LOSSES)

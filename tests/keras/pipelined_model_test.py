@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.example_models import MODELS
@@ -267,3 +268,48 @@ def test_class_and_sample_weights_are_kerass() -> None:
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
     for x, y in zip(found[0][1], found[1][1], strict=True):
         np.testing.assert_allclose(x, y, atol=2e-6)
+
+
+@pytest.mark.parametrize("bad", ["token", "label"])
+def test_bad_data_are_found_in_their_layer_and_micro_batch(bad: str) -> None:
+    x, y = np.ones((6, 4), "int32"), np.ones(6, "int32")
+    (x if bad == "token" else y)[5] = 77
+    embedding = keras.layers.Embedding(9, 5, name="embedding")
+    parts = [embedding, keras.layers.Flatten(), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), *parts])
+    trained: Any = PipelinedModel(model, devices=2, num_micro_batches=3)
+    trained.compile("sgd", keras.losses.SparseCategoricalCrossentropy(True))
+    owner = {"token": r"pipeline/embedding \(stage 0\)", "label": r"the loss \(stage 1"}
+    calls = [lambda: trained.fit(x, y, verbose=0, shuffle=False)]
+    calls.append(lambda: trained.evaluate(x, y, verbose=0))
+    if bad == "token":
+        calls.append(lambda: trained.predict(x, verbose=0))
+    for call in calls:
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=f"(?s){owner[bad]}.*micro-batch 2.* 77 ",
+        ):
+            call()
+
+
+@pytest.mark.parametrize("is_sequential", [False, True])
+def test_callbacks_see_the_plain_models_layers(is_sequential: bool) -> None:
+    first, second = keras.layers.Dense(4, name="first"), keras.layers.Dense(3)
+    x = keras.Input((5,))
+    model: Any = keras.Model(x, second(first(x)))
+    if is_sequential:
+        model = keras.Sequential([x, first, second])
+    trained, found = PipelinedModel(model, devices=2), []
+
+    def note(*_: Any) -> None:
+        found.append(callback.model)
+
+    callback = keras.callbacks.LambdaCallback(on_train_begin=note)
+    trained.compile("sgd", loss="mse")
+    trained.fit(np.ones((4, 5)), np.ones((4, 3)), callbacks=[callback], verbose=0)
+    (seen,) = found
+    assert seen.layers == model.layers
+    assert seen.get_layer("first") is first
+    assert (seen.input_shape, seen.output_shape) == ((None, 5), (None, 3))
+    assert (seen.inputs, seen.outputs) == (model.inputs, model.outputs)
+    assert len(seen.weights) == len(model.weights)

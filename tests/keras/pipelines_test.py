@@ -70,6 +70,35 @@ def test_replicas_divide_the_devices() -> None:
     assert model.pipeline.num_stages == 2
 
 
+def test_splits_ask_for_devices() -> None:
+    assert PipelinedModel(_model(), splits=2).pipeline.num_stages == 2
+    assert PipelinedModel(_model()).pipeline.num_stages == 1
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(3, 1), (4, 0)])
+def test_mini_batches_of_fewer_examples_than_micro_batches_are_reported(
+    batch_size: int, expected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained: Any = PipelinedModel(_model(), num_micro_batches=4)
+    trained.compile("sgd", loss="mse")
+    x, y = (np.ones((10, *s[1:])) for s in (trained.input_shape, trained.output_shape))
+    with caplog.at_level("WARNING"):
+        trained.fit(x, y, batch_size=batch_size, epochs=2, verbose=0)
+    assert sum("num_micro_batches=4" in x for x in caplog.messages) == expected
+
+
+def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> None:
+    trained: Any = PipelinedModel(_model(), num_micro_batches=2)
+    x, y = (np.ones((30, *s[1:])) for s in (trained.input_shape, trained.output_shape))
+    with caplog.at_level("WARNING"):
+        for split in (0.1, 0.2):
+            trained.compile("sgd", loss="mse")
+            trained.fit(x, y, batch_size=8, validation_split=split, verbose=0)
+            trained.evaluate(x, y, batch_size=16, verbose=0)
+            trained.predict(x, batch_size=16, verbose=0)
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(
     ("options", "path"),
     [
@@ -77,6 +106,8 @@ def test_replicas_divide_the_devices() -> None:
         ({"devices": 2, "splits": "auto", "memory_limit": 1e6}, "batch_size"),
         ({"devices": 2, "splits": "auto", "cell_costs": "measured"}, "batch_size"),
         ({"devices": 2, "batch_size": 8}, "batch_size"),
+        ({"devices": 2, "splits": 3}, "devices.*splits=3.*splits=2"),
+        ({"devices": ["gpu:0", "gpu:1"]}, r"\['cpu:.*name some"),
         ({"devices": 2, "schedule": "auto"}, "schedule"),
         ({"devices": 2, "recompute": "auto"}, "recompute"),
     ],

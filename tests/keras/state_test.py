@@ -150,3 +150,27 @@ def test_a_compiled_model_keeps_functions_and_frozen_layers() -> None:
     for a, b in zip(before, model.layers[0].get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert len(trained.optimizer.variables) == 2 + 2 * 2
+
+
+class _Centered(layers.Layer):
+    def build(self, shape: Any) -> None:
+        self.mean = self.add_weight(shape=(), trainable=False, name="mean")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * keras.ops.mean(x))
+        return x - self.mean
+
+
+def test_what_a_layer_has_written_has_no_gradient() -> None:
+    x, y, found = _numbers(6, 4), _numbers(6, 2), []
+    for pipelined in (False, True):
+        keras.utils.set_random_seed(1)
+        parts = [layers.Dense(3), _Centered(), layers.Dense(2)]
+        model = keras.Sequential([keras.Input((4,)), *parts])
+        trained: Any = PipelinedModel(model, 2) if pipelined else model
+        trained.compile("sgd", loss="mse")
+        fit = trained.fit(x, y, epochs=3, verbose=0, shuffle=False)
+        found.append([fit.history["loss"], *model.get_weights()])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -12,6 +12,7 @@ Shapes: B examples in a batch, b in a micro-batch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.keras.compilation import packed_outputs
 from lingvo_pipe.keras.keras_cell import KerasCell, first_inputs
-from lingvo_pipe.keras.model_function import built_model
+from lingvo_pipe.keras.model_function import built_model, fingerprint
 from lingvo_pipe.keras.private_names import get_mask, graph_of
 from lingvo_pipe.layers.softmax_cross_entropy import weighted_means
 from lingvo_pipe.nested_map import NestedMap
@@ -52,8 +53,8 @@ class KerasTask(BaseTask):
         p.Define(
             "loss",
             None,
-            "Name of a class or function of keras.losses; or a function of a module's "
-            "top level, (targets, outputs) -> values `[b, ...]`.",
+            "Name of a class or function of keras.losses, such as mse; or a function "
+            "of a module's top level, (targets, outputs) -> values `[b, ...]`.",
         )
         p.Define(
             "loss_arguments",
@@ -64,7 +65,7 @@ class KerasTask(BaseTask):
             "metrics",
             [],
             "Names of functions of keras.metrics whose means are reported, such as "
-            "sparse_categorical_accuracy.",
+            "mae or accuracy, which Keras chooses by the shapes.",
         )
         p.Define(
             "inputs",
@@ -78,6 +79,12 @@ class KerasTask(BaseTask):
             "weight",
             "Field with a weight for each example, or each of its targets, 0 for "
             "padding; if None, all are 1.",
+        )
+        p.Define(
+            "model_fingerprint",
+            None,
+            "Digest of the model's layers and their settings, from `ParamsOf`: a run "
+            "is resumed only with the same one.",
         )
         return p
 
@@ -95,7 +102,7 @@ class KerasTask(BaseTask):
         Raises:
             ValueError: if the model cannot be cut.
         """
-        cells = built_model(model, arguments, None).cells
+        built, cells = built_model(model, arguments, None)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
         p.pipeline.Set(
             cell_tpl=[
@@ -104,7 +111,7 @@ class KerasTask(BaseTask):
             ],
             tied=cells.tied,
         )
-        return p
+        return p.Set(model_fingerprint=fingerprint(built))
 
     def __init__(self, params: InstantiableParams):
         first = next(iter(params.pipeline.cell_tpl), None)
@@ -193,13 +200,17 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
 
 def _named(module: Any, name: Any, path: str) -> Any:
     """Returns a loss or a function of keras.losses or keras.metrics."""
-    known = {
+    known: dict[str, Any] = {
         key: x
         for key, x in vars(module).items()
         if inspect.isfunction(x) and key not in ("get", "serialize", "deserialize")
     }
     if module is keras.losses:
         known |= {key: x for key, x in vars(module).items() if inspect.isclass(x)}
+    else:
+        known |= {"accuracy": _accuracy, "acc": _accuracy}
+    with contextlib.suppress(ValueError):  # If it is no abbreviation, such as mse.
+        known.setdefault(name, keras.losses.get(str(name)))
     if name not in known:
         raise UserValueError(
             path=path,
@@ -208,6 +219,15 @@ def _named(module: Any, name: Any, path: str) -> Any:
             hint=did_you_mean(str(name), known).strip() or "Choose one of these.",
         )
     return known[name]
+
+
+def _accuracy(y: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns the accuracy that Keras takes for targets and outputs of such shapes."""
+    if outputs.shape[-1] == 1:
+        return keras.metrics.binary_accuracy(y, outputs)
+    if y.shape.rank < outputs.shape.rank or y.shape[-1] == 1:
+        return keras.metrics.sparse_categorical_accuracy(y, outputs)
+    return keras.metrics.categorical_accuracy(y, outputs)
 
 
 def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

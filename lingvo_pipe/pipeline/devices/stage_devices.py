@@ -235,10 +235,11 @@ def _check_present(names: Sequence[DeviceName]) -> None:
     present = _present(KINDS)
     absent = [name for name in names if name not in present]
     if absent:
+        is_cpu = any(name.kind == "CPU" for name in absent)
+        hint = "call initialize_devices first for more CPU devices" if is_cpu else ""
         raise UserValueError(
             f"The devices {[name.short for name in absent]} are not present. There are "
-            f"{[name.short for name in present]}; call initialize_devices first for "
-            "more CPU devices."
+            f"{[name.short for name in present]}; {hint or 'name some of these'}."
         )
 
 

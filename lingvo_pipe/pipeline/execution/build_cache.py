@@ -19,8 +19,9 @@ from lingvo_pipe.pipeline.tracing.loss_function import LossFunction
 
 Built = TypeVar("Built")
 
-# Logs a warning at this number; a training and its evaluation need two.
-_WARN_AT = 8
+# Logs a warning at this number. A training and its evaluation need two; by Keras, for
+# each size of a mini-batch, and again after each `compile`.
+_WARN_AT = 16
 
 
 class BuildCache(Generic[Built]):

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras.model_function import built_model, fingerprint
 from lingvo_pipe.layers.core.weights import WeightInit
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.run.changed_params import check_changes
 
 
 def plain() -> keras.Model:
@@ -37,6 +40,55 @@ def unbuilt() -> keras.Model:
 def _params() -> InstantiableParams:
     loss = {"loss": "SparseCategoricalCrossentropy"}
     return KerasTask.ParamsOf(plain).Set(name="task", **loss)
+
+
+def activated(activation: str) -> keras.Model:
+    own = keras.layers.Lambda(lambda x: x * 2.0)
+    dense = layers.Dense(2, activation=activation)
+    return keras.Sequential([keras.Input((3,)), own, dense])
+
+
+def test_a_function_that_has_changed_is_noticed() -> None:
+    models = [
+        built_model(activated, {"activation": name}, seed).model
+        for name, seed in [("relu", 1), ("relu", 2), ("tanh", 1)]
+    ]
+    same, again, other = map(fingerprint, models)
+    assert same == again != other
+    p = KerasTask.ParamsOf(activated, activation="relu")
+    assert p.model_fingerprint == same
+    changed = p.Copy().Set(model_fingerprint=other)
+    check_changes(p.ToText(), p.Copy().ToText(), ())
+    with pytest.raises(ValueError, match="model_fingerprint"):
+        check_changes(p.ToText(), changed.ToText(), ())
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "kind", "losses"),
+    [
+        ((1,), [[1], [0], [1], [1]], "binary_accuracy", ("mse", "MeanSquaredError")),
+        ((3,), np.eye(4, 3), "categorical_accuracy", ("mae", "mean_absolute_error")),
+        (
+            (3,),
+            [1, 0, 2, 1],
+            "sparse_categorical_accuracy",
+            ["SparseCategoricalCrossentropy", "sparse_categorical_crossentropy"],
+        ),
+    ],
+)
+def test_names_that_keras_abbreviates(
+    shape: Any, labels: Any, kind: str, losses: Any
+) -> None:
+    outputs = tf.random.stateless_uniform([4, *shape], [1, 2])
+    targets, found = (
+        NestedMap(targets=tf.constant(labels, tf.float32), weights=None),
+        [],
+    )
+    for loss, metric in zip(losses, ("accuracy", kind), strict=True):
+        task = _params().Set(loss=loss, metrics=[metric]).Instantiate()
+        found.append(task.ComputeLoss((outputs, None, None), targets))
+    assert found[0].accuracy[0] == found[1][kind][0]
+    assert found[0].loss[0] == found[1].loss[0]
 
 
 @pytest.mark.parametrize("model", [constrained, scaled, unbuilt])
