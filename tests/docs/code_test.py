@@ -76,7 +76,7 @@ for variable, value in zip(layer.VariablePaths().values(), values, strict=True):
 x = tf.random.stateless_normal([64, 8], [1, 2])
 np.testing.assert_allclose(layer(x), plain(x), rtol=1e-5, atol=1e-6)
 assert layer.num_stages == 2 and outputs.shape == (64, 8)
-assert abs(float(first) - 8**-0.5 * 4000**-1.5) < 1e-10
+assert abs(float(initial) - 8**-0.5 * 4000**-1.5) < 1e-10
 """
 
 
