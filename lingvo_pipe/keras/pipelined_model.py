@@ -170,12 +170,13 @@ class PipelinedModel(keras.Model):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch; returns the metrics."""
-        self._pipes.warn_of_few(num_examples_of(self._inputs(data[0])))
+        self._pipes.warn_of_few(_num_rows(data))
+        scale = self._loss_scale()
         with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
-            pipe, *args = self._pipeline_arguments(data, self._loss_scale())
+            pipe, *args = self._pipeline_arguments(data, scale)
             result = pipe.ComputeGradients(pipe.vars, *args)
             pipe.PostTrainingStepUpdate(result.accumulated)
-        return self._results(data, self._apply(pipe, result), result.metrics)
+        return self._results(data, self._apply(pipe, result, scale), result.metrics)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a mini-batch; returns the metrics."""
@@ -287,9 +288,8 @@ class PipelinedModel(keras.Model):
 
     def _results(self, data: Any, loss: tf.Tensor, found: NestedMap) -> dict[str, Any]:
         """Updates the metrics, and returns them."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        num_examples = tree.flatten(x)[0].shape[0]
-        self._loss_tracker.update_state(loss, sample_weight=num_examples)
+        _, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        self._loss_tracker.update_state(loss, sample_weight=_num_rows(data))
         self._compilation.update_metrics(found, y, sample_weight)
         return self.get_metrics_result()
 
@@ -298,9 +298,11 @@ class PipelinedModel(keras.Model):
         has_scale = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         return self.optimizer.scale_loss(tf.ones([])) if has_scale else None
 
-    def _apply(self, pipe: PipeliningLayer, result: NestedMap) -> tf.Tensor:
+    def _apply(
+        self, pipe: PipeliningLayer, result: NestedMap, scale: tf.Tensor | None
+    ) -> tf.Tensor:
         """Updates the weights; returns the loss with all that is added to it."""
-        scale, loss = self._loss_scale(), total_loss(result.metrics)
+        loss = total_loss(result.metrics)
         flat = tf.nest.flatten(pipe.vars), tf.nest.flatten(result.gradients)
         gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
         for v, penalty, gradient in regularization(self.trainable_variables):
@@ -320,6 +322,12 @@ class PipelinedModel(keras.Model):
                     seed = v.variable.value
                     with tf.device(seed.device):
                         seed.assign_add(tf.constant([0, v.draws[False]], seed.dtype))
+
+
+def _num_rows(data: Any) -> int:
+    """Returns B of what a data set yields: inputs alone, or a tuple."""
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+    return tree.flatten(x)[0].shape[0]
 
 
 def _trained(model: keras.Model) -> list[bool]:

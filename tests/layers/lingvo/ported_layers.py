@@ -1,4 +1,4 @@
-"""Layers as a user of Lingvo writes them: only the imports are those of lingvo_pipe.
+"""Layers as a user of Lingvo writes them; only their imports name lingvo_pipe.
 
 For Lingvo they are `from lingvo import compat as tf` and `from lingvo.core import ...`.
 
