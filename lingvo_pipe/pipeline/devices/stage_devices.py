@@ -256,7 +256,8 @@ def _configure(local: Sequence[DeviceName]) -> None:
     num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(max(2, len(local)))
+        # With more threads than loops, a loop would jump from thread to thread.
+        tf.config.threading.set_inter_op_parallelism_threads(max(1, len(local)))
         disable_graph_optimizer()
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(
