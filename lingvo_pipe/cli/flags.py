@@ -119,6 +119,13 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "data_dir", None, "Folder of data sets; sets input.data_dir of all inputs."
 )
+flags.DEFINE_string(
+    "dataset",
+    None,
+    "Images to train and evaluate on, in place of the model's own: a folder in "
+    "--data_dir with train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg, or a name in "
+    "TensorFlow Datasets. Sets input.dataset of all inputs.",
+)
 flags.DEFINE_list(
     "model_imports", [], "Your own packages to import, which register models."
 )

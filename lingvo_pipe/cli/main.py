@@ -78,6 +78,7 @@ def _run_job(member: Membership) -> None:
         imports=FLAGS.model_imports,
         override=FLAGS.model_params_override,
         data_dir=FLAGS.data_dir,
+        dataset=FLAGS.dataset,
         max_steps=FLAGS.max_steps,
         devices=devices,
         cluster=member.cluster,

@@ -32,6 +32,7 @@ class ModelRequest:
         imports: packages to import first, which register models.
         override: params to change, separated by `;`.
         data_dir: folder of data sets; if None, the model's own.
+        dataset: name of a data set; if None, the model's own.
         max_steps: number of steps to train for; if None, the model's own.
         devices: a number or names; if None, the model's own, see `place_stages`.
         cluster: the workers whose devices are among them; None without workers.
@@ -42,6 +43,7 @@ class ModelRequest:
     imports: Sequence[str] = ()
     override: str = ""
     data_dir: str | None = None
+    dataset: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None
     cluster: Cluster | None = None
@@ -54,15 +56,20 @@ class ModelRequest:
         """
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
-        model.FromText(self.override, separator=";")
-        if self.data_dir is not None:
-            if "data_dir" not in model.input:
+        data_dir = self.data_dir and os.path.expanduser(self.data_dir)
+        for name, value in {"data_dir": data_dir, "dataset": self.dataset}.items():
+            if value is not None and name not in model.input:
                 raise UserValueError(
-                    "--data_dir is for inputs with a param data_dir; the input of "
-                    f"{self.name}, {model.input.cls.__name__}, has none. Leave the "
-                    "flag out."
+                    f"--{name} sets input.{name}, which the input of {self.name}, "
+                    f"{model.input.cls.__name__}, does not have. Leave the flag out."
                 )
-            model.input.data_dir = os.path.expanduser(self.data_dir)
+        if data_dir is not None:
+            model.input.data_dir = data_dir
+        if self.dataset is not None and hasattr(model.input.cls, "ReplaceDataset"):
+            model.input.cls.ReplaceDataset(model.input, self.dataset)
+        elif self.dataset is not None:
+            model.input.dataset = self.dataset
+        model.FromText(self.override, separator=";")
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         return model

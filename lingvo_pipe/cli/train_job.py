@@ -22,6 +22,7 @@ from lingvo_pipe.training.run.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
 )
+from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
@@ -43,6 +44,8 @@ def train_model(
     # Checked first, because planning and building may take minutes.
     train_input.TrainBatches()
     test_input.EvalBatches()
+    for data in (train_input, test_input):
+        model.task.cls.CheckInput(model.task, data)
     check_one_vocabulary(train_input, test_input)
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
     if profile_step is not None:
@@ -53,20 +56,21 @@ def train_model(
     note = joined(note, auto.resolve(model, train_input, pipeline.devices))
     configure_inputs(model.task, train_input)
     task = with_local_losses(model.task, train_input).Instantiate()
-    log, planned = log_after(note), None
+    log, planned = log_after(joined(note, getattr(train_input, "note", ""))), None
     if profile_step is not None:
         planned = planned_for_profile(model, task.pipeline, train_input, log)
-    train(
-        task,
-        train_input,
-        test_input,
-        directory,
-        model.ToText(),
-        log=log,
-        profile_step=profile_step,
-        allowed_changes=allowed_changes,
-        planned=planned,
-    )
+    with labels_explained(train_input, test_input):
+        train(
+            task,
+            train_input,
+            test_input,
+            directory,
+            model.ToText(),
+            log=log,
+            profile_step=profile_step,
+            allowed_changes=allowed_changes,
+            planned=planned,
+        )
 
 
 def planned_for_profile(

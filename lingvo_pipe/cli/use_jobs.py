@@ -17,6 +17,7 @@ from lingvo_pipe.training.run.changed_params import check_allowed, check_use
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from lingvo_pipe.training.task.task_params import plain_task
 
@@ -57,8 +58,10 @@ class RunUse:
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates trained weights on a data set."""
     task, data, directory, log = _prepare(request, use, lambda x: x.EvalBatches())
+    task.CheckInput(task.params, data)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
-    evaluate_run(task, data, directory, use.split.lower(), steps, log)
+    with labels_explained(data):
+        evaluate_run(task, data, directory, use.split.lower(), steps, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:

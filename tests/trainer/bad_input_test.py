@@ -214,6 +214,11 @@ MISTAKES = [
         ["--model=image.imagenet.AmoebaNetB557M", "--data_dir=nowhere"],
         r"imagenet2012\b.*\bnowhere/.*input\.prepare --dataset=imagenet2012\b",
     ),
+    Mistake(
+        "no_images",
+        [DIGITS, "--data_dir=.", "--dataset=holidays"],
+        r"dataset: .*'holidays'.*train/CLASS/IMAGE\.jpg",
+    ),
     _override("empty_batch", "input.batch_size : 0", r"batch_size\b.*\b0\b.*ImageClas"),
     _override("small_batch", "input.batch_size : 3", r"task/pipeline\b.*\b3\b.*\b4\b"),
     _override(
