@@ -10,7 +10,8 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
 
 _TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model")
-_USING_FLAGS = ("split", "checkpoint", "follow_seconds")
+_FILE_FLAGS = ("input_file", "output_file", "target_language")
+_USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
 _REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback"}
 _NEEDED_BY_WORKERS = ("cluster", "task")
 _WORKER_FLAGS = {
@@ -81,10 +82,28 @@ def _check_job() -> None:
             f"--job={FLAGS.job} {reason}, so it takes no {' and no '.join(given)}. "
             "Leave it out, or choose another --job."
         )
+    _check_files()
     if FLAGS.checkpoint is not None and FLAGS.follow_seconds is not None:
         raise UserValueError(
             "--follow_seconds uses each new checkpoint, so it takes no "
             f"--checkpoint={FLAGS.checkpoint}. Leave one of them out."
+        )
+
+
+def _check_files() -> None:
+    """Checks that flags of files are there for a file to translate, and only then."""
+    is_file = FLAGS.job == "decoder" and FLAGS.input_file
+    wrong = [
+        f"--{name}"
+        for name in (("split", "follow_seconds") if is_file else _FILE_FLAGS)
+        if FLAGS[name].present
+    ]
+    if wrong:
+        raise UserValueError(
+            f"--input_file is a file for --job=decoder to translate, once, instead of "
+            f"a --split; got --job={FLAGS.job} and {' and '.join(wrong)}"
+            f"{'' if is_file else ', but no file to translate'}. Leave "
+            f"{'them' if len(wrong) > 1 else 'it'} out."
         )
 
 

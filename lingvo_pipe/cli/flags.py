@@ -68,6 +68,24 @@ flags.DEFINE_string(
     "The data set of --job=evaler and the like: Train, Test, Dev, ...",
 )
 flags.DEFINE_string(
+    "input_file",
+    None,
+    "With --job=decoder: a file of text to translate instead of --split, a sentence a "
+    "line, or - for standard input.",
+)
+flags.DEFINE_string(
+    "output_file",
+    "-",
+    "With --input_file: the file of translations, one line for each, or - for standard "
+    "output.",
+)
+flags.DEFINE_string(
+    "target_language",
+    None,
+    "With --input_file: the language to translate to, such as en. Default: the only "
+    "one.",
+)
+flags.DEFINE_string(
     "checkpoint",
     None,
     "The checkpoint of --job=evaler and the like, such as ckpt-00000600, or best: the "

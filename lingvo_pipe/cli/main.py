@@ -109,7 +109,16 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.follow_seconds,
             FLAGS.allow_params_change,
         )
-        using[FLAGS.job](request, use)
+        if FLAGS.input_file:
+            use_jobs.translate_file(
+                request,
+                use,
+                FLAGS.input_file,
+                FLAGS.output_file,
+                FLAGS.target_language,
+            )
+        else:
+            using[FLAGS.job](request, use)
     elif FLAGS.mode == "inspect_model":
         print(inspect_jobs.inspect_model(request))
     elif FLAGS.mode == "inspect_params":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 import tensorflow as tf
 import tqdm
@@ -100,16 +101,17 @@ def joined(*notes: str) -> str:
     return "\n".join(filter(None, notes))
 
 
-def log_after(note: str) -> Callable[[str], None]:
+def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
     """Returns a function that writes lines for the user, the note before the first.
 
-    So a run that cannot start logs only the reason.
+    So a run that cannot start logs only the reason. If the file is None, it writes to
+    standard output.
     """
     waiting = [note] if note else []
 
     def log(line: str) -> None:
         for each in (*waiting, line):
-            tqdm.tqdm.write(each)
+            tqdm.tqdm.write(each, file)
         waiting.clear()
 
     return log

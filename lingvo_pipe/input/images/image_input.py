@@ -37,10 +37,12 @@ from lingvo_pipe.input.images.image_pipeline import (
 from lingvo_pipe.input.images.image_source import (
     ImageDataset,
     ImageSource,
+    decode_image,
     read_pixels,
 )
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
+from lingvo_pipe.input.transforms.geometry import keep_window
 from lingvo_pipe.input.transforms.transform_chain import (
     TransformChain,
     fitting_chain,
@@ -190,6 +192,14 @@ class ImageClassificationInput:
         return f"Images of {self.params.dataset} are {changes}." if changes else ""
 
     @property
+    def pixel_note(self) -> str:
+        """The range of pixels, and the transforms of evaluations."""
+        templates, largest = self.params.eval_transforms, self._pixel_max
+        transforms = ", ".join(template.cls.__name__ for template in templates)
+        then = f", then transformed by {transforms}" if transforms else ""
+        return f"Pixels are from 0 to {largest}, divided by {largest}{then}."
+
+    @property
     def element_spec(self) -> NestedMap:
         batch_size = self.params.batch_size
         return NestedMap(
@@ -236,6 +246,45 @@ class ImageClassificationInput:
             batches, self._source, lambda i: consecutive(i * size, size, num_examples)
         )
 
+    def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns an image that is in no data set as evaluations read it.
+
+        It is the content of a JPEG, PNG, GIF or BMP file, string [], or pixels, in the
+        data set's shape. Its pixels are from 0 to `pixel_max`, as the data set's are.
+        Returns float32 [H, W, C].
+
+        Raises:
+            ValueError: if the shape is another one, and known when tracing.
+            tf.errors.InvalidArgumentError: if it is found later, a pixel is out of its
+                range, or the content is no image.
+        """
+        chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
+        shape, pixel_max = self._dataset.format.shape, self._pixel_max
+        if image.dtype == tf.string:
+            image = decode_image(image, shape[-1], None)
+        if not image.shape.is_compatible_with(shape):
+            raise UserValueError(
+                f"image: expected pixels of shape {shape}, in rows, columns and "
+                f"channels, got {tuple(image.shape)}. Resize the image."
+            )
+        image = tf.ensure_shape(image, shape)
+        tf.debugging.Assert(
+            tf.reduce_all((image >= 0) & (image <= pixel_max)),
+            [f"Expected pixels from 0 to {pixel_max}; got up to", tf.reduce_max(image)],
+        )
+        choose_window = chain.first_window(seed)
+        if choose_window is not None:
+            image = keep_window(image, choose_window(tf.shape(image)))
+        return self._transformed(image, chain, seed)
+
+    def _transformed(
+        self, pixels: tf.Tensor, chain: TransformChain, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns pixels [H', W', C] behind an initial crop as float32 [H, W, C]."""
+        image = tf.cast(pixels, tf.float32) / self._pixel_max
+        image = chain.apply_after_window(image, seed)
+        return tf.ensure_shape(image, chain.output_shape)
+
     @functools.cached_property
     def _source(self) -> ImageSource:
         """The split, opened."""
@@ -270,9 +319,7 @@ class ImageClassificationInput:
             seed = tf.constant([signed, 0], tf.int64)
             seed = tf.random.fold_in(tf.random.fold_in(seed, draw.epoch), draw.index)
             pixels, label = read_pixels(source, record, chain.first_window(seed))
-            image = tf.cast(pixels, tf.float32) / self._pixel_max
-            image = chain.apply_after_window(image, seed)
-            image = tf.ensure_shape(image, chain.output_shape)
+            image = self._transformed(pixels, chain, seed)
             return NestedMap(image=image, label=label, weight=draw.weight)
 
         examples = read_examples(source, draws, example, p.num_parallel_calls)

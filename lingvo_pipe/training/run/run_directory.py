@@ -2,6 +2,7 @@
 
     params.txt      the model's name and its params
     vocabulary.txt  the fingerprint of its vocabulary, if it has one
+    vocabulary.model  the vocabulary
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if there is a metric
     skipped_batches.json  skipped batches (see skipped_batches), if any

@@ -1,7 +1,7 @@
 """Checks that a model is trained, tested and used with one vocabulary.
 
 With another vocabulary, weights would mean other tokens, and nothing would fail. So a
-run saves the vocabulary's fingerprint in `vocabulary.txt`.
+run saves the fingerprint in `vocabulary.txt`, and the vocabulary beside it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 
 _FILE = "vocabulary.txt"
+COPY = "vocabulary.model"
 
 
 def write_vocabulary(directory: Path, input_generator: Any) -> None:
-    """Writes fingerprint and path of an input's vocabulary, if any, to a directory."""
+    """Writes an input's vocabulary, its fingerprint and its path, to a directory."""
     text = _text(input_generator)
     if text is not None:
         write_atomically(directory / _FILE, text)
+        file = Path(input_generator.vocabulary.path)
+        if file.is_file():
+            write_atomically(directory / COPY, file.read_bytes())
 
 
 def check_vocabulary(directory: Path, input_generator: Any) -> None:
