@@ -109,7 +109,7 @@ def test_files_of_images_are_classified_as_their_pixels_are(tmp_path: Path) -> N
             signatures["classify_images"](images=tf.reshape(wrong, [1]))
     readme = (tmp_path / "7" / "README.md").read_text()
     assert "float32 [B, 8, 8, 1]" in readme
-    assert "Pixels are from 0 to 16, divided by 16." in readme
+    assert "Pixels from 0 to 16 are divided by it." in readme
 
 
 def test_any_number_of_examples_is_served(tmp_path: Path, classifier: Any) -> None:

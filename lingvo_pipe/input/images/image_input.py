@@ -194,10 +194,9 @@ class ImageClassificationInput:
     @property
     def pixel_note(self) -> str:
         """The range of pixels, and the transforms of evaluations."""
-        templates, largest = self.params.eval_transforms, self._pixel_max
-        transforms = ", ".join(template.cls.__name__ for template in templates)
+        transforms = ", ".join(x.cls.__name__ for x in self.params.eval_transforms)
         then = f", then transformed by {transforms}" if transforms else ""
-        return f"Pixels are from 0 to {largest}, divided by {largest}{then}."
+        return f"Pixels from 0 to {self._pixel_max} are divided by it{then}."
 
     @property
     def element_spec(self) -> NestedMap:
@@ -235,7 +234,7 @@ class ImageClassificationInput:
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over the split, in its order.
 
-        Copies of the last example, of weight 0, pad the last batch.
+        The last batch is padded by its last example, of weight 0.
         """
         size, num_examples = self.params.batch_size, self.num_examples
         draws = one_pass(num_examples, self.num_batches * size)
@@ -249,14 +248,10 @@ class ImageClassificationInput:
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
         """Returns an image that is in no data set as evaluations read it.
 
-        It is the content of a JPEG, PNG, GIF or BMP file, string [], or pixels, in the
-        data set's shape. Its pixels are from 0 to `pixel_max`, as the data set's are.
-        Returns float32 [H, W, C].
-
-        Raises:
-            ValueError: if the shape is another one, and known when tracing.
-            tf.errors.InvalidArgumentError: if it is found later, a pixel is out of its
-                range, or the content is no image.
+        It is the content of an image file, string [], or pixels from 0 to `pixel_max`,
+        in the data set's shape. Returns float32 [H, W, C]. Raises ValueError if the
+        shape is another one, or tf.errors.InvalidArgumentError if that is found later,
+        a pixel is out of its range, or the content is no image.
         """
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max
@@ -264,8 +259,8 @@ class ImageClassificationInput:
             image = decode_image(image, shape[-1], None)
         if not image.shape.is_compatible_with(shape):
             raise UserValueError(
-                f"image: expected pixels of shape {shape}, in rows, columns and "
-                f"channels, got {tuple(image.shape)}. Resize the image."
+                f"image: expected pixels [H, W, C] of shape {shape}, got "
+                f"{tuple(image.shape)}. Resize the image."
             )
         image = tf.ensure_shape(image, shape)
         tf.debugging.Assert(
@@ -332,10 +327,9 @@ _FOLDER = "image_folder:"
 def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
     """Returns the data set of a name, without opening it.
 
-    The PATH of `image_folder:PATH` is absolute or within `data_dir`, which is the
-    default of TensorFlow Datasets if None. PATH alone names a folder, too, if the
-    folder `train` is in it, or the catalog has no such name. Raises ValueError if no
-    such data set is known, or it has no classified images.
+    The PATH of `image_folder:PATH` is absolute or within `data_dir`. PATH alone names a
+    folder, too, if the folder `train` is in it, or the catalog has no such name. Raises
+    ValueError if no such data set is known, or it has no classified images.
     """
     path = name.removeprefix(_FOLDER)
     parent = data_dir or tfds.core.constants.DATA_DIR
