@@ -32,7 +32,7 @@ def test_it_learns(toy: Toy) -> None:
     *_, test = read_metrics(logdir)
     assert test["split"] == "test"
     assert test["accuracy"] > 0.9
-    assert output.splitlines()[0].startswith("parameters: 19,466; stages: 2 (cpu:0")
+    assert output.splitlines()[0].startswith("parameters: 19,146; stages: 2 (cpu:0")
     assert output.splitlines()[-1].startswith(f"step {test['step']}: test accuracy")
     # Nothing else is written: no start-up messages, no preparation of data sets.
     assert len(output.splitlines()) == 2

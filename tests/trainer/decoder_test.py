@@ -73,9 +73,14 @@ def test_scores_are_by_language(folder: Path) -> None:
         "abc-same",
     ]
     assert scores["mean"]["chrf"] > 80
+    # One of the two languages is the source's.
+    assert 50 <= scores["source_copied"]["chrf"] < scores["mean"]["chrf"]
     (logged,) = read_metrics(folder / "run/decoder")
     assert logged["chrf"] == scores["mean"]["chrf"]
     assert logged["step"] == STEPS
+    page = (folder / "run/report.html").read_text()
+    assert f"{scores['source_copied']['bleu']:.2f}" in page
+    assert lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")[0]["source"] in page
 
 
 def test_another_process_evaluates_as_the_trainer_does(folder: Path) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import naming, naming_reads
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import DecodingTask, Sequences, Vocabulary
 
@@ -53,8 +54,9 @@ class Decoder:
 
         Raises FloatingPointError if a sentence's best score is not finite.
         """
-        for batch in batches:
-            texts, scores, lengths = (x.numpy() for x in self._function(batch))
+        for batch in naming_reads(batches):
+            with naming("decoding"):
+                texts, scores, lengths = (x.numpy() for x in self._function(batch))
             for row in np.flatnonzero(batch.weight):
                 source = _text(batch.source_text[row])
                 check_finite(source, scores[row, 0])

@@ -11,7 +11,11 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.debug.diagnosis import (
+    may_be_diagnosed,
+    naming,
+    naming_reads,
+)
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import EvalImages
 
@@ -46,7 +50,7 @@ class Evaluation:
         """
         sums: dict[str, float] = {}
         weights: dict[str, float] = {}
-        for batch in batches:
+        for batch in naming_reads(batches):
             for name, (mean, weight) in self._evaluate(batch).items():
                 weights[name] = weights.get(name, 0.0) + float(weight)
                 if weight:  # Otherwise the mean may be anything, even NaN.
@@ -73,7 +77,8 @@ class Evaluation:
                 allowed = contextlib.suppress(FloatingPointError)
                 with ForwardContext(do_eval=True), allowed:
                     self._task.Diagnose(self._values(), batch)
-            raise
+            with naming("an evaluation"):
+                raise
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
         with ForwardContext(do_eval=True):

@@ -16,6 +16,7 @@ from typing import Any
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.schedule import DevBasedSchedule
 from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
 from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,
@@ -66,6 +67,7 @@ def evaluate_run(
             if not metrics_log.contains(step, split, metrics):
                 metrics_log.write(step, split, metrics)
         log(_line(step, split, metrics))
+        report_end(directory, log)
 
 
 @dataclass(eq=False)

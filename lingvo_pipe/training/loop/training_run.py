@@ -15,12 +15,12 @@ stops
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.signals import TerminationSignals
+from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
@@ -28,12 +28,17 @@ from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
 from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition
 from lingvo_pipe.training.loop.failure_policy import FailurePolicy
 from lingvo_pipe.training.loop.reporting import StepReports
+from lingvo_pipe.training.profiling.predicted_bubble import (
+    predict_from_spec,
+    uneven_stages,
+)
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import RunPart, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.step.step_loop import StepLoop
@@ -52,6 +57,7 @@ class _Segment:
     evaluations: RunEvaluations
     reports: StepReports
     signals: TerminationSignals
+    part: RunPart
 
 
 class TrainingRun:
@@ -74,6 +80,7 @@ class TrainingRun:
         self._directory, self._log = directory, log
         self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
+        read_parts(directory.parts_path)  # Raises ValueError if it is damaged.
         self._position = InputPosition(train_input)
         state = {
             **self._step.State(),
@@ -85,6 +92,7 @@ class TrainingRun:
         )
         restored = self._checkpointer.restore()
         self._start, self._is_resumed = restored or 0, restored is not None
+        self._activity = "the first batch"
         self._max_steps = p.max_steps
         if self._start > self._max_steps:
             raise UserValueError(
@@ -99,20 +107,28 @@ class TrainingRun:
         if self._has_initial_values:
             init_from_checkpoint(p, task.VariablePaths(), log)
             self._step.StartAveraging()
+        batch_spec = self._position.batches(self._start).element_spec
+        self._predicted = predict_from_spec(task, batch_spec)
         self._evaluation = Evaluation(task, self._step.EvalValues)
         learners = self._step.learners.values()
         self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
-        self._step.Trace(self._position.batches(self._start).element_spec)
+        self._step.Trace(batch_spec)
         self._evaluation.Trace(test_input.EvalBatches().element_spec)
         for schedule in self._schedules:
             interval_steps = task.params.eval.interval_steps
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
-    def start(self, params_text: str) -> None:
-        """Writes the files that the directory must have before the first step."""
-        self._directory.write_params(params_text)
+    def start(self, params_text: str, changes: Sequence[str]) -> None:
+        """Writes the files that the directory must have before the first step.
+
+        `changes` of params that users have accepted are recorded with the step.
+        """
+        since = [f"since step {self._start}: {change}" for change in changes]
+        self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
         self._log(describe_run(self._task))
+        if self._predicted and (line := uneven_stages(self._task, self._predicted)):
+            self._log(line)
         may_roll_back = self._task.params.train.loss_spike_factor is not None
         # A run killed after this no longer needs the source of its initial values.
         if not self._is_resumed and (self._has_initial_values or may_roll_back):
@@ -126,7 +142,7 @@ class TrainingRun:
         self, profile_step: int | None, planned: PlannedStep | None
     ) -> dict[str, float]:
         """Trains and evaluates; see `train` in `training_loop`."""
-        with TerminationSignals() as signals:
+        with TerminationSignals() as signals, announcing_signals(self._announce):
             while True:
                 try:
                     return self._train_segment(signals, profile_step, planned)
@@ -173,7 +189,9 @@ class TrainingRun:
                     planned,
                 )
             reports = StepReports(self._step, metrics_log, spikes, profiler)
-            segment = _Segment(metrics_log, saver, evaluations, reports, signals)
+            predicted = self._predicted and self._predicted.bubble_fraction
+            part = RunPart(self._start, describe_run(self._task), predicted)
+            segment = _Segment(metrics_log, saver, evaluations, reports, signals, part)
             last = self._train_steps(segment)
             if evaluations.best.is_over:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
@@ -195,19 +213,21 @@ class TrainingRun:
         batches = BatchGroups(skipped.batches(self._position.batches, step))
         save_interval = self._task.params.train.save_interval_steps
         is_last = self._is_last(step, segment)
-        with Progress(
-            self._max_steps, self._train_input.params.batch_size, step
-        ) as progress:
+        batch_size = self._train_input.params.batch_size
+        with Progress(self._max_steps, batch_size, step) as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
                 if not group:
                     self._save(step, segment)
                     segment.saver.wait()
                     raise self._failures.batches_ended(step)
-                segment.reports.add(step, self._failures.train(group), progress)
+                self._activity = f"step {step + len(group)} to end"
+                with segment.part.timing(len(group), batch_size):
+                    segment.reports.add(step, self._failures.train(group), progress)
                 step += len(group)
                 is_stopped = step == self._max_steps or segment.signals.last_signal_name
                 if evaluations.is_due(step) and not is_stopped:
+                    self._activity = f"a batch of the evaluation after step {step}"
                     evaluations.evaluate(step)
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
@@ -241,10 +261,20 @@ class TrainingRun:
 
     def _save(self, step: int, segment: _Segment) -> None:
         """Starts to write a checkpoint, after all metrics up to it are on disk."""
+        self._activity = f"the checkpoint of step {step}"
+        segment.part.last_step = step
+        segment.part.stages_busy = segment.reports.utilization()
+        segment.part.write(self._directory.parts_path)
         self._position.set_batch(self._failures.skipped_batches.position(step))
         segment.metrics_log.sync()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
+
+    def _announce(self, signal: str) -> None:
+        self._log(
+            f"{signal}: waiting for {self._activity}; the run then writes a checkpoint "
+            "and stops."
+        )
 
     def _stopped_text(self, signal: str, step: int) -> str:
         if step not in self._checkpointer.saved_steps():

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import itertools
+import json
 import platform
 import re
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     checkpoint_stats,
     stem_of,
@@ -24,15 +27,20 @@ from lingvo_pipe.training.report.series import Series, series_by_metric
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory, read_json
 
+_NUM_SAMPLES = 10
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
 class Scores(NamedTuple):
-    """The scores of a decoding run: its JSON file, see `decoder_run`, and its image."""
+    """The scores of a decoding run: its JSON file, see `decoder_run`, and its image.
+
+    Samples are rows of source, reference and translation from all over the data.
+    """
 
     split: str
     document: dict[str, Any]
     png: bytes | None
+    samples: list[list[str]]
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
@@ -65,8 +73,24 @@ def read_scores(directory: RunDirectory) -> list[Scores]:
     for split, path in {split: path for split, _, path in by_step}.items():
         png = path.with_suffix(".png")
         image = png.read_bytes() if png.exists() else None
-        found.append(Scores(split, read_json(path), image))
+        samples = _samples(path.with_suffix(".jsonl"))
+        found.append(Scores(split, read_json(path), image, samples))
     return found
+
+
+def _samples(path: Path) -> list[list[str]]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        records = map(json.loads, lines[:: max(len(lines) // _NUM_SAMPLES, 1)])
+        return [
+            [str(record[key]) for key in ("source", "reference", "hypothesis")]
+            for record in itertools.islice(records, _NUM_SAMPLES)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserValueError(
+            f"{path}: expected lines of JSON with source, reference and hypothesis. "
+            "Remove the file, or decode again by --job=decoder."
+        ) from error
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:

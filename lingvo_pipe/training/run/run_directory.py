@@ -1,11 +1,12 @@
 """The directory of one training run.
 
-    params.txt      the model's name and its params
+    params.txt      the model's name, accepted changes of its params, and its params
     vocabulary.txt  the fingerprint of its vocabulary, if it has one
     vocabulary.model  the vocabulary
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if there is a metric
     skipped_batches.json  skipped batches (see skipped_batches), if any
+    parts.json      where each part was trained, and how fast (see run_parts)
     lock            the trainer, or the last one
     checkpoints/    checkpoints (see checkpointer)
     profile/        profiles of steps (see step_profile), if requested
@@ -27,6 +28,7 @@ import os
 import re
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,7 +37,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
-_HEADER = re.compile(r"# model: (\S+)\n")
+_HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
 
 class RunDirectory:
@@ -51,6 +53,7 @@ class RunDirectory:
         self.params_path = self.path / "params.txt"
         self.best_path = self.path / "best.json"
         self.skipped_batches_path = self.path / "skipped_batches.json"
+        self.parts_path = self.path / "parts.json"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
         self.evaler_path = self.path / "evaler"
@@ -71,10 +74,22 @@ class RunDirectory:
         """Releases the lock if this object holds it."""
         self._lock.release()
 
-    def write_params(self, params_text: str) -> None:
-        """Writes the params of the model, and replaces earlier ones."""
+    def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
+        """Writes the params of the model, and replaces earlier ones.
+
+        `changes` are lines `since step 3: ...`, which are added to earlier ones.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.params_path, f"# model: {self.model_name}\n{params_text}")
+        head = [f"model: {self.model_name}", *self.read_changes(), *changes]
+        text = "".join(f"# {' '.join(line.split())}\n" for line in head)
+        write_atomically(self.params_path, f"{text}{params_text}")
+
+    def read_changes(self) -> list[str]:
+        """Returns the lines about changes of params; see `write_params`."""
+        if not self.params_path.exists():
+            return []
+        header = _HEADER.match(self.params_path.read_text(encoding="utf-8"))
+        return [line[2:] for line in header[2].splitlines()] if header else []
 
     def read_params(self) -> str | None:
         """Returns the params last written, or None; raises ValueError if damaged."""

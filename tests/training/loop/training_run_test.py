@@ -87,6 +87,8 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
     undo()
     pattern = rf"Stopped\b.*\bSIGTERM\b.*step {stopped_at}\b.*\bsaved\b"
     assert re.match(pattern, logged[-1])
+    (announced,) = (line for line in logged if line.startswith("SIGTERM: "))
+    assert re.search(rf"waiting for .*\bstep {stopped_at}\b", announced)
     assert saved_steps(tmp_path / "run")[-1] == stopped_at
     run(task(save_interval_steps=5), data(), tmp_path / "run")
     assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
@@ -166,7 +168,7 @@ def test_a_failed_save_is_not_logged_as_saved(
     with pytest.raises(OSError, match="room"):
         run(task(save_interval_steps=5), data(), tmp_path, logged.append)
     undo()
-    assert not any("SIGTERM" in line for line in logged)
+    assert not any(line.startswith("Stopped") for line in logged)
 
 
 def test_a_signal_while_the_last_checkpoint_is_written_loses_nothing(
