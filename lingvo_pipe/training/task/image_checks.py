@@ -42,7 +42,8 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
     Raises:
         ValueError: if C differs, or N is above the number of outputs.
     """
-    image = data.element_spec.get("image")
+    spec: Any = getattr(data, "element_spec", {})
+    image = spec.get("image")
     is_image = image is not None and image.shape.rank == 4
     if taken and is_image and image.shape[-1] != taken.value:
         raise UserValueError(
