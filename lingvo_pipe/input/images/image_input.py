@@ -119,7 +119,7 @@ class ImageClassificationInput:
             "channels",
             None,
             "Channels that images have before the transforms: 1 for gray, 3 for RGB. "
-            "If None, those of the data set; images in folders have 3.",
+            "If None, as many as the data set has; images in folders have 3.",
         )
         p.Define(
             "train_transforms",
