@@ -30,12 +30,16 @@ def errors_as_lines() -> Iterator[None]:
             raise
         if user_message(error):
             exit_with(error_text(error))
-        path = write_traceback(error, FLAGS.logdir or "", FLAGS.model)
+        path = write_traceback(
+            error, FLAGS.logdir or "", FLAGS.model, FLAGS.allow_foreign_logdir
+        )
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
         exit_with(f"{error_text(error)}\n{hint}")
 
 
-def write_traceback(error: Exception, logdir: str, model_name: str) -> Path | None:
+def write_traceback(
+    error: Exception, logdir: str, model_name: str, allow_foreign: bool = False
+) -> Path | None:
     """Writes a traceback into a run's directory, and returns the file.
 
     Returns None if there is no such run, or nothing can be written.
@@ -46,7 +50,7 @@ def write_traceback(error: Exception, logdir: str, model_name: str) -> Path | No
     from lingvo_pipe.training.run.run_directory import RunDirectory  # TensorFlow.
 
     try:
-        directory = RunDirectory(logdir, model_name)
+        directory = RunDirectory(logdir, model_name, allow_foreign)
         if not directory.params_path.exists():
             return None
         path = directory.path / "traceback.txt"

@@ -70,7 +70,10 @@ def _run_job(member: Membership) -> None:
         print("\n".join(inspect_jobs.list_models(FLAGS.model_imports)))
         return
     if FLAGS.mode == "report":
-        print(inspect_jobs.report_run(FLAGS.logdir, FLAGS.model))
+        page = inspect_jobs.report_run(
+            FLAGS.logdir, FLAGS.model, FLAGS.allow_foreign_logdir
+        )
+        print(page)
         return
     watch = worker_watch(member, _START)
     request = ModelRequest(
@@ -108,6 +111,7 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.checkpoint,
             FLAGS.follow_seconds,
             FLAGS.allow_params_change,
+            FLAGS.allow_foreign_logdir,
         )
         if FLAGS.input_file:
             use_jobs.translate_file(
@@ -124,8 +128,15 @@ def _dispatch(request: ModelRequest) -> None:
     elif FLAGS.mode == "inspect_params":
         print(inspect_jobs.inspect_params(request))
     elif FLAGS.mode == "diff_params":
-        print(inspect_jobs.diff_params(request, FLAGS.other_model, FLAGS.logdir))
+        found = inspect_jobs.diff_params(
+            request, FLAGS.other_model, FLAGS.logdir, FLAGS.allow_foreign_logdir
+        )
+        print(found)
     else:
         train_job.train_model(
-            request, FLAGS.logdir, FLAGS.profile_step, FLAGS.allow_params_change
+            request,
+            FLAGS.logdir,
+            FLAGS.profile_step,
+            FLAGS.allow_params_change,
+            FLAGS.allow_foreign_logdir,
         )

@@ -32,12 +32,16 @@ def train_model(
     logdir: str,
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
+    allow_foreign: bool = False,
 ) -> None:
-    """Trains a model to its last step, or resumes, and evaluates it; see `train`."""
+    """Trains a model to its last step, or resumes, and evaluates it; see `train`.
+
+    See `RunDirectory` for `allow_foreign`.
+    """
     model, test_model = request.params("Train"), request.params("Test")
     path = os.path.expanduser(logdir)
     pipeline = model.task.pipeline
-    auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name))
+    auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
     note = place_model(model, request)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
@@ -50,7 +54,7 @@ def train_model(
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
     if profile_step is not None:
         check_profile_step(profile_step, model.task.train.max_steps)
-    directory = RunDirectory(path, request.name)
+    directory = RunDirectory(path, request.name, allow_foreign)
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
     note = joined(note, auto.resolve(model, train_input, pipeline.devices))

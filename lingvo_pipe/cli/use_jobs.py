@@ -37,6 +37,7 @@ class RunUse:
         checkpoint: see `weights_in_turn`.
         follow_seconds: see `weights_in_turn`.
         allowed_changes: see `check_use`.
+        allow_foreign: see `RunDirectory`.
     """
 
     logdir: str
@@ -44,11 +45,12 @@ class RunUse:
     checkpoint: str | None = None
     follow_seconds: float | None = None
     allowed_changes: Sequence[str] = ()
+    allow_foreign: bool = False
 
     def directory(self, model_name: str) -> RunDirectory:
         """Returns the run's directory; see `open_run`."""
         logdir = os.path.expanduser(self.logdir)
-        return open_run(logdir, model_name, self.follow_seconds)
+        return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
         """Returns the run's directory; raises ValueError unless its weights fit."""

@@ -41,6 +41,10 @@ SPEC = "--cluster_spec=worker=localhost:1,localhost:2"
 MISTAKES = [
     Mistake("nothing", [], r"=train\b[^=-]*--model\b[^=-]*--logdir\b", None),
     Mistake("no_logdir", [DIGITS], r"--mode=train\b[^=-]*--logdir\b", None),
+    Mistake("remote_logdir", [DIGITS], r"--logdir\b.*'gs://runs/a'", "gs://runs/a"),
+    Mistake(
+        "remote_data", [DIGITS, "--data_dir=s3://data"], r"--data_dir\b.*'s3://data'"
+    ),
     Mistake("no_model", [], r"--mode=train\b[^=-]*--model\b[^=-]*--model="),
     Mistake(
         "nothing_to_inspect",
@@ -249,10 +253,23 @@ MISTAKES = [
         r"\bother\b.*--model=image\.digits\.Other\b",
         "other",
     ),
+    Mistake("link", [DIGITS], r"\blinked/lock\b.*--allow_foreign_logdir\b", "linked"),
+    *(
+        Mistake(
+            f"other_model_{number}",
+            [DIGITS, "--allow_foreign_logdir", *flags],
+            r"\blinked\b.*--model=image\.digits\.Other\b",
+            "linked",
+        )
+        for number, flags in enumerate([[], ["--mode=report"], ["--job=evaler"]])
+    ),
 ]
 
 
 def _prepare(folder: Path) -> None:
+    (folder / "linked").mkdir()
+    (folder / "linked" / "params.txt").write_text("# model: image.digits.Other\n")
+    (folder / "linked" / "lock").symlink_to(folder / "file")
     (folder / "file").write_text("")
     (folder / "foreign").mkdir()
     (folder / "foreign" / "thesis.txt").write_text("years of work")

@@ -37,6 +37,7 @@ from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
+from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import RunPart, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
@@ -81,6 +82,7 @@ class TrainingRun:
         self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         read_parts(directory.parts_path)  # Raises ValueError if it is damaged.
+        self._record = ResumeRecord(directory, self._failures.skipped_batches)
         self._position = InputPosition(train_input)
         state = {
             **self._step.State(),
@@ -101,6 +103,7 @@ class TrainingRun:
                 "Raise --max_steps or use another --logdir."
             )
         if self._is_resumed:
+            self._record.check(self._start)
             check_vocabulary(directory.path, train_input)
         has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
         self._has_initial_values = not self._is_resumed and bool(has_rules)
@@ -147,6 +150,7 @@ class TrainingRun:
                 try:
                     return self._train_segment(signals, profile_step, planned)
                 except LossSpikeError as spike:
+                    self._directory.check_present()
                     start = self._checkpointer.restore()
                     assert start is not None
                     self._failures.skip_batches(start, spike)
@@ -160,6 +164,7 @@ class TrainingRun:
     ) -> dict[str, float]:
         """Trains from the start, or the last roll-back, until the run stops."""
         directory, log = self._directory, self._log
+        self._record.rewind(self._start)
         with (
             MetricsLog(directory.path, resume_step=self._start) as metrics_log,
             AsyncSaver(self._checkpointer, log) as saver,
@@ -266,7 +271,9 @@ class TrainingRun:
         segment.part.stages_busy = segment.reports.utilization()
         segment.part.write(self._directory.parts_path)
         self._position.set_batch(self._failures.skipped_batches.position(step))
+        self._directory.check_present()
         segment.metrics_log.sync()
+        self._record.write()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
 
