@@ -25,6 +25,10 @@ def errors_as_lines() -> Iterator[None]:
         then = "starts again" if is_using else "resumes from the last checkpoint"
         print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # The reader of standard output wants no more.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         if FLAGS.traceback:
             raise

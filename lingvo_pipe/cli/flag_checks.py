@@ -31,6 +31,7 @@ _WORKER_FLAGS = {
 }
 # What absl's flags for logging ask for, and get.
 _LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
+_MAX_SECONDS = 1e9
 _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
@@ -47,6 +48,7 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
     _check_logging_flags()
     for name in ("logdir", "data_dir"):
         check_local(f"--{name}", FLAGS[name].value or "")
+    _check_seconds()
     if FLAGS.list_models:
         return
     if FLAGS.job == "worker":
@@ -67,6 +69,16 @@ def _check_logging_flags() -> None:
             raise UserValueError(
                 f"Unknown flag --{flag.name}."
                 f"{did_you_mean(flag.name, our_flags())} --help shows all flags."
+            )
+
+
+def _check_seconds() -> None:
+    """Refuses times that are not finite, or longer than Python's threads can wait."""
+    for name in (name for name in our_flags() if name.endswith("_seconds")):
+        seconds = FLAGS[name].value
+        if seconds is not None and not seconds <= _MAX_SECONDS:
+            raise UserValueError(
+                path=f"--{name}", expected="a number of at most 1e9", got=seconds
             )
 
 

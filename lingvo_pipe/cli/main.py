@@ -13,6 +13,7 @@ from lingvo_pipe.cli.cluster_flags import resolve_membership, worker_watch
 from lingvo_pipe.cli.error_output import errors_as_lines
 from lingvo_pipe.cli.flag_checks import check_flags
 from lingvo_pipe.cli.flags import FLAGS
+from lingvo_pipe.cli.lasting_output import keep_output
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, quiet_startup
 from lingvo_pipe.fault_tolerance.free_memory import return_free_memory
 from lingvo_pipe.fault_tolerance.restarts import ProcessStart
@@ -57,10 +58,13 @@ def _serve(member: Membership, cluster: Cluster) -> None:
 def _run_job(member: Membership) -> None:
     if FLAGS.profile_step is not None:
         count_cpu_memory()
+    if FLAGS.mode == "train" and not FLAGS.list_models:
+        keep_output()
     devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
     with quiet_startup():
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
+        from lingvo_pipe.cli.param_values import naming_override
         from lingvo_pipe.pipeline.devices.shutdown_notice import announcing_shutdown
     # TensorFlow's modules and graphs are millions of objects: with Python's own
     # thresholds, looking through them for garbage takes a sixth of the start.
@@ -92,6 +96,7 @@ def _run_job(member: Membership) -> None:
             stack.enter_context(announcing_shutdown(member.cluster))
         if watch is not None:
             stack.enter_context(watch.surviving())
+        stack.enter_context(naming_override(request.override))
         _dispatch(request)
 
 

@@ -23,6 +23,7 @@ from lingvo_pipe.training.run.run_vocabulary import (
     check_one_vocabulary,
 )
 from lingvo_pipe.training.task.image_checks import labels_explained
+from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
@@ -46,8 +47,8 @@ def train_model(
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
     # Checked first, because planning and building may take minutes.
-    train_input.TrainBatches()
-    test_input.EvalBatches()
+    checked_batches(train_input, "TrainBatches")
+    checked_batches(test_input, "EvalBatches")
     for data in (train_input, test_input):
         model.task.cls.CheckInput(model.task, data)
     check_one_vocabulary(train_input, test_input)

@@ -173,7 +173,7 @@ MISTAKES = [
     Mistake(
         "empty_stages",
         [DIGITS, "--devices=99"],
-        r"task/pipeline\.splits\b.*\b8\b.*\b99\b",
+        r"task\.pipeline\.splits\b.*\b8\b.*\b99\b",
     ),
     Mistake(
         "other_devices",
@@ -224,7 +224,9 @@ MISTAKES = [
         r"dataset: .*'holidays'.*train/CLASS/IMAGE\.jpg",
     ),
     _override("empty_batch", "input.batch_size : 0", r"batch_size\b.*\b0\b.*ImageClas"),
-    _override("small_batch", "input.batch_size : 3", r"task/pipeline\b.*\b3\b.*\b4\b"),
+    _override(
+        "small_batch", "input.batch_size : 3", r"num_micro_batches\b.*\b3\b.*\b4\b"
+    ),
     _override(
         "large_batch", "input.batch_size : 4000", r"batch_size\b.*\b1438\b.*\b4000\b"
     ),

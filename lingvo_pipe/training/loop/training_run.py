@@ -35,6 +35,7 @@ from lingvo_pipe.training.profiling.predicted_bubble import (
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.report.html_report import report_end
+from lingvo_pipe.training.run.best_evaluation import BestEvaluation
 from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
 from lingvo_pipe.training.run.resume_record import ResumeRecord
@@ -45,6 +46,7 @@ from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpike
 from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.placement import describe_run
 from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
 
@@ -115,8 +117,11 @@ class TrainingRun:
         self._evaluation = Evaluation(task, self._step.EvalValues)
         learners = self._step.learners.values()
         self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
-        self._step.Trace(batch_spec)
+        # First, because a training step takes longer to trace.
         self._evaluation.Trace(test_input.EvalBatches().element_spec)
+        best = BestEvaluation(task.params.eval)
+        best.check_metrics(self._evaluation.metric_names)
+        self._step.Trace(batch_spec)
         for schedule in self._schedules:
             interval_steps = task.params.eval.interval_steps
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
@@ -222,6 +227,8 @@ class TrainingRun:
         with Progress(self._max_steps, batch_size, step) as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
+                for batch in group:
+                    check_weights(batch)
                 if not group:
                     self._save(step, segment)
                     segment.saver.wait()

@@ -53,7 +53,7 @@ class BestEvaluation:
     """
 
     def __init__(self, p: Params) -> None:
-        _check(p)
+        check_best_params(p)
         metric = p.best_metric or ""
         self._name = metric.removeprefix("-")
         self._sign = -1 if metric.startswith("-") else 1
@@ -149,7 +149,8 @@ def _is_finite(value: Any) -> bool:
     return is_number(value) and abs(value) <= sys.float_info.max
 
 
-def _check(p: Params) -> None:
+def check_best_params(p: Params) -> None:
+    """Raises ValueError if a param of the best evaluation has a wrong value."""
     name, patience = p.best_metric, p.patience
     if name is not None and not (isinstance(name, str) and name.removeprefix("-")):
         raise UserValueError(

@@ -23,6 +23,7 @@ with other files but without it is refused.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -45,6 +46,8 @@ from lingvo_pipe.core.regular_file import (
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
+# As long as any path below the directory.
+_LONGEST_NAME = "x" * 100
 _FOLDERS = "checkpoints", "profile", "evaler", "export", "decoder", "train", "test"
 _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
@@ -151,6 +154,8 @@ class RunDirectory:
         while not os.path.lexists(existing):
             existing = existing.parent
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(self.path / _LONGEST_NAME)  # The path may be too long.
             with tempfile.TemporaryFile(dir=existing):
                 pass
         except OSError as error:

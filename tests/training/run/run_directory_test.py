@@ -11,6 +11,7 @@ import pytest
 
 from lingvo_pipe.training.run.run_directory import RunDirectory, RunLock
 
+TOO_LONG = os.strerror(errno.ENAMETOOLONG)
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
 PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
 
@@ -224,3 +225,10 @@ def test_a_directory_that_is_gone_is_noticed(tmp_path, replace):
         other.lock()
     with pytest.raises(ValueError, match=rf"^{run.path}:"):
         run.check_present()
+
+
+@pytest.mark.parametrize("logdir", ["x" * 300, "/".join(["x" * 200] * 20)])
+def test_a_path_that_is_too_long_is_rejected(tmp_path: Path, logdir: str) -> None:
+    with pytest.raises(ValueError, match=rf"--logdir\b.*{TOO_LONG}"):
+        RunDirectory(tmp_path / logdir, "toy.Toy")
+    assert not any(tmp_path.iterdir())
