@@ -79,8 +79,8 @@ def export(logdir: Path) -> None:
     directory.read_params()
     check_vocabulary(directory.path, TEST)
     for step in weights_in_turn(plain_task(), directory, None, None, print):
-        spec = TEST.EvalBatches().element_spec
-        export_model(plain_task(), spec, directory.export_path / str(step))
+        data = TEST.EvalBatches()
+        export_model(plain_task(), data, directory.export_path / str(step))
 
 
 def report(logdir: Path) -> None:

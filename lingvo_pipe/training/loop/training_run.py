@@ -274,11 +274,11 @@ class TrainingRun:
     def _save(self, step: int, segment: _Segment) -> None:
         """Starts to write a checkpoint, after all metrics up to it are on disk."""
         self._activity = f"the checkpoint of step {step}"
+        self._directory.check_present()
         segment.part.last_step = step
         segment.part.stages_busy = segment.reports.utilization()
         segment.part.write(self._directory.parts_path)
         self._position.set_batch(self._failures.skipped_batches.position(step))
-        self._directory.check_present()
         segment.metrics_log.sync()
         self._record.write()
         best = segment.evaluations.best.step
