@@ -16,7 +16,6 @@ from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.sequential import SequentialLayer
-from lingvo_pipe.nested_map import NestedMap
 
 # Of TensorFlow's cross entropy on a CPU.
 _BAD_LABEL = re.compile(
@@ -43,7 +42,8 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
     Raises:
         ValueError: if C differs, or N is above the number of outputs.
     """
-    image = getattr(data, "element_spec", NestedMap()).get("image")
+    spec: Any = getattr(data, "element_spec", {})
+    image = spec.get("image")
     is_image = image is not None and image.shape.rank == 4
     if taken and is_image and image.shape[-1] != taken.value:
         raise UserValueError(
