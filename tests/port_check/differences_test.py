@@ -23,7 +23,9 @@ class Task(base_model.BaseTask):
     assert found(source, "change") == [(3, method), (4, f"super().{method}")]
 
 
-@pytest.mark.parametrize("args", ["theta, input_batch, first_ids, eos_id", "batch"])
+@pytest.mark.parametrize(
+    "args", ["theta, input_batch, first_ids, eos_id, on_stages", "batch"]
+)
 def test_a_task_decodes_by_its_protocol(args: str) -> None:
     source = f"""\
 from lingvo.core import base_model
