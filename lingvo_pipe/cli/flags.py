@@ -43,6 +43,12 @@ flags.DEFINE_list(
     "duration, reports and bad steps may always change; with --job=evaler and the "
     "like, all of input and task.train.",
 )
+flags.DEFINE_bool(
+    "allow_foreign_logdir",
+    False,
+    "Accept a --logdir with files of other users, or with links to other places. Use "
+    "it only if you trust whoever can write there.",
+)
 flags.DEFINE_string(
     "devices",
     None,

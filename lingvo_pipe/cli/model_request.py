@@ -12,11 +12,16 @@ import tqdm
 
 import model_registry
 from lingvo_pipe.cli.auto_params import extract_from_run
+from lingvo_pipe.cli.param_values import check_values
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.devices.stage_devices import (
+    initialize_devices,
+    unused_note,
+)
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.placement import place_stages
 
@@ -71,6 +76,7 @@ class ModelRequest:
         elif self.dataset is not None:
             model.input.dataset = self.dataset
         model.FromText(self.override, separator=";")
+        check_values(model)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         return model
@@ -89,11 +95,26 @@ def place_model(
     pipeline = model.task.pipeline
     if open_run is not None:
         extract_from_run(pipeline, open_run, request.devices)
+    _check_batch(model)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
     )
-    return joined(workers_note(), placement.note)
+    return joined(workers_note(), unused_note(pipeline.devices), placement.note)
+
+
+def _check_batch(model: Params) -> None:
+    """Raises ValueError if a batch has fewer examples than micro-batches.
+
+    Checked first, because a schedule of many micro-batches takes minutes.
+    """
+    number = model.task.pipeline.num_micro_batches
+    size = model.input.batch_size if "batch_size" in model.input else None
+    if is_count(number) and is_count(size) and size < number:
+        raise UserValueError(
+            f"task.pipeline.num_micro_batches: expected at most input.batch_size, "
+            f"{size}, got {number}. Change one of them."
+        )
 
 
 def joined(*notes: str) -> str:

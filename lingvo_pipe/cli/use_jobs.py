@@ -23,6 +23,7 @@ from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
+from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from lingvo_pipe.training.task.task_params import plain_task
 
@@ -37,6 +38,7 @@ class RunUse:
         checkpoint: see `weights_in_turn`.
         follow_seconds: see `weights_in_turn`.
         allowed_changes: see `check_use`.
+        allow_foreign: see `RunDirectory`.
     """
 
     logdir: str
@@ -44,11 +46,12 @@ class RunUse:
     checkpoint: str | None = None
     follow_seconds: float | None = None
     allowed_changes: Sequence[str] = ()
+    allow_foreign: bool = False
 
     def directory(self, model_name: str) -> RunDirectory:
         """Returns the run's directory; see `open_run`."""
         logdir = os.path.expanduser(self.logdir)
-        return open_run(logdir, model_name, self.follow_seconds)
+        return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
         """Returns the run's directory; raises ValueError unless its weights fit."""
@@ -62,7 +65,9 @@ class RunUse:
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates trained weights on a data set."""
-    task, data, directory, log = _prepare(request, use, lambda x: x.EvalBatches())
+    task, data, directory, log = _prepare(
+        request, use, lambda x: checked_batches(x, "EvalBatches")
+    )
     task.CheckInput(task.params, data)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     with labels_explained(data):

@@ -10,7 +10,6 @@ examples B. Beside it, `README.md` describes its signatures.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core import trees
 from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
@@ -68,10 +68,10 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
         module.vocabulary = data.vocabulary
         signatures["translate"] = _translate(task, data)
     scratch = path.with_name(f".{path.name}.incomplete")
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(scratch)
     tf.saved_model.save(module, str(scratch), signatures=signatures)
     write_atomically(scratch / "README.md", export_readme(signatures, data))
-    shutil.rmtree(path, ignore_errors=True)
+    remove(path)
     os.replace(scratch, path)
 
 

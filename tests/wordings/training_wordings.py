@@ -23,7 +23,9 @@ from lingvo_pipe.training.optim.keras_optimizer import (
 from lingvo_pipe.training.optim.learner import Learner
 from lingvo_pipe.training.run.best_evaluation import BestEvaluation
 from lingvo_pipe.training.run.changed_params import check_changes
+from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.task_params import check_loop_params
 from tests.wordings.wording import Wording
@@ -51,6 +53,23 @@ def _restore_another(folder: Path) -> None:
 def _use_anothers_logdir(folder: Path) -> None:
     RunDirectory(folder / "run", "lm.words.Words").write_params("name : 'x'\n")
     RunDirectory(folder / "run", "image.digits.Digits")
+
+
+def _follow_link(folder: Path) -> None:
+    (folder / "run").mkdir()
+    (folder / "run" / "lock").symlink_to(folder / "victim")
+    RunDirectory(folder / "run", "lm.words.Words")
+
+
+def _lose_metrics(folder: Path) -> None:
+    run = RunDirectory(folder / "run", "lm.words.Words")
+    run.write_params("name : 'x'\n")
+    record = ResumeRecord(run, SkippedBatches(run.skipped_batches_path))
+    line = '{"step": 1, "split": "train", "loss": 0.5}\n'
+    (run.path / "metrics.jsonl").write_text(2 * line)
+    record.write()
+    (run.path / "metrics.jsonl").write_text(line)
+    record.check(1)
 
 
 def _open_vocabulary(folder: Path, name: str) -> None:
@@ -262,6 +281,35 @@ WORDINGS = [
         "source_file, target_file: expected files with the same number of lines, got "
         "{folder}/train.de with 2 and {folder}/train.en with 1. Up to line 2 of the "
         "longer file, a line is missing or superfluous; correct it.",
+    ),
+    # ---- Files of a run.
+    Wording(
+        "a run on remote storage",
+        lambda _: RunDirectory("gs://runs/a", "lm.words.Words"),
+        ValueError,
+        "--logdir",
+        "--logdir: expected a folder of this machine, got 'gs://runs/a'. Mount the "
+        "remote storage, or copy from and to it, since locks and atomic renames need a "
+        "file system.",
+    ),
+    Wording(
+        "a link in a run's directory",
+        _follow_link,
+        ValueError,
+        "{folder}/run/lock",
+        "--logdir: expected only files of this user, got {folder}/run/lock, which is a "
+        "symbolic link. Choose another --logdir, or accept it by "
+        "--allow_foreign_logdir if you trust whoever put it there.",
+    ),
+    Wording(
+        "lost metrics",
+        _lose_metrics,
+        ValueError,
+        "{folder}/run/metrics.jsonl",
+        "{folder}/run/metrics.jsonl: expected the 2 lines that it had at the last "
+        "checkpoint, got 1. The best evaluation and the patience follow from them. Put "
+        "back a copy, or remove {folder}/run/checkpoints/record.json to resume without "
+        "it.",
     ),
     # ---- Decoding.
     Wording(

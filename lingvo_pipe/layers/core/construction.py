@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.accumulators import with_step_sums
@@ -142,6 +143,9 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
     p.fprop_dtype = p.fprop_dtype or p.dtype
     if p.random_seed is None:
         p.random_seed = _DEFAULT_SEED
+    if not is_integer(p.random_seed):
+        path = f"{p.name}.random_seed"
+        raise UserValueError(path=path, expected="an integer", got=p.random_seed)
     if p.params_init is None:
         p.params_init = WeightInit.Xavier()
     return p

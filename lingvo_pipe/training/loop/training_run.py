@@ -35,8 +35,10 @@ from lingvo_pipe.training.profiling.predicted_bubble import (
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.report.html_report import report_end
+from lingvo_pipe.training.run.best_evaluation import BestEvaluation
 from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
+from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import RunPart, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
@@ -44,6 +46,7 @@ from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpike
 from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.placement import describe_run
 from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
 
@@ -81,6 +84,7 @@ class TrainingRun:
         self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
         read_parts(directory.parts_path)  # Raises ValueError if it is damaged.
+        self._record = ResumeRecord(directory, self._failures.skipped_batches)
         self._position = InputPosition(train_input)
         state = {
             **self._step.State(),
@@ -101,6 +105,7 @@ class TrainingRun:
                 "Raise --max_steps or use another --logdir."
             )
         if self._is_resumed:
+            self._record.check(self._start)
             check_vocabulary(directory.path, train_input)
         has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
         self._has_initial_values = not self._is_resumed and bool(has_rules)
@@ -112,8 +117,11 @@ class TrainingRun:
         self._evaluation = Evaluation(task, self._step.EvalValues)
         learners = self._step.learners.values()
         self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
-        self._step.Trace(batch_spec)
+        # First, because a training step takes longer to trace.
         self._evaluation.Trace(test_input.EvalBatches().element_spec)
+        best = BestEvaluation(task.params.eval)
+        best.check_metrics(self._evaluation.metric_names)
+        self._step.Trace(batch_spec)
         for schedule in self._schedules:
             interval_steps = task.params.eval.interval_steps
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
@@ -147,6 +155,7 @@ class TrainingRun:
                 try:
                     return self._train_segment(signals, profile_step, planned)
                 except LossSpikeError as spike:
+                    self._directory.check_present()
                     start = self._checkpointer.restore()
                     assert start is not None
                     self._failures.skip_batches(start, spike)
@@ -160,6 +169,7 @@ class TrainingRun:
     ) -> dict[str, float]:
         """Trains from the start, or the last roll-back, until the run stops."""
         directory, log = self._directory, self._log
+        self._record.rewind(self._start)
         with (
             MetricsLog(directory.path, resume_step=self._start) as metrics_log,
             AsyncSaver(self._checkpointer, log) as saver,
@@ -217,6 +227,8 @@ class TrainingRun:
         with Progress(self._max_steps, batch_size, step) as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
+                for batch in group:
+                    check_weights(batch)
                 if not group:
                     self._save(step, segment)
                     segment.saver.wait()
@@ -262,11 +274,13 @@ class TrainingRun:
     def _save(self, step: int, segment: _Segment) -> None:
         """Starts to write a checkpoint, after all metrics up to it are on disk."""
         self._activity = f"the checkpoint of step {step}"
+        self._directory.check_present()
         segment.part.last_step = step
         segment.part.stages_busy = segment.reports.utilization()
         segment.part.write(self._directory.parts_path)
         self._position.set_batch(self._failures.skipped_batches.position(step))
         segment.metrics_log.sync()
+        self._record.write()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text
+from lingvo_pipe.core.regular_file import MALFORMED, damaged
 from lingvo_pipe.training.report import run_record
 from lingvo_pipe.training.report.axis import number_text
 from lingvo_pipe.training.report.curves import make_figure
@@ -95,7 +96,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     return {
         "model_name": directory.model_name,
         "facts": [
-            *_facts(params, last_step, num_skipped, best),
+            *_facts(directory.last_step(), last_step, num_skipped, best),
             *(("Param changed", change) for change in directory.read_changes()),
             *(
                 (f"Steps {part.after_step + 1:,} to {part.last_step:,}", part.text())
@@ -105,7 +106,9 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
         "metrics": [_metric_row(each, best_metric) for each in all_series],
         "figures": [make_figure(each, colors) for each in series.values()],
         "images": {f"{k}, step {step:,}": png for k, (step, png) in images.items()},
-        "translations": list(map(_translations, run_record.read_scores(directory))),
+        "translations": list(
+            map(_checked_translations, run_record.read_scores(directory))
+        ),
         "profiles": [
             _profile(step, png, text)
             for step, (png, text) in sorted(
@@ -125,10 +128,9 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
 
 
 def _facts(
-    params: str, last_step: int, num_skipped: int, best: Mapping[str, Any]
+    max_steps: int | None, last_step: int, num_skipped: int, best: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yields names and values for the head of the page."""
-    max_steps = run_record.param_value(params, "task.train.max_steps")
     of = f" of {max_steps:,}" if max_steps else ""
     yield "Trained", f"{last_step:,}{of} steps"
     if num_skipped:
@@ -146,6 +148,14 @@ def _metric_row(series: Series, best_metric: str | None) -> list[str]:
     for report in (series.last, series.best(best_metric)):
         row += [number_text(report.value), f"{report.step:,}"] if report else ["", ""]
     return row
+
+
+def _checked_translations(scores: run_record.Scores) -> dict[str, Any]:
+    try:
+        return _translations(scores)
+    except MALFORMED as error:
+        expected = "the scores that the decoder wrote"
+        raise damaged(scores.path, expected, scores.document) from error
 
 
 def _translations(scores: run_record.Scores) -> dict[str, Any]:

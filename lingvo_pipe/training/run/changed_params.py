@@ -46,6 +46,7 @@ _SHARDS_HINT = (
 )
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
+_MAX_TEXT = 300
 _PARENT_DEPTH = 3
 
 
@@ -130,7 +131,7 @@ def _check(
 
 
 def _shown(entry: Entry | None) -> str:
-    return "(none)" if entry is None else entry.text
+    return "(none)" if entry is None else entry.text[:_MAX_TEXT]
 
 
 def _is_below(path: str, parents: Iterable[str]) -> bool:

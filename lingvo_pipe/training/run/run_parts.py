@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import MALFORMED, damaged, read_json
 
 
 @dataclasses.dataclass
@@ -85,15 +86,13 @@ class RunPart:
 
 def read_parts(path: Path) -> list[RunPart]:
     """Returns all parts; none without a file. Raises ValueError if it is damaged."""
-    if not path.exists():
-        return []
+    hint = "Remove the file; the trainer writes it again."
     try:
-        parts = [RunPart(**x) for x in json.loads(path.read_text(encoding="utf-8"))]
+        parts = [RunPart(**record) for record in read_json(path, hint) or []]
         for part in parts:  # Values of wrong types cannot be formatted.
             f"{part.after_step:d} {part.last_step:d} {part.text()}"
-    except (ValueError, TypeError, OverflowError) as error:
-        raise UserValueError(
-            f"{path}: expected a JSON list of a run's parts. Remove the file; the "
-            "trainer writes it again."
-        ) from error
+    except UserValueError:
+        raise
+    except MALFORMED as error:
+        raise damaged(path, "a list of a run's parts", error, hint) from error
     return parts
