@@ -68,7 +68,7 @@ class ConsecutiveSteps:
     @property
     def functions(self) -> list[PipelineFunction]:
         """Functions built so far, one for each set of shapes."""
-        return self._cache.functions
+        return self._cache.built
 
     def _schedule(self, num_steps: int) -> Schedule:
         schedule = several_steps(self._pipeline.schedule, num_steps)
@@ -108,7 +108,7 @@ class ConsecutiveSteps:
             output_gradients=[],
         )
         structure = make_tables(self.schedule(1))
-        function = self._cache.get(
+        function = self._cache.function(
             structure, arguments, self._loss_fn, do_eval=False, input_gradients=False
         )
         return function(arguments, tables)

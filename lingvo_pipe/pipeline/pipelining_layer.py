@@ -118,14 +118,10 @@ class PipeliningLayer(BaseLayer):
     @property
     def functions(self) -> list[PipelineFunction]:
         """Functions built so far, one for each kind of run and shapes."""
-        return self._runs.cache.functions
+        return self._runs.cache.built
 
     def stage_of_cell(self, index: int) -> int:
-        """Returns the stage of a cell.
-
-        Raises:
-            ValueError: if there is no such cell.
-        """
+        """Returns the stage of a cell; raises ValueError if there is no such cell."""
         boundaries = self._layout.boundaries
         if not 0 <= index < boundaries[-1]:
             raise UserValueError(

@@ -205,10 +205,8 @@ def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
 def naming(location: str, graph: Any = None) -> Iterator[None]:
     """Adds location, operation and likely cause to an operation's error.
 
-    Args:
-        location: as in "the forward pass of model/dense".
-        graph: the graph that the operations were traced in. If given, the error ends
-            with the lines of the user's code that made the operation.
+    If the graph that the operations were traced in is given, the error ends with the
+    lines of the user's code that made the operation.
     """
     try:
         yield

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.loops.assembly import Assembly
+from lingvo_pipe.pipeline.tracing.cut import dependents
 from lingvo_pipe.pipeline.tracing.trace import Trace
 
 _MAX_NAMED = 5
@@ -62,10 +63,7 @@ def _reach(trace: Trace, seeded: Sequence[int]) -> tuple[set[int], set[int]]:
     They come from the outputs at the positions `seeded`.
     """
     seeds = [*(trace.output_gradients[i] for i in seeded), *trace.goal_seeds]
-    found = {x.op for x in seeds if x is not None}
-    for op in trace.graph.get_operations():
-        if any(x.op in found for x in op.inputs):
-            found.add(op)
+    found = dependents(trace.graph, {x.op for x in seeds if x is not None})
     weights, inputs = (
         {i for i, x in enumerate(gradients) if x is not None and x.op in found}
         for gradients in (trace.weight_gradients, trace.input_gradients)

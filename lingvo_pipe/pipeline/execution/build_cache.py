@@ -52,24 +52,19 @@ class BuildCache(Generic[Built]):
         return self._built[key]
 
 
-class FunctionCache:
+class FunctionCache(BuildCache[PipelineFunction]):
     """Functions of one pipeline, built at their first use."""
 
     def __init__(self, spec: PipelineSpec):
         """Initializes the cache; functions share `spec`, except its tables and loss."""
-        self._spec = spec
-        self._functions: BuildCache[PipelineFunction] = BuildCache(
+        super().__init__(
             spec.name,
             "Give batches of few shapes, and the same loss function instead of a new "
             "lambda in each call.",
         )
+        self._spec = spec
 
-    @property
-    def functions(self) -> list[PipelineFunction]:
-        """All functions built so far, in order."""
-        return self._functions.built
-
-    def get(
+    def function(
         self,
         tables: Sequence[Table],
         arguments: NestedMap,
@@ -89,4 +84,4 @@ class FunctionCache:
             trains=any(table.trains for table in tables),
             input_gradients=input_gradients,
         )
-        return self._functions.get(key, lambda: PipelineFunction(spec, arguments))
+        return self.get(key, lambda: PipelineFunction(spec, arguments))

@@ -34,13 +34,9 @@ def with_gradient(
 ) -> Any:
     """Returns the outputs of a run, the differentiable ones with a gradient for tapes.
 
-    Args:
-        outputs: structure of outputs, of a run that no tape watched.
-        device: device of the outputs.
-        sources: (device, tensors) pairs that the outputs depend on.
-        gradients: `gradients of the differentiable outputs, flat -> gradients of the
-            sources`, in the structure of the tensors in `sources`; None for no
-            gradient.
+    No tape watched the run, whose outputs are on `device` and depend on `sources`,
+    pairs of a device and tensors. `gradients` maps the gradients of the differentiable
+    outputs, flat, to those of the sources' tensors; None for no gradient.
     """
     flat = differentiable(outputs)
     found: list[Sequence[Any]] = []

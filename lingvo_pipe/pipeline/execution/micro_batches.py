@@ -148,12 +148,7 @@ def cut_batch(
 ) -> MicroBatches:
     """Decides how to cut a mini-batch, a structure of tensors and None.
 
-    Args:
-        tensors: the mini-batch.
-        num_micro_batches: M.
-        num_rows: b, if the user sets it, or None.
-        batch_dim: the dimension of the examples.
-        path: the layer's path, for errors.
+    `num_rows` is b if the user sets it, or None; `path` is the layer's.
 
     Raises:
         ValueError: if no tensor has a dimension `batch_dim`, B differs between tensors,

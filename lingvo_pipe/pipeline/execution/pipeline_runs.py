@@ -92,7 +92,7 @@ class Runs:
         """Returns the function of runs with a loss."""
         check_loss_function(loss_fn, self.spec.name)
         tables = make_tables(schedule)
-        return self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
+        return self.cache.function(tables, arguments, loss_fn, do_eval, input_gradients)
 
     def _run(
         self,
@@ -103,7 +103,9 @@ class Runs:
         input_gradients: bool = False,
     ) -> NestedMap:
         tables = make_tables(schedule)
-        function = self.cache.get(tables, arguments, loss_fn, do_eval, input_gradients)
+        function = self.cache.function(
+            tables, arguments, loss_fn, do_eval, input_gradients
+        )
         try:
             return function(arguments, [table.fed for table in tables])
         except tf.errors.OpError as error:

@@ -38,9 +38,9 @@ class Channel:
         spec: tf.TensorSpec,
         is_urgent: bool = True,
     ):
-        """Initializes a channel for tensors of static shape, from device to device.
+        """Initializes a channel for tensors of static shape.
 
-        Its name is unique in a step. Messages to another process are relayed if urgent.
+        `name` is unique in a step. Messages to another process are relayed if urgent.
         """
         self.devices = source, target
         self.num_bytes = spec.shape.num_elements() * spec.dtype.size
@@ -60,11 +60,7 @@ class Channel:
         return self._received(self._last)
 
     def relay(self, number: tf.Tensor) -> tf.Tensor:
-        """Relays `number` messages, `[]` int32, on the current device.
-
-        Returns:
-            A tensor that exists once all are forwarded.
-        """
+        """Relays `number` messages, `[]` int32; returns a tensor made after them."""
 
         def forward(carried: NestedMap) -> NestedMap:
             sent = tf.raw_ops.Send(tensor=self._received(self._first), **self._last)

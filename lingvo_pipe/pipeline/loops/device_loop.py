@@ -27,12 +27,7 @@ _TIMES = Stash([tf.TensorSpec([3], tf.float64)])
 
 
 class DeviceLoop:
-    """The loop of one column: the operations of the stages of one device.
-
-    Attributes:
-        device: full device name.
-        stages: the stages.
-    """
+    """The loop of one column: the operations of the stages of one device."""
 
     def __init__(self, device: str, table: Table, runners: Sequence[StageRunner]):
         """Initializes the loop; `runners` has one for each stage."""
@@ -48,13 +43,10 @@ class DeviceLoop:
         table: NestedMap,
         after: Sequence[tf.Operation | tf.Tensor],
     ) -> NestedMap:
-        """Emits the loop into the current graph, on the current device.
+        """Emits the loop on the current device, to begin `after` these.
 
-        Args:
-            arguments: see `Emitter.emit`.
-            table: NestedMap(rows=`[N, 4]` int32, num_slots=int32, one for each of the
-                table's `stashes`).
-            after: operations and tensors for which the loop waits before it begins.
+        `table` is NestedMap(rows=`[N, 4]` int32, num_slots=int32, one for each of the
+        table's `stashes`); see `Emitter.emit` for `arguments`.
 
         Returns:
             NestedMap(states: by stage, times: `[N, 3]` float64 seconds).

@@ -37,12 +37,9 @@ def accumulate_gradients(
 
 
 def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns an accumulated gradient, divided and in its weight's dtype.
+    """Returns an accumulated gradient in a dtype.
 
-    Args:
-        total: the accumulator.
-        weight: the mini-batch's total weight, the divisor; if None, not divided.
-        dtype: dtype of the result.
+    It is divided by the mini-batch's total weight, unless `weight` is None.
     """
     if weight is not None:
         wide = _wide(total.dtype)

@@ -1,12 +1,11 @@
 """The data of a stage's operations: ports, loop state, and the operation itself.
 
     StagePorts          structure: values and channels of the stage
-    StageConstants      tensors that are the same for all operations of a run
+    constants           tensors that are the same for all operations of a run
     StageState          tensors that each operation replaces
     Operation           one iteration of the loop: StageState -> Outcome
 
-The fields of `StageConstants` and `StageState` are in alphabetical order, in which the
-loop carries them.
+The fields of `StageState` are in alphabetical order, in which the loop carries them.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.stage_call import PhaseInputs, Values
 from lingvo_pipe.pipeline.loops.stash import Handles, StashSlot
@@ -28,15 +28,15 @@ class StagePorts(NamedTuple):
     """The values that go in and out of a stage, by number, and their channels.
 
     Attributes:
-        inputs: values that are inputs of the mini-batch.
+        inputs, outputs: values that are inputs of the mini-batch, or outputs of the
+            pipeline.
         receives, sends: channels of other values that come in and go out.
         gradient_receives, gradient_sends: the same for gradients, backward.
-        outputs: values that are outputs of the pipeline.
-        seeded: values whose gradients are arguments of the pipeline.
-        input_gradients: values whose gradients are results of the pipeline.
+        seeded, input_gradients: values whose gradients are arguments, or results, of
+            the pipeline.
         credit_in: channel that carries one credit per step from the next stage, needed
             to begin another step; None if the stage needs none.
-        credit_out: channel of credits for the previous stage; None if it needs none.
+        credit_out: the same to the previous stage.
     """
 
     inputs: Sequence[int]
@@ -49,27 +49,6 @@ class StagePorts(NamedTuple):
     input_gradients: Sequence[int]
     credit_in: Channel | None
     credit_out: Channel | None
-
-
-class StageConstants(NamedTuple):
-    """The pipeline's arguments that a stage uses; see `Emitter.emit`.
-
-    Attributes:
-        first_examples, loss_scale, num_examples, step: as in the pipeline's arguments.
-        inputs: the mini-batch's inputs that the stage uses, stacked by micro-batch.
-        of_update: see `StageUpdate.constants`; None without updates.
-        output_gradients: gradients of the seeded values, stacked by micro-batch.
-        weights: packed; None with updates, which carry them as state.
-    """
-
-    first_examples: tf.Tensor
-    inputs: list[tf.Tensor]
-    loss_scale: tf.Tensor | None
-    num_examples: tf.Tensor | None
-    of_update: Any
-    output_gradients: Sequence[tf.Tensor]
-    step: tf.Tensor | None
-    weights: Any
 
 
 class StageState(NamedTuple):
@@ -105,7 +84,7 @@ class Operation(NamedTuple):
     """An operation of a stage, as its loop runs it; numbers are `[]` int32."""
 
     branch: Branch
-    constants: StageConstants
+    constants: NestedMap  # See `StageRunner.begin`.
     micro_batch: tf.Tensor
     read_slot: tf.Tensor
     write_slot: tf.Tensor

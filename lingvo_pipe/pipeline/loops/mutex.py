@@ -21,16 +21,10 @@ def with_mutex(
     arguments: Sequence[tf.Tensor],
     emit: Callable[[], Sequence[tf.Tensor]],
 ) -> list[tf.Tensor]:
-    """Emits a run that must not overlap with another of the same mutex.
+    """Emits a run that must not overlap with another of the same mutex, by its name.
 
-    Args:
-        name: name of the mutex, unique in this process.
-        arguments: all tensors that the run needs. It takes the lock only when they
-            exist; otherwise it could wait for a run that waits for the lock.
-        emit: emits the run into the current graph; returns its results.
-
-    Returns:
-        The results, each on its device.
+    It takes the lock only when all its arguments exist; otherwise it could wait for a
+    run that waits for the lock. Returns the results of `emit`, each on its device.
     """
     ready = tf.group(*arguments)
     with tf.device(_LOCK_DEVICE), tf.control_dependencies([ready]):

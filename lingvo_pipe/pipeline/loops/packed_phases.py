@@ -35,10 +35,10 @@ _DIVISOR = tf.TensorSpec([], tf.float64)
 class PackedPhases:
     """The functions of one kind of layer; their arguments may be nested or flat.
 
-    A phase passes residuals to a later one through a slot of a packed stash, which is
-    an argument and a result. In the docstrings of the functions `stash` stands for the
-    packed stash of residuals, `late stash` for weight residuals, `context` for
-    the call context; weights, sums, accumulators and stashes are packed.
+    Each is traced at its first call. A phase passes residuals to a later one through a
+    slot of a packed stash, which is an argument and a result. In the comments below
+    `stash` stands for the packed stash of residuals, `late stash` for weight residuals,
+    `context` for the call context; weights, sums, accumulators and stashes are packed.
 
     Attributes:
         phases: the phases that the functions compute.
@@ -49,167 +49,128 @@ class PackedPhases:
 
     def __init__(self, phases: Phases):
         self.phases = phases
-        learned = zip(phases.weights, phases.has_gradient, strict=True)
-        self._learned = [spec for spec, has in learned if has]
+        self._learned = list(itertools.compress(phases.weights, phases.has_gradient))
         self.accumulators = accumulator_specs(self._learned)
-        self.weights = Packing(phases.weights)
-        self.sums = Packing(phases.sums)
-        self.gradients = Packing(self.accumulators)
-        self.residuals = PackedStash(phases.residuals)
-        self.weight_residuals = PackedStash(phases.weight_residuals)
+        self.weights = weights = Packing(phases.weights)
+        self.sums = sums = Packing(phases.sums)
+        self.gradients = gradients = Packing(self.accumulators)
+        self.residuals = stash = PackedStash(phases.residuals)
+        self.weight_residuals = late = PackedStash(phases.weight_residuals)
+        into_stash, into_late = (stash.handles, _SLOT), (late.handles, _SLOT)
+        given = weights.handles, phases.call_context
+        seeds = phases.output_gradients
 
-    # Stashes.
+        # number of slots -> stash
+        self.empty_residuals = _out_of_line(stash.empty, _SLOT)
+        # number of slots -> late stash
+        self.empty_weight_residuals = _out_of_line(late.empty, _SLOT)
+        # stash, slot, other stash, slot -> both stashes, with residuals moved
+        self.move = _out_of_line(self._move(), *into_stash, *into_stash)
 
-    @functools.cached_property
-    def empty_residuals(self) -> Callable:
-        """`number of slots -> stash`."""
-        return _out_of_line(self.residuals.empty, _SLOT)
+        # flat weights -> weights
+        self.pack_weights = _out_of_line(weights.pack, phases.weights)
+        # () -> sums
+        self.zero_sums = _out_of_line(lambda: sums.pack(zeros(phases.sums)))
+        # sums -> flat sums
+        self.unpack_sums = _out_of_line(sums.unpack, sums.handles)
+        # () -> accumulators
+        self.zero_gradients = _out_of_line(
+            lambda: gradients.pack(zeros(self.accumulators))
+        )
+        # flat accumulators -> accumulators
+        self.pack_gradients = _out_of_line(gradients.pack, self.accumulators)
+        # accumulators -> flat accumulators
+        self.unpack_gradients = _out_of_line(gradients.unpack, gradients.handles)
+        # accumulators, flat accumulators -> accumulators, their sums
+        self.add_gradients = _out_of_line(
+            self._added, gradients.handles, self.accumulators
+        )
+        # accumulators, divisor -> flat gradients, in the weights' dtypes
+        self.final_gradients = _out_of_line(self._finished, gradients.handles, _DIVISOR)
+        # accumulators -> flat gradients, in the weights' dtypes
+        self.undivided_gradients = _out_of_line(self._finished, gradients.handles, None)
 
-    @functools.cached_property
-    def empty_weight_residuals(self) -> Callable:
-        """`number of slots -> late stash`."""
-        return _out_of_line(self.weight_residuals.empty, _SLOT)
+        # weights, context, args, sums -> made outputs, sums, []
+        self.forward = _out_of_line(
+            self._forward(stashes=False, adds=True),
+            *(*given, phases.args, sums.handles, [], None),
+        )
+        # weights, context, args, sums, stash, slot -> made outputs, sums, stash
+        self.forward_stash = _out_of_line(
+            self._forward(stashes=True, adds=True),
+            *(*given, phases.args, sums.handles, *into_stash),
+        )
+        # weights, context, args, stash, slot -> made outputs, [], stash
+        self.recompute = _out_of_line(
+            self._forward(stashes=True, adds=False),
+            *(*given, phases.args, [], *into_stash),
+        )
+        # weights, context, stash, slot, doutputs, accumulators
+        # -> dinputs, stash, accumulators
+        self.backward = _out_of_line(
+            self._backward(phases.backward, self._added),
+            *(*given, *into_stash, seeds, gradients.handles),
+        )
+        # weights, context, stash, slot, doutputs, late stash, slot
+        # -> dinputs, stash, late stash
+        self.input_backward = _out_of_line(
+            self._backward(phases.input_backward, late.put),
+            *(*given, *into_stash, seeds, *into_late),
+        )
+        # weights, context, late stash, slot, accumulators -> late stash, accumulators
+        self.weight_backward = _out_of_line(
+            self._weight_backward(), *given, *into_late, gradients.handles
+        )
 
-    @functools.cached_property
-    def move(self) -> Callable:
-        """`(stash, slot, other stash, slot) -> both stashes`, with residuals moved."""
+    def _move(self) -> Callable:
         stash = self.residuals
 
         def move(source: Flat, read: Any, target: Flat, write: Any) -> Any:
             residuals, source = stash.take(source, read)
             return source, stash.put(target, write, residuals)
 
-        return _out_of_line(move, stash.handles, _SLOT, stash.handles, _SLOT)
-
-    # Weights, sums and gradient accumulators.
-
-    @functools.cached_property
-    def pack_weights(self) -> Callable:
-        """`flat weights -> weights`."""
-        return _out_of_line(self.weights.pack, self.phases.weights)
-
-    @functools.cached_property
-    def zero_sums(self) -> Callable:
-        """`() -> sums`."""
-        return _out_of_line(lambda: self.sums.pack(zeros(self.phases.sums)))
-
-    @functools.cached_property
-    def unpack_sums(self) -> Callable:
-        """`sums -> flat sums`."""
-        return _out_of_line(self.sums.unpack, self.sums.handles)
-
-    @functools.cached_property
-    def zero_gradients(self) -> Callable:
-        """`() -> accumulators`."""
-        return _out_of_line(lambda: self.gradients.pack(zeros(self.accumulators)))
-
-    @functools.cached_property
-    def pack_gradients(self) -> Callable:
-        """`flat accumulators -> accumulators`."""
-        return _out_of_line(self.gradients.pack, self.accumulators)
-
-    @functools.cached_property
-    def unpack_gradients(self) -> Callable:
-        """`accumulators -> flat accumulators`."""
-        return _out_of_line(self.gradients.unpack, self.gradients.handles)
-
-    @functools.cached_property
-    def add_gradients(self) -> Callable:
-        """`(accumulators, flat accumulators) -> accumulators`, their sums."""
-        return _out_of_line(self._added, self.gradients.handles, self.accumulators)
-
-    @functools.cached_property
-    def final_gradients(self) -> Callable:
-        """`(accumulators, divisor) -> flat gradients`, in the weights' dtypes."""
-        return _out_of_line(self._finished, self.gradients.handles, _DIVISOR)
-
-    @functools.cached_property
-    def undivided_gradients(self) -> Callable:
-        """`accumulators -> flat gradients`, in the weights' dtypes."""
-        return _out_of_line(self._finished, self.gradients.handles, None)
-
-    # Phases.
-
-    @functools.cached_property
-    def forward(self) -> Callable:
-        """`(weights, context, args, sums) -> made outputs, sums, []`."""
-        return self._forward(stashes=False, adds=True)
-
-    @functools.cached_property
-    def forward_stash(self) -> Callable:
-        """`(weights, context, args, sums, stash, slot) -> made, sums, stash`."""
-        return self._forward(stashes=True, adds=True)
-
-    @functools.cached_property
-    def recompute(self) -> Callable:
-        """`(weights, context, args, stash, slot) -> made outputs, [], stash`."""
-        return self._forward(stashes=True, adds=False)
-
-    @functools.cached_property
-    def backward(self) -> Callable:
-        """Runs a backward pass.
-
-        `(weights, context, stash, slot, doutputs, accumulators)
-        -> dinputs, stash, accumulators`.
-        """
-        run = self.phases.backward()
-        return self._backward(run, self._added, self.gradients.handles)
-
-    @functools.cached_property
-    def input_backward(self) -> Callable:
-        """Runs a backward pass that delays the weight gradients.
-
-        `(weights, context, stash, slot, doutputs, late stash, slot)
-        -> dinputs, stash, late stash`.
-        """
-        run, late = self.phases.input_backward(), self.weight_residuals
-        return self._backward(run, late.put, late.handles, _SLOT)
-
-    @functools.cached_property
-    def weight_backward(self) -> Callable:
-        """`(weights, context, late stash, slot, accumulators)` -> the last two."""
-        run, late = self.phases.weight_backward(), self.weight_residuals
-
-        def weight_backward(
-            weights: Flat, context: Flat, stash: Flat, slot: Any, accumulators: Flat
-        ) -> Any:
-            residuals, stash = late.take(stash, slot)
-            gradients = run(*self.weights.unpack(weights), *context, *residuals)
-            return stash, self._added(accumulators, gradients)
-
-        return self._phase(weight_backward, late.handles, _SLOT, self.gradients.handles)
+        return move
 
     def _forward(self, stashes: bool, adds: bool) -> Callable:
-        phases, run, stash = self.phases, self.phases.forward(stashes), self.residuals
+        phases = self.phases
 
-        def forward(weights: Flat, context: Flat, args: Flat, *more: Any) -> Any:
-            sums_before, handles, slot = more
+        def forward(
+            weights: Flat, context: Flat, args: Flat, before: Flat, *slot: Any
+        ) -> Any:
+            run = phases.forward(stashes)
             results = run(*self.weights.unpack(weights), *context, *args)
             sizes = len(phases.made), len(phases.sums)
             made, sums, residuals = cut_list(results, *sizes)
             if adds:
-                before = self.sums.unpack(sums_before)
-                sums = self.sums.pack(list(map(tf.add, before, sums)))
-            stashed = stash.put(handles, slot, residuals) if stashes else []
+                added = map(tf.add, self.sums.unpack(before), sums)
+                sums = self.sums.pack(list(added))
+            stashed = self.residuals.put(*slot, residuals) if stashes else []
             return made, sums if adds else [], stashed
 
-        sums_in = self.sums.handles if adds else []
-        stash_in = (stash.handles, _SLOT) if stashes else ([], None)
-        return self._phase(forward, phases.args, sums_in, *stash_in)
+        return forward
 
-    def _backward(self, run: Callable, store: Callable, *into: Any) -> Callable:
-        """Returns a backward pass; `store(*into, gradients or residuals)` is last."""
-        phases, stash = self.phases, self.residuals
+    def _backward(self, phase: Callable, store: Callable) -> Callable:
+        """Returns a backward pass; it stores gradients or residuals by `store`."""
 
         def backward(weights: Flat, context: Flat, *more: Any) -> Any:
-            handles, slot, seeds, *target = more
-            residuals, handles = stash.take(handles, slot)
+            stash, slot, seeds, *into = more
+            residuals, stash = self.residuals.take(stash, slot)
+            run = phase()
             results = run(*self.weights.unpack(weights), *context, *residuals, *seeds)
-            inputs, rest = cut_list(results, len(phases.gives))
-            return inputs, handles, store(*target, rest)
+            inputs, rest = cut_list(results, len(self.phases.gives))
+            return inputs, stash, store(*into, rest)
 
-        seeds = phases.output_gradients
-        return self._phase(backward, stash.handles, _SLOT, seeds, *into)
+        return backward
+
+    def _weight_backward(self) -> Callable:
+        def weight_backward(weights: Flat, context: Flat, *more: Any) -> Any:
+            stash, slot, accumulators = more
+            residuals, stash = self.weight_residuals.take(stash, slot)
+            run = self.phases.weight_backward()
+            gradients = run(*self.weights.unpack(weights), *context, *residuals)
+            return stash, self._added(accumulators, gradients)
+
+        return weight_backward
 
     def _finished(self, packed: Flat, divisor: tf.Tensor | None) -> Flat:
         accumulators = self.gradients.unpack(packed)
@@ -222,10 +183,6 @@ class PackedPhases:
         added = accumulate_gradients(self.gradients.unpack(packed), gradients)
         return self.gradients.pack(added)
 
-    def _phase(self, function: Callable, *specs: Any) -> Callable:
-        shared = self.weights.handles, self.phases.call_context
-        return _out_of_line(function, *shared, *specs)
-
 
 def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
     """Cuts a list into consecutive lists of the given sizes, and the rest."""
@@ -234,7 +191,7 @@ def cut_list(flat: Sequence[Any], *sizes: int) -> list[list[Any]]:
 
 
 def _out_of_line(function: Callable, *specs: Any) -> Callable:
-    """Returns the function as one node where it is called, or none if it is empty.
+    """Returns the function as one node where it is called, none if it is empty.
 
     It takes tensors in the structure of `specs`, or flat.
     """
@@ -246,7 +203,12 @@ def _out_of_line(function: Callable, *specs: Any) -> Callable:
     traced = tf.function(
         flat_function, autograph=False, experimental_attributes={"_noinline": True}
     )
-    concrete = traced.get_concrete_function(*present(specs))
-    if concrete.outputs or effects(concrete.graph):
-        return lambda *given: concrete(*present(given))
-    return lambda *given: pack_present(concrete.structured_outputs, [])
+
+    @functools.cache
+    def trace() -> Callable:
+        concrete = traced.get_concrete_function(*present(specs))
+        if concrete.outputs or effects(concrete.graph):
+            return lambda *given: concrete(*present(given))
+        return lambda *given: pack_present(concrete.structured_outputs, [])
+
+    return lambda *given: trace()(*given)

@@ -52,7 +52,7 @@ class Emitter:
         Args:
             tables: one for each device.
             stages: the stages, in order.
-            devices: full names of the loops' devices, one for each stage.
+            devices: full names of the loops' devices, by stage.
             specs: specs of all values, for one micro-batch.
             outputs: the output values of the last stage.
             seeded: the outputs whose gradients are arguments.
@@ -182,10 +182,7 @@ class Emitter:
         )
 
     def _relays(self, device: str, first_examples: tf.Tensor) -> list[tf.Tensor]:
-        """Emits the loops that relay messages from other processes to a device.
-
-        Each value, and each gradient, comes once for each micro-batch.
-        """
+        """Emits the loops that relay messages from other processes to a device."""
         number = tf.shape(first_examples)[0]
         return [
             channel.relay(number)
@@ -206,12 +203,7 @@ class Emitter:
             for hop in hops
         }
 
-    # Flow control: a stage begins a step with a credit from the next stage.
-
     def _credits_of(self, stages: Iterable[int]) -> list[Channel]:
-        """Returns channels of credits to these stages, once for each credit.
-
-        There are credits for the first step and the steps that may be ahead of it.
-        """
+        """Returns channels to these stages, for each step that may begin unasked."""
         channels = [self._credits[k] for k in stages if k in self._credits]
         return [channel for channel in channels for _ in range(MAX_STEPS_AHEAD + 1)]

@@ -98,13 +98,10 @@ class Stage:
         slot: StashSlot | None,
         will_recompute: bool,
     ) -> tuple[Handles, Handles]:
-        """Runs the layers, adding their outputs to `values`.
+        """Adds the layers' outputs to `values`; returns the new sums and stash.
 
         Residuals are stashed if there is a slot; if `will_recompute`, only for the
         calls that are not recomputed.
-
-        Returns:
-            The new sums and stash.
         """
         kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
         packing = self.stashes[kind]
@@ -130,11 +127,7 @@ class Stage:
         stashed: StashSlot,
         residuals: StashSlot,
     ) -> tuple[Handles, Handles]:
-        """Collects the residuals of all calls, from saved values and stashed residuals.
-
-        Returns:
-            Both stashes.
-        """
+        """Collects residuals, computed or stashed before; returns both stashes."""
         source = self.stashes[StashKind.FOR_RECOMPUTE]
         target = self.stashes[StashKind.RESIDUALS]
         results = []
@@ -165,10 +158,8 @@ class Stage:
         """Runs the layers backward, adding gradients of values to `gradients`.
 
         Weights' gradients are added to accumulators; if `into` is a slot instead, it
-        gets the weight residuals for `weight_backward`.
-
-        Returns:
-            The new stash, and the new accumulators or stash of weight residuals.
+        gets the weight residuals for `weight_backward`. Returns the new stash and the
+        new contents of `into`.
         """
         packing = self.gradients
         if isinstance(into, StashSlot):

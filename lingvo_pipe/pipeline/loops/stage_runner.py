@@ -25,7 +25,6 @@ from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.loops.loop_state import (
     Operation,
     Outcome,
-    StageConstants,
     StagePorts,
     StageState,
 )
@@ -69,11 +68,12 @@ class StageRunner:
         weights: Sequence[Sequence[tf.Tensor]],
         num_slots: Mapping[StashKind, tf.Tensor],
         trains: bool,
-    ) -> tuple[StageState, StageConstants]:
-        """Returns the loop's initial state and constants.
+    ) -> tuple[StageState, NestedMap]:
+        """Returns the loop's initial state, and the arguments that the stage uses.
 
         `weights` are lists, one for each call; `num_slots` are the sizes of the stashes
-        that the schedule uses; `trains` is false without backward passes.
+        that the schedule uses; `trains` is false without backward passes. See
+        `Emitter.emit` for the arguments; the weights are packed.
         """
         stage, ports, update = self._stage, self._ports, self._update
         packed_weights = stage.pack_weights(weights)
@@ -90,7 +90,7 @@ class StageRunner:
             input_gradients=self._input_gradients.empty(num_micro_batches),
             updated=update.begin(packed_weights, arguments) if update else [],
         )
-        constants = StageConstants(
+        constants = NestedMap(
             # With updates, constants would hold the initial weights in memory.
             weights=None if update else packed_weights,
             step=arguments.step,
@@ -106,7 +106,7 @@ class StageRunner:
     def run(self, operation: Operation, state: StageState) -> Outcome:
         if self._update:
             weights = state.updated.weights
-            constants = operation.constants._replace(weights=weights)
+            constants = NestedMap(operation.constants, weights=weights)
             operation = operation._replace(constants=constants)
         run = {
             Kind.FORWARD: self._forward,

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import unoptimized_config
-from lingvo_pipe.pipeline.loops.loop_state import StageConstants, StageState
+from lingvo_pipe.pipeline.loops.loop_state import StageState
 from lingvo_pipe.pipeline.loops.packed_phases import cut_list
 from lingvo_pipe.pipeline.loops.stage import Stage
 from lingvo_pipe.pipeline.loops.stash import Handles, Stash
@@ -59,11 +59,10 @@ class StageUpdate:
         )
 
     def run(
-        self, state: StageState, constants: StageConstants, micro_batch: tf.Tensor
+        self, state: StageState, constants: NestedMap, micro_batch: tf.Tensor
     ) -> StageState:
         """Returns the state after the step whose last micro-batch is `[]` int32."""
         stage, own, before = self._stage, constants.of_update, state.updated
-        assert constants.step is not None
         n = micro_batch // own.micro_batches_per_step
         sums = [x for of_call in stage.unpack_sums(state.sums) for x in of_call]
         divisor = own.divisors[n]

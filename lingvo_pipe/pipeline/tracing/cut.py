@@ -135,6 +135,15 @@ def captured_constants(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
     ]
 
 
+def dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Returns the sources and the operations that depend on one of them."""
+    found = set(sources)
+    for op in graph.get_operations():
+        if any(x.op in found for x in op.inputs):
+            found.add(op)
+    return found
+
+
 def _constant_node(name: str, value: tf.Tensor) -> Any:
     """Returns a node_def."""
     with tf.Graph().as_default():

@@ -34,12 +34,8 @@ _ABOUT_VARIABLES = (OUTSIDE_MODEL, CAPTURED_VARIABLE, "tf.Variable")
 def named_errors(location: str, given: Any, hint: str = "") -> Iterator[None]:
     """Adds location, inputs and hints to an error that does not name its location.
 
-    The error has the same class, and its traceback ends where it was raised.
-
-    Args:
-        location: the function, as in "FProp of the FCLayer at model/dense (stage 0)".
-        given: specs of its inputs.
-        hint: a sentence that may help, or "".
+    The error has the same class, and its traceback ends where it was raised. `given`
+    are specs of the inputs, and `hint` is a sentence that may help, or "".
     """
     try:
         yield

@@ -23,6 +23,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.pipeline.tracing.cut import dependents
 from lingvo_pipe.pipeline.tracing.trace import CallContext
 
 # Operations whose results do not depend on rows where one of the inputs is 0, or that
@@ -62,8 +63,8 @@ def check_padding_rows_left_out(
         return
     graph = tf.compat.v1.get_default_graph()
     rows = {x.op for x in present([call_context.first_example, args])}
-    by_number = _dependents(graph, {call_context.num_examples.op})
-    by_rows = _dependents(graph, rows)
+    by_number = dependents(graph, {call_context.num_examples.op})
+    by_rows = dependents(graph, rows)
     good = by_number - _unmasked(graph, rows, by_number - by_rows, context.num_rows)
     wrong = [
         f"accumulator {name!r}"
@@ -84,15 +85,6 @@ def check_padding_rows_left_out(
             "ForwardContext.row_weights (a metric's weight is their sum), or choose a "
             "mini-batch that is a multiple of num_micro_batches."
         )
-
-
-def _dependents(graph: Any, sources: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns the sources and the operations that depend on one of them."""
-    found = set(sources)
-    for op in graph.get_operations():
-        if any(x.op in found for x in op.inputs):
-            found.add(op)
-    return found
 
 
 def _unmasked(

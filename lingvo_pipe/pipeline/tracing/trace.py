@@ -83,15 +83,9 @@ class Trace:
         args: Any,
         trains: bool,
     ):
-        """Traces a body.
+        """Traces a body, and its gradients if it `trains`, from specs of its arguments.
 
-        Args:
-            body: see the top of the file.
-            theta: specs of the weights.
-            trained: for each of the flat weights, whether it is trained.
-            call_context: specs.
-            args: specs of the positional inputs.
-            trains: whether to trace gradients.
+        `trained` tells of each of the flat weights whether it is trained.
         """
         record = functools.partial(self._record, body, trained, trains)
         function = tf.function(record, autograph=False)

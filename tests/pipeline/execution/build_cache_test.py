@@ -153,7 +153,7 @@ class Runner:
         )
         schedule = r.schedule(2, r.num_micro_batches)
         tables = make_tables(schedule)
-        function = self.cache.get(
+        function = self.cache.function(
             tables, arguments, r.loss, r.do_eval, r.input_gradients
         )
         return function(arguments, [table.fed for table in tables])
@@ -189,7 +189,7 @@ def test_other_data_build_nothing(name: str) -> None:
     runner = Runner()
     runner.run(FIRST)
     got = runner.run(SAME[name])
-    assert len(runner.cache.functions) == 1
+    assert len(runner.cache.built) == 1
     alone = Runner().run(SAME[name])
     for a, b in zip(_arrays(got), _arrays(alone), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -200,7 +200,7 @@ def test_another_structure_is_built_once(name: str) -> None:
     runner = Runner()
     for request in (FIRST, OTHER[name], FIRST, OTHER[name]._replace(seed=1)):
         got = runner.run(request)
-    first, other = runner.cache.functions
+    first, other = runner.cache.built
     assert first is not other
     alone = Runner().run(OTHER[name]._replace(seed=1))
     for a, b in zip(_arrays(got), _arrays(alone), strict=True):
