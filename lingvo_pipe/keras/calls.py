@@ -33,15 +33,10 @@ from lingvo_pipe.keras.private_names import (
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the graph.
+    """A tensor of the graph."""
 
-    Attributes:
-        number: its number in the model; inputs come first.
-        spec: its shape and dtype.
-    """
-
-    number: int
-    spec: keras.KerasTensor
+    number: int  # Its number in the model; inputs come first.
+    spec: keras.KerasTensor  # Its shape and dtype.
 
     @property
     def has_rows(self) -> bool:
@@ -51,18 +46,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer or another operation.
-
-    Attributes:
-        operation: the Keras operation.
-        args, kwargs: its arguments; a tensor is a `Value`.
-        made: its outputs, flat.
-    """
+    """One call of a layer or another operation."""
 
     operation: Any
-    args: tuple[Any, ...]
+    args: tuple[Any, ...]  # Its arguments; a tensor is a `Value`.
     kwargs: dict[str, Any]
-    made: tuple[Value, ...]
+    made: tuple[Value, ...]  # Its outputs, flat.
 
     @property
     def taken(self) -> list[Value]:
@@ -153,18 +142,12 @@ class Step(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Consecutive calls, with the values that enter and leave by position.
+    """Consecutive calls, with the values that enter and leave by position."""
 
-    Attributes:
-        start, stop: the calls, as a range of indices.
-        given: numbers of the values that the cell is given.
-        kept: numbers of the values that it passes on.
-    """
-
-    start: int
+    start: int  # The calls, as a range of indices.
     stop: int
-    given: tuple[int, ...]
-    kept: tuple[int, ...]
+    given: tuple[int, ...]  # Numbers of the values that the cell is given.
+    kept: tuple[int, ...]  # Numbers of the values that it passes on.
 
 
 def cut(

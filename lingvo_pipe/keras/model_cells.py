@@ -19,14 +19,10 @@ from lingvo_pipe.nested_map import NestedMap
 
 @dataclass(frozen=True)
 class ModelCells:
-    """A model as cells.
+    """A model as cells."""
 
-    Attributes:
-        cells: the cells by their names, in order.
-        tied: variables that several cells have, as PipeliningLayer's `tied`.
-    """
-
-    cells: dict[str, CellCalls]
+    cells: dict[str, CellCalls]  # The cells by their names, in order.
+    # Variables that several cells have, as PipeliningLayer's `tied`.
     tied: dict[str, str]
 
 

@@ -72,8 +72,7 @@ class Pipelines:
     def number_for(self, num_examples: int) -> int:
         """Returns the number of micro-batches of B examples, at most B.
 
-        Raises:
-            ValueError: if there are fewer examples than batch shards.
+        Raises ValueError if there are fewer examples than batch shards.
         """
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
@@ -120,9 +119,8 @@ def with_stages(
 ) -> dict[str, Any]:
     """Returns params of a pipeline with `devices`, and `splits` if it has none.
 
-    Raises:
-        ValueError: if there are more stages than cells, replicas would differ, or
-            `splits` needs another number of devices.
+    Raises ValueError if there are more stages than cells, replicas would differ, or
+    `splits` needs another number of devices.
     """
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):

@@ -28,17 +28,11 @@ _PHILOX = 1  # tf.random.Algorithm.PHILOX
 
 
 class RowSeed(tf.experimental.ExtensionType):
-    """A seed for the rows of a micro-batch.
+    """A seed for the rows of a micro-batch."""
 
-    Attributes:
-        pair: `[2]` int32, the seed of the mini-batch's draw.
-        first_row: [] int64, the micro-batch's first row in the mini-batch.
-        num_rows: rows of the micro-batch; UNKNOWN if only a run decides.
-    """
-
-    pair: tf.Tensor
-    first_row: tf.Tensor
-    num_rows: int
+    pair: tf.Tensor  # `[2]` int32, the seed of the mini-batch's draw.
+    first_row: tf.Tensor  # [] int64, the micro-batch's first row in the mini-batch.
+    num_rows: int  # Rows of the micro-batch; UNKNOWN if only a run decides.
 
     @property
     def dtype(self) -> tf.DType:
@@ -47,15 +41,10 @@ class RowSeed(tf.experimental.ExtensionType):
 
 
 class SeedState(tf.experimental.ExtensionType):
-    """The state of a SeedGenerator within a cell.
+    """The state of a SeedGenerator within a cell."""
 
-    Attributes:
-        state: `[2]` int64, the state.
-        first_row, num_rows: see `RowSeed`.
-    """
-
-    state: tf.Tensor
-    first_row: tf.Tensor
+    state: tf.Tensor  # `[2]` int64, the state.
+    first_row: tf.Tensor  # See `RowSeed`.
     num_rows: int
 
     @property

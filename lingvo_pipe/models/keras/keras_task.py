@@ -95,13 +95,12 @@ class KerasTask(BaseTask):
     ) -> InstantiableParams:
         """Returns params of a task with a model's cells in its pipeline.
 
+        Raises ValueError if the model cannot be cut.
+
         Args:
             model: function that returns a Sequential or functional model, of the top
                 level of a module. Runs rebuild the model by it.
             **arguments: its arguments, which have a text form.
-
-        Raises:
-            ValueError: if the model cannot be cut.
         """
         built, cells = built_model(model, arguments, None)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
