@@ -24,11 +24,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import tree
 
-from lingvo_pipe.keras.private_names import (
-    graph_of,
-    is_graph,
-    nodes_in_order,
-)
+from lingvo_pipe.keras.private_names import graph_of, is_graph, nodes_in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +57,12 @@ class Call:
     @property
     def variables(self) -> list[keras.Variable]:
         """The variables of its layer, random seeds included."""
-        is_layer = isinstance(self.operation, keras.Layer)
-        return list(self.operation.variables) if is_layer else []
+        return list(getattr(self.operation, "variables", ()))
 
     @property
     def has_kernel(self) -> bool:
         """True if its layer has a trained weight of two or more dimensions."""
-        is_layer = isinstance(self.operation, keras.Layer)
-        weights = self.operation.weights if is_layer else []
-        return any(len(v.shape) > 1 for v in weights)
+        return any(len(v.shape) > 1 for v in getattr(self.operation, "weights", ()))
 
 
 @dataclass(frozen=True)

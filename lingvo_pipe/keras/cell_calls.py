@@ -112,8 +112,7 @@ def local_values(
         "calls": [
             LocalCall(
                 call.operation,
-                tree.map_structure(local, call.args),
-                tree.map_structure(local, call.kwargs),
+                *tree.map_structure(local, (call.args, call.kwargs)),
                 len(call.made),
             )
             for call in own
@@ -150,7 +149,6 @@ def _holds_tensors(operation: Any) -> bool:
 
 def _argument_key(x: Any) -> str:
     """Returns a text that differs for arguments that may differ."""
-    simple = isinstance(x, (bool, int, float, str, complex, tf.DType))
-    if x is None or simple:
+    if x is None or isinstance(x, (bool, int, float, str, complex, tf.DType)):
         return f"{type(x).__name__} {x!r}"
     return f"object {id(x)}"

@@ -31,12 +31,8 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     found = calls_of(model)
     calls = found.calls
     steps = [
-        Step(
-            [x.number for x in call.taken],
-            [x.number for x in call.made],
-            call.has_kernel,
-        )
-        for call in calls
+        Step([x.number for x in c.taken], [x.number for x in c.made], c.has_kernel)
+        for c in calls
     ]
     outputs = [x.number for x in found.outputs]
     cells = cut([x.number for x in found.inputs], steps, outputs)

@@ -118,10 +118,7 @@ class PipelinedModel(keras.Model):
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints the cells with their stages, devices, layers and parameters.
 
-        `model.summary` prints the layers.
-
-        Args:
-            print_fn: called with each line.
+        `print_fn` is called with each line. `model.summary` prints the layers.
         """
         cells = list(self._cells.cells.values())
         for line in summary_lines(self.name, self.pipeline, cells):

@@ -15,7 +15,6 @@ operation that is given a `RowSeed` is refused by TensorFlow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,10 +97,7 @@ def _uniform(
 ) -> tf.Tensor:
     dtype = tf.as_dtype(dtype)
     if dtype.is_integer:
-        limits = {
-            "minval": tf.cast(minval, dtype),
-            "maxval": tf.cast(maxval, dtype),
-        }
+        limits = {"minval": tf.cast(minval, dtype), "maxval": tf.cast(maxval, dtype)}
         draw = tf.raw_ops.StatelessRandomUniformIntV2
         return _rows_of(draw, shape, seed, _group(dtype), **limits)
     drawn = _rows_of(
@@ -144,13 +140,10 @@ def _rows_of(
     rows = static[0] if static.rank else None
     if not static.rank or (UNKNOWN if rows is None else rows) != seed.num_rows:
         return draw(shape=shape, counter=counter, **options)
-    row_size = (
-        None if None in static[1:] else math.prod(int(size) for size in static[1:])
-    )
+    row_size = static[1:].num_elements()
     sizes = tf.cast(shape, tf.int64)
-    first = seed.first_row * (
-        tf.reduce_prod(sizes[1:]) if row_size is None else row_size
-    )
+    each = tf.reduce_prod(sizes[1:]) if row_size is None else row_size
+    first = seed.first_row * each
     counter += tf.stack([tf.cast(first // group, tf.uint64), tf.zeros([], tf.uint64)])
     if row_size is not None and row_size % group == 0:
         return draw(shape=shape, counter=counter, **options)

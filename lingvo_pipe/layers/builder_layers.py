@@ -14,11 +14,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels
-from lingvo_pipe.layers.core.forward_cost import (
-    cost_of,
-    elementwise_cost,
-    num_elements,
-)
+from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost, num_elements
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.sequential import as_args, one_or_all, saved_outputs
 from lingvo_pipe.nested_map import NestedMap
