@@ -3,11 +3,9 @@
     seed s, mini-batch of 8      r0 r1 r2 r3 r4 r5 r6 r7       plain Keras
     micro-batch of rows 4, 5                 r4 r5             here, by the same seed
 
-Keras draws with TensorFlow's stateless operations from a SeedGenerator's state. Within
-a cell that state is a `SeedState`; what Keras draws from it is a `RowSeed`, for which
-TensorFlow's own dispatch calls the functions below. They start the counter of the
-Philox generator at the first row, so dropout and the like depend neither on the number
-of micro-batches nor on the stages, and equal plain Keras's.
+Within a cell a SeedGenerator's state is a `SeedState`; what Keras draws from it is a
+`RowSeed`, for which TensorFlow's dispatch calls the functions below. They start the
+counter of the Philox generator at the first row, so the numbers equal plain Keras's.
 
 A draw belongs to the rows if its first dimension is the number of rows. Any other
 operation that is given a `RowSeed` is refused by TensorFlow.

@@ -7,9 +7,8 @@
     measured                   x
     searched     the best still has 4 rows: done
 
-Tracing and measuring take seconds for each size. So the planner measures few sizes at
-first, and then those that seem best, until the best is a measured one. Memory needs
-follow from tracing, which takes no memory.
+Each size takes seconds. So few are measured at first, and then those that seem best,
+until the best is a measured one. Memory needs follow from tracing.
 
 Shapes: b rows in a micro-batch.
 """
