@@ -112,7 +112,8 @@ def local_values(
         "calls": [
             LocalCall(
                 call.operation,
-                *tree.map_structure(local, (call.args, call.kwargs)),
+                tree.map_structure(local, call.args),
+                tree.map_structure(local, call.kwargs),
                 len(call.made),
             )
             for call in own

@@ -88,10 +88,10 @@ class Pipelines:
 
     def warn_of_few(self, num_examples: int) -> None:
         """Logs a warning if the first mini-batches have fewer examples than M."""
-        if num_examples < self._num_micro_batches and not self._had_enough:
-            given = self._num_micro_batches, num_examples
+        number = self._num_micro_batches
+        if num_examples < number and not self._had_enough:
             text = "num_micro_batches=%d for %d examples: give fit a larger batch_size."
-            logging.warning(text, *given)
+            logging.warning(text, number, num_examples)
         self._had_enough = True
 
     def _make(self, num_micro_batches: int) -> PipeliningLayer:

@@ -41,7 +41,6 @@ class KerasDigits(StagedModel):
         )
 
     def Task(self) -> InstantiableParams:
-        """Returns the params of the model and its training."""
         p = KerasTask.ParamsOf(digits_cnn, width=16).Set(
             loss="SparseCategoricalCrossentropy",
             loss_arguments={"from_logits": True},

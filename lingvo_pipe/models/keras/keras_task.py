@@ -57,11 +57,8 @@ class KerasTask(BaseTask):
             "Name of a class or function of keras.losses, such as mse; or a function "
             "of a module's top level, (targets, outputs) -> values `[b, ...]`.",
         )
-        p.Define(
-            "loss_arguments",
-            {},
-            "Arguments of the class or function, such as {'from_logits': True}.",
-        )
+        meaning = "Arguments of the class or function, such as {'from_logits': True}."
+        p.Define("loss_arguments", {}, meaning)
         p.Define(
             "metrics",
             [],
@@ -213,9 +210,8 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
         )
     found: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
     is_class = inspect.isclass(found)
-    return (
-        found(**arguments).call if is_class else functools.partial(found, **arguments)
-    )
+    bound = functools.partial(found, **arguments)
+    return bound().call if is_class else bound
 
 
 def _named(module: Any, name: Any, path: str) -> Any:

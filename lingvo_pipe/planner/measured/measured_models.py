@@ -137,11 +137,9 @@ class MeasuredModels:
     def _seconds_of(self, num_rows: int) -> Sequence[CellSeconds]:
         if num_rows in self._seconds:
             return self._seconds[num_rows]
-        if not self._seconds:
-            return [_UNKNOWN] * self._tracer.num_cells
-        if len(self._seconds) == 1:
-            (only,) = self._seconds.values()
-            return only
+        if len(self._seconds) < 2:
+            unknown = [_UNKNOWN] * self._tracer.num_cells
+            return next(iter(self._seconds.values()), unknown)
         low, high = _neighbors(self._seconds, num_rows)
         a, b = np.array([self._seconds[low], self._seconds[high]])
         between = a + (num_rows - low) / (high - low) * (b - a)
