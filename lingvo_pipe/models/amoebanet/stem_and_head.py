@@ -41,7 +41,8 @@ class StemLayer(CompositeLayer):
         p.Define("num_filters", 32, "Channels of the features.")
         p.Define("stride", 2, "2 pads VALID, as for ImageNet; 1 pads SAME.")
         p.Define("norm_tpl", BatchNormLayer.Params(), "Params of the batch norm.")
-        p.Define("counts_cells", False, "True to count cells from here, for drop-path.")
+        counts = "True to count the cells from here on, for drop-path."
+        p.Define("counts_cells", False, counts)
         return p
 
     @classmethod

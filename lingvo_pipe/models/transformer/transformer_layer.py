@@ -51,7 +51,8 @@ class TransformerLayer(CompositeLayer):
             None,
             "Params of one more norm at the end, for a last layer with norms first.",
         )
-        p.Define("keep_prob", 1.0, "Fraction of a part's outputs that dropout keeps.")
+        description = "Fraction of each part's outputs that dropout keeps."
+        p.Define("keep_prob", 1.0, description)
         return p
 
     @classmethod
