@@ -55,11 +55,8 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     `my_models.toy` is `my_models.toy.Toy`, and of a script that is run, `Toy`.
 
     The class has methods Task and Model, which return Params, and a method for each
-    data set, such as Train, which returns its Params.
-
-    Raises:
-        TypeError: if `cls` is not such a class.
-        ValueError: if another class has the name.
+    data set, such as Train, which returns its Params. Raises TypeError if `cls` is not
+    such a class, and ValueError if another class has the name.
     """
     if not isinstance(cls, type):
         raise UserTypeError(
@@ -100,11 +97,8 @@ def GetClass(name: str) -> type:
 def GetParams(name: str, dataset: str) -> Any:
     """Returns the Params of a model, with the Params of a data set as `input`.
 
-    The data set is the name of its method, such as "Train".
-
-    Raises:
-        DatasetError: if the model has no such data set.
-        LookupError: if there is no such model.
+    The data set is the name of its method, such as "Train". Raises DatasetError if the
+    model has no such data set, and LookupError if there is no such model.
     """
     model = GetClass(name)()
     known = GetDatasets(type(model))

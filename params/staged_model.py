@@ -1,6 +1,9 @@
 """Base class of registered models, and their stages.
 
-Stages have even flops, or are blocks that local losses train.
+Stages have even flops, or are blocks that local losses train. To run on another number
+of devices, choose new stages:
+
+    --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
 """
 
 from __future__ import annotations

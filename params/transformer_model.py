@@ -31,7 +31,6 @@ class TransformerModel(StagedModel):
     MAX_STEPS: int
 
     def Task(self) -> InstantiableParams:
-        """Returns the params of the network and its training."""
         p = super().Task()
         if self.TIED_EMBEDDINGS:
             p.pipeline.tied = tied_embeddings(p.pipeline.cell_tpl)

@@ -24,24 +24,15 @@ from typing import Any, NamedTuple
 import keras
 from keras import tree
 
-from lingvo_pipe.keras.private_names import (
-    graph_of,
-    is_graph,
-    nodes_in_order,
-)
+from lingvo_pipe.keras.private_names import graph_of, is_graph, nodes_in_order
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the graph.
+    """A tensor of the graph."""
 
-    Attributes:
-        number: its number in the model; inputs come first.
-        spec: its shape and dtype.
-    """
-
-    number: int
-    spec: keras.KerasTensor
+    number: int  # Its number in the model; inputs come first.
+    spec: keras.KerasTensor  # Its shape and dtype.
 
     @property
     def has_rows(self) -> bool:
@@ -51,18 +42,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer or another operation.
-
-    Attributes:
-        operation: the Keras operation.
-        args, kwargs: its arguments; a tensor is a `Value`.
-        made: its outputs, flat.
-    """
+    """One call of a layer or another operation."""
 
     operation: Any
-    args: tuple[Any, ...]
+    args: tuple[Any, ...]  # Its arguments; a tensor is a `Value`.
     kwargs: dict[str, Any]
-    made: tuple[Value, ...]
+    made: tuple[Value, ...]  # Its outputs, flat.
 
     @property
     def taken(self) -> list[Value]:
@@ -72,15 +57,12 @@ class Call:
     @property
     def variables(self) -> list[keras.Variable]:
         """The variables of its layer, random seeds included."""
-        is_layer = isinstance(self.operation, keras.Layer)
-        return list(self.operation.variables) if is_layer else []
+        return list(getattr(self.operation, "variables", ()))
 
     @property
     def has_kernel(self) -> bool:
         """True if its layer has a trained weight of two or more dimensions."""
-        is_layer = isinstance(self.operation, keras.Layer)
-        weights = self.operation.weights if is_layer else []
-        return any(len(v.shape) > 1 for v in weights)
+        return any(len(v.shape) > 1 for v in getattr(self.operation, "weights", ()))
 
 
 @dataclass(frozen=True)
@@ -153,18 +135,12 @@ class Step(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Consecutive calls, with the values that enter and leave by position.
+    """Consecutive calls, with the values that enter and leave by position."""
 
-    Attributes:
-        start, stop: the calls, as a range of indices.
-        given: numbers of the values that the cell is given.
-        kept: numbers of the values that it passes on.
-    """
-
-    start: int
+    start: int  # The calls, as a range of indices.
     stop: int
-    given: tuple[int, ...]
-    kept: tuple[int, ...]
+    given: tuple[int, ...]  # Numbers of the values that the cell is given.
+    kept: tuple[int, ...]  # Numbers of the values that it passes on.
 
 
 def cut(

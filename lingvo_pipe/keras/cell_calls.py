@@ -43,48 +43,30 @@ class LocalCall:
 
 
 class CellVariable(NamedTuple):
-    """A Keras variable in a cell.
-
-    Attributes:
-        variable: the variable.
-        name: its name in the cell, alike for alike cells.
-        kind: its kind.
-        owned: True if no earlier cell has it.
-        earlier_draws: a seed's draws by earlier cells of the step, in training (True)
-            or not.
-        draws: by how much its seed moves on after a step.
-    """
+    """A Keras variable in a cell."""
 
     variable: keras.Variable
-    name: str
+    name: str  # Its name in the cell, alike for alike cells.
     kind: Kind
-    owned: bool
+    owned: bool  # True if no earlier cell has it.
+    # A seed's draws by earlier cells of the step, in training (True) or not.
     earlier_draws: dict[bool, int]
-    draws: dict[bool, int]
+    draws: dict[bool, int]  # By how much its seed moves on after a step.
 
 
 @dataclass(eq=False, repr=False)
 class CellCalls:
-    """The calls of a cell; a value of the cell's params.
-
-    Attributes:
-        calls: the calls.
-        num_given: number of values that the cell is given.
-        has_rows: for each value, whether its first dimension are the examples.
-        kept: positions of the values that it passes on.
-        are_outputs: for each of these, whether it is an output of the model.
-        dtypes: dtypes of the values that it is given.
-        variables: the variables, each once.
-        shares_variables: whether the cell's variables are the Keras model's storage.
-    """
+    """The calls of a cell; a value of the cell's params."""
 
     calls: list[LocalCall]
-    num_given: int
+    num_given: int  # Number of values that the cell is given.
+    # For each value, whether its first dimension are the examples.
     has_rows: list[bool]
-    kept: list[Position]
-    are_outputs: list[bool]
-    dtypes: list[tf.DType]
-    variables: list[CellVariable]
+    kept: list[Position]  # Positions of the values that it passes on.
+    are_outputs: list[bool]  # For each of these, whether it is an output of the model.
+    dtypes: list[tf.DType]  # Dtypes of the values that it is given.
+    variables: list[CellVariable]  # The variables, each once.
+    # Whether the cell's variables are the Keras model's storage.
     shares_variables: bool
 
     def __post_init__(self) -> None:
@@ -168,7 +150,6 @@ def _holds_tensors(operation: Any) -> bool:
 
 def _argument_key(x: Any) -> str:
     """Returns a text that differs for arguments that may differ."""
-    simple = isinstance(x, (bool, int, float, str, complex, tf.DType))
-    if x is None or simple:
+    if x is None or isinstance(x, (bool, int, float, str, complex, tf.DType)):
         return f"{type(x).__name__} {x!r}"
     return f"object {id(x)}"

@@ -73,11 +73,9 @@ class Compilation:
     ) -> list[tf.Tensor | None] | None:
         """Returns what Keras divides several losses by, `[B]` each, all alike.
 
-        An item is None for a loss whose examples count alike, and the list is None
-        if no loss needs it.
-
-        Raises:
-            ValueError: if masks depend on the model's weights or on random numbers.
+        An item is None for a loss whose examples count alike, and the list is None if
+        no loss needs it. Raises ValueError if masks depend on the model's weights or on
+        random numbers.
         """
         loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
         if not loss.needs_divisors:

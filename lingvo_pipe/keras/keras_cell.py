@@ -47,11 +47,9 @@ class KerasCell(BaseLayer):
 
     @classmethod
     def Params(cls) -> InstantiableParams:
-        """Returns params for the calls."""
         p = super().Params()
-        p.Define(
-            "calls", None, "The calls, a CellCalls; if None, of a cell of `model`."
-        )
+        calls = "The calls, a CellCalls; if None, of a cell of `model`."
+        p.Define("calls", None, calls)
         p.Define(
             "model",
             None,
@@ -86,15 +84,7 @@ class KerasCell(BaseLayer):
         return NestedMap({k: tf.convert_to_tensor(values[k]) for k in self.vars})
 
     def FProp(self, theta: NestedMap, *given: Any) -> tuple[Any, ...]:
-        """Runs the calls.
-
-        Args:
-            theta: values of the variables.
-            *given: triples of the values that the cell is given.
-
-        Returns:
-            Triples of the values that it passes on.
-        """
+        """Maps triples of the values that the cell is given to those it passes on."""
         calls, context = self._calls, current_context()
         values = self._values(given, context)
         unseeded = self._global_seed
@@ -113,7 +103,15 @@ class KerasCell(BaseLayer):
                     weights.update(mask_weights(call.operation, _masks(call, values)))
                 values += _made(call, values, training=not context.do_eval)
                 if scope.writes[id(unseeded)]:
-                    raise _unseeded(call.operation.name)
+                    raise UserValueError(
+                        path=f"layer {call.operation.name!r}",
+                        expected="random numbers from a keras.random.SeedGenerator of "
+                        "the layer",
+                        got="a draw from Keras's global seed",
+                        hint="Create self.seed_generator = "
+                        "keras.random.SeedGenerator(seed) in the layer's __init__, and "
+                        "pass seed=self.seed_generator.",
+                    )
         for layer in calls.layers:
             forget_losses(layer)
         if not context.do_eval:
@@ -135,11 +133,10 @@ class KerasCell(BaseLayer):
             variable = self.vars[v.name]
             with tf.device(variable.device):
                 if v.draws[True]:
-                    moved = tf.constant([0, v.draws[True]], variable.dtype)
-                    variable.assign_add(moved)
+                    variable.assign_add(tf.constant([0, v.draws[True]], variable.dtype))
                 if v.kind.is_summed:
-                    new = self._next_state(i, accumulated)
-                    variable.assign(tf.cast(new, variable.dtype))
+                    state = self._next_state(i, accumulated)
+                    variable.assign(tf.cast(state, variable.dtype))
 
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
@@ -279,16 +276,6 @@ def _check_unset(p: InstantiableParams) -> None:
                 got=p.Get(name),
                 hint="Set keras.config.set_dtype_policy, or the layers' initializers.",
             )
-
-
-def _unseeded(name: str) -> UserValueError:
-    return UserValueError(
-        path=f"layer {name!r}",
-        expected="random numbers from a keras.random.SeedGenerator of the layer",
-        got="a draw from Keras's global seed",
-        hint="Create self.seed_generator = keras.random.SeedGenerator(seed) in the "
-        "layer's __init__, and pass seed=self.seed_generator.",
-    )
 
 
 def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:

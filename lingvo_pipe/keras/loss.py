@@ -33,8 +33,7 @@ class PipelineLoss:
     def __init__(self, compiled: Any, num_examples: int, is_whole: bool):
         """Checks the reductions.
 
-        Raises:
-            ValueError: if micro-batches cannot be put together as Keras reduces.
+        Raises ValueError if micro-batches cannot be put together as Keras reduces.
         """
         self._compiled = compiled
         self._num_examples = num_examples

@@ -28,6 +28,7 @@ from lingvo_pipe.keras.private_names import (
 from lingvo_pipe.keras.state import CellScope, kinds_of
 
 _NUM_ROWS = 4
+_PARTS = slice(0, _NUM_ROWS), slice(0, _NUM_ROWS // 2), slice(_NUM_ROWS // 2, _NUM_ROWS)
 _UNKNOWN_SIZE = 3  # Of other dimensions that are None.
 _KNOWN = ("keras.src.layers.", "keras_hub.")
 
@@ -59,12 +60,9 @@ def _may_mix(call: Call) -> bool:
     if not any(x.has_rows for x in call.taken):
         return False
     random = np.random.default_rng(0)
-    half = _NUM_ROWS // 2
     try:
         examples = {x.number: _example(x, random) for x in call.taken}
-        whole = _outputs(call, examples, 0, _NUM_ROWS)
-        first = _outputs(call, examples, 0, half)
-        second = _outputs(call, examples, half, _NUM_ROWS)
+        whole, first, second = (_outputs(call, examples, part) for part in _PARTS)
     except Exception:  # Whatever a user's layer raises on such values.
         return False
     number = len(call.made)
@@ -107,13 +105,12 @@ def _loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
     function = getattr(loss, "fn", type(loss))
     if str(getattr(function, "__module__", "")).startswith("keras."):
         return False
-    random, half = np.random.default_rng(0), _NUM_ROWS // 2
+    random = np.random.default_rng(0)
     rows = [keras.KerasTensor((None, *x.shape[1:]), x.dtype) for x in specs]
     examples = [_example(Value(0, x), random) for x in rows]
-    parts = slice(0, _NUM_ROWS), slice(0, half), slice(half, _NUM_ROWS)
     try:
         values = [
-            np.asarray(loss(*(x[part] for x in examples)), "float64") for part in parts
+            np.asarray(loss(*(x[part] for x in examples)), "float64") for part in _PARTS
         ]
     except Exception:  # Whatever a user's loss raises on such values.
         return False
@@ -138,18 +135,18 @@ def _example(x: Value, random: np.random.Generator) -> np.ndarray:
 
 
 def _outputs(
-    call: Call, examples: dict[int, np.ndarray], start: int, stop: int
+    call: Call, examples: dict[int, np.ndarray], part: slice
 ) -> list[np.ndarray]:
     def given(x: Any) -> Any:
         if not is_value(x):
             return x
         rows = examples[x.number]
-        return tf.constant(rows[start:stop] if x.has_rows else rows)
+        return tf.constant(rows[part] if x.has_rows else rows)
 
     args, kwargs = tree.map_structure(given, (call.args, call.kwargs))
     values = {id(v): v.value for v in call.variables}
-    first = tf.constant(start, tf.int64)
-    with CellScope(values, call.variables, first, stop - start) as scope:
+    first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
+    with CellScope(values, call.variables, first, num_rows) as scope:
         made = tree.flatten(run_operation(call.operation, True, args, kwargs))
     if isinstance(call.operation, keras.Layer):
         forget_losses(call.operation)

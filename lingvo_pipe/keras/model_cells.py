@@ -19,14 +19,10 @@ from lingvo_pipe.nested_map import NestedMap
 
 @dataclass(frozen=True)
 class ModelCells:
-    """A model as cells.
+    """A model as cells."""
 
-    Attributes:
-        cells: the cells by their names, in order.
-        tied: variables that several cells have, as PipeliningLayer's `tied`.
-    """
-
-    cells: dict[str, CellCalls]
+    cells: dict[str, CellCalls]  # The cells by their names, in order.
+    # Variables that several cells have, as PipeliningLayer's `tied`.
     tied: dict[str, str]
 
 
@@ -35,12 +31,8 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     found = calls_of(model)
     calls = found.calls
     steps = [
-        Step(
-            [x.number for x in call.taken],
-            [x.number for x in call.made],
-            call.has_kernel,
-        )
-        for call in calls
+        Step([x.number for x in c.taken], [x.number for x in c.made], c.has_kernel)
+        for c in calls
     ]
     outputs = [x.number for x in found.outputs]
     cells = cut([x.number for x in found.inputs], steps, outputs)

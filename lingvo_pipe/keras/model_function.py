@@ -40,9 +40,8 @@ def built_model(
 ) -> BuiltModel:
     """Returns the model that a function makes of arguments, always the same object.
 
-    Raises:
-        ValueError: if the model cannot be cut, or needs what only Keras's optimizers
-            and `fit` do.
+    Raises ValueError if the model cannot be cut, or needs what only Keras's optimizers
+    and `fit` do.
     """
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name

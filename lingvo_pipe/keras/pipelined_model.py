@@ -83,7 +83,8 @@ class PipelinedModel(keras.Model):
         """Moves the model's variables to the devices of their stages.
 
         A compiled model, such as a loaded one, is compiled in the same way, with its
-        optimizer's state, but without steps_per_execution and jit_compile.
+        optimizer's state, but without steps_per_execution and jit_compile. Raises
+        ValueError if the model cannot be cut, or a param is not valid.
 
         Args:
             model: the model; it is shared, not copied.
@@ -93,9 +94,6 @@ class PipelinedModel(keras.Model):
             batch_size: B, by which stages are chosen if by measured times or memory.
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
-
-        Raises:
-            ValueError: if the model cannot be cut, or a param is not valid.
         """
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
@@ -120,10 +118,7 @@ class PipelinedModel(keras.Model):
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints the cells with their stages, devices, layers and parameters.
 
-        `model.summary` prints the layers.
-
-        Args:
-            print_fn: called with each line.
+        `print_fn` is called with each line. `model.summary` prints the layers.
         """
         cells = list(self._cells.cells.values())
         for line in summary_lines(self.name, self.pipeline, cells):
@@ -143,10 +138,8 @@ class PipelinedModel(keras.Model):
         """Sets optimizer, loss and metrics; see keras.Model.compile.
 
         A built optimizer, such as a loaded model's, is copied with its state, because
-        Keras cannot show it that variables have moved.
-
-        Raises:
-            ValueError: if an option is not supported, such as steps_per_execution.
+        Keras cannot show it that variables have moved. Raises ValueError if an option
+        is not supported, such as steps_per_execution.
         """
         given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation(jit_compile, given.arguments)

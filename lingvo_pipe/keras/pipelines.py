@@ -72,8 +72,7 @@ class Pipelines:
     def number_for(self, num_examples: int) -> int:
         """Returns the number of micro-batches of B examples, at most B.
 
-        Raises:
-            ValueError: if there are fewer examples than batch shards.
+        Raises ValueError if there are fewer examples than batch shards.
         """
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
@@ -89,10 +88,10 @@ class Pipelines:
 
     def warn_of_few(self, num_examples: int) -> None:
         """Logs a warning if the first mini-batches have fewer examples than M."""
-        if num_examples < self._num_micro_batches and not self._had_enough:
-            given = self._num_micro_batches, num_examples
+        number = self._num_micro_batches
+        if num_examples < number and not self._had_enough:
             text = "num_micro_batches=%d for %d examples: give fit a larger batch_size."
-            logging.warning(text, *given)
+            logging.warning(text, number, num_examples)
         self._had_enough = True
 
     def _make(self, num_micro_batches: int) -> PipeliningLayer:
@@ -120,9 +119,8 @@ def with_stages(
 ) -> dict[str, Any]:
     """Returns params of a pipeline with `devices`, and `splits` if it has none.
 
-    Raises:
-        ValueError: if there are more stages than cells, replicas would differ, or
-            `splits` needs another number of devices.
+    Raises ValueError if there are more stages than cells, replicas would differ, or
+    `splits` needs another number of devices.
     """
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):

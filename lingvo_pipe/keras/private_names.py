@@ -8,6 +8,7 @@ expected of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import keras
@@ -19,6 +20,12 @@ from keras.src.random import seed_generator
 get_mask = backend.get_keras_mask
 set_mask = backend.set_keras_mask
 compute_output_spec = backend.compute_output_spec
+output_structure = attrgetter("_outputs_struct")  # Of a model's outputs.
+flat_layers = methodcaller("_flatten_layers")  # A layer and all layers below it.
+forget_losses = methodcaller("_clear_losses")  # That a call of a layer has added.
+stored_variable = attrgetter("_value")  # A variable's tf.Variable, or None.
+initialize_variable = methodcaller("_deferred_initialize")  # Here, if it has none.
+compiled_metrics = attrgetter("metrics")
 
 
 def get_logits(x: Any) -> Any:
@@ -58,24 +65,9 @@ def standardized_inputs(graph: Functional, inputs: Any) -> list[Any]:
     return graph._standardize_inputs(inputs)
 
 
-def output_structure(graph: Functional) -> Any:
-    """Returns the structure of a model's outputs."""
-    return graph._outputs_struct
-
-
 def run_operation(operation: Any, training: bool, args: Any, kwargs: Any) -> Any:
     """Calls a layer or another operation of a graph."""
     return operation_fn(operation, training=training)(*args, **kwargs)
-
-
-def flat_layers(layer: keras.Layer) -> list[keras.Layer]:
-    """Returns a layer and all layers below it."""
-    return list(layer._flatten_layers())
-
-
-def forget_losses(layer: keras.Layer) -> None:
-    """Drops the losses that a call of a layer has added."""
-    layer._clear_losses()
 
 
 def global_seed() -> keras.Variable:
@@ -88,20 +80,10 @@ def place_variable(variable: keras.Variable, value: Any) -> None:
     variable._value = value
 
 
-def stored_variable(variable: keras.Variable) -> Any:
-    """Returns the tf.Variable that stores a Keras variable, or None."""
-    return variable._value
-
-
 def uninitialized_variables() -> list[keras.Variable]:
     """Returns Keras's own list of variables that it makes after a StatelessScope."""
     name = "uninitialized_variables"
     return global_state.get_global_attribute(name, [], set_to_default=True)
-
-
-def initialize_variable(variable: keras.Variable) -> None:
-    """Makes the storage of a variable without any, on the current device."""
-    variable._deferred_initialize()
 
 
 def flat_losses(compiled: Any) -> list[Any]:
@@ -127,8 +109,3 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     for name in ("steps_per_execution", "jit_compile"):
         given.pop(name, None)
     return given
-
-
-def compiled_metrics(compiled: Any) -> list[keras.Metric]:
-    """Returns the metrics of a compilation."""
-    return list(compiled.metrics)

@@ -3,11 +3,9 @@
     seed s, mini-batch of 8      r0 r1 r2 r3 r4 r5 r6 r7       plain Keras
     micro-batch of rows 4, 5                 r4 r5             here, by the same seed
 
-Keras draws with TensorFlow's stateless operations from a SeedGenerator's state. Within
-a cell that state is a `SeedState`; what Keras draws from it is a `RowSeed`, for which
-TensorFlow's own dispatch calls the functions below. They start the counter of the
-Philox generator at the first row, so dropout and the like depend neither on the number
-of micro-batches nor on the stages, and equal plain Keras's.
+Within a cell a SeedGenerator's state is a `SeedState`; what Keras draws from it is a
+`RowSeed`, for which TensorFlow's dispatch calls the functions below. They start the
+counter of the Philox generator at the first row, so the numbers equal plain Keras's.
 
 A draw belongs to the rows if its first dimension is the number of rows. Any other
 operation that is given a `RowSeed` is refused by TensorFlow.
@@ -15,7 +13,6 @@ operation that is given a `RowSeed` is refused by TensorFlow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,17 +25,11 @@ _PHILOX = 1  # tf.random.Algorithm.PHILOX
 
 
 class RowSeed(tf.experimental.ExtensionType):
-    """A seed for the rows of a micro-batch.
+    """A seed for the rows of a micro-batch."""
 
-    Attributes:
-        pair: `[2]` int32, the seed of the mini-batch's draw.
-        first_row: [] int64, the micro-batch's first row in the mini-batch.
-        num_rows: rows of the micro-batch; UNKNOWN if only a run decides.
-    """
-
-    pair: tf.Tensor
-    first_row: tf.Tensor
-    num_rows: int
+    pair: tf.Tensor  # `[2]` int32, the seed of the mini-batch's draw.
+    first_row: tf.Tensor  # [] int64, the micro-batch's first row in the mini-batch.
+    num_rows: int  # Rows of the micro-batch; UNKNOWN if only a run decides.
 
     @property
     def dtype(self) -> tf.DType:
@@ -47,15 +38,10 @@ class RowSeed(tf.experimental.ExtensionType):
 
 
 class SeedState(tf.experimental.ExtensionType):
-    """The state of a SeedGenerator within a cell.
+    """The state of a SeedGenerator within a cell."""
 
-    Attributes:
-        state: `[2]` int64, the state.
-        first_row, num_rows: see `RowSeed`.
-    """
-
-    state: tf.Tensor
-    first_row: tf.Tensor
+    state: tf.Tensor  # `[2]` int64, the state.
+    first_row: tf.Tensor  # See `RowSeed`.
     num_rows: int
 
     @property
@@ -109,10 +95,7 @@ def _uniform(
 ) -> tf.Tensor:
     dtype = tf.as_dtype(dtype)
     if dtype.is_integer:
-        limits = {
-            "minval": tf.cast(minval, dtype),
-            "maxval": tf.cast(maxval, dtype),
-        }
+        limits = {"minval": tf.cast(minval, dtype), "maxval": tf.cast(maxval, dtype)}
         draw = tf.raw_ops.StatelessRandomUniformIntV2
         return _rows_of(draw, shape, seed, _group(dtype), **limits)
     drawn = _rows_of(
@@ -155,13 +138,10 @@ def _rows_of(
     rows = static[0] if static.rank else None
     if not static.rank or (UNKNOWN if rows is None else rows) != seed.num_rows:
         return draw(shape=shape, counter=counter, **options)
-    row_size = (
-        None if None in static[1:] else math.prod(int(size) for size in static[1:])
-    )
+    row_size = static[1:].num_elements()
     sizes = tf.cast(shape, tf.int64)
-    first = seed.first_row * (
-        tf.reduce_prod(sizes[1:]) if row_size is None else row_size
-    )
+    each = tf.reduce_prod(sizes[1:]) if row_size is None else row_size
+    first = seed.first_row * each
     counter += tf.stack([tf.cast(first // group, tf.uint64), tf.zeros([], tf.uint64)])
     if row_size is not None and row_size % group == 0:
         return draw(shape=shape, counter=counter, **options)

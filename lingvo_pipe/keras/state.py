@@ -36,16 +36,11 @@ _SEED_NAME = "seed_generator_state"
 
 @dataclass(frozen=True)
 class Kind:
-    """The rule that a variable follows.
+    """The rule that a variable follows."""
 
-    Attributes:
-        name: weight, frozen, seed, mean, variance or state.
-        momentum: of a mean or variance.
-        mean: for a variance, the position of the mean among the cell's variables.
-    """
-
-    name: str
-    momentum: float = 0.0
+    name: str  # weight, frozen, seed, mean, variance or state.
+    momentum: float = 0.0  # Of a mean or variance.
+    # For a variance, the position of the mean among the cell's variables.
     mean: int | None = None
 
     @property
@@ -55,10 +50,9 @@ class Kind:
 
 
 class CellScope(keras.StatelessScope):
-    """Values of a cell's variables while a micro-batch runs; notes what is written.
+    """Values of a cell's variables while a micro-batch runs.
 
-    Attributes:
-        writes: how often each variable was written, by its id.
+    `writes` is how often each variable was written, by its id.
     """
 
     def __init__(
@@ -116,17 +110,10 @@ def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list
 
 
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns the weights of moments that a call takes under a mask.
+    """Returns [] float64 by a moving mean's id: the weights of moments under masks.
 
-    Args:
-        layer: the operation that is called.
-        masks: masks of its inputs.
-
-    Returns:
-        [] float64 by the id of a moving mean.
-
-    Raises:
-        ValueError: if batch normalization below the layer may see other masks.
+    The masks are of the inputs of a call of `layer`. Raises ValueError if batch
+    normalization below the layer may see other masks.
     """
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
     norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]

@@ -15,12 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingvo_pipe.keras.private_names import (
-    get_logits,
-    get_mask,
-    set_logits,
-    set_mask,
-)
+from lingvo_pipe.keras.private_names import get_logits, get_mask, set_logits, set_mask
 
 # Keras also looks for these operations, by their types, to find logits.
 _ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.math.sigmoid}
@@ -36,8 +31,7 @@ def triple(x: tf.Tensor, with_logits: bool) -> tuple[Any, Any, Any]:
     mask = get_mask(x)
     if not with_logits:
         return x, mask, None
-    logits = get_logits(x)
-    if logits is not None:
+    if (logits := get_logits(x)) is not None:
         return x, mask, {_ATTRIBUTE: logits}
     if tf.is_symbolic_tensor(x) and x.op.type in _ACTIVATIONS:
         return x, mask, {x.op.type: x.op.inputs[0]}

@@ -118,11 +118,9 @@ class MultiHeadAttentionLayer(CompositeLayer):
         """Runs one step of causal self-attention, given the states of earlier steps.
 
         Maps inputs `[B, 1, D]` and the states of `InitStates` or of the previous step
-        to `[B, 1, D]`, and the states with this step's key and value.
-
-        Raises:
-            tf.errors.InvalidArgumentError: if the time step, [] int32, from 0, exceeds
-                the states' length.
+        to `[B, 1, D]`, and the states with this step's key and value. Raises
+        tf.errors.InvalidArgumentError if the time step, [] int32, from 0, exceeds the
+        states' length.
         """
         max_length = states.key.shape[2]
         message = f"{self._path}: expected fewer steps than max_length."

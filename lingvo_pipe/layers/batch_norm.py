@@ -32,14 +32,12 @@ def averaging_rate(decay: float, num_steps: Any) -> tf.Tensor:
         average ← average + rate(n) · (value - average)
         rate(n) = max(1 - decay, 9 / (10 + n)) = 1 - min(decay, (1 + n) / (10 + n))
 
-    The second rate is larger at first, so that averages of a short run do not depend on
-    their initial values. `ExponentialMovingAverage(decay, num_updates=n)` of TensorFlow
-    1 has the same rate; Lingvo and AmoebaNet (tf/tpu, amoeba_net) average weights
-    with it. Batch norm's moments must be averages over the same steps as averaged
-    weights: a variance of other weights would scale all later outputs wrongly.
-
-    The weight of the old average is `decay` in the long run. The number of trained
-    steps n, [] integer, includes the newest.
+    The old average's weight is `decay` in the long run, and smaller at first, so that
+    a short run does not depend on initial values. TensorFlow 1's moving averages with
+    num_updates, Lingvo's and AmoebaNet's (tf/tpu, amoeba_net) have the same rate. Batch
+    norm's moments must be averages over the same steps as averaged weights: a variance
+    of other weights would scale later outputs wrongly. The number of trained steps n,
+    [] integer, includes the newest.
     """
     early = 9.0 / (10.0 + tf.cast(num_steps, tf.float64))
     return tf.maximum(tf.constant(1.0 - decay, tf.float64), early)

@@ -14,11 +14,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_channels
-from lingvo_pipe.layers.core.forward_cost import (
-    cost_of,
-    elementwise_cost,
-    num_elements,
-)
+from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost, num_elements
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.sequential import as_args, one_or_all, saved_outputs
 from lingvo_pipe.nested_map import NestedMap
@@ -49,11 +45,8 @@ class FnLayer(BaseLayer):
             "Function of the inputs' shapes; returns flops. If None, one for each "
             "element of the inputs.",
         )
-        p.Define(
-            "fn_meta",
-            None,
-            "Instead of both, a function that returns what FPropMeta does.",
-        )
+        meta = "Instead of both, a function that returns what FPropMeta does."
+        p.Define("fn_meta", None, meta)
         return p
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
@@ -185,8 +178,7 @@ class BranchLayer(BaseLayer):
 def _fetched(
     p: InstantiableParams, saved: list[tuple[str, tuple]], path: str
 ) -> tuple[Any, ...]:
-    fetched: tuple[Any, ...] = ()
-    names = [name for name, _ in saved]
+    fetched, names = [], [name for name, _ in saved]
     for fetch in p.fetches:
         name = fetch.split(".")[-1]
         if names.count(name) != 1:
@@ -194,8 +186,8 @@ def _fetched(
                 f"{path}.fetches: expected the name of one FetchLayer in the body, "
                 f"which has {names}, got {fetch!r}. Give each a name of its own."
             )
-        fetched += saved[names.index(name)][1]
-    return fetched
+        fetched.append(saved[names.index(name)][1])
+    return _concatenated(fetched)
 
 
 def _concatenated(outputs: Sequence[tuple]) -> tuple[Any, ...]:

@@ -57,10 +57,8 @@ class KerasLayer(keras.layers.Layer):
     def call(self, *inputs: Any, training: bool | None = None) -> Any:
         """Returns the outputs of FProp for structures of tensors `[B, ...]`.
 
-        Raises:
-            ValueError: if a layer with accumulators is trained; if there are not
-                `batch_size` examples, such as in the last batch of `predict`; or see
-                FProp.
+        Raises ValueError if a layer with accumulators is trained; if there are not
+        `batch_size` examples, such as in the last batch of `predict`; or see FProp.
         """
         training = bool(training) and self.trainable
         if training:

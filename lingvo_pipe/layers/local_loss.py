@@ -36,11 +36,8 @@ class LocalLossLayer(BaseLayer):
     def Params(cls) -> InstantiableParams:
         p = super().Params()
         p.Define("head", None, "Params of a layer: outputs -> the loss's predictions.")
-        p.Define(
-            "loss_name",
-            "local",
-            "Prefix of the metrics; blocks that share it are averaged.",
-        )
+        loss_name = "Prefix of the metrics; blocks that share it are averaged."
+        p.Define("loss_name", "local", loss_name)
         return p
 
     def __init__(self, params: InstantiableParams):

@@ -65,8 +65,7 @@ class ResidualLayer(CompositeLayer):
     @classmethod
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         """Counts the body, the norm, the dropout and a sum."""
-        parts, meta = cls.Parts(p), elementwise_cost(shapes[0])
-        meta.flops += cost_of(parts["norm"], shapes[0]).flops
-        meta.flops += cost_of(p.body, *shapes).flops
-        meta.flops += cost_of(parts["dropout"], shapes[0]).flops
+        meta = elementwise_cost(shapes[0])
+        for name, part in cls.Parts(p).items():
+            meta.flops += cost_of(part, *shapes[: None if name == "body" else 1]).flops
         return meta

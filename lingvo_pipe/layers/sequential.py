@@ -15,6 +15,7 @@ import contextvars
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -78,14 +79,8 @@ class SequentialLayer(_InSequence):
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        p = self.params
-        check_param(
-            self,
-            "repeat",
-            lambda x: type(x) is int and x >= 1,
-            "an integer of at least 1",
-            "Leave sub empty for no layers.",
-        )
+        p, hint = self.params, "Leave sub empty for no layers."
+        check_param(self, "repeat", is_count, "an integer of at least 1", hint)
         self._lists = ("sub",) if p.repeat == 1 else ("rep",)
         once = p.Copy().Set(name="", repeat=1)
         subs = p.sub if p.repeat == 1 else [once] * p.repeat

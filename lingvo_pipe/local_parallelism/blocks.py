@@ -1,4 +1,4 @@
-r"""Schemes of local parallelism: blocks of layers, each trained by its own loss. Pure.
+r"""Schemes of local parallelism: blocks of layers, each trained by its own loss.
 
 For four layers, `|` where no gradient goes back, `L` where a loss is computed:
 
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.layers.core.checks import check_choice
 from lingvo_pipe.pipeline.splitting.partitioning import resolve_boundaries
 
 SCHEMES = ("backpropagation", "chunked", "greedy", "overlapping")
@@ -42,13 +42,7 @@ def make_blocks(
     the number of layers up to and including each block. They are None for all schemes
     but 'chunked'. ValueError is raised if the blocks are not possible.
     """
-    if scheme not in SCHEMES:
-        raise UserValueError(
-            path="scheme",
-            expected=f"one of {', '.join(map(repr, SCHEMES))}",
-            got=scheme,
-            hint=did_you_mean(str(scheme), SCHEMES).strip(),
-        )
+    check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):
         raise UserValueError(
             path="chunks",

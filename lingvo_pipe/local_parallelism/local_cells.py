@@ -48,10 +48,8 @@ def local_pipeline(
 
     The pipeline's own params do not change. A head, which `make_head` returns for the
     number of cells before it, maps the outputs of these cells to the last cell's.
-
-    Raises:
-        ValueError: if the pipeline has local losses already, its splits are not
-            possible, or `cell_costs` lists numbers.
+    Raises ValueError if the pipeline has local losses already, its splits are not
+    possible, or `cell_costs` lists numbers.
     """
     p = pipeline.Copy()
     _check(p)

@@ -52,7 +52,6 @@ class AmoebaNetModel(StagedModel):
     NUM_EPOCHS: int
 
     def Task(self) -> InstantiableParams:
-        """Returns the params of the network and its training."""
         p = super().Task().Set(label_smoothing=self.LABEL_SMOOTHING, feed_targets=True)
         return p.Set(params_init=_INITIALIZER.Copy())
 

@@ -4,9 +4,7 @@
 in the public implementation (tensorflow/tpu, models/official/amoeba_net), with the
 learning rate in proportion to the batch.
 
-Stages have nearly equal flops. To run on another number of devices, choose new stages:
-
-    --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
+Stages have nearly equal flops; `staged_model` says how to choose others.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.models.keras.keras_task import KerasTask
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams, ScheduleParams
-from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
+from params.staged_model import StagedModel
 
 _MAX_STEPS = 450
 
@@ -32,16 +32,8 @@ def digits_cnn(width: int = 16) -> keras.Model:
 
 
 @model_registry.RegisterSingleTaskModel
-class KerasDigits(SingleTaskModelParams):
+class KerasDigits(StagedModel):
     """A residual network of five kernels, in two stages with four micro-batches."""
-
-    def Train(self) -> InstantiableParams:
-        """Returns params of the training images."""
-        return self._Input("train")
-
-    def Test(self) -> InstantiableParams:
-        """Returns params of the test images."""
-        return self._Input("test")
 
     def _Input(self, split: str) -> InstantiableParams:
         return ImageClassificationInput.Params().Set(
@@ -49,7 +41,6 @@ class KerasDigits(SingleTaskModelParams):
         )
 
     def Task(self) -> InstantiableParams:
-        """Returns the params of the model and its training."""
         p = KerasTask.ParamsOf(digits_cnn, width=16).Set(
             loss="SparseCategoricalCrossentropy",
             loss_arguments={"from_logits": True},

@@ -6,9 +6,7 @@ your own text in `--data_dir`, with blank lines between documents:
     giant.vocab            32,000 tokens, by lingvo_pipe_train_vocab
     train.txt, test.txt    training text, test text
 
-Stages have nearly equal flops. To run on another number of devices, choose new stages:
-
-    --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
+Stages have nearly equal flops; `staged_model` says how to choose others.
 """
 
 from __future__ import annotations

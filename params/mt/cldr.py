@@ -38,7 +38,6 @@ class CldrTransformer(TranslationModel):
     WARMUP_STEPS: int
 
     def Task(self) -> InstantiableParams:
-        """Returns the params of the network and its training."""
         p = super().Task()
         p.decode.max_extra_length = 20  # A name may be longer in English.
         return p

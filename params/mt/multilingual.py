@@ -11,10 +11,8 @@ Provide your own sentences in `--data_dir`. The files for German are:
 
 For other languages, derive a model and change LANGUAGES.
 
-The number of stages is the published one; their flops are nearly equal. To run on
-another number of devices, choose new stages:
-
-    --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
+The number of stages is the published one; their flops are nearly equal. `staged_model`
+says how to choose others.
 """
 
 from __future__ import annotations

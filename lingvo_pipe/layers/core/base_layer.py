@@ -73,9 +73,8 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
     def __init__(self, params: InstantiableParams):
         """Initializes the layer.
 
-        Raises:
-            ValueError: if `params.name` is empty or not a valid name, or a dtype is not
-                a floating-point dtype.
+        Raises ValueError if `params.name` is empty or not a valid name, or a dtype is
+        not a floating-point dtype.
         """
         name = params.name
         construction.check_layer_name(name, self, self._parent)
@@ -140,8 +139,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
     def CreateChild(self, name: str, params: InstantiableParams) -> None:
         """Creates a layer as `self.<name>`, named `name` if it has no name.
 
-        Raises:
-            ValueError: outside of `__init__`, or if the name is taken.
+        Raises ValueError outside of `__init__`, or if the name is taken.
         """
         self._check_new(name)
         siblings = self._siblings()
@@ -158,9 +156,8 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
         The nest is of lists and dicts, at any depth. Layers without a name are named
         `<name>_<index or key>`, nested ones such as `<name>_0_1`. `devices` has the
         device of each item of a list; if None, all are created on the current device.
-
-        Raises:
-            ValueError: see `CreateChild`; or if a list has another number of `devices`.
+        Raises errors like `CreateChild`, and ValueError if a list has another number of
+        `devices`.
         """
         self._check_new(name)
         construction.check_devices(devices, params, f"{self.path}/{name}")
@@ -196,8 +193,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
     def AddFunction(self, name: str, function: Callable, replace: bool = False) -> None:
         """Makes `function` callable as `self.fns.<name>`.
 
-        Raises:
-            ValueError: if the name is taken and `replace` is False.
+        Raises ValueError if the name is taken and `replace` is False.
         """
         construction.check_key(name, self)
         if name in self._functions and not replace:
@@ -247,8 +243,7 @@ class BaseLayer(AuxiliaryOutputs, metaclass=LayerType):
     def GetDescendant(self, path: str) -> BaseLayer:
         """Returns the layer at a path such as `encoder.layers[1].attention`.
 
-        Raises:
-            KeyError: if there is none; names the choices where the path ends.
+        Raises KeyError if there is none; names the choices where the path ends.
         """
         return find_descendant(self, path)
 

@@ -100,8 +100,7 @@ class ForwardContext:
     def relative_path(self, path: str) -> str:
         """Returns `path` relative to the layer that this context runs.
 
-        Raises:
-            ValueError: if the path is outside of that layer.
+        Raises ValueError if the path is outside of that layer.
         """
         root = self.root_path
         if not root:
@@ -178,11 +177,9 @@ class ForwardContext:
 
         A layer that draws again in the same forward pass gets other numbers. The static
         shape has the rows in dimension `batch_dim`, or, if that is the first, several
-        consecutive rows per example, as in `[B·T, D]`.
-
-        Raises:
-            ValueError: if the context lacks the step or the first example, the shape is
-                not static, or its rows do not match the examples.
+        consecutive rows per example, as in `[B·T, D]`. Raises ValueError if the context
+        lacks the step or the first example, the shape is not static, or its rows do not
+        match the examples.
         """
         if self.step is None or self.first_example is None:
             raise UserValueError(

@@ -75,10 +75,9 @@ def find_descendant(root: Any, path: str) -> Any:
 
 
 def _not_found(root: Any, path: str, problem: str, choices: Any) -> KeyError:
-    if isinstance(choices, list):
-        known = f"[0] to [{len(choices) - 1}]" if choices else "none"
-    else:
-        known = str(sorted(choices))
+    known = str(sorted(choices)) if isinstance(choices, dict) else "none"
+    if isinstance(choices, list) and choices:
+        known = f"[0] to [{len(choices) - 1}]"
     return UserKeyError(
         f"GetDescendant: expected the path of a layer below {root.path!r}; in {path!r} "
         f"{problem} Choose among {known}."

@@ -26,10 +26,8 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
     """Ties variables that are created inside to variables of other paths.
 
     Ties map a tied variable's path to its owner's, both below the layer at `root`.
-
-    Raises:
-        ValueError: if a variable was not created, an owner is tied itself, or the two
-            differ in shape, dtype or trainability.
+    Raises ValueError if a variable was not created, an owner is tied itself, or the two
+    differ in shape, dtype or trainability.
     """
     outer = getattr(_local, "ties", None)
     _local.ties = _Ties(ties, root)

@@ -177,6 +177,8 @@ def WeightParams(
 ) -> Params:
     """Declares a variable for `BaseLayer.CreateVariable`.
 
+    Raises ValueError if `collections` is not a list of names.
+
     Args:
         shape: all dimensions, each at least 1.
         init: one of `WeightInit`'s rules; if None, the layer's `params_init`.
@@ -187,9 +189,6 @@ def WeightParams(
         trainable: False for state without gradients, such as moving averages.
         fans: inputs and outputs of a unit, for the rules that depend on them; if None,
             derived from the shape `[..., I, O]`.
-
-    Raises:
-        ValueError: if `collections` is not a list of names.
     """
     if collections is not None and not isinstance(collections, (list, tuple)):
         raise UserValueError(

@@ -67,8 +67,7 @@ class AmoebaCell(CompositeLayer):
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
         parts = {"project": operation("1x1", _channels(p, p.num_in))}
-        fit = _fit(p)
-        if fit is not None:
+        if (fit := _fit(p)) is not None:
             parts["fit"] = fit
         for i, pair in enumerate(cell_genotype(p).pairs, 2):
             for side, edge in zip(_SIDES, pair, strict=True):
@@ -78,8 +77,7 @@ class AmoebaCell(CompositeLayer):
                 if p.drop_path_tpl is not None and edge.op != IDENTITY:
                     parts[f"drop_{side}_{i}"] = p.drop_path_tpl
         for state in cell_genotype(p).concat:
-            matched = _matched(p, state)
-            if matched is not None:
+            if (matched := _matched(p, state)) is not None:
                 parts[f"match_{state}"] = matched
         return parts
 

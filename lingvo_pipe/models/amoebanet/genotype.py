@@ -43,80 +43,77 @@ def _cell(*pairs: tuple, concat: list[int]) -> CellGenotype:
     return CellGenotype(edges, tuple(concat))
 
 
-AMOEBANET_A = Genotype(
-    normal=_cell(
-        (("avg_pool_3x3", 0), ("max_pool_3x3", 0)),
-        (("separable_3x3_2", 1), ("none", 1)),
-        (("none", 0), ("avg_pool_3x3", 1)),
-        (("separable_3x3_2", 0), ("separable_5x5_2", 2)),
-        (("avg_pool_3x3", 5), ("separable_3x3_2", 0)),
-        concat=[1, 3, 4, 6],
+GENOTYPES = {
+    "A": Genotype(
+        normal=_cell(
+            (("avg_pool_3x3", 0), ("max_pool_3x3", 0)),
+            (("separable_3x3_2", 1), ("none", 1)),
+            (("none", 0), ("avg_pool_3x3", 1)),
+            (("separable_3x3_2", 0), ("separable_5x5_2", 2)),
+            (("avg_pool_3x3", 5), ("separable_3x3_2", 0)),
+            concat=[1, 3, 4, 6],
+        ),
+        reduction=_cell(
+            (("separable_3x3_2", 1), ("avg_pool_3x3", 0)),
+            (("max_pool_3x3", 0), ("separable_7x7_2", 2)),
+            (("max_pool_3x3", 1), ("max_pool_3x3", 0)),
+            (("separable_3x3_2", 4), ("1x7_7x1", 0)),
+            (("avg_pool_3x3", 1), ("separable_7x7_2", 0)),
+            concat=[2, 3, 4, 5, 6],
+        ),
     ),
-    reduction=_cell(
-        (("separable_3x3_2", 1), ("avg_pool_3x3", 0)),
-        (("max_pool_3x3", 0), ("separable_7x7_2", 2)),
-        (("max_pool_3x3", 1), ("max_pool_3x3", 0)),
-        (("separable_3x3_2", 4), ("1x7_7x1", 0)),
-        (("avg_pool_3x3", 1), ("separable_7x7_2", 0)),
-        concat=[2, 3, 4, 5, 6],
+    "B": Genotype(
+        normal=_cell(
+            (("1x1", 1), ("max_pool_3x3", 1)),
+            (("none", 1), ("separable_3x3_2", 0)),
+            (("1x1", 1), ("separable_3x3_2", 0)),
+            (("1x1", 2), ("none", 2)),
+            (("avg_pool_3x3", 1), ("1x1", 5)),
+            concat=[0, 3, 4, 6],
+        ),
+        reduction=_cell(
+            (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
+            (("none", 2), ("3x3", 1)),
+            (("dil_2_separable_5x5_2", 2), ("max_pool_3x3", 2)),
+            (("none", 3), ("separable_3x3_2", 1)),
+            (("avg_pool_3x3", 4), ("1x1", 3)),
+            concat=[5, 6],
+        ),
     ),
-)
-
-AMOEBANET_B = Genotype(
-    normal=_cell(
-        (("1x1", 1), ("max_pool_3x3", 1)),
-        (("none", 1), ("separable_3x3_2", 0)),
-        (("1x1", 1), ("separable_3x3_2", 0)),
-        (("1x1", 2), ("none", 2)),
-        (("avg_pool_3x3", 1), ("1x1", 5)),
-        concat=[0, 3, 4, 6],
+    "C": Genotype(
+        normal=_cell(
+            (("avg_pool_3x3", 0), ("separable_3x3_2", 0)),
+            (("none", 0), ("separable_3x3_2", 0)),
+            (("avg_pool_3x3", 2), ("separable_3x3_2", 1)),
+            (("none", 0), ("separable_3x3_2", 1)),
+            (("avg_pool_3x3", 3), ("separable_3x3_2", 0)),
+            concat=[1, 2, 4, 5, 6],
+        ),
+        reduction=_cell(
+            (("max_pool_3x3", 0), ("max_pool_3x3", 0)),
+            (("separable_7x7_2", 2), ("separable_3x3_2", 0)),
+            (("separable_7x7_2", 0), ("max_pool_3x3", 1)),
+            (("separable_5x5_2", 4), ("separable_5x5_2", 4)),
+            (("max_pool_3x3", 1), ("separable_3x3_2", 1)),
+            concat=[0, 2, 3, 4, 5, 6],
+        ),
     ),
-    reduction=_cell(
-        (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
-        (("none", 2), ("3x3", 1)),
-        (("dil_2_separable_5x5_2", 2), ("max_pool_3x3", 2)),
-        (("none", 3), ("separable_3x3_2", 1)),
-        (("avg_pool_3x3", 4), ("1x1", 3)),
-        concat=[5, 6],
+    "D": Genotype(
+        normal=_cell(
+            (("1x1", 1), ("max_pool_3x3", 1)),
+            (("none", 1), ("1x7_7x1", 0)),
+            (("1x1", 0), ("1x7_7x1", 0)),
+            (("max_pool_3x3", 2), ("none", 2)),
+            (("avg_pool_3x3", 1), ("1x1", 5)),
+            concat=[0, 3, 4, 6],
+        ),
+        reduction=_cell(
+            (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
+            (("none", 2), ("3x3", 1)),
+            (("1x7_7x1", 2), ("max_pool_3x3", 2)),
+            (("none", 3), ("max_pool_2x2", 1)),
+            (("avg_pool_3x3", 2), ("1x1", 3)),
+            concat=[4, 5, 6],
+        ),
     ),
-)
-
-AMOEBANET_C = Genotype(
-    normal=_cell(
-        (("avg_pool_3x3", 0), ("separable_3x3_2", 0)),
-        (("none", 0), ("separable_3x3_2", 0)),
-        (("avg_pool_3x3", 2), ("separable_3x3_2", 1)),
-        (("none", 0), ("separable_3x3_2", 1)),
-        (("avg_pool_3x3", 3), ("separable_3x3_2", 0)),
-        concat=[1, 2, 4, 5, 6],
-    ),
-    reduction=_cell(
-        (("max_pool_3x3", 0), ("max_pool_3x3", 0)),
-        (("separable_7x7_2", 2), ("separable_3x3_2", 0)),
-        (("separable_7x7_2", 0), ("max_pool_3x3", 1)),
-        (("separable_5x5_2", 4), ("separable_5x5_2", 4)),
-        (("max_pool_3x3", 1), ("separable_3x3_2", 1)),
-        concat=[0, 2, 3, 4, 5, 6],
-    ),
-)
-
-AMOEBANET_D = Genotype(
-    normal=_cell(
-        (("1x1", 1), ("max_pool_3x3", 1)),
-        (("none", 1), ("1x7_7x1", 0)),
-        (("1x1", 0), ("1x7_7x1", 0)),
-        (("max_pool_3x3", 2), ("none", 2)),
-        (("avg_pool_3x3", 1), ("1x1", 5)),
-        concat=[0, 3, 4, 6],
-    ),
-    reduction=_cell(
-        (("max_pool_2x2", 0), ("max_pool_3x3", 0)),
-        (("none", 2), ("3x3", 1)),
-        (("1x7_7x1", 2), ("max_pool_3x3", 2)),
-        (("none", 3), ("max_pool_2x2", 1)),
-        (("avg_pool_3x3", 2), ("1x1", 3)),
-        concat=[4, 5, 6],
-    ),
-)
-
-GENOTYPES = {"A": AMOEBANET_A, "B": AMOEBANET_B, "C": AMOEBANET_C, "D": AMOEBANET_D}
+}

@@ -2,8 +2,7 @@
 
 Each step extends the W hypotheses of each example by every token of the vocabulary and
 keeps the W best of all. Ended hypotheses leave the beam (Sutskever et al., 1409.3215,
-section 3.2), and the next step fills it again. So a beam of width 1 is greedy search,
-and a beam with room for all sequences finds the best of them.
+section 3.2), and the next step fills it again. A beam of width 1 is greedy search.
 
 Open hypotheses have equal lengths and are compared by probability. Ended hypotheses are
 compared by the score with GNMT's length penalty (Wu et al., 1609.08144, section 7,
@@ -11,10 +10,8 @@ equation 14), without its coverage penalty, which needs attention's weights:
 
     score(Y) = log P(Y) / lp(|Y|)        lp(n) = ((5 + n) / (5 + 1))^α
 
-A sum of logarithms falls with every token; division by lp weakens its preference for
-short sequences. α = 0 changes nothing, α = 1 nearly makes it a mean. |Y| counts the end
-token. At an example's maximal length only the end token is allowed, so that every
-sequence ends.
+Division by lp weakens the sum's preference for short sequences; α = 0 changes nothing.
+|Y| counts the end token. At an example's maximal length only the end token is allowed.
 
 The search ends when no open hypothesis can enter the best ended ones: its log
 probability can only fall, and the penalty is at most the maximal length's. Other

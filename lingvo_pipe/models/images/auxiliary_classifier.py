@@ -35,9 +35,8 @@ class AuxiliaryClassifierLayer(BaseLayer):
         p.Define("num_outputs", 1, "Number of tensors, or None, before the label.")
         p.Define("loss_name", "auxiliary_loss", "Name of the loss among the metrics.")
         p.Define("loss_weight", 1.0, "Factor of the loss.")
-        p.Define(
-            "label_smoothing", 0.0, "Fraction of the target spread over all classes."
-        )
+        smoothing = "Fraction of the target spread over all classes."
+        p.Define("label_smoothing", 0.0, smoothing)
         return p
 
     def __init__(self, params: InstantiableParams):

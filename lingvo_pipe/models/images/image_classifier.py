@@ -34,9 +34,8 @@ class ImageClassifier(BaseTask):
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define(
-            "label_smoothing", 0.0, "Fraction of the target spread over all classes."
-        )
+        smoothing = "Fraction of the target spread over all classes."
+        p.Define("label_smoothing", 0.0, smoothing)
         p.Define(
             "feed_targets",
             False,

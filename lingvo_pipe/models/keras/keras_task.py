@@ -57,11 +57,8 @@ class KerasTask(BaseTask):
             "Name of a class or function of keras.losses, such as mse; or a function "
             "of a module's top level, (targets, outputs) -> values `[b, ...]`.",
         )
-        p.Define(
-            "loss_arguments",
-            {},
-            "Arguments of the class or function, such as {'from_logits': True}.",
-        )
+        meaning = "Arguments of the class or function, such as {'from_logits': True}."
+        p.Define("loss_arguments", {}, meaning)
         p.Define(
             "metrics",
             [],
@@ -95,13 +92,12 @@ class KerasTask(BaseTask):
     ) -> InstantiableParams:
         """Returns params of a task with a model's cells in its pipeline.
 
+        Raises ValueError if the model cannot be cut.
+
         Args:
             model: function that returns a Sequential or functional model, of the top
                 level of a module. Runs rebuild the model by it.
             **arguments: its arguments, which have a text form.
-
-        Raises:
-            ValueError: if the model cannot be cut.
         """
         built, cells = built_model(model, arguments, None)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
@@ -214,9 +210,8 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
         )
     found: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
     is_class = inspect.isclass(found)
-    return (
-        found(**arguments).call if is_class else functools.partial(found, **arguments)
-    )
+    bound = functools.partial(found, **arguments)
+    return bound().call if is_class else bound
 
 
 def _named(module: Any, name: Any, path: str) -> Any:

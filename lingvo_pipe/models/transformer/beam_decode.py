@@ -35,11 +35,8 @@ def decoding_params() -> Params:
     p = Params()
     p.Define("width", 4, "Hypotheses in the beam; 1 is greedy search.")
     p.Define("num_hypotheses", 1, "Number of returned hypotheses, at most width.")
-    p.Define(
-        "length_penalty",
-        0.6,
-        "GNMT's α; larger values prefer longer hypotheses, 0 has no effect.",
-    )
+    meaning = "GNMT's α; larger values prefer longer hypotheses, 0 has no effect."
+    p.Define("length_penalty", 0.6, meaning)
     p.Define(
         "max_length_ratio",
         1.0,

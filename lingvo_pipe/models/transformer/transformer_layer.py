@@ -51,9 +51,8 @@ class TransformerLayer(CompositeLayer):
             None,
             "Params of one more norm at the end, for a last layer with norms first.",
         )
-        p.Define(
-            "keep_prob", 1.0, "Fraction of each part's outputs that dropout keeps."
-        )
+        description = "Fraction of each part's outputs that dropout keeps."
+        p.Define("keep_prob", 1.0, description)
         return p
 
     @classmethod
@@ -99,11 +98,10 @@ class TransformerLayer(CompositeLayer):
     def InitStates(
         self, theta: NestedMap, state: NestedMap, batch_size: int, max_length: int
     ) -> NestedMap:
-        """Returns the initial states for `ExtendStep`.
+        """Returns `own`, keys and values of `max_length` steps, in B rows.
 
-        They are `own`, keys and values of at most `max_length` steps, in B rows; and,
-        if the layer has a memory, `memory`: keys, values and segment_ids, in as many
-        rows as `state`, with the memory's hidden states, has.
+        With a memory also `memory`: keys, values and segment_ids, a row for each of
+        `state`, which has the memory's hidden states.
         """
         p = self.params
         attention = self.self_attention.body

@@ -37,9 +37,8 @@ class TranslationTask(BaseTask):
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()
-        p.Define(
-            "label_smoothing", 0.1, "Fraction of the target spread over the vocabulary."
-        )
+        smoothing = "Fraction of the target spread over the vocabulary."
+        p.Define("label_smoothing", 0.1, smoothing)
         p.Define("decode", decoding_params(), "Params of decoding.")
         return p
 

@@ -101,8 +101,7 @@ class DeviceNeeds:
 
     def even_share(self) -> float:
         """Returns the bytes of a device if all were shared evenly."""
-        everything = self._lower_bound(0, 0, self.model.num_cells)
-        return everything / self.schedule.num_stages
+        return self._lower_bound(0, 0, self.model.num_cells) / self.schedule.num_stages
 
     def min_limit(self) -> int:
         """Returns the lowest limit that `can_fit` accepts."""

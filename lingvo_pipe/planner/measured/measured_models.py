@@ -7,9 +7,8 @@
     measured                   x
     searched     the best still has 4 rows: done
 
-Tracing and measuring take seconds for each size. So the planner measures few sizes at
-first, and then those that seem best, until the best is a measured one. Memory needs
-follow from tracing, which takes no memory.
+Each size takes seconds. So few are measured at first, and then those that seem best,
+until the best is a measured one. Memory needs follow from tracing.
 
 Shapes: b rows in a micro-batch.
 """
@@ -138,11 +137,9 @@ class MeasuredModels:
     def _seconds_of(self, num_rows: int) -> Sequence[CellSeconds]:
         if num_rows in self._seconds:
             return self._seconds[num_rows]
-        if not self._seconds:
-            return [_UNKNOWN] * self._tracer.num_cells
-        if len(self._seconds) == 1:
-            (only,) = self._seconds.values()
-            return only
+        if len(self._seconds) < 2:
+            unknown = [_UNKNOWN] * self._tracer.num_cells
+            return next(iter(self._seconds.values()), unknown)
         low, high = _neighbors(self._seconds, num_rows)
         a, b = np.array([self._seconds[low], self._seconds[high]])
         between = a + (num_rows - low) / (high - low) * (b - a)

@@ -95,12 +95,10 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yields all ways to run a model on up to N devices.
 
-    Beyond 16 devices, trying every number would take minutes. The numbers of replicas
-    and of devices are then the divisors of N; the numbers of devices also include those
-    that use all devices, and those that give each stage one cell, for one to eight
-    stages per device. The numbers of micro-batches end at 1,024, or 16 per device: more
-    hardly shorten the bubble. The user's `fixed` numbers of replicas, devices and
-    micro-batches are always included.
+    Beyond 16 devices, the numbers of replicas and of devices are divisors of N; those
+    of devices also include those that use all devices, and those that give each stage
+    one cell, for one to eight stages per device. The numbers of micro-batches end at
+    1,024, or 16 per device. The user's `fixed` numbers are always included.
 
     Each stage has at least one of L cells. Micro-batches are equal, with at least one
     example each of B. Several pipelines run side by side only if `with_replicas`.
