@@ -9,15 +9,17 @@ from collections.abc import Collection, Sequence
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    local,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.local import local
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 _ONE_STAGE_PER_DEVICE = {
     "gpipe": gpipe,
