@@ -51,9 +51,8 @@ class SchedulersCluster:
 def parse_cluster_spec(text: str) -> Cluster:
     """Returns the cluster that --cluster describes.
 
-    Raises:
-        ValueError: if the text has other jobs than workers and their trainer, or an
-            address that is not valid or occurs twice.
+    Raises ValueError if the text has other jobs than workers and their trainer, or an
+    address that is not valid or occurs twice.
     """
     jobs: dict[str, list[str]] = {}
     for entry in text.strip().split("@"):
@@ -73,11 +72,9 @@ def parse_cluster_spec(text: str) -> Cluster:
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
     """Returns a cluster of workers and at most one trainer.
 
-    The addresses in `jobs` come from `source`, which errors name.
-
-    Raises:
-        ValueError: if there is no worker, or more than one trainer, or an address is
-            not valid or occurs twice.
+    The addresses in `jobs` come from `source`, which errors name. Raises ValueError if
+    there is no worker, or more than one trainer, or an address is not valid or occurs
+    twice.
     """
 
     def check(is_right: bool, expected: str, got: object) -> None:

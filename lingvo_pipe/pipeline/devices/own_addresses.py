@@ -28,9 +28,8 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
         address: `host:port` of the task.
         others: addresses of the other tasks.
 
-    Raises:
-        ConnectionError: if the host is no address of this machine, or the other tasks
-            can't reach it.
+    Raises ConnectionError if the host is no address of this machine, or the other tasks
+    can't reach it.
     """
     host, _ = split_address(address)
     expected = "A task must have an address of its own machine"

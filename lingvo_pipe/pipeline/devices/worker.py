@@ -74,10 +74,9 @@ def serve(
 def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
     """Starts the server of a worker, and writes the worker's description.
 
-    Raises:
-        ValueError: if there is no such worker.
-        ConnectionError: if another process uses its port, its address is not this
-            machine's, or the server can't be restricted to it.
+    Raises ValueError if there is no such worker; ConnectionError if another process
+    uses its port, its address is not this machine's, or the server can't be restricted
+    to it.
     """
     workers = cluster.workers
     address = workers[checked_task(task, workers)]

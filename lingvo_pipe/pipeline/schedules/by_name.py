@@ -47,10 +47,7 @@ def make_schedule(
     `recompute` is a policy of recompute.py. If None, 'zero_bubble' and files stay
     unchanged, and all others follow 'always'. With a list of cells, which the stages
     apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
-    unchanged.
-
-    Raises:
-        ValueError: if an argument or the file is not valid.
+    unchanged. Raises ValueError if an argument or the file is not valid.
     """
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if _is_file(name):

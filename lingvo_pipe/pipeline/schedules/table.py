@@ -72,8 +72,7 @@ class Table:
 def make_tables(schedule: Schedule) -> list[Table]:
     """Returns the table of each device for a checked schedule.
 
-    Raises:
-        ValueError: if a device has no operations.
+    Raises ValueError if a device has no operations.
     """
     idle = [i for i, column in enumerate(schedule.columns) if not column]
     if idle:
