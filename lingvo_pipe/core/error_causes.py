@@ -7,9 +7,6 @@ import re
 # Text of an error in a Python function that TensorFlow called: it explains itself.
 CALLED = "\nTraceback (most recent call last):\n"
 
-_KERNEL = (
-    "Use another operation, dtype or data format there, or other devices by --devices."
-)
 _WORKER = "Check that all workers run, and the network between them; then rerun."
 
 # (pattern of "class: message", cause, what to do); the first that matches counts.
@@ -89,7 +86,8 @@ _CAUSES = (
         "Unimplemented|OpKernel|Could not find device|not registered|Cannot assign a "
         "device|only supports?|not supported",
         "the device cannot run the operation like this",
-        _KERNEL,
+        "Use another operation, dtype or data format there, or other devices by "
+        "--devices.",
     ),
     (
         "FailedPrecondition",

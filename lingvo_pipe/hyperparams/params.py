@@ -57,7 +57,7 @@ class Params(Fields):
 
         A path may lead through, and end in, an item of a list or dict:
         `p.Set(**{"cells[0].dim": 8})`. Raises AttributeError if a name or item is
-        unknown; TypeError if these Params, or those that a path leads to, are frozen;
+        unknown; TypeError if these Params, or those that a path leads to, are frozen,
         or a path ends in an item of a tuple; ValueError if a path is malformed.
         """
         self._CheckMutable("set " + ", ".join(map(repr, values)))

@@ -101,12 +101,9 @@ def split_address(address: str) -> tuple[str, int]:
 def checked_task(task: int, workers: Sequence[str]) -> int:
     """Returns a worker's number; raises ValueError if there is no such worker."""
     if not 0 <= task < len(workers):
-        raise UserValueError(
-            path="--task",
-            expected=f"one of the {len(workers)} workers in --cluster, "
-            f"0..{len(workers) - 1}",
-            got=task,
-        )
+        number = len(workers)
+        expected = f"one of the {number} workers in --cluster, 0..{number - 1}"
+        raise UserValueError(path="--task", expected=expected, got=task)
     return task
 
 

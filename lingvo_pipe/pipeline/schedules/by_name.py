@@ -51,24 +51,24 @@ def make_schedule(
     """
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if _is_file(name):
-        num_stages = num_devices * stages_per_device
-        schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
+        schedule = _from_file(
+            name, num_devices, num_devices * stages_per_device, num_micro_batches
+        )
     elif name == "local":
         schedule = local(num_devices, num_micro_batches, block_boundaries)
     elif name == "interleaved":
         schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
     else:
         schedule = _ONE_STAGE_PER_DEVICE[name](num_devices, num_micro_batches)
-    if isinstance(recompute, str):
-        schedule = recomputed(schedule, recompute)
-    elif recompute is not None:
-        if Kind.RECOMPUTE not in schedule.kinds:
-            schedule = recomputed(schedule, "always")
-    elif not _is_file(name) and name != "zero_bubble":
-        schedule = recomputed(schedule, "always")
-    schedule = dataclasses.replace(
-        schedule, block_boundaries=frozenset(block_boundaries)
-    )
+    if recompute is None:
+        recomputes = not _is_file(name) and name != "zero_bubble"
+    else:
+        recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
+    if recomputes:
+        policy = recompute if isinstance(recompute, str) else "always"
+        schedule = recomputed(schedule, policy)
+    boundaries = frozenset(block_boundaries)
+    schedule = dataclasses.replace(schedule, block_boundaries=boundaries)
     try:
         check(schedule)
     except ValueError as error:

@@ -163,8 +163,8 @@ class Schedule:
         return needs
 
     def _dependencies_of_forward(self, op: Op) -> list[Op]:
-        kind, m, stage = op
-        needs = [Op(kind, m, stage - 1)] if stage else []
+        _, m, stage = op
+        needs = [op._replace(stage=stage - 1)] if stage else []
         if Kind.UPDATE not in self.kinds:
             return needs
         per_step = self.micro_batches_per_step
