@@ -72,27 +72,32 @@ class FirstSignal:
     """
 
     def __init__(self) -> None:
-        self._read, self._written = socket.socketpair()
+        self._read, self._written, _ = _receive_signals()
         self._read.setblocking(False)
-        self._written.setblocking(False)
-        signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
         self._first: signal.Signals | None = None
 
     def get(self) -> signal.Signals | None:
         """Returns the first termination signal since creation, or None."""
-        try:
-            numbers = self._read.recv(4096)
-        except OSError:  # No signal has come, or the socket is closed.
-            numbers = b""
-        received = [s for s in map(signal.Signals, numbers) if s in _SIGNALS]
-        if received and self._first is None:
-            self._first = received[0]
+        with contextlib.suppress(OSError):  # No signal has come, or it is closed.
+            self._first = self._first or _first_of(self._read.recv(4096))
         return self._first
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)
         self._read.close()
         self._written.close()
+
+
+def _receive_signals() -> tuple[socket.socket, socket.socket, int]:
+    """Returns sockets to read numbers of signals from, and the earlier descriptor."""
+    read, written = socket.socketpair()
+    written.setblocking(False)
+    before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+    return read, written, before
+
+
+def _first_of(numbers: bytes) -> signal.Signals | None:
+    return next((s for s in map(signal.Signals, numbers) if s in _SIGNALS), None)
 
 
 @contextlib.contextmanager
@@ -105,19 +110,15 @@ def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    read, written = socket.socketpair()
-    written.setblocking(False)
-    before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+    read, written, before = _receive_signals()
 
     def watch() -> None:
-        is_first = True
+        first = None
         while numbers := read.recv(4096):  # None after `written` is closed.
             if before >= 0:
                 os.write(before, numbers)
-            received = [s for s in map(signal.Signals, numbers) if s in _SIGNALS]
-            if received and is_first:
-                is_first = False
-                announce(received[0].name)
+            if first is None and (first := _first_of(numbers)):
+                announce(first.name)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -76,12 +76,9 @@ class Fields:
         """Defines a param with a default, which may be None.
 
         The name has lower-case letters, digits and underscores, a letter first. The
-        description is the param's meaning, with its unit.
-
-        Raises:
-            AttributeError: if the param is already defined.
-            TypeError: if these Params are frozen, or the description is not a string.
-            ValueError: if `name` is not a valid name.
+        description is the param's meaning, with its unit. Raises AttributeError if the
+        param is already defined; TypeError if these Params are frozen, or the
+        description is not a string; ValueError if `name` is not a valid name.
         """
         self._CheckMutable(f"define {name!r}")
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)

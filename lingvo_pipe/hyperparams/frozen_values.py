@@ -65,7 +65,8 @@ def same_value(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same_value(a[k], b[k]) for k in a)
     if hasattr(a, "__array__") or hasattr(b, "__array__"):
-        return _same_array(a, b)
+        are_arrays = _is_array(a) and _is_array(b) and a.dtype == b.dtype
+        return are_arrays and same_value(a.tolist(), b.tolist())
     return bool(a == b) or (_is_nan(a) and _is_nan(b))
 
 
@@ -112,16 +113,12 @@ class FrozenDict(dict):
 
 
 def _rebuild_tuple(value: tuple, items: Any) -> tuple:
-    if hasattr(value, "_make"):  # a namedtuple
-        return value._make(items)
-    return type(value)(items)
+    return getattr(value, "_make", type(value))(items)  # `_make` of a namedtuple.
 
 
-def _same_array(a: Any, b: Any) -> bool:
+def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    if numpy is None or not all(isinstance(x, numpy.ndarray) for x in (a, b)):
-        return False
-    return a.dtype == b.dtype and same_value(a.tolist(), b.tolist())
+    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def _is_nan(value: Any) -> bool:

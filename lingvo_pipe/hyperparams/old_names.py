@@ -14,43 +14,40 @@ _PARAMS = {
     "task.eval.pictures": "task.eval.images",
 }
 
-# Old modules below `lingvo_pipe`.
+# Old modules below `lingvo_pipe`, by folder and current module.
+_MOVED: dict[str, dict[str, str]] = {
+    "input": {"images.image_input": "image_input"},
+    "input.transforms": {
+        "colors": "chroma_shift color_distortion normalization",
+        "geometry": "central_crop crop_transform crops cutout pad_and_crop "
+        "random_area_crop random_flip resize",
+    },
+    "layers": {
+        "convolution": "pooling",
+        "core.base_layer": "base_layer",
+        "dense": "activation feed_forward",
+        "dropout": "drop_path",
+        "embedding": "token_embedding",
+        "sequential": "feature_extraction seq_layer",
+    },
+    "models": {
+        "images.auxiliary_classifier": "side_classifier",
+        "images.image_classifier": "image_classifier",
+    },
+    "models.amoebanet": {"operations": "factorized_reduction", "stem_and_head": "ends"},
+    "models.transformer": {"streams": "stream_embedding stream_norm"},
+    "training": {"task.base_task": "base_task"},
+    "training.optim": {"optimizers": "adafactor rmsprop"},
+}
 _MODULES = {
-    "input.image_input": "input.images.image_input",
-    "input.transforms.central_crop": "input.transforms.geometry",
-    "input.transforms.chroma_shift": "input.transforms.colors",
-    "input.transforms.color_distortion": "input.transforms.colors",
-    "input.transforms.crop_transform": "input.transforms.geometry",
-    "input.transforms.crops": "input.transforms.geometry",
-    "input.transforms.cutout": "input.transforms.geometry",
-    "input.transforms.normalization": "input.transforms.colors",
-    "input.transforms.pad_and_crop": "input.transforms.geometry",
-    "input.transforms.random_area_crop": "input.transforms.geometry",
-    "input.transforms.random_flip": "input.transforms.geometry",
-    "input.transforms.resize": "input.transforms.geometry",
-    "layers.activation": "layers.dense",
-    "layers.base_layer": "layers.core.base_layer",
-    "layers.drop_path": "layers.dropout",
-    "layers.feature_extraction": "layers.sequential",
-    "layers.feed_forward": "layers.dense",
-    "layers.pooling": "layers.convolution",
-    "layers.seq_layer": "layers.sequential",
-    "layers.token_embedding": "layers.embedding",
-    "models.amoebanet.ends": "models.amoebanet.stem_and_head",
-    "models.amoebanet.factorized_reduction": "models.amoebanet.operations",
-    "models.image_classifier": "models.images.image_classifier",
-    "models.side_classifier": "models.images.auxiliary_classifier",
-    "models.transformer.stream_embedding": "models.transformer.streams",
-    "models.transformer.stream_norm": "models.transformer.streams",
-    "training.base_task": "training.task.base_task",
-    "training.optim.adafactor": "training.optim.optimizers",
-    "training.optim.rmsprop": "training.optim.optimizers",
+    f"{folder}.{old}": f"{folder}.{current}"
+    for folder, modules in _MOVED.items()
+    for current, old_names in modules.items()
+    for old in old_names.split()
 }
 
 # Old names of classes.
-_CLASSES = {
-    "SideClassifierLayer": "AuxiliaryClassifierLayer",
-}
+_CLASSES = {"SideClassifierLayer": "AuxiliaryClassifierLayer"}
 
 _PATH = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _PARAMS))})(?!\w)")
 _SYMBOL = re.compile(r"\b((?:params|type|func|enum)/lingvo_pipe\.)([\w.]+)/(\w+)")

@@ -42,10 +42,9 @@ class Params(Fields):
     def Delete(self: Self, *names: str) -> Self:
         """Removes params, named by paths, all or none, and returns self.
 
-        Raises:
-            AttributeError: if a name is unknown.
-            TypeError: if these Params, or those that a path leads to, are frozen.
-            ValueError: if a path is malformed or ends in an item.
+        Raises AttributeError if a name is unknown; TypeError if these Params, or those
+        that a path leads to, are frozen; ValueError if a path is malformed or ends in
+        an item.
         """
         self._CheckMutable("delete " + ", ".join(map(repr, names)))
         change_all(lambda name: delete(self, parse_path(name)), names)
@@ -57,13 +56,9 @@ class Params(Fields):
         """Sets params, named by paths, all or none, and returns self.
 
         A path may lead through, and end in, an item of a list or dict:
-        `p.Set(**{"cells[0].dim": 8})`.
-
-        Raises:
-            AttributeError: if a name or item is unknown.
-            TypeError: if these Params, or those that a path leads to, are frozen; or a
-                path ends in an item of a tuple.
-            ValueError: if a path is malformed.
+        `p.Set(**{"cells[0].dim": 8})`. Raises AttributeError if a name or item is
+        unknown; TypeError if these Params, or those that a path leads to, are frozen,
+        or a path ends in an item of a tuple; ValueError if a path is malformed.
         """
         self._CheckMutable("set " + ", ".join(map(repr, values)))
         change_all(lambda name: assign(self, parse_path(name), values[name]), values)
@@ -72,9 +67,8 @@ class Params(Fields):
     def Get(self, name: str) -> Any:
         """Returns the value at a path.
 
-        Raises:
-            AttributeError: if a name or item on the path is unknown.
-            ValueError: if the path is malformed.
+        Raises AttributeError if a name or item on the path is unknown; ValueError if
+        the path is malformed.
         """
         return resolve(self, parse_path(name))
 
@@ -143,10 +137,8 @@ class Params(Fields):
         """Returns entries `path : value`, which FromText reads back.
 
         `separator` ends each entry. With `include_types`, returns the text and a dict
-        from path to the name of the value's type.
-
-        Raises:
-            ValueError: if a value has no text form.
+        from path to the name of the value's type. Raises ValueError if a value has no
+        text form.
         """
         check_separator(separator)
         entries = list(write_entries(self))
@@ -178,12 +170,9 @@ class Params(Fields):
         as the type that it looks like; `path (str) : value` names another type, and so
         do `type_overrides` by path. Every param accepts `None`. Strings may be bare or
         quoted. A newline, or `separator` outside of quotes, ends an entry. Lines that
-        start with # are comments.
-
-        Raises:
-            AttributeError: if a name or item is unknown.
-            TypeError: if these Params, or those that a path leads to, are frozen.
-            ValueError: if an entry, a path or a value is malformed.
+        start with # are comments. Raises AttributeError if a name or item is unknown;
+        TypeError if these Params, or those that a path leads to, are frozen; ValueError
+        if an entry, a path or a value is malformed.
         """
         self._CheckMutable("read text")
         read_entries(self, text, type_overrides or {}, separator)

@@ -55,13 +55,10 @@ def _near_paths(params: Fields, path: str) -> list[str]:
     Includes only the first item of each list, and those that the path names.
     """
     every = list(_paths(params, "", path))
-    same = [each for each in every if _last_name(each) == _last_name(path)]
+    last_name = re.split(r"\W", path)[-1]
+    same = [each for each in every if re.split(r"\W", each)[-1] == last_name]
     same.sort(key=lambda each: -len(os.path.commonprefix([each[::-1], path[::-1]])))
     return list(dict.fromkeys([*same, *near_names(path, every)]))[:_MAX_NEAR]
-
-
-def _last_name(path: str) -> str:
-    return re.search(r"\w*$", path)[0]  # type: ignore[index]
 
 
 def _paths(value: Any, path: str, typed: str) -> Iterator[str]:

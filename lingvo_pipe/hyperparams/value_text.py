@@ -213,7 +213,7 @@ def _read_dtype(text: str) -> Any:
 
 
 def _read_symbol(text: str, any_function: bool = False) -> Any:
-    """Reads a class or function, as the prefix says; Lingvo writes `type/` for both."""
+    """Reads a class or a function; Lingvo writes `type/` for both."""
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
         raise UserValueError(

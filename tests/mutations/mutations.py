@@ -89,14 +89,14 @@ MUTATIONS = (
     ),
     Mutation(
         "interleaved groups in another order",
-        "lingvo_pipe/pipeline/schedules/interleaved.py",
+        "lingvo_pipe/pipeline/schedules/by_rule.py",
         "[-(-num_micro_batches * i // num_groups) for",
         "[num_micro_batches * i // num_groups for",
         ("tests/pipeline/schedules/every_schedule_test.py",),
     ),
     Mutation(
         "warm-up of 1F1B too long",
-        "lingvo_pipe/pipeline/schedules/one_f_one_b.py",
+        "lingvo_pipe/pipeline/schedules/by_rule.py",
         "num_stages - 1 - stage",
         "num_stages - stage",
         ("tests/pipeline/schedules/one_f_one_b_test.py",),

@@ -17,7 +17,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.sequential import SequentialLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from tests.pipeline.example_layers import (
     gradients,

@@ -22,7 +22,7 @@ from lingvo_pipe.pipeline.pipelining_params import (
     define_pipelining_params,
     make_layout,
 )
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe
 
 DIM = 3
 NUM_CELLS = 4

@@ -15,11 +15,10 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import Layout, make_layout
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, zero_bubble
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.example_layers import gradients, loss_fn
 from tests.support.cases import exhaustive
 

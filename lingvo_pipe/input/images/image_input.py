@@ -37,12 +37,12 @@ from lingvo_pipe.input.images.image_pipeline import (
 from lingvo_pipe.input.images.image_source import (
     ImageDataset,
     ImageSource,
+    cut,
     decode_image,
     read_pixels,
 )
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
-from lingvo_pipe.input.transforms.geometry import keep_window
 from lingvo_pipe.input.transforms.transform_chain import (
     TransformChain,
     fitting_chain,
@@ -269,7 +269,7 @@ class ImageClassificationInput:
         )
         choose_window = chain.first_window(seed)
         if choose_window is not None:
-            image = keep_window(image, choose_window(tf.shape(image)))
+            image = cut(image, choose_window)
         return self._transformed(image, chain, seed)
 
     def _transformed(

@@ -59,10 +59,7 @@ def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
 
 def image_size(p: InstantiableParams) -> tuple[int, int] | None:
     """Returns (H, W) of the param `image_size`, or None."""
-    if p.image_size is None:
-        return None
-    height, width = _sides(p)
-    return height, width
+    return None if p.image_size is None else _sides(p)
 
 
 def common_shape(
@@ -87,11 +84,11 @@ def common_shape(
     return height, width, channels
 
 
-def _sides(p: InstantiableParams) -> tuple:
+def _sides(p: InstantiableParams) -> tuple[int, int]:
     """Returns `image_size` as (height, width); (0, 0) for other values."""
     value = p.image_size
-    sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    return sides if len(sides) == 2 else (0, 0)
+    sides = value if isinstance(value, list | tuple) else (value, value)
+    return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
 
 
 def _count_or_none(value: Any) -> tuple[bool, str]:

@@ -47,13 +47,12 @@ def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.D
     If `seed` is None, every epoch has the data set's order. `start` examples were
     drawn before.
     """
-    spec = tf.TensorSpec([CHUNK_SIZE], tf.int64)
 
     def indices(first: np.ndarray) -> np.ndarray:
         return stream_indices(seed, int(first), int(first) + CHUNK_SIZE, num_examples)
 
     def draw(first: tf.Tensor) -> Draw:
-        index = call_numpy(indices, first, spec)
+        index = call_numpy(indices, first, tf.TensorSpec([CHUNK_SIZE], tf.int64))
         epochs = (first + tf.range(CHUNK_SIZE, dtype=tf.int64)) // num_examples
         return Draw(epochs, index, tf.ones([CHUNK_SIZE]))
 

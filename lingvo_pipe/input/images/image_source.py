@@ -80,7 +80,7 @@ def read_pixels(
     if source.format.is_encoded:
         image = decode_image(image, source.format.shape[2], choose_window)
     elif choose_window is not None:
-        image = _cut(image, choose_window)
+        image = cut(image, choose_window)
     return image, label
 
 
@@ -108,11 +108,12 @@ def decode_image(
     return tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: _decode_jpeg_window(encoded, num_channels, choose_window),
-        lambda: _cut(whole(), choose_window),
+        lambda: cut(whole(), choose_window),
     )
 
 
-def _cut(image: tf.Tensor, choose_window: ChooseWindow) -> tf.Tensor:
+def cut(image: tf.Tensor, choose_window: ChooseWindow) -> tf.Tensor:
+    """Returns the chosen window of pixels [H, W, C]."""
     return keep_window(image, choose_window(tf.shape(image)))
 
 

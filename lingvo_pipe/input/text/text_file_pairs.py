@@ -16,6 +16,7 @@ import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.input.param_checks import is_name
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.text_files import LineFile, data_path
 
@@ -43,7 +44,7 @@ class _TextFiles:
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
         names = ("source_language", "target_language", *self.FILES)
-        wrong = [n for n in names if not isinstance(p.Get(n), str) or not p.Get(n)]
+        wrong = [name for name in names if not is_name(p.Get(name))]
         if wrong:
             raise UserValueError(
                 f"{' and '.join(wrong)}: expected names, got "
@@ -85,7 +86,16 @@ class ParallelFiles(_TextFiles):
                 f"{len(target):,}. Up to line {min(len(source), len(target)) + 1:,} of "
                 "the longer file, a line is missing or superfluous; correct it."
             )
-        _check_no_blank(source, target)
+        blank = np.stack([source.is_blank(), target.is_blank()])
+        numbers = np.flatnonzero(blank.any(0))
+        if len(numbers):
+            paths = np.array([source.path, target.path])[blank[:, numbers[0]]]
+            raise UserValueError(
+                "source_file, target_file: expected a sentence in every line, got a "
+                f"blank line {numbers[0] + 1} of {' and of '.join(paths)} (the first "
+                f"of {len(numbers):,} blank lines). Fill it, or remove the line from "
+                "both files."
+            )
         return FilePairs(self._languages, (source, target))
 
 
@@ -135,16 +145,3 @@ class FilePairs:
     def Where(self, number: int) -> str:
         paths = " and ".join(file.path for file in self._files)
         return f"line {number + 1} of {paths}"
-
-
-def _check_no_blank(source: LineFile, target: LineFile) -> None:
-    blank = np.stack([source.is_blank(), target.is_blank()])
-    numbers = np.flatnonzero(blank.any(0))
-    if not len(numbers):
-        return
-    paths = np.array([source.path, target.path])[blank[:, numbers[0]]]
-    raise UserValueError(
-        "source_file, target_file: expected a sentence in every line, got a blank line "
-        f"{numbers[0] + 1} of {' and of '.join(paths)} (the first of {len(numbers):,} "
-        "blank lines). Fill it, or remove the line from both files."
-    )

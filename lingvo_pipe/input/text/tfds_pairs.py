@@ -134,9 +134,8 @@ class _Rows:
 
     def __init__(self, records: _Records, pairs: _Pairs | None) -> None:
         self._records = records
-        self._chosen = np.arange(len(records))
-        if pairs is not None:
-            self._chosen = self._select(pairs)
+        every = np.arange(len(records))
+        self._chosen = every if pairs is None else self._select(every, pairs)
         self.num_sentences = len(self._chosen)
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
@@ -145,15 +144,13 @@ class _Rows:
     def Where(self, number: int) -> str:
         return f"example {self._chosen[number]} of {self._records.name}"
 
-    def _select(self, pairs: _Pairs) -> np.ndarray:
+    def _select(self, every: np.ndarray, pairs: _Pairs) -> np.ndarray:
         """Returns the examples of the pairs; reads the languages of all examples."""
         found: list[tuple[str, str]] = []
-        for first in range(0, len(self._records), _CHUNK_SIZE):
-            numbers = self._chosen[first : first + _CHUNK_SIZE]
+        for first in range(0, len(every), _CHUNK_SIZE):
+            numbers = every[first : first + _CHUNK_SIZE]
             languages = self._records.texts(numbers, _FIELDS[2:]).T
-            found += [
-                (source.decode(), target.decode()) for source, target in languages
-            ]
+            found += [(one.decode(), other.decode()) for one, other in languages]
         known = set(found)
         _check_known(pairs, sorted(set(itertools.chain(*known))), self._records.name)
         missing = [pair for pair in map(tuple, pairs) if pair not in known]

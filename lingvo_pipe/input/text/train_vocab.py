@@ -92,10 +92,9 @@ def _check(flags: argparse.Namespace) -> None:
     if flags.max_texts < 2:
         problem = f"--max_texts: expected at least 2, got {flags.max_texts}."
         raise UserValueError(problem)
-    output = flags.output
-    if output.is_dir() or not output.parent.is_dir():
-        problem = f"--output: expected a file in an existing folder, got {output}."
-        raise UserValueError(problem)
+    if flags.output.is_dir() or not flags.output.parent.is_dir():
+        expected = "--output: expected a file in an existing folder"
+        raise UserValueError(f"{expected}, got {flags.output}.")
 
 
 def _read_files(flags: argparse.Namespace) -> list[str]:

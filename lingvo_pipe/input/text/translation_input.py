@@ -225,7 +225,8 @@ class TranslationInput(TextInput):
         data_dir, vocabulary = self.params.data_dir, self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
         measured = measure(source, vocabulary)
-        self._language_ids(measured)  # A missing token is an error here.
+        if self.params.language_tokens:
+            self._language_ids(measured)  # A missing token is an error here.
         return measured
 
     @functools.cached_property
@@ -312,6 +313,4 @@ class TranslationInput(TextInput):
         )
 
     def _language_ids(self, measured: MeasuredPairs) -> list[int]:
-        if not self.params.language_tokens:
-            return []
         return self.vocabulary.LanguageIds([target for _, target in measured.pairs])

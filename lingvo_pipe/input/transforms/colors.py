@@ -14,7 +14,11 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
+from lingvo_pipe.input.transforms.image_transform import (
+    ImageShape,
+    ImageTransform,
+    nth_seed,
+)
 
 _ORDERS = (
     ("brightness", "saturation", "hue", "contrast"),
@@ -30,11 +34,7 @@ class Channels(ImageTransform):
     Gray is the luma of ITU-R BT.601, as in JPEG.
     """
 
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("channels", 3, "1 for gray, 3 for RGB.")
-        return p
+    PARAMS: ClassVar = {"channels": (3, "1 for gray, 3 for RGB.")}
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         p = self.params
@@ -45,9 +45,9 @@ class Channels(ImageTransform):
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         if image.shape[-1] == self.params.channels:
             return image
-        is_gray = self.params.channels == 1
-        convert = tf.image.rgb_to_grayscale if is_gray else tf.image.grayscale_to_rgb
-        return convert(image)
+        if self.params.channels == 1:
+            return tf.image.rgb_to_grayscale(image)
+        return tf.image.grayscale_to_rgb(image)
 
 
 class _RgbTransform(ImageTransform):
@@ -67,25 +67,20 @@ class ColorDistortion(_RgbTransform):
 
     From A. G. Howard, "Some Improvements on Deep Convolutional Neural Network Based
     Image Classification" (2013), with the strengths and orders of Inception's
-    preprocessing. Values are clipped to 0 to 1 after all four. Images have 3 channels.
+    preprocessing. A strength of 0 changes nothing. Values are clipped to 0 to 1 after
+    all four. Images have 3 channels.
     """
 
-    NUMBERS: ClassVar = {
-        **dict.fromkeys(("brightness", "saturation", "contrast"), (0, 1)),
-        "hue": (0, 0.5),
+    PARAMS: ClassVar = {
+        "brightness": (
+            32 / 255,
+            "Largest number added to, or subtracted from, all values.",
+        ),
+        "saturation": (0.5, "Saturation is scaled by 1 plus or minus up to this."),
+        "hue": (0.2, "Hue is turned by up to this share of the circle."),
+        "contrast": (0.5, "Contrast is scaled by 1 plus or minus up to this."),
     }
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        """Returns the params; a strength of 0 changes nothing."""
-        p = super().Params()
-        shift = "Largest number added to, or subtracted from, all values."
-        p.Define("brightness", 32 / 255, shift)
-        scale = "Saturation is scaled by 1 plus or minus up to this."
-        p.Define("saturation", 0.5, scale)
-        p.Define("hue", 0.2, "Hue is turned by up to this share of the circle.")
-        p.Define("contrast", 0.5, "Contrast is scaled by 1 plus or minus up to this.")
-        return p
+    NUMBERS: ClassVar = {**dict.fromkeys(PARAMS, (0, 1)), "hue": (0, 0.5)}
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         kinds: dict[str, tuple[float, Callable]] = {
@@ -95,13 +90,12 @@ class ColorDistortion(_RgbTransform):
             "contrast": (1.0, tf.image.adjust_contrast),
         }
         changes = {
-            name: _change(middle, self.params.Get(name), function, seed, index)
-            for index, (name, (middle, function)) in enumerate(kinds.items())
+            name: _change(middle, self.params.Get(name), function, nth_seed(seed, i))
+            for i, (name, (middle, function)) in enumerate(kinds.items())
         }
         order = tf.random.stateless_uniform(
-            [], tf.random.fold_in(seed, tf.constant(len(changes), tf.int64)),
-            minval=0, maxval=len(_ORDERS), dtype=tf.int32,
-        )  # fmt: skip
+            [], nth_seed(seed, len(changes)), 0, len(_ORDERS), tf.int32
+        )
 
         def apply_all(names: Iterable[str]) -> tf.Tensor:
             return functools.reduce(lambda x, name: changes[name](x), names, image)
@@ -111,17 +105,13 @@ class ColorDistortion(_RgbTransform):
 
 
 def _change(
-    middle: float, strength: float, function: Callable, seed: tf.Tensor, index: int
+    middle: float, strength: float, function: Callable, seed: tf.Tensor
 ) -> Callable:
     """Returns `function` with a random number within `strength` of `middle`."""
     if not strength:
         return lambda image: image
-    number = tf.random.stateless_uniform(
-        [],
-        tf.random.fold_in(seed, tf.constant(index, tf.int64)),
-        minval=middle - strength,
-        maxval=middle + strength,
-    )
+    bounds = middle - strength, middle + strength
+    number = tf.random.stateless_uniform([], seed, *bounds)
     return lambda image: function(image, number)
 
 
@@ -140,14 +130,11 @@ class ChromaShift(_RgbTransform):
     Images have 3 channels.
     """
 
-    NUMBERS: ClassVar = {"max_luma": (0, math.inf), "max_chroma": (0, math.inf)}
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("max_luma", 32 / 255, "Largest change of luma.")
-        p.Define("max_chroma", 0.1, "Largest change of Cb, and of Cr.")
-        return p
+    PARAMS: ClassVar = {
+        "max_luma": (32 / 255, "Largest change of luma."),
+        "max_chroma": (0.1, "Largest change of Cb, and of Cr."),
+    }
+    NUMBERS: ClassVar = dict.fromkeys(PARAMS, (0, math.inf))
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
@@ -160,16 +147,14 @@ class ChromaShift(_RgbTransform):
 class Normalization(ImageTransform):
     """A shift by `mean`, then a division by `stddev`.
 
-    The defaults map values from 0 to 1 to values from -1 to 1.
+    Each is a number, or a list with one for each channel. The defaults map values from
+    0 to 1 to values from -1 to 1.
     """
 
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        """Returns the params: a number, or a list with one for each channel."""
-        p = super().Params()
-        p.Define("mean", 0.5, "Value that becomes 0.")
-        p.Define("stddev", 0.5, "The distance from the mean that becomes 1.")
-        return p
+    PARAMS: ClassVar = {
+        "mean": (0.5, "Value that becomes 0."),
+        "stddev": (0.5, "The distance from the mean that becomes 1."),
+    }
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)

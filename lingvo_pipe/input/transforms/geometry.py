@@ -39,14 +39,14 @@ def keep_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 class CentralCrop(CropTransform):
-    """A crop to the middle, the same share of height and width."""
+    """A crop to the middle, the same share of height and width.
 
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        """Returns the params; the default is from Inception's evaluation."""
-        p = super().Params()
-        p.Define("fraction", 0.875, "Share of the height, and of the width, to keep.")
-        return p
+    The default is from Inception's evaluation.
+    """
+
+    PARAMS: ClassVar = {
+        "fraction": (0.875, "Share of the height, and of the width, to keep.")
+    }
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
@@ -55,8 +55,7 @@ class CentralCrop(CropTransform):
         self._check("fraction", is_share, "a number above 0 and at most 1")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        height, width, channels = shape
-        return self._cropped(height), self._cropped(width), channels
+        return self._cropped(shape[0]), self._cropped(shape[1]), shape[2]
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = shape[:2]
@@ -76,25 +75,19 @@ class PadAndCrop(ImageTransform):
     Usual for CIFAR since C.-Y. Lee et al., "Deeply-Supervised Nets" (2014).
     """
 
+    PARAMS: ClassVar = {
+        "padding": (4, "Pixels added on each side."),
+        "fill": (0.5, "Value of the pixels added."),
+    }
     INTEGERS: ClassVar = {"padding": 0}
     NUMBERS: ClassVar = {"fill": (0, 1)}
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("padding", 4, "Pixels added on each side.")
-        p.Define("fill", 0.5, "Value of the pixels added.")
-        return p
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
         margins = [[p.padding] * 2, [p.padding] * 2, [0, 0]]
         padded = tf.pad(image, margins, constant_values=p.fill)
-        start = tf.random.stateless_uniform(
-            [2], seed, minval=0, maxval=2 * p.padding + 1, dtype=tf.int32
-        )
-        size = tf.shape(image)
-        moved = tf.slice(padded, tf.concat([start, [0]], axis=0), size)
+        start = tf.random.stateless_uniform([2], seed, 0, 2 * p.padding + 1, tf.int32)
+        moved = tf.slice(padded, tf.concat([start, [0]], axis=0), tf.shape(image))
         return tf.ensure_shape(moved, image.shape)
 
 
@@ -106,23 +99,17 @@ class RandomAreaCrop(CropTransform):
 
     From C. Szegedy et al., "Going Deeper with Convolutions" (2014), section 6. If none
     of a hundred windows fits, which happens with very narrow images, the whole image is
-    kept.
+    kept. Inception's preprocessing allows 5 % of the area, but also requires 10 % of
+    the image to be visible, so 10 % is its effective minimum.
     """
 
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        """Returns the params.
-
-        Inception's preprocessing allows 5 % of the area, but also requires 10 % of the
-        image to be visible, so 10 % is its effective minimum.
-        """
-        p = super().Params()
-        shares, ratios = [0.1, 1.0], [3 / 4, 4 / 3]
-        p.Define(
-            "area_range", shares, "Smallest and largest share of the image's area."
-        )
-        p.Define("aspect_ratio_range", ratios, "Smallest and largest width by height.")
-        return p
+    PARAMS: ClassVar = {
+        "area_range": ([0.1, 1.0], "Smallest and largest share of the image's area."),
+        "aspect_ratio_range": (
+            [3 / 4, 4 / 3],
+            "Smallest and largest width by height.",
+        ),
+    }
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
@@ -164,23 +151,19 @@ class Resize(ImageTransform):
     `antialias` is True.
     """
 
+    PARAMS: ClassVar = {
+        "height": (None, "Pixels from top to bottom."),
+        "width": (None, "Pixels from left to right."),
+        "antialias": (None, "True to smooth images that become smaller."),
+    }
     INTEGERS: ClassVar = {"height": 1, "width": 1}
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        p = super().Params()
-        p.Define("height", None, "Pixels from top to bottom.")
-        p.Define("width", None, "Pixels from left to right.")
-        p.Define("antialias", None, "True to smooth images that become smaller.")
-        return p
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         return self.params.height, self.params.width, shape[2]
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         p = self.params
-        size = [p.height, p.width]
-        return tf.image.resize(image, size, antialias=bool(p.antialias))
+        return tf.image.resize(image, [p.height, p.width], antialias=bool(p.antialias))
 
 
 class RandomFlip(ImageTransform):
@@ -194,20 +177,16 @@ class Cutout(ImageTransform):
     """A square painted over, with any pixel of the image as its center.
 
     From T. DeVries and G. W. Taylor, "Improved Regularization of Convolutional Neural
-    Networks with Cutout" (2017). Near the border, part of the square is outside the
-    image.
+    Networks with Cutout" (2017), whose size is 16 for CIFAR-10, 8 for CIFAR-100. Near
+    the border, part of the square is outside the image.
     """
 
+    PARAMS: ClassVar = {
+        "size": (16, "Pixels of each side of the square."),
+        "fill": (0.5, "Value of the pixels in the square."),
+    }
     INTEGERS: ClassVar = {"size": 0}
     NUMBERS: ClassVar = {"fill": (0, 1)}
-
-    @classmethod
-    def Params(cls) -> InstantiableParams:
-        """Returns the params; the paper's size is 16 for CIFAR-10, 8 for CIFAR-100."""
-        p = super().Params()
-        p.Define("size", 16, "Pixels of each side of the square.")
-        p.Define("fill", 0.5, "Value of the pixels in the square.")
-        return p
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         sides = tf.shape(image)[:2]

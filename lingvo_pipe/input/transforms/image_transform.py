@@ -5,8 +5,9 @@ Shapes: images of H x W pixels in C channels; the seed of random numbers is int6
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -23,6 +24,8 @@ class ImageTransform:
     A param out of range raises a ValueError in the constructor.
     """
 
+    # Default and description of each param, by name.
+    PARAMS: ClassVar[dict[str, tuple[Any, str]]] = {}
     # The smallest value of params that are integers, by name; and the smallest and the
     # largest value of other numbers.
     INTEGERS: ClassVar[dict[str, int]] = {}
@@ -31,7 +34,10 @@ class ImageTransform:
     @classmethod
     def Params(cls) -> InstantiableParams:
         """Returns the params of the transform."""
-        return InstantiableParams(cls)
+        p = InstantiableParams(cls)
+        for name, (default, description) in cls.PARAMS.items():
+            p.Define(name, copy.copy(default), description)
+        return p
 
     def __init__(self, params: InstantiableParams) -> None:
         self.params = params
@@ -39,11 +45,11 @@ class ImageTransform:
             is_valid = is_count(params.Get(name), least)
             self._check(name, is_valid, f"an integer of at least {least}")
         for name, (minimum, maximum) in self.NUMBERS.items():
-            value, is_open = params.Get(name), math.isinf(maximum)
+            value = params.Get(name)
             is_valid = is_number(value) and minimum <= value <= maximum
-            bounds = f"from {minimum} to {maximum}"
-            bounds = f"of at least {minimum}" if is_open else bounds
-            self._check(name, is_valid, f"a number {bounds}")
+            of_any = f"a number of at least {minimum}"
+            bounded = f"a number from {minimum} to {maximum}"
+            self._check(name, is_valid, of_any if math.isinf(maximum) else bounded)
 
     def _check(self, name: str, is_valid: bool, expected: str) -> None:
         """Raises a ValueError unless the value of a param is valid."""
@@ -59,3 +65,8 @@ class ImageTransform:
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Transforms an image, float32 [H, W, C]; all randomness is from the seed."""
         raise NotImplementedError(f"{type(self).__name__}.Apply")
+
+
+def nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
+    """Returns a seed of its own for each index."""
+    return tf.random.fold_in(seed, tf.constant(index, tf.int64))

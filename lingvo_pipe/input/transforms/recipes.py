@@ -28,20 +28,11 @@ def imagenet(size: int) -> Recipe:
 
     The transformed images have height and width `size`.
     """
-    return {
-        "train_transforms": [
-            RandomAreaCrop.Params(),
-            _resize(size),
-            RandomFlip.Params(),
-            ChromaShift.Params(),
-            Normalization.Params(),
-        ],
-        "eval_transforms": [
-            CentralCrop.Params(),
-            _resize(size),
-            Normalization.Params(),
-        ],
-    }
+    resize = Resize.Params().Set(height=size, width=size)
+    return _recipe(
+        [RandomAreaCrop.Params(), resize, RandomFlip.Params(), ChromaShift.Params()],
+        [CentralCrop.Params(), resize.Copy()],
+    )
 
 
 def cifar(cutout_size: int = 16) -> Recipe:
@@ -49,15 +40,8 @@ def cifar(cutout_size: int = 16) -> Recipe:
 
     The side of Cutout's square is 16 for CIFAR-10, 8 for CIFAR-100.
     """
-    return {
-        "train_transforms": [
-            PadAndCrop.Params(),
-            RandomFlip.Params(),
-            Cutout.Params().Set(size=cutout_size),
-            Normalization.Params(),
-        ],
-        "eval_transforms": [Normalization.Params()],
-    }
+    cutout = Cutout.Params().Set(size=cutout_size)
+    return _recipe([PadAndCrop.Params(), RandomFlip.Params(), cutout], [])
 
 
 def transfer(size: int) -> Recipe:
@@ -67,16 +51,16 @@ def transfer(size: int) -> Recipe:
     not state the square's size; half the image's side is used, as for CIFAR-10 in
     Cutout's paper.
     """
+    resize = Resize.Params().Set(height=size, width=size)
+    cutout = Cutout.Params().Set(size=size // 2)
+    return _recipe([resize, RandomFlip.Params(), cutout], [resize.Copy()])
+
+
+def _recipe(
+    train: list[InstantiableParams], evaluation: list[InstantiableParams]
+) -> Recipe:
+    """Returns the recipe of transforms that a normalization follows."""
     return {
-        "train_transforms": [
-            _resize(size),
-            RandomFlip.Params(),
-            Cutout.Params().Set(size=size // 2),
-            Normalization.Params(),
-        ],
-        "eval_transforms": [_resize(size), Normalization.Params()],
+        "train_transforms": [*train, Normalization.Params()],
+        "eval_transforms": [*evaluation, Normalization.Params()],
     }
-
-
-def _resize(size: int) -> InstantiableParams:
-    return Resize.Params().Set(height=size, width=size)

@@ -13,7 +13,11 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.transforms.colors import Channels
 from lingvo_pipe.input.transforms.geometry import CropTransform, Resize
-from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
+from lingvo_pipe.input.transforms.image_transform import (
+    ImageShape,
+    ImageTransform,
+    nth_seed,
+)
 
 ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 
@@ -57,13 +61,13 @@ class TransformChain:
         if not self._transforms or not isinstance(self._transforms[0], CropTransform):
             return None
         first = self._transforms[0]
-        return lambda shape: first.Window(shape, _nth_seed(seed, 0))
+        return lambda shape: first.Window(shape, nth_seed(seed, 0))
 
     def apply_after_window(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Applies the transforms that follow an initial crop to float32 [H, W, C]."""
         for index, transform in enumerate(self._transforms):
             if index or not isinstance(transform, CropTransform):
-                image = transform.Apply(image, _nth_seed(seed, index))
+                image = transform.Apply(image, nth_seed(seed, index))
         return image
 
 
@@ -90,7 +94,3 @@ def fitting_chain(
     resize = Resize.Params().Set(height=height, width=width, antialias=True)
     words.append(f"resized to {height} x {width} pixels (param input.image_size)")
     return TransformChain([resize, *first, *templates], shape, " and ".join(words))
-
-
-def _nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
-    return tf.random.fold_in(seed, tf.constant(index, tf.int64))

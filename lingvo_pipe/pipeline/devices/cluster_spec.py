@@ -51,9 +51,8 @@ class SchedulersCluster:
 def parse_cluster_spec(text: str) -> Cluster:
     """Returns the cluster that --cluster describes.
 
-    Raises:
-        ValueError: if the text has other jobs than workers and their trainer, or an
-            address that is not valid or occurs twice.
+    Raises ValueError if the text has other jobs than workers and their trainer, or an
+    address that is not valid or occurs twice.
     """
     jobs: dict[str, list[str]] = {}
     for entry in text.strip().split("@"):
@@ -73,11 +72,9 @@ def parse_cluster_spec(text: str) -> Cluster:
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
     """Returns a cluster of workers and at most one trainer.
 
-    The addresses in `jobs` come from `source`, which errors name.
-
-    Raises:
-        ValueError: if there is no worker, or more than one trainer, or an address is
-            not valid or occurs twice.
+    The addresses in `jobs` come from `source`, which errors name. Raises ValueError if
+    there is no worker, or more than one trainer, or an address is not valid or occurs
+    twice.
     """
 
     def check(is_right: bool, expected: str, got: object) -> None:
@@ -104,12 +101,9 @@ def split_address(address: str) -> tuple[str, int]:
 def checked_task(task: int, workers: Sequence[str]) -> int:
     """Returns a worker's number; raises ValueError if there is no such worker."""
     if not 0 <= task < len(workers):
-        raise UserValueError(
-            path="--task",
-            expected=f"one of the {len(workers)} workers in --cluster, "
-            f"0..{len(workers) - 1}",
-            got=task,
-        )
+        number = len(workers)
+        expected = f"one of the {number} workers in --cluster, 0..{number - 1}"
+        raise UserValueError(path="--task", expected=expected, got=task)
     return task
 
 

@@ -28,9 +28,7 @@ def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName
     If any task has GPUs, takes GPUs, all of one task before the next task's, so that
     neighboring stages share a machine wherever possible. Otherwise takes CPU devices,
     which stand in for GPUs of different machines: one of each task, then a second.
-
-    Raises:
-        ValueError: if there are fewer devices.
+    Raises ValueError if there are fewer devices.
     """
     has_gpus = any(task.num_gpus for task in tasks)
     kind = "GPU" if has_gpus else "CPU"

@@ -102,7 +102,8 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
             pid=os.getpid(),
         )
         text = tf.constant(description.to_json())
-        session.run(tf.raw_ops.AssignVariableOp(resource=_variable(), value=text))
+        variable = server_variable(_VARIABLE, tf.string)
+        session.run(tf.raw_ops.AssignVariableOp(resource=variable, value=text))
 
 
 def read_worker(address: str) -> WorkerDescription | None:
@@ -111,7 +112,8 @@ def read_worker(address: str) -> WorkerDescription | None:
     Raises OpError if it does not answer as a TensorFlow server.
     """
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
-        value = tf.raw_ops.ReadVariableOp(resource=_variable(), dtype=tf.string)
+        variable = server_variable(_VARIABLE, tf.string)
+        value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.string)
         try:
             text = session.run(value)
         except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
@@ -149,5 +151,6 @@ class _Session(tf.compat.v1.Session):
             super().close()
 
 
-def _variable() -> tf.Tensor:
-    return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=_VARIABLE)
+def server_variable(name: str, dtype: tf.DType) -> tf.Tensor:
+    """Returns the handle of a named scalar variable of a session's server."""
+    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)

@@ -22,15 +22,8 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
 
     A machine may know its own name as a loopback address, such as Debian's 127.0.1.1,
     while other machines don't. The result then includes this machine's address on the
-    way to the other tasks.
-
-    Args:
-        address: `host:port` of the task.
-        others: addresses of the other tasks.
-
-    Raises:
-        ConnectionError: if the host is no address of this machine, or the other tasks
-            can't reach it.
+    way to the other tasks. Addresses of tasks are `host:port`. Raises ConnectionError
+    if the host is no address of this machine, or the other tasks can't reach it.
     """
     host, _ = split_address(address)
     expected = "A task must have an address of its own machine"

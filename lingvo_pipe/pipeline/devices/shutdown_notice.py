@@ -6,13 +6,13 @@ Like a worker's description, a notice is a variable of the worker's TensorFlow s
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.handshake import server_session
+from lingvo_pipe.pipeline.devices.handshake import server_session, server_variable
 
 _VARIABLE = "lingvo_pipe_dismissal"
 
@@ -22,7 +22,8 @@ class ShutdownNotice:
 
     def __init__(self, target: str) -> None:
         with tf.Graph().as_default():
-            self._is_given = tf.raw_ops.VarIsInitializedOp(resource=_variable())
+            variable = server_variable(_VARIABLE, tf.int32)
+            self._is_given = tf.raw_ops.VarIsInitializedOp(resource=variable)
             self._session = server_session(target)
 
     def is_given(self) -> bool:
@@ -44,11 +45,9 @@ def announcing_shutdown(cluster: Cluster) -> Iterator[None]:
 
 def announce_shutdown(workers: Sequence[str]) -> None:
     """Announces the trainer's end to the workers at these addresses that answer."""
-    threads = [threading.Thread(target=_announce, args=[each]) for each in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if workers:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(_announce, workers))
 
 
 def _announce(address: str) -> None:
@@ -57,9 +56,6 @@ def _announce(address: str) -> None:
         tf.Graph().as_default(),
         server_session(f"grpc://{address}") as session,
     ):
+        variable = server_variable(_VARIABLE, tf.int32)
         value = tf.constant(1)
-        session.run(tf.raw_ops.AssignVariableOp(resource=_variable(), value=value))
-
-
-def _variable() -> tf.Tensor:
-    return tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=_VARIABLE)
+        session.run(tf.raw_ops.AssignVariableOp(resource=variable, value=value))

@@ -40,18 +40,9 @@ def serve(
     """Lends this machine's devices until interrupted, one CPU device per core.
 
     Anyone who reaches the worker's port can execute code, so the worker answers only at
-    its own address.
-
-    Args:
-        cluster: all tasks.
-        task: this worker's number.
-        ends_with_trainer: True to end with the trainer, if the cluster has its address.
-        patience: seconds for which the trainer waits for its workers.
-
-    Raises:
-        ValueError: see `start_worker`.
-        ConnectionError: see `start_worker`; or if `ends_with_trainer`, and no trainer
-            starts.
+    its own address. If `ends_with_trainer` and the cluster has the trainer's address,
+    it ends with the trainer, which waits for its workers for `patience` seconds.
+    See `start_worker` for errors; also raises ConnectionError if no trainer starts.
     """
     exit_on_sigterm()
     server = start_worker(cluster, task)
@@ -74,10 +65,9 @@ def serve(
 def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
     """Starts the server of a worker, and writes the worker's description.
 
-    Raises:
-        ValueError: if there is no such worker.
-        ConnectionError: if another process uses its port, its address is not this
-            machine's, or the server can't be restricted to it.
+    Raises ValueError if there is no such worker; ConnectionError if another process
+    uses its port, its address is not this machine's, or the server can't be restricted
+    to it.
     """
     workers = cluster.workers
     address = workers[checked_task(task, workers)]

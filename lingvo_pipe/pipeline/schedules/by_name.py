@@ -9,15 +9,17 @@ from collections.abc import Collection, Sequence
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    local,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.local import local
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 _ONE_STAGE_PER_DEVICE = {
     "gpipe": gpipe,
@@ -45,31 +47,28 @@ def make_schedule(
     `recompute` is a policy of recompute.py. If None, 'zero_bubble' and files stay
     unchanged, and all others follow 'always'. With a list of cells, which the stages
     apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
-    unchanged.
-
-    Raises:
-        ValueError: if an argument or the file is not valid.
+    unchanged. Raises ValueError if an argument or the file is not valid.
     """
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
     if _is_file(name):
-        num_stages = num_devices * stages_per_device
-        schedule = _from_file(name, num_devices, num_stages, num_micro_batches)
+        schedule = _from_file(
+            name, num_devices, num_devices * stages_per_device, num_micro_batches
+        )
     elif name == "local":
         schedule = local(num_devices, num_micro_batches, block_boundaries)
     elif name == "interleaved":
         schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
     else:
         schedule = _ONE_STAGE_PER_DEVICE[name](num_devices, num_micro_batches)
-    if isinstance(recompute, str):
-        schedule = recomputed(schedule, recompute)
-    elif recompute is not None:
-        if Kind.RECOMPUTE not in schedule.kinds:
-            schedule = recomputed(schedule, "always")
-    elif not _is_file(name) and name != "zero_bubble":
-        schedule = recomputed(schedule, "always")
-    schedule = dataclasses.replace(
-        schedule, block_boundaries=frozenset(block_boundaries)
-    )
+    if recompute is None:
+        recomputes = not _is_file(name) and name != "zero_bubble"
+    else:
+        recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
+    if recomputes:
+        policy = recompute if isinstance(recompute, str) else "always"
+        schedule = recomputed(schedule, policy)
+    boundaries = frozenset(block_boundaries)
+    schedule = dataclasses.replace(schedule, block_boundaries=boundaries)
     try:
         check(schedule)
     except ValueError as error:

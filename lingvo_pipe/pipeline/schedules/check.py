@@ -34,9 +34,8 @@ def check(schedule: Schedule) -> None:
     for find_problems in (_misplaced, _miscounted, _out_of_order, _stuck):
         problems = find_problems(schedule)
         if problems:
-            raise UserValueError(
-                f"This schedule can't be run: {join_problems(problems)}"
-            )
+            found = join_problems(problems)
+            raise UserValueError(f"This schedule can't be run: {found}")
 
 
 def join_problems(problems: Sequence[str]) -> str:

@@ -6,10 +6,9 @@ runs its column in order and waits only for the messages an operation needs.
     device 1 |    F0 F1 B0 B1          F0: forward of micro-batch 0
     device 0 | F0 F1       B0 B1       B0: its backward
 
-`by_name.make_schedule` turns a name such as "1f1b" into a schedule. gpipe.py,
-one_f_one_b.py, interleaved.py, zero_bubble.py and local.py make one kind each. The same
-object is checked (check.py), given stash slots (slots.py), simulated, drawn and emitted
-as a TensorFlow graph.
+`by_name.make_schedule` turns a name such as "1f1b" into a schedule, made in by_rule.py.
+The same object is checked (check.py), given stash slots (slots.py), simulated, drawn
+and emitted as a TensorFlow graph.
 """
 
 from __future__ import annotations
@@ -164,8 +163,8 @@ class Schedule:
         return needs
 
     def _dependencies_of_forward(self, op: Op) -> list[Op]:
-        kind, m, stage = op
-        needs = [Op(kind, m, stage - 1)] if stage else []
+        _, m, stage = op
+        needs = [op._replace(stage=stage - 1)] if stage else []
         if Kind.UPDATE not in self.kinds:
             return needs
         per_step = self.micro_batches_per_step

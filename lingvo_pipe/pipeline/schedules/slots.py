@@ -60,20 +60,17 @@ class Slots(NamedTuple):
 
 def stash_use(schedule: Schedule, op: Op) -> Use:
     """Returns the stashes that an operation uses; none in a schedule for evaluation."""
-    kind, m, stage = op
-    if kind is Kind.UPDATE:
-        return Use(None, None)
-    if kind is Kind.FORWARD:
-        recompute = Op(Kind.RECOMPUTE, m, stage) in schedule
-        written = StashKind.FOR_RECOMPUTE if recompute else StashKind.RESIDUALS
-        return Use(None, written if schedule.has_backward else None)
-    if kind is Kind.RECOMPUTE:
-        return Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS)
-    later = StashKind.WEIGHT_RESIDUALS
-    if kind is Kind.WEIGHT_GRADIENT:
-        return Use(later, None)
     is_split = Kind.WEIGHT_GRADIENT in schedule.kinds
-    return Use(StashKind.RESIDUALS, later if is_split else None)
+    recomputes = op._replace(kind=Kind.RECOMPUTE) in schedule
+    written = StashKind.FOR_RECOMPUTE if recomputes else StashKind.RESIDUALS
+    later = StashKind.WEIGHT_RESIDUALS
+    return {
+        Kind.FORWARD: Use(None, written if schedule.has_backward else None),
+        Kind.RECOMPUTE: Use(StashKind.FOR_RECOMPUTE, StashKind.RESIDUALS),
+        Kind.BACKWARD: Use(StashKind.RESIDUALS, later if is_split else None),
+        Kind.WEIGHT_GRADIENT: Use(later, None),
+        Kind.UPDATE: Use(None, None),
+    }[op.kind]
 
 
 def assign_slots(schedule: Schedule) -> Slots:

@@ -18,7 +18,7 @@ import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import StashKind, assign_slots, stash_use
 
 
@@ -72,8 +72,7 @@ class Table:
 def make_tables(schedule: Schedule) -> list[Table]:
     """Returns the table of each device for a checked schedule.
 
-    Raises:
-        ValueError: if a device has no operations.
+    Raises ValueError if a device has no operations.
     """
     idle = [i for i, column in enumerate(schedule.columns) if not column]
     if idle:
@@ -84,15 +83,7 @@ def make_tables(schedule: Schedule) -> list[Table]:
     slots = assign_slots(schedule)
     tables = []
     for column, slot_pairs in zip(schedule.columns, slots.columns, strict=True):
-        by_operation = [
-            Branch(
-                op.stage,
-                op.kind,
-                stash_use(schedule, op).write,
-                schedule.waits_for_next(op),
-            )
-            for op in column
-        ]
+        by_operation = [_branch(schedule, op) for op in column]
         branches = sorted(set(by_operation), key=_sort_key)
         stashes = [
             (stage, stash)
@@ -109,6 +100,11 @@ def make_tables(schedule: Schedule) -> list[Table]:
             Table(tuple(branches), tuple(stashes), tuple(rows), tuple(num_slots))
         )
     return tables
+
+
+def _branch(schedule: Schedule, op: Op) -> Branch:
+    written, waits = stash_use(schedule, op).write, schedule.waits_for_next(op)
+    return Branch(op.stage, op.kind, written, waits)
 
 
 def _sort_key(branch: Branch) -> tuple[int, str, str, bool]:

@@ -41,17 +41,16 @@ class StageCosts:
 
     def seconds(self, kind: Kind, *, split: bool = False) -> float:
         """Returns an operation's seconds; `split` for separate weight gradients."""
-        if kind is Kind.FORWARD:
-            return self.forward
         if kind is Kind.BACKWARD and not split:
             return self.backward
-        if kind is Kind.RECOMPUTE:
-            return self.forward if self.recompute is None else self.recompute
-        if kind is Kind.UPDATE:
-            return self.update
-        is_input = kind is Kind.BACKWARD
-        of_kind = self.input_gradient if is_input else self.weight_gradient
-        return self.backward / 2 if of_kind is None else of_kind
+        given, default = {
+            Kind.FORWARD: (self.forward, 0.0),
+            Kind.RECOMPUTE: (self.recompute, self.forward),
+            Kind.BACKWARD: (self.input_gradient, self.backward / 2),
+            Kind.WEIGHT_GRADIENT: (self.weight_gradient, self.backward / 2),
+            Kind.UPDATE: (self.update, 0.0),
+        }[kind]
+        return default if given is None else given
 
 
 @dataclasses.dataclass(frozen=True)

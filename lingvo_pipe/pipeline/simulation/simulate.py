@@ -15,10 +15,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     A device runs its column in order. For each operation it spends the overhead, waits
     until all inputs have arrived, and computes. Another device's result arrives one
     transfer after its end; transfers take no device's time and don't delay each other.
-
-    Raises:
-        ValueError: if the schedule can't run, or the costs have a different number of
-            stages.
+    Raises ValueError if the schedule can't run, or the costs have a different number of
+    stages.
     """
     check(schedule)
     if len(costs.stages) != schedule.num_stages:

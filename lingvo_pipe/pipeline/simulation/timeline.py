@@ -54,11 +54,9 @@ class Timeline:
         """Returns the timeline of a measured step.
 
         The rows are (device, operation, wait_start, start, end) in any order, in
-        seconds of one clock. The earliest of all times becomes 0.
-
-        Raises:
-            ValueError: if an operation's times contradict themselves or the times of
-                the previous operation on its device; names each.
+        seconds of one clock. The earliest of all times becomes 0. Raises ValueError if
+        an operation's times contradict themselves or the times of the previous
+        operation on its device; names each.
         """
         rows = list(rows)
         begin = min((row[2] for row in rows), default=0.0)

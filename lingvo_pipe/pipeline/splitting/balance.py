@@ -58,9 +58,8 @@ def balanced_boundaries(
     Returns:
         The stage boundaries: the number of layers up to and including each stage.
 
-    Raises:
-        ValueError: if there are more stages than layers, or fewer than one; if a number
-            is missing, infinite or negative; if `feasible_end` allows no partition.
+    Raises ValueError if there are more stages than layers, or fewer than one; if a
+    number is missing, infinite or negative; if `feasible_end` allows no partition.
     """
     num_layers = len(costs)
     traffic = [0] * num_layers if traffic is None else traffic

@@ -46,11 +46,8 @@ def cell_costs(cell_tpl: Sequence[InstantiableParams], *shapes: Any) -> CellCost
     """Returns the costs of cells, each of which takes the outputs of the previous one.
 
     The first cell's inputs have these shapes: tuples of integers, None for an input
-    that is None, NestedMaps of shapes for NestedMaps.
-
-    Raises:
-        ValueError: if a cell has no FPropMeta or does not take its inputs, or a shape
-            is invalid.
+    that is None, NestedMaps of shapes for NestedMaps. Raises ValueError if a cell has
+    no FPropMeta or does not take its inputs, or a shape is invalid.
     """
     return pipeline_costs([], cell_tpl, *shapes).cells
 

@@ -39,9 +39,8 @@ def PartitionSequentialLayers(
         Params of FeatureExtractionLayers named `d0`, `d1` and so on. Among cuts of
         equal cost, chooses the one that passes on the smallest outputs.
 
-    Raises:
-        ValueError: if there are fewer layers than partitions, a layer has no FPropMeta,
-            or activations are not fetched in the order of their layers.
+    Raises ValueError if there are fewer layers than partitions, a layer has no
+    FPropMeta, or activations are not fetched in the order of their layers.
     """
     chain = _chain(params)
     costs = cell_costs(_cut(chain, range(1, len(chain.layers) + 1)), *shapes)

@@ -34,11 +34,8 @@ def resolve_boundaries(
     `splits` is the number of stages, with equal numbers of layers where possible; or
     the boundaries themselves; or 'auto', which needs `num_stages` and `costs`, and
     chooses as `balanced_boundaries` does. Without 'auto', `num_stages` is the required
-    number of stages, if any.
-
-    Raises:
-        ValueError: if `splits` is none of these, is impossible, or gives another number
-            of stages.
+    number of stages, if any. Raises ValueError if `splits` is none of these, is
+    impossible, or gives another number of stages.
     """
     if is_auto(splits):
         missing = []

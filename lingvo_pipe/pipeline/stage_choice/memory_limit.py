@@ -36,10 +36,8 @@ class MemoryLimit:
         recomputed: Sequence[bool],
     ):
         """Initializes the limit; see `choose_boundaries` for the arguments."""
-        self._p = p
-        self._path = f"{path}.memory_limit"
-        self._schedule = schedule
-        self._cells = cells
+        self._p, self._path = p, f"{path}.memory_limit"
+        self._schedule, self._cells = schedule, cells
         num_accumulators = count_batch_shards(p, path) // p.num_replicas
         self._memory = cells.memory(recomputed, num_accumulators)
         self._needs = StageNeeds(self._memory, schedule)

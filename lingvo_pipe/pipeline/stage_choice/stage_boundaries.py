@@ -52,9 +52,7 @@ def choose_boundaries(
 
     Cells are measured on the first device, given by its full name. `recomputed` tells
     for each cell whether it is recomputed where the training schedule recomputes.
-
-    Raises:
-        ValueError: if no stage boundaries are possible.
+    Raises ValueError if no stage boundaries are possible.
     """
     by_flops = p.cell_costs is None and p.memory_limit is None
     cells = limit = None

@@ -162,15 +162,16 @@ def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
 
 def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
     """Returns the given dtypes of a map of inputs, or raises ValueError."""
-    is_known = isinstance(dtypes, Mapping) and set(dtypes) <= set(shapes)
-    if dtypes is not None and not is_known:
+    if dtypes is None:
+        return {}
+    if not isinstance(dtypes, Mapping) or not set(dtypes) <= set(shapes):
         raise UserValueError(
             path="input_dtypes",
             expected=f"None, or a map with keys of the inputs {sorted(shapes)}",
             got=dtypes,
             hint="Write {'words': 'int32'}, for instance.",
         )
-    return dtypes or {}
+    return dtypes
 
 
 def _with_rows(

@@ -21,8 +21,7 @@ from lingvo_pipe.pipeline.execution.build_cache import BuildCache, FunctionCache
 from lingvo_pipe.pipeline.execution.micro_batches import MicroBatches
 from lingvo_pipe.pipeline.execution.pipeline_spec import PipelineSpec
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.schedules.table import make_tables
 from tests.pipeline.example_layers import loss_fn, pipeline, raw_values, state_batch

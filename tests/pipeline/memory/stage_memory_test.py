@@ -8,12 +8,14 @@ import random
 from collections.abc import Iterator, Sequence
 
 from lingvo_pipe.pipeline.memory.stage_memory import CallBytes, StageMemory, StageNeeds
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 NUM_CALLS = 6
 NUM_INPUTS = 2

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES, make_schedule
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 
 def test_names_make_their_schedules() -> None:

@@ -6,10 +6,9 @@ from collections import deque
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, zero_bubble
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import every_schedule
 

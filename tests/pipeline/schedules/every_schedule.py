@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Iterator
 
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 
 SIZES = list(itertools.product([1, 2, 3, 4, 7], [1, 2, 3, 4, 6, 9]))
 

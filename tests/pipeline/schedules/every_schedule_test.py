@@ -2,12 +2,14 @@ from collections.abc import Callable
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
 
 

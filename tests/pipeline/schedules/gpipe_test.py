@@ -1,6 +1,6 @@
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from tests.pipeline.schedules.event_simulation import makespan
 from tests.pipeline.schedules.every_schedule import SIZES

@@ -2,8 +2,7 @@ import itertools
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import interleaved, one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from tests.pipeline.schedules.event_simulation import bubble, makespan
 from tests.pipeline.schedules.every_schedule import SIZES

@@ -1,7 +1,6 @@
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from tests.pipeline.schedules.event_simulation import bubble
 from tests.pipeline.schedules.every_schedule import SIZES

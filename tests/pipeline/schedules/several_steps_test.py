@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, local
 from lingvo_pipe.pipeline.schedules.check import check
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.local import local
 from lingvo_pipe.pipeline.schedules.schedule import (
     MAX_STEPS_AHEAD,
     Kind,

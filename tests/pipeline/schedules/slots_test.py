@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubble
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.schedules.slots import (
@@ -17,7 +16,6 @@ from lingvo_pipe.pipeline.schedules.slots import (
     peak_stash_bytes,
     stash_use,
 )
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.every_schedule import every_schedule
 from tests.pipeline.schedules.stash_sizes import (
     StashSizes,

@@ -1,8 +1,7 @@
 import itertools
 
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
+from lingvo_pipe.pipeline.schedules.by_rule import one_f_one_b, zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from tests.pipeline.schedules.event_simulation import bubble, makespan
 from tests.pipeline.schedules.stash_sizes import peak_stash_sizes
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe, zero_bubble
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
 from lingvo_pipe.pipeline.simulation.costs import (
     Costs,
     StageCosts,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lingvo_pipe.pipeline.schedules.local import local
+from lingvo_pipe.pipeline.schedules.by_rule import local
 from lingvo_pipe.pipeline.schedules.schedule import MAX_STEPS_AHEAD, Kind, Op
 from lingvo_pipe.pipeline.schedules.several_steps import several_steps
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts

@@ -5,10 +5,12 @@ import io
 import numpy as np
 import pytest
 
-from lingvo_pipe.pipeline.schedules.gpipe import gpipe
-from lingvo_pipe.pipeline.schedules.interleaved import interleaved
-from lingvo_pipe.pipeline.schedules.one_f_one_b import one_f_one_b
-from lingvo_pipe.pipeline.schedules.zero_bubble import zero_bubble
+from lingvo_pipe.pipeline.schedules.by_rule import (
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zero_bubble,
+)
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.training.profiling.step_profile import measured_timeline

@@ -56,9 +56,8 @@ def from_tf_config() -> SchedulersCluster:
 def from_slurm() -> SchedulersCluster:
     """Returns the tasks of this Slurm step: task 0 is the trainer, the others workers.
 
-    Raises:
-        ValueError: if this is no step of Slurm, or its tasks are not laid out block by
-            block, so that they can't know each other's addresses.
+    Raises ValueError if this is no step of Slurm, or its tasks are not laid out block
+    by block, so that they can't know each other's addresses.
     """
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
@@ -109,10 +108,7 @@ class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
 def from_kubernetes(labels: str) -> SchedulersCluster:
     """Returns the pods of this namespace with labels such as `app=workers` as workers.
 
-    Another pod is the trainer.
-
-    Raises:
-        ConnectionError: if Kubernetes does not answer.
+    Another pod is the trainer. Raises ConnectionError if Kubernetes does not answer.
     """
     workers = _running_pods(labels)
     own_name = os.environ.get("HOSTNAME", "")

@@ -71,11 +71,8 @@ def find_membership(
     """Returns this process's job, task and cluster.
 
     `flag` is --cluster; if None, TF_CONFIG counts if it is set. `job` and `task` are
-    --job and --task, if given.
-
-    Raises:
-        ValueError: if a flag or the scheduler's cluster is not valid; see `membership`.
-        ConnectionError: if the scheduler does not answer.
+    --job and --task, if given. Raises ValueError if a flag or the scheduler's cluster
+    is not valid; see `membership`; ConnectionError if the scheduler does not answer.
     """
     if flag is None:
         if not os.environ.get(VARIABLE):
@@ -117,10 +114,8 @@ def membership(
     """Returns the membership that follows from a scheduler and the flags.
 
     An evaluator is not part of the cluster, and uses its own machine, as elsewhere in
-    TensorFlow.
-
-    Raises:
-        ValueError: if the cluster is not valid, or the flags contradict it.
+    TensorFlow. Raises ValueError if the cluster is not valid, or the flags contradict
+    it.
     """
     cluster = checked_cluster(_our_jobs(found.jobs), found.source, found.hint)
     its_job = found.task_type and _OUR_JOBS.get(found.task_type, found.task_type)

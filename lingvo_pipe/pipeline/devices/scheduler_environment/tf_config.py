@@ -46,22 +46,15 @@ def _check(
     is_right: bool, path: str, expected: str, got: object, near: str = ""
 ) -> None:
     if not is_right:
-        raise UserValueError(
-            path=f"{VARIABLE}{path}",
-            expected=expected,
-            got=got,
-            hint=f"{near} {HINT}".strip(),
-        )
+        hint = f"{near} {HINT}".strip()
+        path = f"{VARIABLE}{path}"
+        raise UserValueError(path=path, expected=expected, got=got, hint=hint)
 
 
 def _check_jobs(jobs: dict[str, Any]) -> None:
     """Raises ValueError unless all jobs are ours, with lists of addresses."""
-    _check(
-        "ps" not in jobs,
-        ".cluster",
-        "no job ps, since weights are on the devices of their stages",
-        sorted(jobs),
-    )
+    no_ps = "no job ps, since weights are on the devices of their stages"
+    _check("ps" not in jobs, ".cluster", no_ps, sorted(jobs))
     unknown = sorted(set(jobs) - set(TYPES))
     near = did_you_mean(unknown[0], TYPES) if unknown else ""
     _check(not unknown, ".cluster", f"the jobs {', '.join(TYPES)}", unknown, near)
@@ -83,9 +76,5 @@ def _check_task(task: dict[str, Any], jobs: dict[str, Any]) -> None:
     _check(is_number, ".task.index", "0, 1, ...", index)
     # A trainer or evaluator may use a cluster without being one of its tasks.
     number = len(jobs.get(str(kind), ())) or (0 if kind == WORKER_JOB else 1)
-    _check(
-        int(index) < number,
-        ".task.index",
-        f"less than {number}, the number of {kind} tasks",
-        index,
-    )
+    expected = f"less than {number}, the number of {kind} tasks"
+    _check(int(index) < number, ".task.index", expected, index)
