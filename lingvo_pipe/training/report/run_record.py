@@ -1,7 +1,4 @@
-"""Contents of a run's directory for the page about the run.
-
-Functions raise ValueError if a file is damaged.
-"""
+"""Contents of a run's directory, for its page. A damaged file is a ValueError."""
 
 from __future__ import annotations
 
