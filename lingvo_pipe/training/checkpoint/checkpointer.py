@@ -68,15 +68,13 @@ class Checkpointer:
     ) -> None:
         """Saves the variables as the state after `step` steps, unless it is saved.
 
+        Raises ValueError if a later step is already saved.
+
         Args:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: callback for when the checkpoint exists, before others are
-                deleted.
-
-        Raises:
-            ValueError: if a later step is already saved.
+            when_written: called once the checkpoint exists, before others are deleted.
         """
         saved = [s for s in self.saved_steps() if s not in self._unreadable]
         if saved and step < saved[-1]:

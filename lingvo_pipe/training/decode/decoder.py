@@ -46,8 +46,12 @@ class Decoder:
     """
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
-        self._decode, self._vocabulary = decode_method(task), vocabulary
-        self._function = tf.function(self._run, autograph=False)
+        decode = decode_method(task)
+
+        def run(batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            return decoded_texts(decode, batch, batch.weight.shape[0], vocabulary)
+
+        self._function = tf.function(run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
         """Yields the translations of `DecodeInput.DecodeBatches`, without padding.
@@ -60,24 +64,19 @@ class Decoder:
             for row in np.flatnonzero(batch.weight):
                 source = _text(batch.source_text[row])
                 check_finite(source, scores[row, 0])
+                found = zip(texts[row], scores[row], lengths[row], strict=True)
                 yield Translation(
                     source=source,
                     reference=_text(batch.target_text[row]),
                     hypotheses=tuple(
                         Hypothesis(text.decode(), float(score))
-                        for text, score, length in zip(
-                            texts[row], scores[row], lengths[row], strict=True
-                        )
+                        for text, score, length in found
                         if length
                     ),
                     source_language=_text(batch.source_language[row]),
                     target_language=_text(batch.target_language[row]),
                     position=int(batch.place[row]),
                 )
-
-    def _run(self, input_batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        num_rows = input_batch.weight.shape[0]
-        return decoded_texts(self._decode, input_batch, num_rows, self._vocabulary)
 
 
 # (batch, first ids, end token) -> sequences

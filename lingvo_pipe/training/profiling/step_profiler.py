@@ -119,11 +119,7 @@ class StepProfiler:
         slowest = max(range(len(shards)), key=lambda i: shards[i].step_seconds)
         measured = shards[slowest]
         predicted = predict([call[slowest] for call in before], measured.schedule)
-        notes = [
-            *self._notes(len(before), slowest),
-            *_lead_notes(measured),
-            *_shard_notes(shards, slowest),
-        ]
+        notes = self._notes(len(before), shards, slowest)
         planned = self._planned
         if planned is not None and planned.timeline.schedule != measured.schedule:
             planned = None  # The plan is for one step, and a call may run several.
@@ -135,7 +131,9 @@ class StepProfiler:
         )
         self._log(f"{profile.line()}; see {folder}/step-{step}.*")
 
-    def _notes(self, num_before: int, shard: int) -> list[str]:
+    def _notes(
+        self, num_before: int, shards: Sequence[Timeline], shard: int
+    ) -> list[str]:
         before = "the call before" if num_before == 1 else f"{num_before} calls before"
         devices = self._devices(shard)
         specs = [tf.DeviceSpec.from_string(name) for name in devices]
@@ -157,6 +155,21 @@ class StepProfiler:
                 "Times are by each machine's own clock: as far as clocks differ, "
                 "messages seem faster in one direction and slower in the other."
             )
+        if Kind.UPDATE in shards[shard].schedule.kinds:
+            notes += [
+                f"Stage {k} was at most {num} steps ahead of stage {k + 1}; "
+                f"{MAX_STEPS_AHEAD} are allowed, and 0 are usual for a slower stage."
+                for k, num in steps_ahead(shards[shard]).items()
+            ]
+        if len(shards) > 1:
+            others = ", ".join(
+                f"shard {i} {each.step_seconds * 1e3:.1f} ms"
+                for i, each in enumerate(shards)
+                if i != shard
+            )
+            notes.append(
+                f"Shown is the slowest batch shard, {shard}. The others: {others}."
+            )
         return notes
 
     def _all_devices(self) -> list[str]:
@@ -171,23 +184,3 @@ class StepProfiler:
         devices = spec.replicas[shard // spec.shards_per_replica]
         names = {owners[k]: name for k, name in enumerate(devices)}
         return [names[device] for device in range(len(names))]
-
-
-def _lead_notes(measured: Timeline) -> list[str]:
-    """Returns notes on how far stages were ahead, if they update separately."""
-    if Kind.UPDATE not in measured.schedule.kinds:
-        return []
-    return [
-        f"Stage {k} was at most {num} steps ahead of stage {k + 1}; {MAX_STEPS_AHEAD} "
-        "are allowed, and 0 are usual for a slower stage."
-        for k, num in steps_ahead(measured).items()
-    ]
-
-
-def _shard_notes(shards: Sequence[Timeline], shown: int) -> list[str]:
-    """Returns a note on the batch shard shown, and the others' times."""
-    if len(shards) == 1:
-        return []
-    times = [f"shard {i} {x.step_seconds * 1e3:.1f} ms" for i, x in enumerate(shards)]
-    others = ", ".join(times[:shown] + times[shown + 1 :])
-    return [f"Shown is the slowest batch shard, {shown}. The others: {others}."]

@@ -56,14 +56,13 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
+        Raises ValueError if the task defines no head, as in this base class.
+
         Args:
             p: the task's params.
             num_cells: number of cells before the head.
             passed_on: specs of the last cell's outputs: the head's inputs.
             predictions: specs of the model's outputs: the head's outputs.
-
-        Raises:
-            ValueError: if the task defines no head, as in this base class.
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
@@ -136,19 +135,13 @@ class BaseTask(BaseLayer):
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
         """Raises the error of the operation that fails on a batch, if any.
 
-        The batch failed in `ComputeGradients`, or during evaluation in
-        `ComputeMetrics`, with the values `theta`, in the structure of `vars`; see
-        `PipeliningLayer.Diagnose`.
+        See `PipeliningLayer.Diagnose`; `theta` has the structure of `vars`.
         """
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
-        return (
-            theta.pipeline,
-            self.PipelineInputs(input_batch),
-            self.LossTargets(input_batch),
-            self.ComputeLoss,
-        )
+        inputs = self.PipelineInputs(input_batch)
+        return theta.pipeline, inputs, self.LossTargets(input_batch), self.ComputeLoss
 
     def Values(self) -> NestedMap:
         """Reads the variables in their own dtypes, each on its device.
