@@ -1,7 +1,4 @@
-"""The cluster and the watch over its workers that the flags ask for.
-
-Needs no TensorFlow.
-"""
+"""The cluster and the watch over its workers by the flags. Needs no TensorFlow."""
 
 from __future__ import annotations
 

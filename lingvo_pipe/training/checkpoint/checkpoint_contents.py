@@ -101,10 +101,7 @@ def _lines(
 def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
-    """Returns how each variable differs between checkpoints, sorted by name.
-
-    Variables with equal bytes are left out.
-    """
+    """Returns how variables differ in bytes between checkpoints, sorted by name."""
     ours, theirs = stored_variables(first), stored_variables(second)
     found = {}
     for name in sorted(ours.keys() | theirs.keys()):

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command in the arguments.
-
-    Exits with 1 if a checkpoint is damaged, two differ, or a path has none.
-    """
+    """Runs the command in the arguments; exits with 1 on damage or differences."""
     flags = _parse(arguments)
     with quiet_startup():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
@@ -112,10 +109,7 @@ def _prefixes(path: Path) -> list[Path]:
 def _read_all(
     path: Path,
 ) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
-    """Yields each checkpoint's prefix, its reader, and the problem if it is damaged.
-
-    Leaves out checkpoints that a trainer has just deleted.
-    """
+    """Yields prefix, reader and damage of each checkpoint, unless just deleted."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     for prefix in _prefixes(path):

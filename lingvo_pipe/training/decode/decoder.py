@@ -40,10 +40,7 @@ class Translation:
 
 
 class Decoder:
-    """A translator with a task's current variables; `vocabulary` is the targets'.
-
-    Raises ValueError unless the task is a DecodingTask.
-    """
+    """A translator with a DecodingTask's variables; others are a ValueError."""
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
         decode = decode_method(task)
@@ -54,10 +51,7 @@ class Decoder:
         self._function = tf.function(run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields the translations of `DecodeInput.DecodeBatches`, without padding.
-
-        Raises FloatingPointError if a sentence's best score is not finite.
-        """
+        """Yields translations without padding; FloatingPointError if not finite."""
         for batch in naming_reads(batches):
             with naming("decoding"):
                 texts, scores, lengths = (x.numpy() for x in self._function(batch))

@@ -84,10 +84,7 @@ def decode(
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all files of at least one translation; returns the table of scores.
-
-    Several processes write one after another. `directory` is the run's `decoder`.
-    """
+    """Writes all files to the run's `decoder`; returns the table of scores."""
     scores = scores_by_languages(translations)
     table, image = scores_table(scores), draw_scores(scores)
     # The baseline of a model's scores: each source as its own translation.

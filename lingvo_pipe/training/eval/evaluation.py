@@ -24,10 +24,7 @@ from lingvo_pipe.training.task.protocols import EvalImages
 
 
 class Evaluation:
-    """An evaluation of a task with its current variables or with other values.
-
-    `values` reads them in the structure of `task.vars`; if None, it is `task.Values`.
-    """
+    """An evaluation with `values` in the structure of `task.vars`, or its variables."""
 
     def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
         self._task, self._values = task, values or task.Values

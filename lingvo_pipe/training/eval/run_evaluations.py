@@ -114,10 +114,7 @@ class RunEvaluations:
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the current state, after `step` steps, once per step.
-
-        Returns the metrics; empty if the run is stopping.
-        """
+        """Evaluates the state after `step` steps, once; empty if stopping."""
         if step in self._evaluated:
             return self._evaluated[step]
         draws = self.task.params.eval.images
@@ -140,10 +137,7 @@ class RunEvaluations:
         return metrics
 
     def best_writer(self) -> Callable[[], None]:
-        """Returns a function that writes the best evaluation so far to its file.
-
-        Call it when the checkpoint of that evaluation exists.
-        """
+        """Returns a writer of the best evaluation, for when its checkpoint exists."""
         path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 

@@ -12,6 +12,7 @@ import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,39 +72,26 @@ def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Tim
 
 
 def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
-    """Returns the timeline of a schedule by the costs of other steps, at least one.
-
-    They have the schedule's stages and kinds of operations.
-    """
+    """Returns the timeline of a schedule by the costs of at least one other step."""
     return simulate(schedule, median_costs(list(map(fitted_costs, steps))))
 
 
-@dataclasses.dataclass(frozen=True)
-class MemoryPeak:
-    """The largest memory use at any time, with tensors that exist between steps.
+class MemoryPeak(NamedTuple):
+    """The largest memory use at any time, with tensors that exist between steps."""
 
-    The devices share the memory; their numbers go replica after replica.
-    """
-
-    devices: Sequence[int]
+    devices: Sequence[int]  # Those that share the memory, replica after replica.
     num_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """A step as planned before any step ran: the pipeline, or one batch shard of it.
-
-    Bytes are each device's peak memory.
-    """
+    """A step, or one batch shard, as planned, with each device's peak in bytes."""
 
     timeline: Timeline
     bytes_by_device: Sequence[int]
 
     def comparison(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
-        """Returns a table of planned and measured time, bubble and memory.
-
-        Peaks are of this process's devices, and `measured` is of the same schedule.
-        """
+        """Returns a table of planned and measured time, bubble and own memory."""
         own = self.bytes_by_device
         lines = [
             "Planned from timed cells, before the first step, and measured; both "

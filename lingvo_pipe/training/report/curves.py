@@ -1,7 +1,4 @@
-"""Curves of a run's metrics: drawn as SVG by the page's template. Pure.
-
-Coordinates are in units of the SVG's view box, from its top left corner.
-"""
+"""Curves of a run's metrics, in units of an SVG's view box. Pure."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ def _notes(series: Series) -> list[str]:
 
 
 class Grid:
-    """The axes of series with at least one finite value, and positions on them.
-
-    Ticks are labels with their positions.
-    """
+    """The axes of series with a finite value; ticks are labels with positions."""
 
     width, height = 420, 240
     right, top, bottom = width - 24.0, 12.0, height - 40.0  # Edges of the grid.

@@ -34,10 +34,7 @@ _NUM_COLORS = 6  # The template's style has this many.
 
 
 def write_report(directory: RunDirectory) -> Path:
-    """Writes the page of a run that has started, and returns the page's path.
-
-    Raises ValueError if a file of the run is damaged.
-    """
+    """Writes the page of a run; returns its path. Damaged files are a ValueError."""
     # Several processes may write the page; the lock ends with the descriptor.
     descriptor = os.open(directory.path, os.O_RDONLY)
     try:
@@ -50,10 +47,7 @@ def write_report(directory: RunDirectory) -> Path:
 
 
 def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
-    """Writes the page when a job has ended; logs errors instead of raising them.
-
-    The job itself is complete, so a scheduler must not restart it.
-    """
+    """Writes the page, or logs errors, since the job itself is complete."""
     try:
         write_report(directory)
     except Exception as error:

@@ -53,10 +53,7 @@ class Series:
         return [report for report in self.reports if math.isfinite(report.value)]
 
     def best(self, best_metric: str | None = None) -> Report | None:
-        """Returns the best report; None if the metric has no known direction.
-
-        The value of `task.eval.best_metric` gives the direction of one metric.
-        """
+        """Returns the best report; None if the direction is unknown."""
         sign = _direction(self.metric, best_metric)
         if not sign or not self.finite:
             return None

@@ -90,10 +90,7 @@ class BestEvaluation:
             )
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
-        """Adds an evaluation; returns whether it is the best.
-
-        Ignores a step that is not after the last one: it was added before.
-        """
+        """Adds a later evaluation than the last; returns whether it is the best."""
         if not self._name or step <= self._last_step:
             return False
         self._last_step = step
@@ -129,10 +126,7 @@ def read_best_step(path: Path) -> int | None:
 
 
 def read_best(path: Path) -> dict[str, Any]:
-    """Returns step and metric of the best evaluation; empty if there is none.
-
-    Raises ValueError if the file is damaged.
-    """
+    """Returns the best step and metric, or {}; a damaged file is a ValueError."""
     record = read_json(path, _HINT)
     if record is None:
         return {}

@@ -170,10 +170,7 @@ class MetricsLog:
 
 @contextlib.contextmanager
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
-    """Opens a metrics log that several processes write, in a folder created if missing.
-
-    Waits until no other process has it open, so keep it open only briefly.
-    """
+    """Opens a log of several processes, created if missing; waits for the others."""
     directory.mkdir(exist_ok=True)
     with open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -182,10 +179,7 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
 
 
 def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
-    """Returns the lines of a run's `metrics.jsonl`, a dict each.
-
-    Leaves out an incomplete last line; raises ValueError if another is damaged.
-    """
+    """Returns all complete lines of `metrics.jsonl`; damage is a ValueError."""
     return [record for _, record in _read(Path(logdir) / FILE_NAME)]
 
 

@@ -42,10 +42,7 @@ class ResumeRecord:
             self._write(text)
 
     def check(self, step: int) -> None:
-        """Raises ValueError if the files lost or changed what is recorded.
-
-        `step` is the newest readable checkpoint's.
-        """
+        """Raises ValueError if files changed since the last checkpoint, of `step`."""
         record = self._read()
         if record is None:
             return

@@ -218,10 +218,7 @@ def read_model_name(params_path: Path) -> str:
 
 
 def _check_own(path: Path) -> None:
-    """Raises ValueError if a file is another user's, or a link below the directory.
-
-    What belongs to root is trusted.
-    """
+    """Raises ValueError if a file is not this user's or root's, or is a link."""
     entries = [path, Path(os.path.realpath(path))]
     for folder, folders, files in os.walk(path):
         entries += [Path(folder, name) for name in (*folders, *files)]

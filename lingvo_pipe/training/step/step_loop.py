@@ -30,10 +30,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class StepLoop(TrainState):
-    """Several steps in one call, in which each stage updates its own weights.
-
-    Raises ValueError if the stages cannot update their weights by themselves.
-    """
+    """Several steps in one call; ValueError if stages cannot update by themselves."""
 
     def __init__(self, task: BaseTask):
         _check_stages_are_independent(task)

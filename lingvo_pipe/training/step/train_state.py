@@ -89,10 +89,7 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error of a step whose loss or gradient is not finite.
-
-        `n` is the number of steps between the current state and this step.
-        """
+        """Returns the error of the step `n` steps after the current state."""
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:

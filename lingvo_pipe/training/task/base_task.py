@@ -74,10 +74,7 @@ class BaseTask(BaseLayer):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an input does not fit the task of these params.
-
-        Called before the task is built. This base class accepts any input.
-        """
+        """Raises ValueError if an input does not fit; called before building."""
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
@@ -133,10 +130,7 @@ class BaseTask(BaseLayer):
         )
 
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
-        """Raises the error of the operation that fails on a batch, if any.
-
-        See `PipeliningLayer.Diagnose`; `theta` has the structure of `vars`.
-        """
+        """Raises the failing operation's error, if any; see `PipeliningLayer`."""
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
@@ -144,10 +138,7 @@ class BaseTask(BaseLayer):
         return theta.pipeline, inputs, self.LossTargets(input_batch), self.ComputeLoss
 
     def Values(self) -> NestedMap:
-        """Reads the variables in their own dtypes, each on its device.
-
-        Unlike theta they are not cast: the pipeline's layers cast on their devices.
-        """
+        """Reads the variables on their devices, not cast: layers do that there."""
         return tf.nest.map_structure(_read, self.vars)
 
     def CheckAllInPipeline(self) -> None:
@@ -167,10 +158,7 @@ class BaseTask(BaseLayer):
             )
 
     def TrainedVariables(self) -> dict[str, tf.Variable]:
-        """Returns the variables that the learner updates, by path, in model order.
-
-        Raises ValueError if the freezing params are invalid; see `without_frozen`.
-        """
+        """Returns the variables to train, by path, in order; see `without_frozen`."""
         trainable = {k: v for k, v in self.VariablePaths().items() if v.trainable}
         return without_frozen(self.params.train, trainable)
 

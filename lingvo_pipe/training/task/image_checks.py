@@ -1,7 +1,4 @@
-"""Checks that classified images fit a model, and labels that do not explained.
-
-An image has C channels; an input has N classes.
-"""
+"""Checks that images, of C channels and N classes, fit a model; labels explained."""
 
 from __future__ import annotations
 
