@@ -12,7 +12,7 @@ from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 
-MAX_WEIGHTS = 2**34
+MAX_WEIGHTS = 2**56
 
 
 def check_param(
@@ -63,7 +63,7 @@ def check_shape(shape: Sequence[Any], path: str) -> None:
     """Raises ValueError unless a weight may have this shape.
 
     Every dimension must be an integer of at least 1. More than MAX_WEIGHTS numbers fit
-    into no device, and TensorFlow would wait ten seconds for memory.
+    into no machine, and TensorFlow counts bytes in 64 bits.
     """
     if not all(map(is_count, shape)) or math.prod(shape) > MAX_WEIGHTS:
         raise UserValueError(

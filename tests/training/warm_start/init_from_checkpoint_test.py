@@ -42,6 +42,7 @@ def model(**shapes):
 @pytest.fixture
 def saved(tmp_path):
     directory = tmp_path / "run" / "checkpoints"
+    directory.parent.mkdir()
     for step in (4, 5):
         values = {name: (v if step == 5 else -1, s) for name, (v, s) in SAVED.items()}
         Checkpointer(directory, filled(values)).save(step)
