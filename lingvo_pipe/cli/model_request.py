@@ -44,10 +44,7 @@ class ModelRequest:
     await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
 
     def params(self, dataset: str) -> Params:
-        """Returns the model's params with the changes, and with the input of `dataset`.
-
-        Raises ValueError if a change cannot be made.
-        """
+        """Returns the params, changed, with the input of `dataset`, or ValueError."""
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
         data_dir = self.data_dir and os.path.expanduser(self.data_dir)

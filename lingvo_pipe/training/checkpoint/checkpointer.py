@@ -133,7 +133,7 @@ class Checkpointer:
         self._scratch.rmdir()
 
     def _write_state(self) -> None:
-        stems = [stem_of(step) for step in self.saved_steps()]
+        stems = list(map(stem_of, self.saved_steps()))
         lines = [f'model_checkpoint_path: "{stems[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
@@ -157,10 +157,7 @@ class Checkpointer:
 
 
 def _in_memory(value: tf.Tensor) -> tf.Tensor:
-    """Copies a tensor to this process's CPU, unless it is there.
-
-    Workers then need not see this process's files, and a GPU need not hold two copies.
-    """
+    """Copies a tensor of a GPU or a worker to this process's CPU."""
     if _is_in_memory(value.device):
         return value
     with tf.device(_local_cpu()):

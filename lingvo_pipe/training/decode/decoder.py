@@ -1,7 +1,4 @@
-"""Decoding: translates the sentences of a data set batch by batch.
-
-Shapes: B sentences in a batch, N hypotheses of each, at most T tokens.
-"""
+"""Translation of a data set: B sentences, N hypotheses of each, at most T tokens."""
 
 from __future__ import annotations
 

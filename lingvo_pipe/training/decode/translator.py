@@ -1,7 +1,4 @@
-"""Translation of sentences that are in no data set.
-
-Shapes: K sentences, B of them in a batch.
-"""
+"""Translation of K sentences that are in no data set, B in a batch."""
 
 from __future__ import annotations
 

@@ -35,13 +35,12 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     in their order, as from `PipeliningLayer.ComputeGradients`. Raises ValueError if a
     device's contradict each other, because its clock was set meanwhile.
     """
+    devices = enumerate(zip(schedule.columns, times, strict=True))
     timeline = Timeline.from_rows(
         (
-            (device, op, wait_start, start, end)
-            for device, (column, rows) in enumerate(
-                zip(schedule.columns, times, strict=True)
-            )
-            for op, (wait_start, start, end) in zip(column, rows.tolist(), strict=True)
+            (device, op, *seconds)
+            for device, (column, rows) in devices
+            for op, seconds in zip(column, rows.tolist(), strict=True)
         ),
         schedule.block_boundaries,
     )
@@ -61,13 +60,11 @@ def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Tim
     """
     size = len(schedule.columns)
     num_shards = len(times[0]) // len(schedule.columns[0])
+    by_shard = [np.split(rows, num_shards) for rows in times]
     return [
-        measured_timeline(
-            schedule,
-            [np.split(rows, num_shards)[shard] for rows in times[first : first + size]],
-        )
+        measured_timeline(schedule, shard)
         for first in range(0, len(times), size)
-        for shard in range(num_shards)
+        for shard in zip(*by_shard[first : first + size], strict=True)
     ]
 
 
@@ -120,10 +117,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """One step, or all steps of one call up to `step`, predicted and measured.
-
-    Notes are sentences above the table, and peaks are the memory's during the step.
-    """
+    """One step, or those of a call up to `step`, predicted and measured, with notes."""
 
     step: int
     predicted: Timeline

@@ -83,11 +83,7 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Returns a series per split for each metric, in order of appearance.
-
-    Of records from `read_metrics` the last of a step counts. The program that logged
-    them, if not the trainer, is `origin`, which is added to splits' names.
-    """
+    """Returns a series per split by metric; `origin` is added to splits' names."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         split = f"{record['split']}, {origin}" if origin else record["split"]

@@ -1,7 +1,4 @@
-"""BaseTask: a model's pipeline, inputs, loss and training.
-
-Shapes: B examples in a batch.
-"""
+"""BaseTask: a model's pipeline, inputs, loss and training; B examples in a batch."""
 
 from __future__ import annotations
 

@@ -60,10 +60,7 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
 def declared_size(
     pipeline: InstantiableParams, index: int, names: Sequence[str]
 ) -> Size | None:
-    """Returns the size that the first (0) or last (-1) layer declares, if it does.
-
-    `names` are the params that may hold it, of that layer or of the one within.
-    """
+    """Returns the size in a param of the first (0) or last (-1) layer, if any."""
     is_before = index == 0 and pipeline.before_tpl
     path = "task.pipeline." + ("before_tpl" if is_before else "cell_tpl")
     layers = pipeline.before_tpl if is_before else pipeline.cell_tpl

@@ -184,7 +184,6 @@ def test_files_of_others_are_refused_unless_allowed(tmp_path, make, name):
         RunDirectory(run.path, "image.digits.X", allow_foreign=True)
 
 
-@_AS_ROOT
 def test_an_attackers_directory_overwrites_no_file(tmp_path):
     """Once one that held only a lock was taken as new, and its links were followed."""
     victim = tmp_path / "victim"
