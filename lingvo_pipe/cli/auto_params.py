@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
@@ -46,8 +46,8 @@ class AutoParams:
         if open_run is None or _NUM_MICRO_BATCHES not in self._names:
             return
         directory = open_run()
-        if (text := directory.read_params()) is not None:
-            _set_from_text(pipeline, [_NUM_MICRO_BATCHES], text, directory)
+        if directory.params_path.exists():
+            _set_from_run(pipeline, [_NUM_MICRO_BATCHES], directory)
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
@@ -81,9 +81,8 @@ def extract_from_run(
     names = extract_auto(pipeline)
     if not names:
         return
-    before, directory = pipeline.Copy(), open_run()
-    text = directory.read_params() or ""
-    _set_from_text(before, [*names, *_STAGES, "devices"], text, directory)
+    before = pipeline.Copy()
+    _set_from_run(before, [*names, *_STAGES, "devices"], open_run())
     number = flag if flag is None or isinstance(flag, int) else len(flag)
     if number in (None, len(before.devices or ())):
         names |= set(_STAGES)
@@ -92,16 +91,11 @@ def extract_from_run(
     pipeline.Set(**{name: before.Get(name) for name in names})
 
 
-def _set_from_text(
-    pipeline: InstantiableParams,
-    names: Sequence[str],
-    text: str,
-    directory: RunDirectory,
+def _set_from_run(
+    pipeline: InstantiableParams, names: Iterable[str], directory: RunDirectory
 ) -> None:
-    """Sets params to their values in a run's params.txt, which are plain values.
-
-    Raises ValueError if one is missing there, or has a type that it cannot have.
-    """
+    """Sets params to the plain values in params.txt; ValueError if one is wrong."""
+    text = directory.read_params() or ""
     entries = entries_by_path(text)
     problems = []
     for name in names:

@@ -1,7 +1,4 @@
-"""The cluster and the watch over its workers that the flags ask for.
-
-Needs no TensorFlow.
-"""
+"""The cluster and the watch over its workers by the flags. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ _WATCH_FLAGS = ("worker_timeout_seconds", "wait_for_workers_seconds")
 
 
 def resolve_membership() -> Membership:
-    """Returns this process's role in its cluster; sets --job and --task to it.
-
-    Raises ValueError if a flag is only for tasks of a cluster; see `find_membership`.
-    """
+    """Returns this process's role by the flags, or ValueError; sets --job, --task."""
     # A job that only reads needs no cluster, even on a scheduler's machine.
     if FLAGS.cluster is None and (FLAGS.list_models or FLAGS.mode != "train"):
         member = Membership(FLAGS.job, FLAGS.task, None)

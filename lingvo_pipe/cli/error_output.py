@@ -34,9 +34,8 @@ def errors_as_lines() -> Iterator[None]:
             raise
         if user_message(error):
             exit_with(error_text(error))
-        path = write_traceback(
-            error, FLAGS.logdir or "", FLAGS.model, FLAGS.allow_foreign_logdir
-        )
+        foreign = FLAGS.allow_foreign_logdir
+        path = write_traceback(error, FLAGS.logdir or "", FLAGS.model, foreign)
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
         exit_with(f"{error_text(error)}\n{hint}")
 
@@ -44,10 +43,7 @@ def errors_as_lines() -> Iterator[None]:
 def write_traceback(
     error: Exception, logdir: str, model_name: str, allow_foreign: bool = False
 ) -> Path | None:
-    """Writes a traceback into a run's directory, and returns the file.
-
-    Returns None if there is no such run, or nothing can be written.
-    """
+    """Writes a traceback into a run's directory; returns the file, or None without."""
     logdir = os.path.expanduser(logdir)
     if not os.path.isdir(logdir):
         return None

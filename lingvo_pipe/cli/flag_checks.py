@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags, our_flags
 from lingvo_pipe.core.errors import UserValueError
@@ -13,22 +13,9 @@ from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Member
 _TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model")
 _FILE_FLAGS = ("input_file", "output_file", "target_language")
 _USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
-_REPORT_FLAGS = {
-    "job",
-    "mode",
-    "logdir",
-    "model",
-    "traceback",
-    "allow_foreign_logdir",
-}
+_REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback", "allow_foreign_logdir"}
 _NEEDED_BY_WORKERS = ("cluster", "task")
-_WORKER_FLAGS = {
-    "job",
-    "cluster_spec",
-    "listen_on_all_addresses",
-    "traceback",
-    *_NEEDED_BY_WORKERS,
-}
+_OTHERS_OF_WORKERS = {"job", "cluster_spec", "listen_on_all_addresses", "traceback"}
 # What absl's flags for logging ask for, and get.
 _LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
 _MAX_SECONDS = 1e9
@@ -36,10 +23,7 @@ _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
 def check_flags(argv: Sequence[str], member: Membership) -> None:
-    """Checks the flags of this process, and that `argv` has no other arguments.
-
-    Raises ValueError if a flag is missing, or belongs to another job or mode.
-    """
+    """Raises ValueError unless the flags fit the job and mode, with no arguments."""
     if argv[1:]:
         raise UserValueError(
             f"Expected flags, which begin with --, got {' '.join(argv[1:])}. --help "
@@ -60,6 +44,11 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
     _check_job()
     _check_needed()
     _check_mode()
+
+
+def _given(names: Iterable[str]) -> list[str]:
+    """Returns those flags that are on the command line, with their dashes."""
+    return [f"--{name}" for name in names if FLAGS[name].present]
 
 
 def _check_logging_flags() -> None:
@@ -84,7 +73,8 @@ def _check_seconds() -> None:
 
 def _check_worker_flags() -> None:
     missing = [f"--{name}" for name in _NEEDED_BY_WORKERS if FLAGS[name].value is None]
-    more = sorted(f"--{name}" for name in given_flags() - _WORKER_FLAGS)
+    allowed = _OTHERS_OF_WORKERS.union(_NEEDED_BY_WORKERS)
+    more = sorted(f"--{name}" for name in given_flags() - allowed)
     if missing or more:
         raise UserValueError(
             "--job=worker needs --cluster and --task, and no flags of the trainer; "
@@ -97,8 +87,7 @@ def _check_job() -> None:
     """Checks that no flag belongs to another job."""
     is_using = FLAGS.job in USING_JOBS
     others = _TRAINING_FLAGS if is_using else _USING_FLAGS
-    given = [f"--{name}" for name in others if FLAGS[name].present]
-    if given:
+    if given := _given(others):
         reason = "trains nothing" if is_using else "only trains"
         raise UserValueError(
             f"--job={FLAGS.job} {reason}, so it takes no {' and no '.join(given)}. "
@@ -115,11 +104,8 @@ def _check_job() -> None:
 def _check_files() -> None:
     """Checks that flags of files are there for a file to translate, and only then."""
     is_file = FLAGS.job == "decoder" and FLAGS.input_file
-    wrong = [
-        f"--{name}"
-        for name in (("split", "follow_seconds") if is_file else _FILE_FLAGS)
-        if FLAGS[name].present
-    ]
+    others = ("split", "follow_seconds") if is_file else _FILE_FLAGS
+    wrong = _given(others)
     if wrong:
         raise UserValueError(
             f"--input_file is a file for --job=decoder to translate, once, instead of "
@@ -151,12 +137,12 @@ def _check_mode() -> None:
         "allow_foreign_logdir": FLAGS.mode in ("train", "report", "diff_params"),
         "other_model": is_diff,
     }
-    wrong = [n for n, allowed in is_allowed.items() if not allowed and FLAGS[n].present]
+    wrong = _given(name for name, allowed in is_allowed.items() if not allowed)
     if FLAGS.mode == "report":
-        wrong = sorted(given_flags() - _REPORT_FLAGS)
+        wrong = _given(sorted(given_flags() - _REPORT_FLAGS))
     if wrong:
         raise UserValueError(
-            f"--mode={FLAGS.mode} takes no {' and no '.join(f'--{n}' for n in wrong)}. "
+            f"--mode={FLAGS.mode} takes no {' and no '.join(wrong)}. "
             "Leave it out, or choose another --mode."
         )
     if is_diff and (FLAGS.other_model is None) == (FLAGS.logdir is None):

@@ -21,17 +21,14 @@ from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
 
 def list_models(imports: Sequence[str]) -> list[str]:
-    """Returns the names of all registered models, with the packages `imports`.
+    """Returns the names of all models; prints modules that do not import."""
 
-    Modules that do not import are named on standard error.
-    """
-    model_registry.ImportModels(["params", *imports], _report_module)
+    def report(name: str, error: Exception) -> None:
+        problem = f"{type(error).__name__}: {error_text(error)}"
+        print(f"warning: {name} does not import: {problem}", file=sys.stderr)
+
+    model_registry.ImportModels(["params", *imports], report)
     return model_registry.ListModels()
-
-
-def _report_module(name: str, error: Exception) -> None:
-    problem = f"{type(error).__name__}: {error_text(error)}"
-    print(f"warning: {name} does not import: {problem}", file=sys.stderr)
 
 
 def inspect_model(request: ModelRequest) -> str:
@@ -58,10 +55,7 @@ def inspect_params(request: ModelRequest) -> str:
 
 
 def diff_params(
-    request: ModelRequest,
-    other: str | None,
-    logdir: str | None,
-    allow_foreign: bool = False,
+    request: ModelRequest, other: str | None, logdir: str | None, allow_foreign: bool
 ) -> str:
     """Returns the params that differ between a model, `>`, and another or a run, `<`.
 

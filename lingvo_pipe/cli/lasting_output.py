@@ -9,10 +9,7 @@ from typing import Any
 
 
 class _LastingFile(io.FileIO):
-    """A file that continues as another one when its reader has gone away.
-
-    All who write to its descriptor continue there, TensorFlow included.
-    """
+    """A file, for all who write to its descriptor, that outlives its reader."""
 
     def __init__(self, descriptor: int, others: list[int]) -> None:
         super().__init__(descriptor, "w", closefd=False)

@@ -31,35 +31,20 @@ tf.config.list_physical_devices("GPU")
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A registered model, and the user's changes of its params.
-
-    Attributes:
-        name: the model's name.
-        imports: packages to import first, which register models.
-        override: params to change, separated by `;`.
-        data_dir: folder of data sets; if None, the model's own.
-        dataset: name of a data set; if None, the model's own.
-        max_steps: number of steps to train for; if None, the model's own.
-        devices: a number or names; if None, the model's own, see `place_stages`.
-        cluster: the workers whose devices are among them; None without workers.
-        await_workers: see `initialize_devices`.
-    """
+    """A registered model, and the user's changes of its params, if not None."""
 
     name: str
-    imports: Sequence[str] = ()
-    override: str = ""
+    imports: Sequence[str] = ()  # Packages to import first, which register models.
+    override: str = ""  # Params to change, separated by `;`.
     data_dir: str | None = None
     dataset: str | None = None
     max_steps: int | None = None
-    devices: int | Sequence[str] | None = None
-    cluster: Cluster | None = None
-    await_workers: Callable[[], None] | None = None
+    devices: int | Sequence[str] | None = None  # A number or names.
+    cluster: Cluster | None = None  # The workers whose devices are among them.
+    await_workers: Callable[[], None] | None = None  # See `initialize_devices`.
 
     def params(self, dataset: str) -> Params:
-        """Returns the model's params with the changes, and with the input of `dataset`.
-
-        Raises ValueError if a change cannot be made.
-        """
+        """Returns the params, changed, with the input of `dataset`, or ValueError."""
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
         data_dir = self.data_dir and os.path.expanduser(self.data_dir)

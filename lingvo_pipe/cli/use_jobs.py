@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,23 +30,14 @@ from lingvo_pipe.training.task.task_params import plain_task
 
 @dataclass(frozen=True)
 class RunUse:
-    """The weights of a run, finished or not, and the data set to use them with.
-
-    Attributes:
-        logdir: directory of the run.
-        split: the data set, such as `Test`.
-        checkpoint: see `weights_in_turn`.
-        follow_seconds: see `weights_in_turn`.
-        allowed_changes: see `check_use`.
-        allow_foreign: see `RunDirectory`.
-    """
+    """The weights of a run, finished or not, and the data set to use them with."""
 
     logdir: str
-    split: str
-    checkpoint: str | None = None
+    split: str  # The data set, such as `Test`.
+    checkpoint: str | None = None  # See `weights_in_turn`, also for the next.
     follow_seconds: float | None = None
-    allowed_changes: Sequence[str] = ()
-    allow_foreign: bool = False
+    allowed_changes: Sequence[str] = ()  # See `check_use`.
+    allow_foreign: bool = False  # See `RunDirectory`.
 
     def directory(self, model_name: str) -> RunDirectory:
         """Returns the run's directory; see `open_run`."""
@@ -65,20 +56,18 @@ class RunUse:
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates trained weights on a data set."""
-    task, data, directory, log = _prepare(
+    task, data, directory, steps, log = _prepare(
         request, use, lambda x: checked_batches(x, "EvalBatches")
     )
     task.CheckInput(task.params, data)
-    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     with labels_explained(data):
         evaluate_run(task, data, directory, use.split.lower(), steps, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:
     """Writes trained weights as a SavedModel."""
-    task, data, directory, log = _prepare(request, use, lambda x: None)
+    task, data, directory, steps, log = _prepare(request, use, lambda x: None)
     check_vocabulary(directory.path, data)
-    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     for step in steps:
         path = directory.export_path / str(step)
         export_model(task, data, path)
@@ -87,8 +76,7 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
 
 def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     """Translates a data set with trained weights."""
-    task, data, directory, log = _prepare(request, use, check_decode_input)
-    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
+    task, data, directory, steps, log = _prepare(request, use, check_decode_input)
     decode(task, data, directory, use.split.lower(), steps, log)
 
 
@@ -115,9 +103,10 @@ def translate_file(
         )
     lines = _read_lines(input_file)
     log_to = sys.stdout if output else sys.stderr
-    task, data, directory, log = _prepare(request, use, check_sentence_input, log_to)
+    prepared = _prepare(request, use, check_sentence_input, log_to)
+    task, data, directory, steps, log = prepared
     check_vocabulary(directory.path, data)
-    (step,) = weights_in_turn(task, directory, use.checkpoint, None, log)
+    (step,) = steps
     log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
     translations = Translator(task, data, data.params.batch_size)(lines, language)
     # A vocabulary that keeps texts unchanged may have a newline.
@@ -132,12 +121,10 @@ def translate_file(
 
 def _read_lines(file: str) -> list[str]:
     try:
-        is_standard = file == STANDARD
-        content = (
-            sys.stdin.buffer.read()
-            if is_standard
-            else Path(file).expanduser().read_bytes()
-        )
+        if file == STANDARD:
+            content = sys.stdin.buffer.read()
+        else:
+            content = Path(file).expanduser().read_bytes()
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserValueError(
@@ -152,8 +139,8 @@ def _prepare(
     use: RunUse,
     check_input: Callable[[Any], object],
     log_to: TextIO | None = None,
-) -> tuple[BaseTask, Any, RunDirectory, Callable[[str], None]]:
-    """Returns the task and its input, both built, the run's directory, and a log."""
+) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
+    """Returns task, input, the run's directory, `weights_in_turn`, and a log."""
     model = request.params(use.split)
     note = place_model(model, request, lambda: use.directory(request.name))
     data = model.input.Instantiate()
@@ -161,9 +148,6 @@ def _prepare(
     check_input(data)
     directory = use.open(request.name, model)
     configure_inputs(model.task, data)
-    return (
-        plain_task(model.task).Instantiate(),
-        data,
-        directory,
-        log_after(note, log_to),
-    )
+    task, log = plain_task(model.task).Instantiate(), log_after(note, log_to)
+    steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
+    return task, data, directory, steps, log

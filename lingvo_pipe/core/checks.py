@@ -26,6 +26,11 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def is_sequence(value: Any, length: int | None = None) -> bool:
+    """Returns whether a value is a list or tuple, of this length if it is given."""
+    return isinstance(value, (list, tuple)) and length in (None, len(value))
+
+
 def check_counts(
     counts: dict[str, Any] | None = None,
     *,

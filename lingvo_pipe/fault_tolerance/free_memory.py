@@ -14,10 +14,7 @@ from typing import Any
 
 
 def return_free_memory(every: float = 60.0) -> None:
-    """Starts a thread that returns free memory to the system at intervals in seconds.
-
-    Each call takes milliseconds. Without `malloc_trim`, this does nothing.
-    """
+    """Starts a thread that returns free memory, if the system has `malloc_trim`."""
     trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def repeat() -> None:

@@ -112,10 +112,7 @@ def progress_of(job: str, logdir: str) -> str:
 
 
 def set_death_signal(number: int) -> None:
-    """Sets the signal that the calling thread gets when its parent dies.
-
-    A program that replaces this one keeps it. Raises OSError if the system rejects it.
-    """
+    """Sets the thread's signal for its parent's death, or raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl failed")

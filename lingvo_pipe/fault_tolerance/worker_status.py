@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 
@@ -36,17 +36,11 @@ _HANG_UP_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A worker's answer.
+class Answer(NamedTuple):
+    """A worker's answer."""
 
-    Attributes:
-        identity: constant as long as the process lives; None if none answered.
-        is_gone: True if there is no such process.
-    """
-
-    identity: bytes | None = None
-    is_gone: bool = False
+    identity: bytes | None = None  # Constant as long as the process lives.
+    is_gone: bool = False  # There is no such process.
 
 
 class WorkerQuestions:
@@ -65,7 +59,7 @@ class WorkerQuestions:
 
     def ask(self, seconds: float) -> Sequence[Answer]:
         begin = time.monotonic()
-        answers = [_answer(each) for each in self._send(_STATUS, b"", seconds)]
+        answers = [_answer(each) for each in self._send(_STATUS, seconds)]
         if time.monotonic() - begin < seconds + _MAX_DELAY:
             return answers
         # This process or its machine was stopped, so workers were not asked in time.
@@ -73,20 +67,19 @@ class WorkerQuestions:
 
     def forgotten(self, client: int, seconds: float) -> Sequence[bool]:
         """Returns True for workers that answer and no longer know a client."""
-        sent = self._send(_KEEP_ALIVE, _client_message(client), seconds)
+        sent = self._send(_KEEP_ALIVE, seconds, client)
         return [each.code() == grpc.StatusCode.ABORTED for each in sent]
 
     def forget(self, client: int, seconds: float) -> None:
         """Frees a lost client's objects in all workers, later in a silent one."""
-        for each in self._send(_CLOSE_CONTEXT, _client_message(client), seconds):
+        for each in self._send(_CLOSE_CONTEXT, seconds, client):
             each.code()  # Waits.
 
-    def _send(self, name: str, message: bytes, seconds: float) -> list[grpc.Future]:
+    def _send(
+        self, name: str, seconds: float, client: int | None = None
+    ) -> list[grpc.Future]:
+        message = b"" if client is None else _CONTEXT_ID + client.to_bytes(8, "little")
         return [call.future(message, timeout=seconds) for call in self._calls[name]]
-
-
-def _client_message(client: int) -> bytes:
-    return _CONTEXT_ID + client.to_bytes(8, "little")
 
 
 def _answer(sent: grpc.Future) -> Answer:

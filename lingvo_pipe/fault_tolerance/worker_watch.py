@@ -196,11 +196,10 @@ def _failed_connection(error: BaseException) -> str:
 
 
 def set_keep_alive(seconds: int) -> bool:
-    """Sets how long workers keep the objects of this process if it is silent.
+    """Sets how long workers keep a silent process's objects, from the next connection.
 
-    It applies to the next connection. Without it, workers keep a killed trainer's
-    objects for 10 minutes, and a trainer that was stopped for longer hangs. Returns
-    False if this version of TensorFlow has no such setting.
+    By default they keep a killed trainer's for 10 minutes, and a trainer that was
+    stopped for longer hangs. Returns False if TensorFlow has no such setting.
     """
     if not hasattr(context, _KEEP_ALIVE):
         return False

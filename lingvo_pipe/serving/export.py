@@ -10,7 +10,7 @@ examples B. Beside it, `README.md` describes its signatures.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.serving.export_readme import export_readme
 from lingvo_pipe.training.decode.translator import translate_function
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import (
@@ -32,6 +31,25 @@ from lingvo_pipe.training.task.protocols import (
 )
 
 SIGNATURE = "serving_default"
+# The text of README.md.
+_HEAD = """# SavedModel
+
+    model = tf.saved_model.load(FOLDER)
+    outputs = model.signatures[NAME](INPUT=...)
+
+Its signatures: {}. `saved_model_cli show --all --dir FOLDER` prints their inputs and
+outputs.
+"""
+_IMAGES = """
+`classify_images` takes the contents of PNG, JPEG, GIF or BMP files, string [B], as
+`images`, and prepares them: {}
+
+`serving_default` takes images prepared so, float32 {}.
+"""
+_TRANSLATE = """
+`translate` takes plain `sentences`, string [B]. Import `tensorflow_text` first, because
+the vocabulary within the model needs its operations. The target languages: {}.
+"""
 
 Predict = Callable[..., dict[str, tf.Tensor]]
 
@@ -70,7 +88,7 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     scratch = path.with_name(f".{path.name}.incomplete")
     remove(scratch)
     tf.saved_model.save(module, str(scratch), signatures=signatures)
-    write_atomically(scratch / "README.md", export_readme(signatures, data))
+    write_atomically(scratch / "README.md", _readme(signatures, data))
     remove(path)
     os.replace(scratch, path)
 
@@ -128,3 +146,14 @@ def _needed(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
     _, arguments = function.structured_input_signature
     tensors = zip(sorted(arguments), function.inputs, strict=False)
     return [name for name, tensor in tensors if tensor.op in seen]
+
+
+def _readme(signatures: Iterable[str], data: Any) -> str:
+    """Returns the text for the names of signatures, and the model's input."""
+    text = _HEAD.format(", ".join(f"`{name}`" for name in signatures))
+    if "classify_images" in signatures:
+        shape = ", ".join(map(str, data.image_shape))
+        text += _IMAGES.format(data.pixel_note, f"[B, {shape}]")
+    if "translate" in signatures:
+        text += _TRANSLATE.format(", ".join(data.TargetLanguages()) or "one")
+    return text

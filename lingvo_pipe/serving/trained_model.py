@@ -112,9 +112,8 @@ class TrainedModel:
         for start in range(0, len(prepared), size):
             for each in classify(tf.stack(prepared[start : start + size])).numpy():
                 label = int(each.argmax())
-                found.append(
-                    Classification(label, names[label] if names else str(label), each)
-                )
+                name = names[label] if names else str(label)
+                found.append(Classification(label, name, each))
         return found
 
     @property

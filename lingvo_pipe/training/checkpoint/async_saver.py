@@ -35,10 +35,7 @@ class AsyncSaver:
         """Waits for the previous checkpoint, then starts to save the current state.
 
         See `Checkpointer.save` for the arguments; `when_written` is called on the
-        saver's thread.
-
-        Raises:
-            Exception: the error of the previous checkpoint, if it could not be written.
+        saver's thread. Raises the error of the previous checkpoint, if it has failed.
         """
         self.wait()
         values = self._checkpointer.snapshot()

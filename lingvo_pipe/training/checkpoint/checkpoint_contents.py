@@ -70,9 +70,8 @@ def mismatches(
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
     missing = [path for path in here if names[path] not in stored]
-    other = [
-        path for path in here.keys() - missing if stored[names[path]] != here[path]
-    ]
+    found = here.keys() - missing
+    other = [path for path in found if stored[names[path]] != here[path]]
 
     def missing_text(path: str) -> str:
         use = "" if sources is None else f", for {path}"
@@ -93,22 +92,16 @@ def _lines(
 ) -> list[str]:
     """Returns a title and a line for each name, or for the first few of many."""
     names = sorted(names)
-    if not names:
-        return []
     lines = [f"    {text_of(name)}" for name in names[:_MAX_SHOWN]]
     if len(names) > _MAX_SHOWN:
         lines.append(f"    and {len(names) - _MAX_SHOWN} more")
-    return [f"  {title} ({len(names)}):", *lines]
+    return [f"  {title} ({len(names)}):", *lines] if names else []
 
 
 def differences(
     first: tf.train.CheckpointReader, second: tf.train.CheckpointReader
 ) -> dict[str, str]:
-    """Returns how each variable differs between checkpoints, sorted by name.
-
-    Variables with equal bytes are left out. An example of a text is `float32 [3], only
-    in the second`.
-    """
+    """Returns how variables differ in bytes between checkpoints, sorted by name."""
     ours, theirs = stored_variables(first), stored_variables(second)
     found = {}
     for name in sorted(ours.keys() | theirs.keys()):

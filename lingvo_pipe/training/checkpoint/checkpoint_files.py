@@ -88,32 +88,24 @@ def read_newest(
 def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
-    Raises:
-        ValueError: if the checkpoint is damaged, or its name is of another step; its
-            message begins with `title`.
-        OSError: if the system refuses to read it; it may be intact.
+    Raises ValueError, its message beginning with `title`, if the checkpoint is damaged
+    or its name is of another step; OSError if the system refuses to read it.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         for key in reader.get_variable_to_shape_map():
             reader.get_tensor(key)
-        _check_step(prefix, reader)
+        name = re.fullmatch(r"ckpt-(\d{8,})", Path(prefix).name)
+        if name and reader.has_tensor("global_step"):
+            step = reader.get_tensor("global_step")
+            if step != int(name[1]):
+                raise ValueError(f"it holds step {step}")
     except _UNREADABLE as error:
         for number in _REFUSED:
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), prefix) from error
         raise UserValueError(title + " ".join(str(error).split())) from error
     return reader
-
-
-def _check_step(prefix: str, reader: tf.train.CheckpointReader) -> None:
-    """Raises ValueError if a checkpoint's name and content are of different steps."""
-    name = re.fullmatch(r"ckpt-(\d{8,})", Path(prefix).name)
-    if name is None or not reader.has_tensor("global_step"):
-        return
-    step = reader.get_tensor("global_step")
-    if step != int(name[1]):
-        raise ValueError(f"it holds step {step}")
 
 
 class CheckpointStats(NamedTuple):
@@ -125,13 +117,13 @@ class CheckpointStats(NamedTuple):
 
 def checkpoint_stats(prefix: Path) -> CheckpointStats | None:
     """Returns a checkpoint's size and time, or None if one of its files is gone."""
+    # The index is deleted first: without it the data files are not a checkpoint.
+    index = prefix.with_name(f"{prefix.name}.index")
     try:
-        # The index is deleted first: without it the data files are not a checkpoint.
-        index = prefix.with_name(f"{prefix.name}.index").stat()
-        data = [path.stat() for path in prefix.parent.glob(f"{prefix.name}.data-*")]
+        files = [index.stat()]
+        files += [path.stat() for path in prefix.parent.glob(f"{prefix.name}.data-*")]
     except FileNotFoundError:
         return None
-    files = [index, *data]
     return CheckpointStats(
         sum(file.st_size for file in files), max(file.st_mtime for file in files)
     )

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command in the arguments.
-
-    Exits with 1 if a checkpoint is damaged, two differ, or a path has none.
-    """
+    """Runs the command in the arguments; exits with 1 on damage or differences."""
     flags = _parse(arguments)
     with quiet_startup():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
@@ -75,12 +72,13 @@ def verify_checkpoints(path: Path) -> bool:
 def compare_checkpoints(first: Path, second: Path) -> bool:
     """Prints the variables whose bytes differ between two checkpoints."""
     from lingvo_pipe.training.checkpoint.checkpoint_contents import differences
+    from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 
     prefixes = [_prefixes(path)[-1] for path in (first, second)]
     readers = []
     for prefix in prefixes:
         try:
-            readers.append(_open(prefix))
+            readers.append(read_through(str(prefix)))
         except ValueError as error:
             raise UserValueError(
                 f"Cannot compare {prefix}: it is damaged: {error}. Give another "
@@ -111,24 +109,15 @@ def _prefixes(path: Path) -> list[Path]:
 def _read_all(
     path: Path,
 ) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
-    """Yields each checkpoint's prefix, its reader, and the problem if it is damaged.
-
-    Leaves out checkpoints that a trainer has just deleted.
-    """
-    from lingvo_pipe.training.checkpoint.checkpoint_files import is_checkpoint
+    """Yields prefix, reader and damage of each checkpoint, unless just deleted."""
+    from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     for prefix in _prefixes(path):
         try:
-            yield prefix, _open(prefix), ""
+            yield prefix, files.read_through(str(prefix)), ""
         except ValueError as error:
-            if is_checkpoint(prefix):
+            if files.is_checkpoint(prefix):
                 yield prefix, None, f"damaged: {error}"
-
-
-def _open(prefix: Path) -> tf.train.CheckpointReader:
-    from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
-
-    return read_through(str(prefix))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

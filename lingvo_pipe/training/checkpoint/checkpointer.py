@@ -68,15 +68,13 @@ class Checkpointer:
     ) -> None:
         """Saves the variables as the state after `step` steps, unless it is saved.
 
+        Raises ValueError if a later step is already saved.
+
         Args:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: callback for when the checkpoint exists, before others are
-                deleted.
-
-        Raises:
-            ValueError: if a later step is already saved.
+            when_written: called once the checkpoint exists, before others are deleted.
         """
         saved = [s for s in self.saved_steps() if s not in self._unreadable]
         if saved and step < saved[-1]:
@@ -135,7 +133,7 @@ class Checkpointer:
         self._scratch.rmdir()
 
     def _write_state(self) -> None:
-        stems = [stem_of(step) for step in self.saved_steps()]
+        stems = list(map(stem_of, self.saved_steps()))
         lines = [f'model_checkpoint_path: "{stems[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
@@ -159,10 +157,7 @@ class Checkpointer:
 
 
 def _in_memory(value: tf.Tensor) -> tf.Tensor:
-    """Copies a tensor to this process's CPU, unless it is there.
-
-    Workers then need not see this process's files, and a GPU need not hold two copies.
-    """
+    """Copies a tensor of a GPU or a worker to this process's CPU."""
     if _is_in_memory(value.device):
         return value
     with tf.device(_local_cpu()):

@@ -30,16 +30,10 @@ def restore_weights(
 ) -> int:
     """Restores a model's variables, or their averages if any; returns the step.
 
-    Args:
-        variables: all variables of the model, by path.
-        directory: folder of the run's checkpoints.
-        checkpoint: name of a checkpoint, such as `ckpt-00000600`; if None, the newest
-            that is not damaged.
-        log: callback for a line about each newer checkpoint that is damaged.
-
-    Raises:
-        ValueError: if there is no such checkpoint, it is damaged, or it holds another
-            model's variables. No variable is changed then.
+    `checkpoint` is a name such as `ckpt-00000600`; if None, the newest that is not
+    damaged, and `log` gets a line about each damaged one. Raises ValueError if there is
+    no such checkpoint, it is damaged, or it holds another model's variables. No
+    variable is changed then.
     """
     prefix, reader = _read(directory, checkpoint, log)
     stored = stored_variables(reader)

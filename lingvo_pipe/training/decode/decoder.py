@@ -1,7 +1,4 @@
-"""Decoding: translates the sentences of a data set batch by batch.
-
-Shapes: B sentences in a batch, N hypotheses of each, at most T tokens.
-"""
+"""Translation of a data set: B sentences, N hypotheses of each, at most T tokens."""
 
 from __future__ import annotations
 
@@ -40,44 +37,37 @@ class Translation:
 
 
 class Decoder:
-    """A translator with a task's current variables; `vocabulary` is the targets'.
-
-    Raises ValueError unless the task is a DecodingTask.
-    """
+    """A translator with a DecodingTask's variables; others are a ValueError."""
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
-        self._decode, self._vocabulary = decode_method(task), vocabulary
-        self._function = tf.function(self._run, autograph=False)
+        decode = decode_method(task)
+
+        def run(batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            return decoded_texts(decode, batch, batch.weight.shape[0], vocabulary)
+
+        self._function = tf.function(run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
-        """Yields the translations of `DecodeInput.DecodeBatches`, without padding.
-
-        Raises FloatingPointError if a sentence's best score is not finite.
-        """
+        """Yields translations without padding; FloatingPointError if not finite."""
         for batch in naming_reads(batches):
             with naming("decoding"):
                 texts, scores, lengths = (x.numpy() for x in self._function(batch))
             for row in np.flatnonzero(batch.weight):
                 source = _text(batch.source_text[row])
                 check_finite(source, scores[row, 0])
+                found = zip(texts[row], scores[row], lengths[row], strict=True)
                 yield Translation(
                     source=source,
                     reference=_text(batch.target_text[row]),
                     hypotheses=tuple(
                         Hypothesis(text.decode(), float(score))
-                        for text, score, length in zip(
-                            texts[row], scores[row], lengths[row], strict=True
-                        )
+                        for text, score, length in found
                         if length
                     ),
                     source_language=_text(batch.source_language[row]),
                     target_language=_text(batch.target_language[row]),
                     position=int(batch.place[row]),
                 )
-
-    def _run(self, input_batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        num_rows = input_batch.weight.shape[0]
-        return decoded_texts(self._decode, input_batch, num_rows, self._vocabulary)
 
 
 # (batch, first ids, end token) -> sequences

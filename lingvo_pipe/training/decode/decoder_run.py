@@ -84,17 +84,19 @@ def decode(
 def write_report(
     directory: Path, step: int, split: str, translations: Sequence[Translation]
 ) -> str:
-    """Writes all files of at least one translation; returns the table of scores.
-
-    Several processes write one after another. `directory` is the run's `decoder`.
-    """
+    """Writes all files to the run's `decoder`; returns the table of scores."""
     scores = scores_by_languages(translations)
     table, image = scores_table(scores), draw_scores(scores)
+    # The baseline of a model's scores: each source as its own translation.
+    copied = [
+        dataclasses.replace(each, hypotheses=(Hypothesis(each.source, 0.0),))
+        for each in translations
+    ]
     document = {
         "step": step,
         "split": split,
         "mean": mean_scores(scores),
-        "source_copied": mean_scores(scores_by_languages(map(_copied, translations))),
+        "source_copied": mean_scores(scores_by_languages(copied)),
         "languages": [dataclasses.asdict(each) for each in scores],
     }
     contents: dict[str, str | bytes] = {
@@ -116,11 +118,6 @@ def write_report(
             log.write(step, split, metrics)
             log.write_page(step, split, "translations", image, table)
     return table
-
-
-def _copied(each: Translation) -> Translation:
-    """Returns the source as its own translation, the baseline of a model's scores."""
-    return dataclasses.replace(each, hypotheses=(Hypothesis(each.source, 0.0),))
 
 
 def _line(each: Translation) -> str:

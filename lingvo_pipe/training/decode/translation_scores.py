@@ -35,10 +35,7 @@ _INCHES_AROUND = 1.1  # Titles and axes.
 
 @dataclass(frozen=True)
 class TranslationScores:
-    """Scores, from 0 to 100, of the translations between two languages, as `de-en`.
-
-    The signatures are sacrebleu's.
-    """
+    """Scores, 0 to 100, between two languages, and sacrebleu's signatures."""
 
     languages: str
     num_sentences: int
@@ -83,10 +80,7 @@ def scores_table(scores: Sequence[TranslationScores]) -> str:
 
 
 def draw_scores(scores: Sequence[TranslationScores]) -> bytes:
-    """Draws a PNG: a bar per language pair and metric, the best BLEU on top.
-
-    Dashed lines are the means over the pairs, of which there must be at least one.
-    """
+    """Draws a PNG: a bar per pair and metric, the best BLEU on top, means dashed."""
     # Imported here: it takes half a second, and only decoding draws.
     from matplotlib.figure import Figure
 

@@ -1,7 +1,4 @@
-"""Translation of sentences that are in no data set.
-
-Shapes: K sentences, B of them in a batch.
-"""
+"""Translation of K sentences that are in no data set, B in a batch."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ def check_sentence_input(input_generator: Any) -> SentenceInput:
 
 
 class Translator:
-    """A translator with a task's current variables, up to B sentences at a time.
-
-    Raises ValueError unless the task is a DecodingTask.
-    """
+    """A translator with a DecodingTask's variables; others are a ValueError."""
 
     def __init__(self, task: BaseTask, data: SentenceInput, batch_size: int) -> None:
         self._data, self._batch_size = data, batch_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,17 +24,12 @@ from lingvo_pipe.training.task.protocols import EvalImages
 
 
 class Evaluation:
-    """An evaluation of a task with its current variables or with other values.
-
-    `values` reads them in the structure of `task.vars`; if None, it is `task.Values`.
-    """
+    """An evaluation with `values` in the structure of `task.vars`, or its variables."""
 
     def __init__(self, task: BaseTask, values: Callable[[], NestedMap] | None = None):
         self._task, self._values = task, values or task.Values
-        # Known after `Trace`.
-        self.metric_names: list[str] = []
-        # Of the last evaluation: metrics that are not finite.
-        self.warnings: list[str] = []
+        self.metric_names: list[str] = []  # Known after `Trace`.
+        self.warnings: list[str] = []  # The last evaluation's, of metrics not finite.
         self._function = tf.function(self._run, autograph=False)
         self._predictions = tf.function(self._predict, autograph=False)
 
@@ -53,17 +48,17 @@ class Evaluation:
 
         Raises ValueError if there are no batches, or the loss's total weight is 0.
         """
-        sums: dict[str, float] = {}
-        weights: dict[str, float] = {}
+        sums: dict[str, float] = defaultdict(float)
+        weights: dict[str, float] = defaultdict(float)
         not_finite: Counter[str] = Counter()
         num_batches = 0
         for batch in naming_reads(batches):
             check_weights(batch)
             num_batches += 1
             for name, (mean, weight) in self._evaluate(batch).items():
-                weights[name] = weights.get(name, 0.0) + float(weight)
+                weights[name] += float(weight)
                 if weight:  # Otherwise the mean may be anything, even NaN.
-                    sums[name] = sums.get(name, 0.0) + float(mean) * float(weight)
+                    sums[name] += float(mean) * float(weight)
                     not_finite[name] += not math.isfinite(mean)
             if images is not None:
                 images.Add(batch, self._predictions(batch))

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -44,7 +37,8 @@ def evaluate_run(
     """Evaluates one checkpoint or, following a trainer, one after another.
 
     It writes the metrics to `LOGDIR/evaler`, which no trainer writes. Several such
-    evaluations may run at a time.
+    evaluations may run at a time. Raises ValueError if a checkpoint or the vocabulary
+    is unusable, or there is no data.
 
     Args:
         task: the task.
@@ -53,9 +47,6 @@ def evaluate_run(
         split: name of the data.
         steps: iterator that restores the task's weights; see `weights_in_turn`.
         log: callback for a line of text for the user.
-
-    Raises:
-        ValueError: if a checkpoint or the vocabulary is unusable, or there is no data.
     """
     check_vocabulary(directory.path, data)
     evaluation = Evaluation(task)
@@ -98,15 +89,15 @@ class RunEvaluations:
         # A resumed run does not repeat evaluations from before its checkpoint.
         self._records = read_metrics(self.directory.path)
         self._evaluated: dict[int, dict[str, float]] = {}
-        self.best = self._best_of(self._records)
+        p = self.task.params.eval
+        self.best = BestEvaluation(p, self._records)
         if self.best.step is not None and self.best.step not in saved_steps:
             self.log(
                 f"The best evaluation's checkpoint, of step {self.best.step}, is "
                 "missing. The best evaluation with a checkpoint replaces it."
             )
-            self.best = self._best_of(
-                [r for r in self._records if r["step"] in saved_steps]
-            )
+            saved = [r for r in self._records if r["step"] in saved_steps]
+            self.best = BestEvaluation(p, saved)
         write_best(self.directory.best_path, self.best.text())
         self._inform_schedules()
 
@@ -123,10 +114,7 @@ class RunEvaluations:
         )
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the current state, after `step` steps, once per step.
-
-        Returns the metrics; empty if the run is stopping.
-        """
+        """Evaluates the state after `step` steps, once; empty if stopping."""
         if step in self._evaluated:
             return self._evaluated[step]
         draws = self.task.params.eval.images
@@ -149,23 +137,14 @@ class RunEvaluations:
         return metrics
 
     def best_writer(self) -> Callable[[], None]:
-        """Returns a function that writes the best evaluation so far to its file.
-
-        Call it when the checkpoint of that evaluation exists.
-        """
+        """Returns a writer of the best evaluation, for when its checkpoint exists."""
         path, text = self.directory.best_path, self.best.text()
         return lambda: write_best(path, text)
 
-    def _best_of(self, records: Iterable[Mapping[str, Any]]) -> BestEvaluation:
-        best = BestEvaluation(self.task.params.eval)
-        best.add_all(records)
-        return best
-
     def _inform_schedules(self) -> None:
         # The evaluation after the last step of a run that goes on later must not count.
-        due = [
-            r for r in self._records if r["split"] == SPLIT and self.is_due(r["step"])
-        ]
+        tests = [record for record in self._records if record["split"] == SPLIT]
+        due = [record for record in tests if self.is_due(record["step"])]
         for schedule in self.schedules:
             schedule.FollowEvaluations(due)
 

@@ -31,13 +31,13 @@ def open_run(
     `RunDirectory` for `allow_foreign`.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
-    while not os.path.exists(params) and time.monotonic() < end:
+    while not os.path.exists(params):
+        if time.monotonic() >= end:
+            raise UserValueError(
+                f"--logdir: expected the directory of a trained run, got {logdir}. "
+                "Train first, with the same --logdir."
+            )
         time.sleep(_POLL_SECONDS)
-    if not os.path.exists(params):
-        raise UserValueError(
-            f"--logdir: expected the directory of a trained run, got {logdir}. "
-            "Train first, with the same --logdir."
-        )
     return RunDirectory(logdir, model_name, allow_foreign)
 
 
@@ -99,10 +99,9 @@ def new_checkpoints(
 ) -> Iterator[int]:
     """Yields the newest checkpoint's step each time it changes.
 
-    It skips checkpoints older than the newest. It ends with the run's last step, or
-    when no new checkpoint has appeared for `patience_seconds`, since the trainer may
-    have ended. Until the run starts, the directory may be missing, and `last_step`
-    returns None.
+    It ends with the run's last step, or when no new checkpoint has appeared for
+    `patience_seconds`. Until the run starts, the directory may be missing, and
+    `last_step` returns None.
     """
     seen, since = -1, clock()
     while clock() - since <= patience_seconds:

@@ -13,10 +13,7 @@ from lingvo_pipe.pipeline.debug.diagnosis import naming_reads
 
 
 class InputPosition:
-    """The position of an input in its data, if it has one; see `input_generator`.
-
-    Checkpoints hold it, so a resumed run finds its next batch at once.
-    """
+    """The position of an input in its data, if it has one; see `input_generator`."""
 
     def __init__(self, train_input: Any):
         self._input = train_input
@@ -27,7 +24,8 @@ class InputPosition:
     def state(self) -> dict[str, tf.Variable]:
         """Returns the variables that checkpoints must hold, by name.
 
-        Inputs without a position have them, too: a run may change its input.
+        So a resumed run finds its next batch at once. Inputs without a position have
+        them, too: a run may change its input.
         """
         return {"input_place": self._text}
 

@@ -98,15 +98,14 @@ class FailurePolicy:
         p, clipping = self._params, "clip_gradient_norm_to_value"
         is_saved = bool(steps_in(self._directory.checkpoints_path))
         saved = "The last checkpoint is kept." if is_saved else "Nothing is saved yet."
-        skipping = (
-            f"or raise task.train.max_skipped_steps from {p.max_skipped_steps} to skip "
-            "such steps"
-        )
+        one_step = ""
         if p.steps_per_loop > 1:
-            skipping += ", with task.train.steps_per_loop 1"
+            one_step = ", with task.train.steps_per_loop 1"
             clipping = "clip_gradient_single_norm_to_value"
         return (
-            f"{saved} If the mini-batch itself has them, correct the data, {skipping}; "
-            f"else lower task.train.learning_rate or set task.train.{clipping}, and "
-            "accept it by --allow_params_change=task.train.learning_rate. Then rerun."
+            f"{saved} If the mini-batch itself has them, correct the data, or raise "
+            f"task.train.max_skipped_steps from {p.max_skipped_steps} to skip such "
+            f"steps{one_step}; else lower task.train.learning_rate or set "
+            f"task.train.{clipping}, and accept it by "
+            "--allow_params_change=task.train.learning_rate. Then rerun."
         )

@@ -32,11 +32,9 @@ def train(
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
 
-    Resumes from the newest checkpoint in `directory` that is not damaged. Each step is
-    a function of the state in the checkpoint and of the step's number, so a run that
-    was killed and resumed ends in the same bytes as an uninterrupted one.
-
-    Writes nothing before params, checkpoint and batches are known to fit together.
+    Resumes from the newest checkpoint in `directory` that is not damaged, and ends in
+    the same bytes as an uninterrupted run. Writes nothing before params, checkpoint and
+    batches are known to fit together.
 
     Args:
         task: the task, just instantiated.

@@ -1,7 +1,4 @@
-"""Exponential moving averages of the weights, used by evaluations.
-
-They start equal to the weights, and follow them at the rates of `averaging_rate`.
-"""
+"""Exponential moving averages of the weights, used by evaluations."""
 
 from __future__ import annotations
 
@@ -75,8 +72,8 @@ def make_averages(
 class ExponentialMovingAverage:
     """Averages of variables, each on the variable's device.
 
-    Averages of 16-bit variables have 32 bits: 16 would lose small changes. In the long
-    run a step keeps the fraction `decay` of an average.
+    They start equal to the variables, and follow them at the rates of `averaging_rate`.
+    Averages of 16-bit variables have 32 bits: 16 would lose small changes.
     """
 
     def __init__(self, decay: float, variables: Mapping[str, tf.Variable]):
@@ -108,10 +105,7 @@ class ExponentialMovingAverage:
                 average.assign_add(tf.cast(rate, average.dtype) * change)
 
     def Value(self, variable: tf.Variable) -> tf.Tensor:
-        """Reads a variable's average, or its value if it has none, on its device.
-
-        The result has the variable's dtype.
-        """
+        """Reads a variable's average, or else its value, on its device in its dtype."""
         path = self._paths.get(variable.ref())
         source = variable if path is None else self._averages[path]
         with tf.device(variable.device):

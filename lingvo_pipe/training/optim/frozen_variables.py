@@ -1,8 +1,7 @@
 """Regular expressions that choose variables by path, and freeze them.
 
-Each expression must choose at least one variable, so that misspellings are found. A
-frozen variable keeps its value and has no slots in the optimizer. Moving averages of a
-layer with frozen weights, such as batch norm's, still move.
+A frozen variable keeps its value and has no slots in the optimizer. Moving averages of
+a layer with frozen weights, such as batch norm's, still move.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import Params
-
-_NUM_SHOWN = 3
 
 
 def define_freezing_params(p: Params) -> None:
@@ -44,12 +41,10 @@ def without_frozen(
     Raises ValueError if a pattern chooses no variable, or none is left to train.
     """
     paths, trained = list(variables), set(variables)
-    for name, combine in (
-        ("bprop_variable_filter", set.intersection),
-        ("bprop_variable_exclusion", set.difference),
-    ):
-        if p.Get(name) is not None:
-            trained = combine(trained, paths_with(p.Get(name), paths, name))
+    if (pattern := p.bprop_variable_filter) is not None:
+        trained &= set(paths_with(pattern, paths, "bprop_variable_filter"))
+    if (pattern := p.bprop_variable_exclusion) is not None:
+        trained -= set(paths_with(pattern, paths, "bprop_variable_exclusion"))
     if not trained:
         raise UserValueError(
             "task.train: expected at least 1 variable to train; bprop_variable_filter "
@@ -81,7 +76,7 @@ def paths_with(
         near = "".join(did_you_mean(word, names) for word in words)
         raise UserValueError(
             f"{param}: expected a match in at least 1 variable's path; {pattern!r} "
-            f"matches none of {len(paths)}, such as {list(paths[:_NUM_SHOWN])}.{near} "
+            f"matches none of {len(paths)}, such as {list(paths[:3])}.{near} "
             "Correct the expression or leave it out."
         )
     return chosen

@@ -52,11 +52,7 @@ def clip_by_global_norm(
 def clip_by_each_norm(
     gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], max_norm: float
 ) -> list[tf.Tensor]:
-    """Scales each gradient whose own norm exceeds a maximum down to it.
-
-    A gradient whose norm is not finite becomes NaN; arguments as in
-    `clip_by_global_norm`.
-    """
+    """Does the same for each gradient by its own norm."""
 
     def clipped(gradient: tf.Tensor) -> tf.Tensor:
         scale = _scale(tf.sqrt(square_sum(gradient)), max_norm)

@@ -56,8 +56,7 @@ def ScheduleParams(name: str, **arguments: Any) -> Params:
 
     The schedule is one of `keras.optimizers.schedules`, InverseSquareRoot, or
     LinearWarmup or Floor, whose argument `schedule` is params of another schedule. The
-    initial
-    learning rate is the learner's learning_rate.
+    initial learning rate is the learner's learning_rate.
     """
     return _named(name, "schedule", arguments)
 
@@ -79,14 +78,9 @@ def make_rate(
 ) -> Any:
     """Returns the learning rate of an optimizer: a constant, or a schedule.
 
-    Raises ValueError if the schedule does not exist, or does not accept the arguments.
-
-    Args:
-        learning_rate: the constant, the schedule's initial rate, or the factor of its
-            values.
-        schedule: ScheduleParams, or params of a class in `lingvo_pipe.schedule`. If
-            None, the rate is constant.
-        path: path of the schedule's params.
+    The schedule, at `path`, is ScheduleParams, whose initial rate is `learning_rate`;
+    or params of a class in `lingvo_pipe.schedule`, whose values it multiplies. Raises
+    ValueError if it does not exist, or does not accept the arguments.
     """
     if schedule is None:
         return learning_rate
@@ -98,9 +92,8 @@ def make_rate(
         return Scaled(learning_rate, schedule.Instantiate())
     module = keras.optimizers.schedules
     classes = _classes(module, module.LearningRateSchedule)
-    classes |= {
-        each.__name__: each for each in (Floor, InverseSquareRoot, LinearWarmup)
-    }
+    ours = Floor, InverseSquareRoot, LinearWarmup
+    classes |= {each.__name__: each for each in ours}
     return _make(classes, schedule, {"initial_learning_rate": learning_rate}, path)
 
 

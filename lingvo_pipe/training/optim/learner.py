@@ -78,19 +78,17 @@ class Learner:
         all_paths: Sequence[str] | None = None,
         undecayed: Collection[str] = (),
     ):
-        if p.learning_rate is None or not p.learning_rate > 0:
+        rate = p.learning_rate
+        if rate is None or not rate > 0:
             raise UserValueError(
-                path="task.train.learning_rate",
-                expected="a positive number",
-                got=p.learning_rate,
+                path="task.train.learning_rate", expected="a positive number", got=rate
             )
         _check_clipping(p)
         self._params = p
         self._variables = dict(variables)
-        paths = list(variables if all_paths is None else all_paths)
-        decayed = l2_weights(p, paths, undecayed)
+        decayed = l2_weights(p, list(all_paths or variables), undecayed)
         self._l2_weights = {k: w for k, w in decayed.items() if k in variables}
-        self._rate = make_rate(p.learning_rate, p.lr_schedule)
+        self._rate = make_rate(rate, p.lr_schedule)
         self._optimizer = make_optimizer(p.optimizer, self._rate)
         try:
             self._optimizer.build(list(variables.values()))

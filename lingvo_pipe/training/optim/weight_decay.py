@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.checks import is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.training.optim.frozen_variables import paths_with
@@ -42,20 +43,14 @@ def l2_weights(
 ) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
 
-    Paths in `without` have none: their layers declare that.
-
-    Raises ValueError if the weight or a scale is not a number of at least 0, an
-    expression matches no path, or scales are given without a weight.
+    Paths in `without` have none: their layers declare that. Raises ValueError if the
+    weight or a scale is not a number of at least 0, an expression matches no path, or
+    scales are given without a weight.
     """
     weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales
-    if not isinstance(scales, (list, tuple)) or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in scales
-    ):
-        raise UserValueError(
-            path=_SCALES,
-            expected="a list of pairs (regular expression, scale)",
-            got=scales,
-        )
+    if not is_sequence(scales) or not all(is_sequence(pair, 2) for pair in scales):
+        expected = "a list of pairs (regular expression, scale)"
+        raise UserValueError(path=_SCALES, expected=expected, got=scales)
     for _, scale in scales:
         _check_not_negative(_SCALES, scale)
     if weight is None:
@@ -66,13 +61,9 @@ def l2_weights(
             )
         return {}
     _check_not_negative("l2_regularizer_weight", weight)
-    chosen = [
-        (set(paths_with(pattern, paths, _SCALES)), scale) for pattern, scale in scales
-    ]
-    by_path = {
-        path: weight * next((scale for found, scale in chosen if path in found), 1.0)
-        for path in paths
-    }
+    by_path = dict.fromkeys(paths, weight)
+    for pattern, scale in reversed(scales):  # The first expression counts.
+        by_path |= dict.fromkeys(paths_with(pattern, paths, _SCALES), weight * scale)
     return {path: x for path, x in by_path.items() if x and path not in without}
 
 

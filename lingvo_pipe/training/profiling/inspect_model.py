@@ -44,9 +44,8 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
         before, cells = task.pipeline.before, task.pipeline.cells
         for layer, shape in zip(before, shapes, strict=False):
             rows += _layer_rows(_BEFORE, layer, shape, "")
-        for i, (cell, shape) in enumerate(
-            zip(cells, shapes[len(before) :], strict=True)
-        ):
+        cell_shapes = shapes[len(before) :]
+        for i, (cell, shape) in enumerate(zip(cells, cell_shapes, strict=True)):
             stage = str(task.pipeline.stage_of_cell(i))
             macs = f"{work.cell_flops[i] / 2:,.0f}" if work else "unknown"
             rows += _layer_rows(stage, cell, shape, macs)

@@ -29,10 +29,7 @@ class MemoryWatch:
         self._before: dict[str, int] = {}
 
     def peaks(self) -> list[MemoryPeak]:
-        """Returns the peaks since the last call; none the first time.
-
-        Other tensors that existed at the last call, such as batches, do not count.
-        """
+        """Returns peaks since the last call, above what existed then; none at first."""
         found = []
         for name, own in self._local.items():
             info = tf.config.experimental.get_memory_info(name)

@@ -30,17 +30,11 @@ _UNEVEN, _MORE_EVEN = 1.4, 0.9
 
 
 class PredictedBubble(NamedTuple):
-    """Work in flops, without the loss.
+    """Work in flops, without the loss."""
 
-    Attributes:
-        cell_flops: flops of each cell's forward pass in training, for one example.
-        shares: each stage's fraction of the work; the prologue's is in stage 0's.
-        bubble_fraction: idle fraction of the devices' time, if only flops take time.
-    """
-
-    cell_flops: list[float]
-    shares: list[float]
-    bubble_fraction: float
+    cell_flops: list[float]  # Each cell's forward pass in training, for one example.
+    shares: list[float]  # Each stage's fraction; the prologue's is in stage 0's.
+    bubble_fraction: float  # Idle fraction of devices' time, if only flops take time.
 
 
 def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
@@ -69,12 +63,11 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     prologue = p.num_micro_batches * costs.prologue
     work[0] += prologue
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
+    prologue *= 1 + BACKWARD_PER_FORWARD
     return PredictedBubble(
         cell_flops=[each / cut.num_rows for each in flops],
         shares=[x / sum(work) if sum(work) else 0.0 for x in work],
-        bubble_fraction=_bubble_fraction(
-            step, spec, prologue * (1 + BACKWARD_PER_FORWARD)
-        ),
+        bubble_fraction=_bubble_fraction(step, spec, prologue),
     )
 
 

@@ -12,6 +12,7 @@ import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,13 +35,12 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     in their order, as from `PipeliningLayer.ComputeGradients`. Raises ValueError if a
     device's contradict each other, because its clock was set meanwhile.
     """
+    devices = enumerate(zip(schedule.columns, times, strict=True))
     timeline = Timeline.from_rows(
         (
-            (device, op, wait_start, start, end)
-            for device, (column, rows) in enumerate(
-                zip(schedule.columns, times, strict=True)
-            )
-            for op, (wait_start, start, end) in zip(column, rows.tolist(), strict=True)
+            (device, op, *seconds)
+            for device, (column, rows) in devices
+            for op, seconds in zip(column, rows.tolist(), strict=True)
         ),
         schedule.block_boundaries,
     )
@@ -60,50 +60,35 @@ def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Tim
     """
     size = len(schedule.columns)
     num_shards = len(times[0]) // len(schedule.columns[0])
+    by_shard = [np.split(rows, num_shards) for rows in times]
     return [
-        measured_timeline(
-            schedule,
-            [np.split(rows, num_shards)[shard] for rows in times[first : first + size]],
-        )
+        measured_timeline(schedule, shard)
         for first in range(0, len(times), size)
-        for shard in range(num_shards)
+        for shard in zip(*by_shard[first : first + size], strict=True)
     ]
 
 
 def predict(steps: Sequence[Timeline], schedule: Schedule) -> Timeline:
-    """Returns the timeline of a schedule by the costs of other steps, at least one.
-
-    They have the schedule's stages and kinds of operations.
-    """
+    """Returns the timeline of a schedule by the costs of at least one other step."""
     return simulate(schedule, median_costs(list(map(fitted_costs, steps))))
 
 
-@dataclasses.dataclass(frozen=True)
-class MemoryPeak:
-    """The largest memory use at any time, with tensors that exist between steps.
+class MemoryPeak(NamedTuple):
+    """The largest memory use at any time, with tensors that exist between steps."""
 
-    The devices share the memory; their numbers go replica after replica.
-    """
-
-    devices: Sequence[int]
+    devices: Sequence[int]  # Those that share the memory, replica after replica.
     num_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """A step as planned before any step ran: the pipeline, or one batch shard of it.
-
-    Bytes are each device's peak memory.
-    """
+    """A step, or one batch shard, as planned, with each device's peak in bytes."""
 
     timeline: Timeline
     bytes_by_device: Sequence[int]
 
     def comparison(self, measured: Timeline, peaks: Sequence[MemoryPeak]) -> str:
-        """Returns a table of planned and measured time, bubble and memory.
-
-        Peaks are of this process's devices, and `measured` is of the same schedule.
-        """
+        """Returns a table of planned and measured time, bubble and own memory."""
         own = self.bytes_by_device
         lines = [
             "Planned from timed cells, before the first step, and measured; both "
@@ -132,10 +117,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """One step, or all steps of one call up to `step`, predicted and measured.
-
-    Notes are sentences above the table, and peaks are the memory's during the step.
-    """
+    """One step, or those of a call up to `step`, predicted and measured, with notes."""
 
     step: int
     predicted: Timeline

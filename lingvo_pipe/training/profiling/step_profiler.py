@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -41,6 +42,7 @@ def check_profile_step(step: int, max_steps: int) -> None:
         )
 
 
+@dataclass(eq=False)
 class StepProfiler:
     """A profiler of one step, which it compares with the steps before.
 
@@ -50,32 +52,25 @@ class StepProfiler:
     text for the user.
     """
 
-    def __init__(
-        self,
-        pipeline: PipeliningLayer,
-        step: int,
-        start: int,
-        directory: RunDirectory,
-        metrics_log: MetricsLog,
-        log: Callable[[str], None],
-        planned: PlannedStep | None = None,
-    ):
-        self._pipeline = pipeline
-        self._step = step
-        self._directory = directory
-        self._metrics_log = metrics_log
-        self._log = log
-        self._planned = planned
+    pipeline: PipeliningLayer
+    step: int
+    start: int
+    directory: RunDirectory
+    metrics_log: MetricsLog
+    log: Callable[[str], None]
+    planned: PlannedStep | None = None
+
+    def __post_init__(self) -> None:
         self._watch: MemoryWatch | None = None
         self._num_calls = 0
-        self._ran: deque[tuple[Schedule, list[np.ndarray]]] = deque(
-            maxlen=_MAX_USED + 1
-        )
-        self._is_done = start + _MIN_BEFORE >= step
+        self._ran: deque[tuple[Schedule, list[np.ndarray]]]
+        self._ran = deque(maxlen=_MAX_USED + 1)
+        first = self.start + _MIN_BEFORE + 1
+        self._is_done = self.step < first
         if self._is_done:
-            log(
-                f"Step {step} is not profiled: this run resumes after step {start}, "
-                f"and the first step that it can profile is {start + _MIN_BEFORE + 1}."
+            self.log(
+                f"Step {self.step} is not profiled: this run resumes after step "
+                f"{self.start}, and the first step that it can profile is {first}."
             )
 
     def after_step(self, step: int, trained: TrainStep | StepLoop) -> None:
@@ -87,13 +82,13 @@ class StepProfiler:
         if self._num_calls < _MIN_BEFORE:
             return
         self._ran.append((trained.schedule, trained.Times()))
-        if step >= self._step and len(self._ran) > 1:
+        if step >= self.step and len(self._ran) > 1:
             self._is_done = True
             self._profile(step, peaks)
 
     def _peaks(self, trained: TrainStep | StepLoop) -> list[MemoryPeak]:
         """Returns memory peaks since the last call, if a plan is to be compared."""
-        if self._planned is None:
+        if self.planned is None:
             return []
         if self._watch is None:
             state = trained.State().values()
@@ -103,8 +98,8 @@ class StepProfiler:
     def finish(self) -> None:
         """Logs, after the last step, if nothing was profiled."""
         if not self._is_done:
-            self._log(
-                f"Step {self._step} is not profiled: the first call of a run warms up, "
+            self.log(
+                f"Step {self.step} is not profiled: the first call of a run warms up, "
                 "the prediction needs the next, and this run made only "
                 f"{self._num_calls}. Lower task.train.steps_per_loop, the number of "
                 "steps in a call, or --profile_step."
@@ -114,28 +109,26 @@ class StepProfiler:
         try:
             *before, shards = [measured_shards(*ran) for ran in self._ran]
         except ValueError as error:  # The machine's clock was set meanwhile.
-            self._log(f"Step {step} is not profiled: {error}")
+            self.log(f"Step {step} is not profiled: {error}")
             return
         slowest = max(range(len(shards)), key=lambda i: shards[i].step_seconds)
         measured = shards[slowest]
         predicted = predict([call[slowest] for call in before], measured.schedule)
-        notes = [
-            *self._notes(len(before), slowest),
-            *_lead_notes(measured),
-            *_shard_notes(shards, slowest),
-        ]
-        planned = self._planned
+        notes = self._notes(len(before), shards, slowest)
+        planned = self.planned
         if planned is not None and planned.timeline.schedule != measured.schedule:
             planned = None  # The plan is for one step, and a call may run several.
         profile = StepProfile(step, predicted, measured, notes, planned, peaks)
-        folder = self._directory.profile_path
+        folder = self.directory.profile_path
         profile.write(folder)
-        self._metrics_log.write_page(
+        self.metrics_log.write_page(
             step, "train", "pipeline", profile.image, profile.text()
         )
-        self._log(f"{profile.line()}; see {folder}/step-{step}.*")
+        self.log(f"{profile.line()}; see {folder}/step-{step}.*")
 
-    def _notes(self, num_before: int, shard: int) -> list[str]:
+    def _notes(
+        self, num_before: int, shards: Sequence[Timeline], shard: int
+    ) -> list[str]:
         before = "the call before" if num_before == 1 else f"{num_before} calls before"
         devices = self._devices(shard)
         specs = [tf.DeviceSpec.from_string(name) for name in devices]
@@ -157,37 +150,32 @@ class StepProfiler:
                 "Times are by each machine's own clock: as far as clocks differ, "
                 "messages seem faster in one direction and slower in the other."
             )
+        if Kind.UPDATE in shards[shard].schedule.kinds:
+            notes += [
+                f"Stage {k} was at most {num} steps ahead of stage {k + 1}; "
+                f"{MAX_STEPS_AHEAD} are allowed, and 0 are usual for a slower stage."
+                for k, num in steps_ahead(shards[shard]).items()
+            ]
+        if len(shards) > 1:
+            others = ", ".join(
+                f"shard {i} {each.step_seconds * 1e3:.1f} ms"
+                for i, each in enumerate(shards)
+                if i != shard
+            )
+            notes.append(
+                f"Shown is the slowest batch shard, {shard}. The others: {others}."
+            )
         return notes
 
     def _all_devices(self) -> list[str]:
         """Returns the names of the devices, replica after replica."""
-        spec = self._pipeline.spec
+        spec = self.pipeline.spec
         first_shards = range(0, spec.num_batch_shards, spec.shards_per_replica)
         return [name for shard in first_shards for name in self._devices(shard)]
 
     def _devices(self, shard: int) -> list[str]:
         """Returns the names of the devices that ran a batch shard."""
-        spec, owners = self._pipeline.spec, self._pipeline.schedule.device_of_stage()
+        spec, owners = self.pipeline.spec, self.pipeline.schedule.device_of_stage()
         devices = spec.replicas[shard // spec.shards_per_replica]
         names = {owners[k]: name for k, name in enumerate(devices)}
         return [names[device] for device in range(len(names))]
-
-
-def _lead_notes(measured: Timeline) -> list[str]:
-    """Returns notes on how far stages were ahead, if they update separately."""
-    if Kind.UPDATE not in measured.schedule.kinds:
-        return []
-    return [
-        f"Stage {k} was at most {num} steps ahead of stage {k + 1}; {MAX_STEPS_AHEAD} "
-        "are allowed, and 0 are usual for a slower stage."
-        for k, num in steps_ahead(measured).items()
-    ]
-
-
-def _shard_notes(shards: Sequence[Timeline], shown: int) -> list[str]:
-    """Returns a note on the batch shard shown, and the others' times."""
-    if len(shards) == 1:
-        return []
-    times = [f"shard {i} {x.step_seconds * 1e3:.1f} ms" for i, x in enumerate(shards)]
-    others = ", ".join(times[:shown] + times[shown + 1 :])
-    return [f"Shown is the slowest batch shard, {shown}. The others: {others}."]

@@ -1,13 +1,10 @@
-"""Curves of a run's metrics: drawn as SVG by the page's template. Pure.
-
-Coordinates are in units of the SVG's view box, from its top left corner.
-"""
+"""Curves of a run's metrics, in units of an SVG's view box. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.training.report.axis import (
@@ -17,12 +14,9 @@ from lingvo_pipe.training.report.axis import (
     number_text,
     step_axis,
 )
-from lingvo_pipe.training.report.series import Series
+from lingvo_pipe.training.report.series import Point, Series
 
-_WIDTH, _HEIGHT = 420, 240
-_RIGHT, _TOP, _BOTTOM = _WIDTH - 24.0, 12.0, _HEIGHT - 40.0  # Edges of the grid.
 _LEFT_MARGIN, _DIGIT_WIDTH = 14.0, 6.6
-_MAX_VISIBLE_DOTS = 40
 
 # A metric has a logarithmic scale if its largest value is more than this many times the
 # smallest, since a linear scale would hide differences between small values.
@@ -32,61 +26,33 @@ _LOG_SPREADS = {
 }
 
 
-class Dot(NamedTuple):
-    """A point whose value the mouse shows; `is_seen` if it is always visible."""
-
-    x: float
-    y: float
-    text: str
-    is_seen: bool
-
-
-class Curve(NamedTuple):
-    """The curve of a split: a color's number, points of SVG elements, and dots.
-
-    Bands go from the minima to the maxima of the points' reports.
-    """
-
-    color: int
-    bands: list[str]
-    lines: list[str]
-    dots: list[Dot]
-
-
-class Drawing(NamedTuple):
-    """The curves of a metric on a grid: labels with their positions, and curves."""
-
-    description: str
-    value_ticks: list[tuple[str, float]]
-    step_ticks: list[tuple[str, float]]
-    step_title: str
-    left: float
-    curves: list[Curve]
-    right: float = _RIGHT
-    bottom: float = _BOTTOM
-    width: int = _WIDTH
-    height: int = _HEIGHT
-
-
 class Figure(NamedTuple):
-    """A metric by step; without a drawing if no value is finite.
+    """A metric by step, with a color's number for each split.
 
-    Notes are sentences on details that the drawing does not show.
+    Notes are sentences on details that the curves do not show. Without a grid, no value
+    is finite, and there are no curves.
     """
 
-    metric: str
-    colors: dict[str, int]
+    series: Sequence[Series]
+    colors: Mapping[str, int]
     notes: list[str]
-    drawing: Drawing | None
+    grid: Grid | None
+
+    @property
+    def description(self) -> str:
+        """The curves in words."""
+        scale = ", on a logarithmic scale" if self.grid and self.grid.is_log else ""
+        curves = [f"{x.split} {_range_text(x)}" for x in self.series if x.finite]
+        return f"{self.series[0].metric} by step{scale}: {'; '.join(curves)}."
 
 
 def make_figure(series: Sequence[Series], colors: Mapping[str, int]) -> Figure:
     """Returns the figure of a metric, with at least one series and colors by split."""
     return Figure(
-        series[0].metric,
+        series,
         {each.split: colors[each.split] for each in series},
         [note for each in series for note in _notes(each)],
-        _draw(series, colors) if any(each.finite for each in series) else None,
+        Grid(series) if any(each.finite for each in series) else None,
     )
 
 
@@ -105,78 +71,50 @@ def _notes(series: Series) -> list[str]:
     return notes
 
 
-class _Grid:
-    """The axes of series with at least one finite value, and positions on them."""
+class Grid:
+    """The axes of series with a finite value; ticks are labels with positions."""
+
+    width, height = 420, 240
+    right, top, bottom = width - 24.0, 12.0, height - 40.0  # Edges of the grid.
 
     def __init__(self, series: Sequence[Series]):
-        self.steps = step_axis(max(each.last.step for each in series))
-        self.values = _value_axis(series)
-        widest = max(map(len, self.values.labels()))
-        self.left = _LEFT_MARGIN + _DIGIT_WIDTH * widest
+        self._steps = step_axis(max(each.last.step for each in series))
+        self._values = _value_axis(series)
+        self.is_log = self._values.is_log
+        labels = self._values.labels()
+        self.left = _LEFT_MARGIN + _DIGIT_WIDTH * max(map(len, labels))
+        self.value_ticks = list(
+            zip(labels, map(self.y, self._values.ticks), strict=True)
+        )
+        positions = map(self.x, self._steps.ticks)
+        self.step_ticks = list(zip(self._steps.labels(), positions, strict=True))
 
     def x(self, step: float) -> float:
-        return self.left + self.steps.position(step) * (_RIGHT - self.left)
+        return self.left + self._steps.position(step) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return _TOP + (1 - self.values.position(value)) * (_BOTTOM - _TOP)
+        return self.top + (1 - self._values.position(value)) * (self.bottom - self.top)
 
-    def points(self, numbers: Sequence[tuple[int, float]]) -> str:
-        """Returns pairs of step and value as SVG points."""
+    def line(self, segment: Sequence[Point]) -> str:
+        """Returns the points of an SVG polyline."""
+        return self._points((point.step, point.value) for point in segment)
+
+    def band(self, segment: Sequence[Point]) -> str:
+        """Returns the points of a polygon between the minima and maxima of reports."""
+        highs = [(point.step, point.high) for point in segment]
+        lows = [(point.step, point.low) for point in segment]
+        return self._points([*highs, *reversed(lows)])
+
+    def _points(self, numbers: Iterable[tuple[int, float]]) -> str:
         return " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in numbers)
-
-
-def _draw(series: Sequence[Series], colors: Mapping[str, int]) -> Drawing:
-    grid = _Grid(series)
-    values, steps = grid.values, grid.steps
-    scale = "; values on a logarithmic scale" if values.is_log else ""
-    return Drawing(
-        _description(series, values.is_log),
-        list(zip(values.labels(), map(grid.y, values.ticks), strict=True)),
-        list(zip(steps.labels(), map(grid.x, steps.ticks), strict=True)),
-        f"step{scale}",
-        grid.left,
-        [_curve(grid, each, colors[each.split]) for each in series],
-    )
 
 
 def _value_axis(series: Sequence[Series]) -> Axis:
     values = [report.value for each in series for report in each.finite]
     low, high = min(values), max(values)
-    metric = series[0].metric
-    spreads = [s for name, s in _LOG_SPREADS.items() if name.fullmatch(metric)]
+    spreads = [s for x, s in _LOG_SPREADS.items() if x.fullmatch(series[0].metric)]
     is_log = low > 0 and any(high > low * spread for spread in spreads)
     return log_axis(low, high) if is_log else linear_axis(low, high)
-
-
-def _curve(grid: _Grid, series: Series, color: int) -> Curve:
-    segments = series.segments()
-    is_sparse = sum(map(len, segments)) <= _MAX_VISIBLE_DOTS
-    bands = [
-        [(p.step, p.high) for p in segment]
-        + [(p.step, p.low) for p in reversed(segment)]
-        for segment in segments
-        if series.reports_per_point > 1
-    ]
-    lines = [[(p.step, p.value) for p in segment] for segment in segments]
-    dots = [
-        Dot(
-            grid.x(point.step),
-            grid.y(point.value),
-            f"{series.split}, step {point.step:,}: {number_text(point.value)}",
-            is_sparse or len(segment) == 1,
-        )
-        for segment in segments
-        for point in segment
-    ]
-    return Curve(
-        color, list(map(grid.points, bands)), list(map(grid.points, lines)), dots
-    )
-
-
-def _description(series: Sequence[Series], is_log: bool) -> str:
-    scale = ", on a logarithmic scale" if is_log else ""
-    curves = [f"{each.split} {_range_text(each)}" for each in series if each.finite]
-    return f"{series[0].metric} by step{scale}: {'; '.join(curves)}."
 
 
 def _range_text(series: Series) -> str:

@@ -34,10 +34,7 @@ _NUM_COLORS = 6  # The template's style has this many.
 
 
 def write_report(directory: RunDirectory) -> Path:
-    """Writes the page of a run that has started, and returns the page's path.
-
-    Raises ValueError if a file of the run is damaged.
-    """
+    """Writes the page of a run; returns its path. Damaged files are a ValueError."""
     # Several processes may write the page; the lock ends with the descriptor.
     descriptor = os.open(directory.path, os.O_RDONLY)
     try:
@@ -50,10 +47,7 @@ def write_report(directory: RunDirectory) -> Path:
 
 
 def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
-    """Writes the page when a job has ended; logs errors instead of raising them.
-
-    The job itself is complete, so a scheduler must not restart it.
-    """
+    """Writes the page, or logs errors, since the job itself is complete."""
     try:
         write_report(directory)
     except Exception as error:
@@ -77,6 +71,8 @@ def _template() -> Any:
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.filters["coordinate"] = "{:.1f}".format
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["number"] = number_text
     return environment.get_template("report.html.jinja")
 
 
@@ -92,7 +88,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     last_step = max([0, *sizes, *(each.last.step for each in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = run_record.param_value(params, "task.eval.best_metric")
-    images = run_record.last_images(directory.path / SPLIT)
+    profiles = sorted(run_record.read_profiles(directory).items(), reverse=True)
     return {
         "model_name": directory.model_name,
         "facts": [
@@ -105,21 +101,14 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
         ],
         "metrics": [_metric_row(each, best_metric) for each in all_series],
         "figures": [make_figure(each, colors) for each in series.values()],
-        "images": {f"{k}, step {step:,}": png for k, (step, png) in images.items()},
-        "translations": list(
-            map(_checked_translations, run_record.read_scores(directory))
-        ),
-        "profiles": [
-            _profile(step, png, text)
-            for step, (png, text) in sorted(
-                run_record.read_profiles(directory).items(), reverse=True
-            )
-        ],
+        "images": run_record.last_images(directory.path / SPLIT),
+        "translations": list(map(_translations, run_record.read_scores(directory))),
+        "profiles": [_profile(step, *files) for step, files in profiles],
         "checkpoints": [
-            [
-                f"the best, {step:,}" if step == best.get("step") else f"{step:,}",
+            (
+                f"{'the best, ' if step == best.get('step') else ''}{step:,}",
                 f"{size / 2**20:,.1f} MiB",
-            ]
+            )
             for step, size in sizes.items()
         ],
         "params": params.rstrip("\n"),
@@ -150,44 +139,39 @@ def _metric_row(series: Series, best_metric: str | None) -> list[str]:
     return row
 
 
-def _checked_translations(scores: run_record.Scores) -> dict[str, Any]:
+def _translations(scores: run_record.Scores) -> dict[str, Any]:
+    document = scores.document
     try:
-        return _translations(scores)
+        languages = document["languages"]
+        total = sum(each["num_sentences"] for each in languages)
+        rows = [(each["languages"], each["num_sentences"], each) for each in languages]
+        rows.append(("mean", total, document["mean"]))
+        if "source_copied" in document:
+            copied = document["source_copied"]
+            rows.append(("mean if the source is copied", total, copied))
+        return {
+            "split": scores.split,
+            "step": f"{document['step']:,}",
+            "png": scores.png,
+            "rows": [
+                [name, f"{number:,}", f"{each['bleu']:.2f}", f"{each['chrf']:.2f}"]
+                for name, number, each in rows
+            ],
+            "samples": scores.samples,
+        }
     except MALFORMED as error:
         expected = "the scores that the decoder wrote"
-        raise damaged(scores.path, expected, scores.document) from error
-
-
-def _translations(scores: run_record.Scores) -> dict[str, Any]:
-    languages, mean = scores.document["languages"], scores.document["mean"]
-    total = sum(each["num_sentences"] for each in languages)
-    rows = [(each["languages"], each["num_sentences"], each) for each in languages]
-    rows.append(("mean", total, mean))
-    if "source_copied" in scores.document:
-        rows.append(
-            ("mean if the source is copied", total, scores.document["source_copied"])
-        )
-    return {
-        "split": scores.split,
-        "step": f"{scores.document['step']:,}",
-        "png": scores.png,
-        "rows": [
-            [name, f"{number:,}", f"{each['bleu']:.2f}", f"{each['chrf']:.2f}"]
-            for name, number, each in rows
-        ],
-        "samples": scores.samples,
-    }
+        raise damaged(scores.path, expected, document) from error
 
 
 def _profile(step: int, png: bytes, text: str) -> dict[str, Any]:
     """Parses the text of a `StepProfile`: title, notes, blank line, table."""
     title_and_notes, _, table = text.partition("\n\n")
     # At least two blanks separate the table's columns.
-    head, *rows = [
-        re.split(r"\s{2,}", line.strip()) for line in table.splitlines() if line
-    ] or [[]]
+    lines = filter(None, table.splitlines())
+    head, *rows = [re.split(r"\s{2,}", line.strip()) for line in lines] or [[]]
     return {
-        "step": f"{step:,}",
+        "step": step,
         "png": png,
         "notes": title_and_notes.splitlines()[1:],
         "head": ["", *" ".join(head).split()],

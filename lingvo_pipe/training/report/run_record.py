@@ -1,7 +1,4 @@
-"""Contents of a run's directory for the page about the run.
-
-Functions raise ValueError if a file is damaged.
-"""
+"""Contents of a run's directory, for its page. A damaged file is a ValueError."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
 class Scores(NamedTuple):
-    """The scores of a decoding run: its JSON file, see `decoder_run`, and its image.
-
-    Samples are rows of source, reference and translation from all over the data.
-    """
+    """The last scores of a split: its JSON file, image, and rows of sentences."""
 
     path: Path
     split: str
@@ -109,20 +103,14 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
 
 
 def checkpoint_sizes(directory: RunDirectory) -> dict[int, int]:
-    """Returns the bytes of each checkpoint by step, ascending.
-
-    Leaves out checkpoints that the trainer has just deleted.
-    """
+    """Returns the bytes of each checkpoint by step, unless just deleted."""
     path = directory.checkpoints_path
     found = {step: checkpoint_stats(path / stem_of(step)) for step in steps_in(path)}
     return {step: stats.num_bytes for step, stats in found.items() if stats}
 
 
 def last_images(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Returns step and PNG of each name's last image in TensorBoard's events, if any.
-
-    See `MetricsLog.write_images`. Reading a file ends at an incomplete event.
-    """
+    """Returns step and PNG of each name's last image, up to an incomplete event."""
     found = {}
     # File names begin with the time of creation.
     for path in sorted(directory.glob("events.out.tfevents.*")):

@@ -53,10 +53,7 @@ class Series:
         return [report for report in self.reports if math.isfinite(report.value)]
 
     def best(self, best_metric: str | None = None) -> Report | None:
-        """Returns the best report; None if the metric has no known direction.
-
-        The value of `task.eval.best_metric` gives the direction of one metric.
-        """
+        """Returns the best report; None if the direction is unknown."""
         sign = _direction(self.metric, best_metric)
         if not sign or not self.finite:
             return None
@@ -86,11 +83,7 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Returns a series per split for each metric, in order of appearance.
-
-    Of records from `read_metrics` the last of a step counts. The program that logged
-    them, if not the trainer, is `origin`, which is added to splits' names.
-    """
+    """Returns a series per split by metric; `origin` is added to splits' names."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         split = f"{record['split']}, {origin}" if origin else record["split"]

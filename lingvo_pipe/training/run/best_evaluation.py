@@ -49,19 +49,23 @@ def define_best_params(p: Params) -> None:
 class BestEvaluation:
     """The best evaluation so far by one metric, at `step`; None if there was none.
 
-    Raises ValueError if a param has a wrong value.
+    Begins with the evaluations that a run has logged; see `metrics_log`. Raises
+    ValueError if a param has a wrong value.
     """
 
-    def __init__(self, p: Params) -> None:
+    def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         check_best_params(p)
-        metric = p.best_metric or ""
-        self._name = metric.removeprefix("-")
-        self._sign = -1 if metric.startswith("-") else 1
+        self._metric = p.best_metric or ""
+        self._name = self._metric.removeprefix("-")
+        self._sign = -1 if self._metric.startswith("-") else 1
         self._patience: int | None = p.patience
         self._value = -math.inf
         self._num_since = 0
         self._last_step = -1
         self.step: int | None = None
+        for record in records:
+            if record["split"] == SPLIT:
+                self.add(record["step"], record)
 
     @property
     def is_over(self) -> bool:
@@ -71,10 +75,9 @@ class BestEvaluation:
     @property
     def reason(self) -> str:
         """The reason to stop training."""
-        sign = "-" if self._sign < 0 else ""
         return (
             f"{self._num_since} consecutive evaluations did not improve "
-            f"{sign}{self._name} over step {self.step}."
+            f"{self._metric} over step {self.step}."
         )
 
     def check_metrics(self, names: Collection[str]) -> None:
@@ -87,10 +90,7 @@ class BestEvaluation:
             )
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
-        """Adds an evaluation; returns whether it is the best.
-
-        Ignores a step that is not after the last one: it was added before.
-        """
+        """Adds a later evaluation than the last; returns whether it is the best."""
         if not self._name or step <= self._last_step:
             return False
         self._last_step = step
@@ -100,12 +100,6 @@ class BestEvaluation:
             return True
         self._num_since += 1
         return False
-
-    def add_all(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Adds the evaluations that a run has logged; see `metrics_log`."""
-        for record in records:
-            if record["split"] == SPLIT:
-                self.add(record["step"], record)
 
     def text(self) -> str | None:
         """Returns the content of the best evaluation's file, or None without one."""
@@ -132,21 +126,17 @@ def read_best_step(path: Path) -> int | None:
 
 
 def read_best(path: Path) -> dict[str, Any]:
-    """Returns step and metric of the best evaluation; empty if there is none.
-
-    Raises ValueError if the file is damaged.
-    """
+    """Returns the best step and metric, or {}; a damaged file is a ValueError."""
     record = read_json(path, _HINT)
     if record is None:
         return {}
     is_record = isinstance(record, dict) and is_count(record.get("step"), 0)
-    if not is_record or not all(map(_is_finite, record.values())):
+    if not is_record or not all(
+        is_number(value) and abs(value) <= sys.float_info.max
+        for value in record.values()
+    ):
         raise damaged(path, "step and value of the best evaluation", record, _HINT)
     return dict(record)
-
-
-def _is_finite(value: Any) -> bool:
-    return is_number(value) and abs(value) <= sys.float_info.max
 
 
 def check_best_params(p: Params) -> None:
@@ -161,8 +151,7 @@ def check_best_params(p: Params) -> None:
         )
     if patience is None:
         return
-    hint = "None does not stop training."
-    check_counts({"task.eval.patience": patience}, hint=hint)
+    check_counts({"task.eval.patience": patience}, hint="None does not stop training.")
     for param in ("best_metric", "interval_steps"):
         if p.Get(param) is None:
             raise UserValueError(

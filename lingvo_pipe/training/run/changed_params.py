@@ -51,10 +51,7 @@ _PARENT_DEPTH = 3
 
 
 def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
-    """Checks that allowed paths, of params or of groups of params, are in the texts.
-
-    Raises ValueError if a path is in none of the texts; names similar ones.
-    """
+    """Raises ValueError, with near names, if an allowed path is in no text."""
     paths = {path for text in texts for path in entries_by_path(text or "")}
     known = {path.split("[")[0] for path in paths} | paths
     known |= {path.rpartition(".")[0] for path in known}

@@ -58,22 +58,18 @@ _HISTOGRAM = _metadata("histograms", "TENSOR")
 class MetricsLog:
     """A log of one run's metrics, which one process at a time may write.
 
-    Opening it removes the lines that a resumed run will write again. Use it as a
-    context manager, or close it. For several processes, see `shared_log`.
-
-    Args:
-        logdir: the run's directory.
-        resume_step: step from which training resumes, 0 for a new run: lines of later
-            steps are dropped. If None, all lines are kept.
-
-    Drops an incomplete last line; raises ValueError if another is damaged.
+    Opening it drops an incomplete last line, and lines of steps after `resume_step`,
+    which a resumed run will write again; it raises ValueError if a line is damaged. Use
+    it as a context manager, or close it. For several processes, see `shared_log`.
     """
 
     def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
         self._logdir = Path(logdir)
         self._logdir.mkdir(parents=True, exist_ok=True)
         self._path = self._logdir / FILE_NAME
-        _rewind(self._path, math.inf if resume_step is None else resume_step)
+        text = lines_until(self._path, math.inf if resume_step is None else resume_step)
+        if text != (read_text(self._path) or ""):
+            write_atomically(self._path, text)
         self._file = open_file(self._path, "a")
         sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
@@ -109,11 +105,9 @@ class MetricsLog:
         return any(same_metrics(record, line) for line in read_metrics(self._logdir))
 
     def sync(self) -> None:
-        """Waits until all lines are on disk.
+        """Waits until all lines are on disk, as a checkpoint needs those before it.
 
-        Call it before a checkpoint is saved: a resumed run writes lines again that a
-        crashed machine lost after the checkpoint, but never those before it. Raises
-        ValueError if the file was removed or replaced.
+        Raises ValueError if the file was removed or replaced.
         """
         check_present(self._file, self._path)
         os.fsync(self._file.fileno())
@@ -176,11 +170,7 @@ class MetricsLog:
 
 @contextlib.contextmanager
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
-    """Opens a metrics log that several processes write, in a folder created if missing.
-
-    Waits until no other process has it open, so keep it open only briefly. The system
-    releases it when a process ends, even if killed.
-    """
+    """Opens a log of several processes, created if missing; waits for the others."""
     directory.mkdir(exist_ok=True)
     with open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -189,19 +179,12 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
 
 
 def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
-    """Returns the lines of a run's `metrics.jsonl`, a dict each.
-
-    Leaves out an incomplete last line; raises ValueError if another is damaged.
-    """
+    """Returns all complete lines of `metrics.jsonl`; damage is a ValueError."""
     return [record for _, record in _read(Path(logdir) / FILE_NAME)]
 
 
-def same_metrics(
-    first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
-) -> bool:
+def same_metrics(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Returns whether two records or maps of metrics are equal, NaN to NaN too."""
-    if first is None or second is None:
-        return first is second
     return _encoded(first) == _encoded(second)
 
 
@@ -209,10 +192,9 @@ def buckets(values: Any) -> np.ndarray:
     """Counts numbers `[...]` in buckets between the smallest and the largest.
 
     Returns:
-        float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width.
-        A number at a right edge is in the next bucket, except in the last. Equal
-        numbers give one bucket of width 0, and no numbers no buckets. Numbers that are
-        not finite are in none.
+        float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width,
+        as by np.histogram. Equal numbers give one bucket of width 0, and no numbers no
+        buckets. Numbers that are not finite are in none.
     """
     numbers = np.asarray(values).astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers)]
@@ -229,13 +211,6 @@ def buckets(values: Any) -> np.ndarray:
 def lines_until(path: Path, step: float) -> str:
     """Returns the complete lines of steps up to `step` in a `metrics.jsonl`."""
     return "".join(line for line, record in _read(path) if record["step"] <= step)
-
-
-def _rewind(path: Path, step: float) -> None:
-    """Drops the lines of steps after `step`, and an incomplete last line."""
-    text = lines_until(path, step)
-    if text != (read_text(path) or ""):
-        write_atomically(path, text)
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -263,11 +238,8 @@ def _parse(line: str, position: str) -> dict[str, Any]:
 
 
 def _encoded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record with values for JSON."""
-    return {k: v if k in _KEYS else _encode(v) for k, v in record.items()}
-
-
-def _encode(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    """Returns a record with values for JSON: names of numbers that are not finite."""
+    return {
+        key: value if key in _KEYS or math.isfinite(value) else json.dumps(value)
+        for key, value in record.items()
+    }

@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.checks import is_count, is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import damaged, read_json, read_text
 from lingvo_pipe.training.run.metrics_log import FILE_NAME, lines_until
@@ -42,10 +42,7 @@ class ResumeRecord:
             self._write(text)
 
     def check(self, step: int) -> None:
-        """Raises ValueError if the files lost or changed what is recorded.
-
-        `step` is the newest readable checkpoint's.
-        """
+        """Raises ValueError if files changed since the last checkpoint, of `step`."""
         record = self._read()
         if record is None:
             return
@@ -58,7 +55,7 @@ class ResumeRecord:
                 f"the last checkpoint, got {got}. The best evaluation and the patience "
                 f"follow from them. {self._hint}"
             )
-        recorded = [(after, num) for after, num in record["skipped_batches"]]
+        recorded = list(map(tuple, record["skipped_batches"]))
         self._skipped.check_recorded(recorded, step, self._hint)
 
     def _write(self, text: str) -> None:
@@ -77,7 +74,10 @@ class ResumeRecord:
             and is_count(record.get("num_lines"), 0)
             and isinstance(record.get("sha256"), str)
             and isinstance(record.get("skipped_batches"), list)
-            and all(_is_pair(entry) for entry in record["skipped_batches"])
+            and all(
+                is_sequence(pair, 2) and all(is_count(number, 0) for number in pair)
+                for pair in record["skipped_batches"]
+            )
         ):
             return record
         expected = "num_lines, sha256 and skipped_batches"
@@ -86,8 +86,3 @@ class ResumeRecord:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _is_pair(value: Any) -> bool:
-    is_pair = isinstance(value, list) and len(value) == 2
-    return is_pair and all(is_count(number, 0) for number in value)

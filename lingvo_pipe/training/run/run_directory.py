@@ -78,7 +78,7 @@ class RunDirectory:
         self.export_path = self.path / "export"
         self.decoder_path = self.path / "decoder"
         self.report_path = self.path / "report.html"
-        self._lock = RunLock(self.path)
+        self._lock: IO[Any] | None = None
         if not allow_foreign:
             _check_own(self.path)
         self._check_folders()
@@ -87,17 +87,42 @@ class RunDirectory:
         self._check_model()
 
     def lock(self) -> None:
-        """Locks the directory, created if missing; see `RunLock.acquire`."""
+        """Locks the directory, created if missing, unless this object has done so.
+
+        The system releases the lock when a process ends, even if killed, so a lock is
+        never stale. The file that stays behind names the last holder. Raises ValueError
+        if another process holds it.
+        """
+        if self._lock is not None:
+            return
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock.acquire()
+        file = open_file(self.path / LOCK_NAME, "ab+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = " ".join(file.read(200).decode(errors="replace").split())
+            holder = holder or "another process"
+            file.close()
+            raise UserValueError(
+                f"{self.path}: expected one trainer at a time; it is in use by "
+                f"{holder}. Wait until it ends, stop it, or choose another --logdir."
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
+        file.flush()
+        self._lock = file
 
     def check_present(self) -> None:
         """Raises ValueError if the locked directory was removed or replaced."""
-        self._lock.check_present()
+        if self._lock is not None:
+            check_present(self._lock, self.path / LOCK_NAME)
 
     def unlock(self) -> None:
         """Releases the lock if this object holds it."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
         """Writes the params of the model, and replaces earlier ones.
@@ -131,10 +156,7 @@ class RunDirectory:
 
     def last_step(self) -> int | None:
         """Returns the step at which the run ends, or None if it is unknown."""
-        text = self.read_params()
-        if text is None:
-            return None
-        entry = entries_by_path(text).get("task.train.max_steps")
+        entry = entries_by_path(self.read_params() or "").get("task.train.max_steps")
         if entry is None or entry.text == "None":
             return None
         if not re.fullmatch(r"\d{1,18}", entry.text):
@@ -196,10 +218,7 @@ def read_model_name(params_path: Path) -> str:
 
 
 def _check_own(path: Path) -> None:
-    """Raises ValueError if a file is another user's, or a link below the directory.
-
-    What belongs to root is trusted.
-    """
+    """Raises ValueError if a file is not this user's or root's, or is a link."""
     entries = [path, Path(os.path.realpath(path))]
     for folder, folders, files in os.walk(path):
         entries += [Path(folder, name) for name in (*folders, *files)]
@@ -219,50 +238,3 @@ def _check_own(path: Path) -> None:
             "Choose another --logdir, or accept it by --allow_foreign_logdir if you "
             "trust whoever put it there."
         )
-
-
-class RunLock:
-    """A lock of a run's directory, for one process at a time.
-
-    The system releases it when a process ends, even if killed, so a lock is never
-    stale. The file that stays behind names the last holder.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / LOCK_NAME
-        self._file: IO[Any] | None = None
-
-    def acquire(self) -> None:
-        """Takes the lock, unless this object holds it already.
-
-        Raises ValueError if another process holds it.
-        """
-        if self._file is not None:
-            return
-        file = open_file(self._path, "ab+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read(200).decode(errors="replace").strip()
-            holder = " ".join(holder.split()) or "another process"
-            file.close()
-            raise UserValueError(
-                f"{self._path.parent}: expected one trainer at a time; it is in use by "
-                f"{holder}. Wait until it ends, stop it, or choose another --logdir."
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
-        file.flush()
-        self._file = file
-
-    def check_present(self) -> None:
-        """Raises ValueError if the file of the lock, if held, is no longer there."""
-        if self._file is not None:
-            check_present(self._file, self._path)
-
-    def release(self) -> None:
-        """Releases the lock if this object holds it."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None

@@ -15,35 +15,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import MALFORMED, damaged, read_json
 
 
 @dataclasses.dataclass
 class RunPart:
-    """A part of a run.
-
-    Attributes:
-        after_step: step after which the part begins.
-        place: parameters, stages and devices, as text.
-        predicted_bubble: idle fraction of the devices' time by flops, or None.
-        last_step: last step so far.
-        seconds: time since the start, with evaluations and building.
-        num_steps: number of the steps that `train_seconds` are the time of.
-        train_seconds: time of all calls that train, except the first, which builds.
-        examples_per_second: speed in that time, or None.
-        stages_busy: busy fraction of the devices' time in the last step, or None.
-    """
+    """A part of a run, which begins after `after_step`."""
 
     after_step: int
-    place: str
-    predicted_bubble: float | None = None
-    last_step: int = 0
-    seconds: float = 0.0
-    num_steps: int = 0
-    train_seconds: float = 0.0
+    place: str  # Parameters, stages and devices, as text.
+    predicted_bubble: float | None = None  # By flops, of the devices' time.
+    last_step: int = 0  # So far.
+    seconds: float = 0.0  # Since the start, with evaluations and building.
+    num_steps: int = 0  # Those that `train_seconds` are the time of.
+    train_seconds: float = 0.0  # Of calls that train, except the first, which builds.
     examples_per_second: float | None = None
-    stages_busy: float | None = None
+    stages_busy: float | None = None  # Fraction of the devices' time in the last step.
 
     def __post_init__(self) -> None:
         self._begin, self._is_built = time.monotonic() - self.seconds, False
@@ -87,12 +74,11 @@ class RunPart:
 def read_parts(path: Path) -> list[RunPart]:
     """Returns all parts; none without a file. Raises ValueError if it is damaged."""
     hint = "Remove the file; the trainer writes it again."
+    records = read_json(path, hint)
     try:
-        parts = [RunPart(**record) for record in read_json(path, hint) or []]
+        parts = [RunPart(**record) for record in records or []]
         for part in parts:  # Values of wrong types cannot be formatted.
             f"{part.after_step:d} {part.last_step:d} {part.text()}"
-    except UserValueError:
-        raise
     except MALFORMED as error:
         raise damaged(path, "a list of a run's parts", error, hint) from error
     return parts

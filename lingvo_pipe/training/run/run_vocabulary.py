@@ -33,8 +33,7 @@ def write_vocabulary(directory: Path, input_generator: Any) -> None:
 def check_vocabulary(directory: Path, input_generator: Any) -> None:
     """Raises ValueError if a run was trained with another vocabulary."""
     text, file = _text(input_generator), directory / _FILE
-    trained = None if text is None else read_text(file)
-    if text is None or trained is None:
+    if text is None or (trained := read_text(file)) is None:
         return
     if not re.fullmatch(r"\S+ \(.+\)\n", trained):
         raise damaged(file, "a vocabulary's fingerprint and its path", trained)

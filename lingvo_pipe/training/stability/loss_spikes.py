@@ -45,11 +45,8 @@ def check_spike_params(p: Params) -> None:
             expected="a number above 1, or None to ignore spikes",
             got=factor,
         )
-    check_counts(
-        {"task.train.max_rollbacks": p.max_rollbacks},
-        minimum=0,
-        hint="With 0 the first spike of the loss ends the run.",
-    )
+    hint = "With 0 the first spike of the loss ends the run."
+    check_counts({"task.train.max_rollbacks": p.max_rollbacks}, minimum=0, hint=hint)
 
 
 class LossSpikeError(UserNumberError):

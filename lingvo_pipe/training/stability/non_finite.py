@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -24,12 +25,9 @@ class SkippedSteps:
     """A count of consecutive skipped steps, which checkpoints hold."""
 
     def __init__(self, p: Params):
-        self._max = p.max_skipped_steps
-        check_counts(
-            {"task.train.max_skipped_steps": self._max},
-            minimum=0,
-            hint="With 0 the first step that is not finite ends the run.",
-        )
+        self._max, path = p.max_skipped_steps, "task.train.max_skipped_steps"
+        hint = "With 0 the first step that is not finite ends the run."
+        check_counts({path: self._max}, minimum=0, hint=hint)
         with tf.device("/CPU:0"):
             self._num = tf.Variable(0, dtype=tf.int64, trainable=False)
 
@@ -58,9 +56,8 @@ class NonFiniteVariables:
         """Returns the names of the variables that are not finite now."""
         if not self._variables:
             return []
-        are_finite = self._function().numpy()
-        pairs = zip(self._variables, are_finite, strict=True)
-        return [name for name, is_finite in pairs if not is_finite]
+        wrong = ~self._function().numpy()
+        return list(itertools.compress(self._variables, wrong))
 
     def _are_finite(self) -> tf.Tensor:
         found = []

@@ -25,10 +25,7 @@ _Batch = TypeVar("_Batch")
 
 
 class SkippedBatches:
-    """Numbers of skipped batches, by the step after which they are skipped.
-
-    Raises ValueError if the file is damaged; it may be missing.
-    """
+    """Numbers of skipped batches, by the step before; damage is a ValueError."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -52,10 +49,7 @@ class SkippedBatches:
             )
 
     def skip(self, after_step: int, last_step: int) -> None:
-        """Skips the batches of the steps after `after_step`, up to `last_step`.
-
-        Drops entries for later steps. The file is written when this returns.
-        """
+        """Skips the batches after one step up to another; writes the file."""
         num = self.position(last_step - 1) + 1 - self.position(after_step)
         earlier = [entry for entry in self.entries if entry[0] <= after_step]
         self.entries = [*earlier, (after_step, num)]
@@ -78,10 +72,7 @@ class SkippedBatches:
     def batches(
         self, read_from: Callable[[int], Iterable[_Batch]], step: int
     ) -> Iterator[_Batch]:
-        """Yields the batches of the steps after `step`.
-
-        `read_from` returns all batches from an index on.
-        """
+        """Yields the batches after `step`, of all from an index on."""
         for end in sorted({s for s, _ in self.entries if s > step}):
             yield from itertools.islice(read_from(self.position(step)), end - step)
             step = end

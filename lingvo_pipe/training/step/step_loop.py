@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
@@ -24,19 +25,12 @@ from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.training.optim.gradient_clipping import on_devices, square_sum
 from lingvo_pipe.training.optim.learner import counters
 from lingvo_pipe.training.step.train_state import TrainState
-from lingvo_pipe.training.step.train_step import (
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    check_metric_names,
-)
+from lingvo_pipe.training.step.train_step import with_own_metrics
 from lingvo_pipe.training.task.base_task import BaseTask
 
 
 class StepLoop(TrainState):
-    """Several steps in one call, in which each stage updates its own weights.
-
-    Raises ValueError if the stages cannot update their weights by themselves.
-    """
+    """Several steps in one call; ValueError if stages cannot update by themselves."""
 
     def __init__(self, task: BaseTask):
         _check_stages_are_independent(task)
@@ -44,7 +38,10 @@ class StepLoop(TrainState):
         stages = by_stage(task.pipeline.cells, task.pipeline.boundaries)
         self._stage_of_cell = {c: k for k, cells in enumerate(stages) for c in cells}
         self._steps = ConsecutiveSteps(
-            task.pipeline, self._feed, task.ComputeLoss, self._update
+            task.pipeline,
+            lambda batch: (task.PipelineInputs(batch), task.LossTargets(batch)),
+            task.ComputeLoss,
+            self._update,
         )
         self._num_steps = 1
         self._function = tf.function(self._run, autograph=False)
@@ -67,12 +64,9 @@ class StepLoop(TrainState):
         self._num_steps = len(input_batches)
         with tf.device("/CPU:0"):
             stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *input_batches)
-        spec = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape[1:], x.dtype), stacked
-        )
-        tables = tf.nest.map_structure(
-            tf.convert_to_tensor, self._steps.tables(self._num_steps)
-        )
+        spec = tf.nest.map_structure(spec_of, input_batches[0])
+        tables = self._steps.tables(self._num_steps)
+        tables = tf.nest.map_structure(tf.convert_to_tensor, tables)
         try:
             metrics, self._times, is_finite = self._concrete(spec)(stacked, tables)
         except tf.errors.OpError as error:
@@ -103,9 +97,6 @@ class StepLoop(TrainState):
         ]
         return self._function.get_concrete_function(batches, tables)
 
-    def _feed(self, batch: NestedMap) -> tuple[Sequence[Any], NestedMap]:
-        return self.task.PipelineInputs(batch), self.task.LossTargets(batch)
-
     def _run(
         self, batches: NestedMap, tables: list[NestedMap]
     ) -> tuple[NestedMap, list[tf.Tensor], tf.Tensor]:
@@ -113,23 +104,15 @@ class StepLoop(TrainState):
         for other in others:
             for own, shared in zip(other, first, strict=True):
                 own.assign(shared)
-        result = self._steps.run(
-            self.task.Values().pipeline,
-            batches,
-            self.global_step.read_value(),
-            tables,
-        )
-        check_metric_names(result.metrics)
-        rate, *_ = result.notes[next(iter(self.learners))]
+        theta, step = self.task.Values().pipeline, self.global_step.read_value()
+        result = self._steps.run(theta, batches, step, tables)
+        rate = result.notes[next(iter(self.learners))][0]
         with tf.device("/CPU:0"):
             norms = tf.sqrt(tf.add_n([x for own in result.notes for x in own[1:]]))
             losses = tf.cast(result.metrics.loss[0], norms.dtype)
             is_finite = tf.math.is_finite(norms) & tf.math.is_finite(losses)
-        of_steps = {LEARNING_RATE: rate, GRADIENT_NORM: norms}
-        ones = tf.ones_like(norms, tf.float32)
-        metrics = NestedMap(
-            result.metrics, **{name: (x, ones) for name, x in of_steps.items()}
-        )
+        weights = tf.ones_like(norms, tf.float32)
+        metrics = with_own_metrics(result.metrics, rate, norms, weights)
         return metrics, result.times, is_finite
 
     def _update(

@@ -89,10 +89,7 @@ class TrainState:
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap
     ) -> FloatingPointError:
-        """Returns the error of a step whose loss or gradient is not finite.
-
-        `n` is the number of steps between the current state and this step.
-        """
+        """Returns the error of the step `n` steps after the current state."""
         problem = "a gradient is not" if math.isfinite(loss) else f"the loss is {loss}"
         layer = ""
         try:
@@ -123,16 +120,13 @@ def _learners_by_stage(
     task: BaseTask, trained: dict[str, tf.Variable]
 ) -> dict[int, Learner]:
     """Creates a learner for each stage, with its variables on the stage's device."""
-    pipeline, learners, undecayed = task.pipeline, {}, unregularized_paths(task)
-    stages = by_stage(
-        [cell.VariablePaths() for cell in pipeline.cells], pipeline.boundaries
-    )
+    pipeline, p, learners = task.pipeline, task.params.train, {}
+    undecayed = unregularized_paths(task)
+    stages = by_stage(pipeline.cells, pipeline.boundaries)
     for k, (device, cells) in enumerate(zip(pipeline.devices, stages, strict=True)):
-        paths = [path for of_cell in cells for path in of_cell if path in trained]
-        own = {path: trained[path] for path in paths}
-        if own:
+        paths = [path for cell in cells for path in cell.VariablePaths()]
+        if own := {path: trained[path] for path in paths if path in trained}:
             with tf.device(device):
-                p = task.params.train
                 learners[k] = Learner(p, own, list(trained), undecayed)
     # Names show which variables learners share.
     names = {name for each in learners.values() for name, _ in each.OwnVariables()}

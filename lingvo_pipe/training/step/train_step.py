@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
@@ -18,13 +18,17 @@ LEARNING_RATE = "learning_rate"
 GRADIENT_NORM = "gradient_norm"
 
 
-def check_metric_names(names: Iterable[str]) -> None:
-    """Raises ValueError if a task's metrics have the names of a step's own metrics."""
-    if taken := sorted({LEARNING_RATE, GRADIENT_NORM} & set(names)):
+def with_own_metrics(
+    metrics: NestedMap, rate: tf.Tensor, norm: tf.Tensor, weight: tf.Tensor
+) -> NestedMap:
+    """Adds a step's own metrics to the task's; raises ValueError if names are taken."""
+    own = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
+    if taken := sorted(own.keys() & metrics.keys()):
         raise UserValueError(
             f"{' and '.join(map(repr, taken))}: each step reports metrics of these "
             "names, so a task must not. Rename the task's in ComputeLoss."
         )
+    return NestedMap(metrics, **own)
 
 
 class TrainStep(TrainState):
@@ -75,7 +79,6 @@ class TrainStep(TrainState):
         learning_rate = tf.identity(self._learner.learning_rate)
         with ForwardContext(step=self.global_step.read_value()):
             result = task.ComputeGradients(task.Values(), input_batch)
-        check_metric_names(result.metrics)
         gradients = self.gradients_by_path(task.vars, result.gradients)
         ours = {path: gradients[path] for path in self.trained}
         norm = global_norm(list(ours.values()), list(self.trained.values()))
@@ -94,10 +97,8 @@ class TrainStep(TrainState):
             return num_steps
 
         tf.cond(is_finite, update, self.global_step.read_value)
-        of_step = {LEARNING_RATE: learning_rate, GRADIENT_NORM: norm}
-        metrics = NestedMap(
-            result.metrics, **{k: (x, tf.constant(1.0)) for k, x in of_step.items()}
-        )
+        one = tf.constant(1.0)
+        metrics = with_own_metrics(result.metrics, learning_rate, norm, one)
         return metrics, result.times, is_finite
 
 

@@ -1,7 +1,4 @@
-"""BaseTask: a model's pipeline, inputs, loss and training.
-
-Shapes: B examples in a batch.
-"""
+"""BaseTask: a model's pipeline, inputs, loss and training; B examples in a batch."""
 
 from __future__ import annotations
 
@@ -56,14 +53,13 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
+        Raises ValueError if the task defines no head, as in this base class.
+
         Args:
             p: the task's params.
             num_cells: number of cells before the head.
             passed_on: specs of the last cell's outputs: the head's inputs.
             predictions: specs of the model's outputs: the head's outputs.
-
-        Raises:
-            ValueError: if the task defines no head, as in this base class.
         """
         shapes = ", ".join(str(list(x.shape)) for x in present(passed_on))
         raise UserValueError(
@@ -75,10 +71,7 @@ class BaseTask(BaseLayer):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an input does not fit the task of these params.
-
-        Called before the task is built. This base class accepts any input.
-        """
+        """Raises ValueError if an input does not fit; called before building."""
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
@@ -134,27 +127,15 @@ class BaseTask(BaseLayer):
         )
 
     def Diagnose(self, theta: NestedMap, input_batch: NestedMap) -> None:
-        """Raises the error of the operation that fails on a batch, if any.
-
-        The batch failed in `ComputeGradients`, or during evaluation in
-        `ComputeMetrics`, with the values `theta`, in the structure of `vars`; see
-        `PipeliningLayer.Diagnose`.
-        """
+        """Raises the failing operation's error, if any; see `PipeliningLayer`."""
         self.pipeline.Diagnose(*self._arguments(theta, input_batch))
 
     def _arguments(self, theta: NestedMap, input_batch: NestedMap) -> tuple[Any, ...]:
-        return (
-            theta.pipeline,
-            self.PipelineInputs(input_batch),
-            self.LossTargets(input_batch),
-            self.ComputeLoss,
-        )
+        inputs = self.PipelineInputs(input_batch)
+        return theta.pipeline, inputs, self.LossTargets(input_batch), self.ComputeLoss
 
     def Values(self) -> NestedMap:
-        """Reads the variables in their own dtypes, each on its device.
-
-        Unlike theta they are not cast: the pipeline's layers cast on their devices.
-        """
+        """Reads the variables on their devices, not cast: layers do that there."""
         return tf.nest.map_structure(_read, self.vars)
 
     def CheckAllInPipeline(self) -> None:
@@ -174,10 +155,7 @@ class BaseTask(BaseLayer):
             )
 
     def TrainedVariables(self) -> dict[str, tf.Variable]:
-        """Returns the variables that the learner updates, by path, in model order.
-
-        Raises ValueError if the freezing params are invalid; see `without_frozen`.
-        """
+        """Returns the variables to train, by path, in order; see `without_frozen`."""
         trainable = {k: v for k, v in self.VariablePaths().items() if v.trainable}
         return without_frozen(self.params.train, trainable)
 

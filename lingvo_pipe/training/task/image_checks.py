@@ -1,7 +1,4 @@
-"""Checks that classified images fit a model, and labels that do not explained.
-
-An image has C channels; an input has N classes.
-"""
+"""Checks that images, of C channels and N classes, fit a model; labels explained."""
 
 from __future__ import annotations
 
@@ -34,13 +31,9 @@ class Size(NamedTuple):
 def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
     """Checks that a model takes an input's images, and has an output for each class.
 
-    Args:
-        data: input with images `[B, H, W, C]`, and `class_names` if it knows them.
-        taken: C of the model's first layer, if it is known.
-        given: number of the model's outputs, if it is known.
-
-    Raises:
-        ValueError: if C differs, or N is above the number of outputs.
+    `data` is an input with images `[B, H, W, C]`, and `class_names` if it knows them;
+    `taken` is C of the model's first layer, and `given` the number of the model's
+    outputs, if they are known. Raises ValueError if C differs, or N is above `given`.
     """
     spec: Any = getattr(data, "element_spec", {})
     image = spec.get("image")
@@ -67,10 +60,7 @@ def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
 def declared_size(
     pipeline: InstantiableParams, index: int, names: Sequence[str]
 ) -> Size | None:
-    """Returns the size that the first (0) or last (-1) layer declares, if it does.
-
-    `names` are the params that may hold it, of that layer or of the one within.
-    """
+    """Returns the size in a param of the first (0) or last (-1) layer, if any."""
     is_before = index == 0 and pipeline.before_tpl
     path = "task.pipeline." + ("before_tpl" if is_before else "cell_tpl")
     layers = pipeline.before_tpl if is_before else pipeline.cell_tpl

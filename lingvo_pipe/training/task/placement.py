@@ -33,15 +33,11 @@ def place_stages(
 ) -> Placement:
     """Resolves the devices from a pipeline's params and the flag --devices.
 
-    Args:
-        pipeline: params of a PipeliningLayer. A number in `splits` becomes the number
-            of stages for the flag; with replicas `num_batch_shards` is set too.
-        flag: value of --devices: a number of devices, or their full names; if None,
-            the devices that the params name, or one per stage.
-
-    Raises:
-        ValueError: if a param is invalid, the two contradict each other, or neither
-            gives the number of stages.
+    The flag is a number of devices, or their full names; if None, the devices are those
+    that the params name, or one per stage. A number in `splits` becomes the number of
+    stages for the flag; with replicas `num_batch_shards` is set too. Raises ValueError
+    if a param is invalid, the two contradict each other, or neither gives the number of
+    stages.
     """
     check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
@@ -97,12 +93,11 @@ def _set_splits(
     if num_stages in (None, number):
         return ""
     if isinstance(splits, (list, tuple)):
-        per_replica = (
-            f" for each of {num_replicas} replicas" if num_replicas > 1 else ""
-        )
+        stages = f"{number} stage{'s' if number > 1 else ''}"
+        if num_replicas > 1:
+            stages += f" for each of {num_replicas} replicas"
         raise UserValueError(
-            f"--devices: got {_text(flag)}, for {number} "
-            f"stage{'s' if number > 1 else ''}{per_replica}; expected "
+            f"--devices: got {_text(flag)}, for {stages}; expected "
             f"devices for the {num_stages} of {_PATH}.splits, {list(splits)}. Leave "
             "--devices out, or choose other stages by "
             f"--model_params_override='{_PATH}.splits (int) : {number}'."

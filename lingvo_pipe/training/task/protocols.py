@@ -136,10 +136,7 @@ class ImageInput(Protocol):
 
 
 class EvalImages(Protocol):
-    """Images of one evaluation, drawn at its end.
-
-    It gets each batch, and must keep only a few.
-    """
+    """Images of an evaluation, drawn at its end from a few of its batches."""
 
     def Add(self, input_batch: NestedMap, predictions: Any) -> None:
         """Adds a batch and the last layer's outputs for it, `[B, ...]`."""

@@ -98,10 +98,7 @@ def local_params() -> Params:
 
 
 def check_loop_params(p: Params) -> None:
-    """Raises ValueError unless a task's numbers and intervals are positive integers.
-
-    Checks the params of the best evaluation, too.
-    """
+    """Raises ValueError unless numbers and intervals are positive integers."""
     names = ["max_steps", "steps_per_loop", "save_interval_steps"]
     names += ["report_interval_steps", "keep_checkpoints"]
     optional = ["train.histogram_interval_steps", "eval.interval_steps"]

@@ -84,7 +84,7 @@ def init_from_checkpoint(
     log(_own_values_text(sources, variables))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Source:
     """A checkpoint, and the rules for its variables."""
 
@@ -93,16 +93,12 @@ class _Source:
     reader: tf.train.CheckpointReader
     stored: dict[str, str]  # Dtype and shape of all variables, by name.
 
-    @property
-    def averages(self) -> set[str]:
-        """The names of moving averages."""
-        return {average_name(name) for name in self.stored} & self.stored.keys()
-
-    @property
-    def weights(self) -> set[str]:
-        """The names of the model's own variables."""
-        learners = {name for name in self.stored if name.startswith(f"{LEARNER_NAME}/")}
-        return self.stored.keys() - self.averages - learners - NAMES_OF_RUNS
+    def __post_init__(self) -> None:
+        names = self.stored.keys()
+        self.averages = {average_name(name) for name in names} & names
+        self.learners = {name for name in names if name.startswith(f"{LEARNER_NAME}/")}
+        # The model's own variables.
+        self.weights = names - self.averages - self.learners - NAMES_OF_RUNS
 
 
 def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
@@ -156,13 +152,12 @@ def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
     """Returns a summary of a checkpoint's used and unused variables."""
     averages, weights = source.averages, source.weights
     num_used = len(averages & set(used))
-    num_learners = len(source.stored.keys() - averages - weights - NAMES_OF_RUNS)
     unused = weights - set(source.rules.names.values())
     heading = (
         f"Initialized {len(used)} of {num_variables} variables from {source.prefix}, "
         f"{num_used} of them from moving averages. Not used: "
-        f"{len(averages) - num_used} moving averages, {num_learners} variables of the "
-        f"learner, {len(unused)} others"
+        f"{len(averages) - num_used} moving averages, {len(source.learners)} variables "
+        f"of the learner, {len(unused)} others"
     )
     rows = [f"    {name}  {source.stored[name]}" for name in sorted(unused)]
     return "\n".join([heading, *rows])
@@ -174,7 +169,6 @@ def _own_values_text(
     """Returns a list of the variables that keep their own initial values, and why."""
     own = variables.keys() - {path for source in sources for path in source.rules.names}
     excluded = {k: v for each in sources for k, v in each.rules.excluded.items()}
-
     lines = [f"{len(own)} variables keep their own initial values"]
     for path in sorted(own):
         shape = describe(variables[path].dtype, variables[path].shape)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lingvo_pipe.core.checks import is_sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.optim.frozen_variables import paths_with
 
@@ -66,13 +67,11 @@ def with_checkpoint(rules: Any, checkpoint: str) -> dict[str, Any]:
 
 
 def _resolve(checkpoint: Any, value: Any, paths: Sequence[str]) -> InitRules:
-    if not isinstance(checkpoint, str) or not _is_sequence(value, 2):
+    is_pair = isinstance(checkpoint, str) and is_sequence(value, 2)
+    if not is_pair or not all(map(is_sequence, value)):
         raise _malformed({checkpoint: value})
     taken, left_out = value
-    if not all(_is_sequence(each) for each in value) or not all(
-        _is_sequence(rule, 2) and all(isinstance(x, str) for x in rule)
-        for rule in taken
-    ):
+    if not all(is_sequence(x, 2) and all(isinstance(y, str) for y in x) for x in taken):
         raise _malformed({checkpoint: value})
     names: dict[str, str] = {}
     for pattern, name_format in taken:
@@ -96,10 +95,6 @@ def _name(pattern: str, name_format: str, path: str) -> str:
             f"{PARAM}: expected one %s for each group of an expression; {pattern!r} "
             f"has {len(groups)}, and its format is {name_format!r} ({error})."
         ) from error
-
-
-def _is_sequence(value: Any, length: int | None = None) -> bool:
-    return isinstance(value, (list, tuple)) and length in (None, len(value))
 
 
 def _malformed(value: Any) -> ValueError:

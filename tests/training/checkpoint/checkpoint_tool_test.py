@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from lingvo_pipe.training.checkpoint import checkpoint_tool
+from lingvo_pipe.training.checkpoint import checkpoint_files, checkpoint_tool
 from lingvo_pipe.training.checkpoint.checkpoint_tool import main
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from tests.training.injected_faults import flip
@@ -127,21 +127,21 @@ def test_checkpoints_deleted_meanwhile_are_left_out(
         for path in (logdir / "checkpoints").glob("ckpt-00000001.*"):
             path.unlink()
 
-    prefixes, read = checkpoint_tool._prefixes, checkpoint_tool._open
+    prefixes, read = checkpoint_tool._prefixes, checkpoint_files.read_through
 
     def delete_after(path: Path) -> list[Path]:
         found = prefixes(path)
         delete()
         return found
 
-    def delete_before(prefix: Path) -> tf.train.CheckpointReader:
+    def delete_before(prefix: str) -> tf.train.CheckpointReader:
         delete()
         return read(prefix)
 
     if moment == "before":
         monkeypatch.setattr(checkpoint_tool, "_prefixes", delete_after)
     else:
-        monkeypatch.setattr(checkpoint_tool, "_open", delete_before)
+        monkeypatch.setattr(checkpoint_files, "read_through", delete_before)
     code, lines = _run(capsys, command, logdir)
     assert code == 0
     assert [line[:13] for line in lines if "ckpt" in line] == ["ckpt-00000002"]

@@ -70,14 +70,12 @@ def test_nan_is_never_the_best() -> None:
 
 
 def test_logged_evaluations_count() -> None:
-    best = BestEvaluation(params(best_metric="accuracy", patience=2))
-    best.add_all(
-        [
-            {"step": 5, "split": "test", "accuracy": 0.5},
-            {"step": 6, "split": "train", "accuracy": 0.9},
-            {"step": 10, "split": "test", "accuracy": 0.4},
-        ]
-    )
+    records = [
+        {"step": 5, "split": "test", "accuracy": 0.5},
+        {"step": 6, "split": "train", "accuracy": 0.9},
+        {"step": 10, "split": "test", "accuracy": 0.4},
+    ]
+    best = BestEvaluation(params(best_metric="accuracy", patience=2), records)
     assert best.step == 5
     assert not best.is_over
     best.add(15, {"accuracy": 0.5})

@@ -16,7 +16,6 @@ from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,
     buckets,
     read_metrics,
-    same_metrics,
     shared_log,
 )
 
@@ -180,12 +179,6 @@ def test_lines_with_nan_are_found(tmp_path):
         assert not log.contains(1, "dev", metrics)
         assert not log.contains(1, "test", metrics | {"loss": math.inf})
         assert not log.contains(1, "test", {"loss": math.nan})
-
-
-def test_missing_metrics_equal_only_missing_ones():
-    assert same_metrics(None, None)
-    assert not same_metrics(None, {})
-    assert not same_metrics({}, None)
 
 
 def test_an_incomplete_line_is_dropped(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.training.run.run_directory import RunDirectory, RunLock
+from lingvo_pipe.training.run.run_directory import RunDirectory
 
 TOO_LONG = os.strerror(errno.ENAMETOOLONG)
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
@@ -104,8 +104,8 @@ def test_an_error_of_damaged_params_names_their_file(tmp_path):
 
 
 def _hold(directory: Path, pipe: Connection) -> None:
-    lock = RunLock(directory)
-    lock.acquire()
+    lock = RunDirectory(directory, "toy.Toy")
+    lock.lock()
     pipe.send(os.getpid())
     pipe.recv()
 
@@ -118,26 +118,26 @@ def test_a_lock_is_held_until_its_process_is_killed(tmp_path: Path) -> None:
     try:
         number = here.recv()
         with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{number}\b"):
-            RunLock(tmp_path).acquire()
+            RunDirectory(tmp_path, "toy.Toy").lock()
     finally:
         holder.kill()
         holder.join()
-    lock = RunLock(tmp_path)
-    lock.acquire()
+    lock = RunDirectory(tmp_path, "toy.Toy")
+    lock.lock()
     assert f"process {os.getpid()} " in (tmp_path / "lock").read_text()
-    lock.release()
+    lock.unlock()
 
 
 def test_a_lock_may_be_taken_twice_and_again(tmp_path: Path) -> None:
-    lock, other = RunLock(tmp_path), RunLock(tmp_path)
-    lock.acquire()
-    lock.acquire()
+    lock, other = RunDirectory(tmp_path, "toy.Toy"), RunDirectory(tmp_path, "toy.Toy")
+    lock.lock()
+    lock.lock()
     with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b{os.getpid()}\b"):
-        other.acquire()
-    lock.release()
-    lock.release()
-    other.acquire()
-    other.release()
+        other.lock()
+    lock.unlock()
+    lock.unlock()
+    other.lock()
+    other.unlock()
 
 
 def test_a_directory_with_nothing_but_a_lock_is_new(tmp_path: Path) -> None:
