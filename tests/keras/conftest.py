@@ -1,0 +1,23 @@
+"""Frees the graphs of exhaustive tests, which would fill the machine's memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from tensorflow.python.framework import ops
+
+
+@pytest.fixture(autouse=True)
+def _no_graphs_are_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drops custom gradients after the test: TensorFlow's registry never does.
+
+    Each of them holds the graph that it was traced in.
+    """
+    yield
+    if request.node.get_closest_marker("exhaustive"):
+        registry = ops.gradient_registry._registry
+        for name in [x for x in registry if x.startswith("CustomGradient")]:
+            del registry[name]
+        gc.collect()
