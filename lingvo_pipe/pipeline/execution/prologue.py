@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -48,8 +48,15 @@ class PrologueRun(NamedTuple):
     outputs: tuple  # Positional inputs of the first cell; outer tapes see gradients.
     accumulated: dict[str, tf.Tensor]  # Sums by the accumulators' paths.
     num_bytes: int = 0  # See `PrologueFunction`.
-    # From the outputs' gradients to those of each layer's weights; None if untrained.
-    gradients: Callable[[Any], list[Any]] = lambda output_gradients: []
+    # The function and its outputs; None if there are no layers.
+    stashed: tuple[PrologueFunction, PrologueOutputs] | None = None
+
+    def gradients(self, output_gradients: Any) -> list[Any]:
+        """Returns the gradients of each layer's weights; None for untrained weights."""
+        if self.stashed is None:
+            return []
+        function, forward = self.stashed
+        return function.backward(forward, output_gradients)[0]
 
 
 class Prologue:
@@ -66,8 +73,10 @@ class Prologue:
     def run(self, thetas: Sequence[Any], args: tuple, trains: bool) -> PrologueRun:
         """Runs the layers forward, and again if an outer tape asks for a gradient.
 
-        `thetas` are the weights of each layer, `args` the inputs of the first; `trains`
-        tells whether the caller will ask for the run's `gradients`.
+        Args:
+            thetas: weights of each layer.
+            args: positional inputs of the first layer; tensors and None.
+            trains: whether the caller will ask for the run's `gradients`.
         """
         if not self._spec.layers:
             return PrologueRun(args, {})
@@ -94,10 +103,7 @@ class Prologue:
             functools.partial(self._gradients, spec, given, forward.outputs),
         )
         return PrologueRun(
-            outputs,
-            forward.accumulated,
-            function.num_bytes,
-            lambda output_gradients: function.backward(forward, output_gradients)[0],
+            outputs, forward.accumulated, function.num_bytes, (function, forward)
         )
 
     def _function(self, spec: PipelineSpec, given: PrologueInputs) -> PrologueFunction:

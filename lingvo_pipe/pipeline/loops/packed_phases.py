@@ -144,7 +144,7 @@ class PackedPhases:
             if adds:
                 added = map(tf.add, self.sums.unpack(before), sums)
                 sums = self.sums.pack(list(added))
-            stashed = self.residuals.put(*slot, residuals) if stashes else []
+            stashed = self.residuals.put(slot[0], slot[1], residuals) if stashes else []
             return made, sums if adds else [], stashed
 
         return forward
