@@ -1,6 +1,6 @@
 """Prepares a data set on disk, downloading it first.
 
-python -m lingvo_pipe.input.prepare --dataset=cifar10 --data_dir=/data
+lingvo_pipe prepare --dataset=cifar10 --data_dir=/data
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m lingvo_pipe.input.prepare",
+        prog="lingvo_pipe prepare",
         description="Prepares a data set on disk, downloading it first.",
     )
     add = parser.add_argument

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from lingvo_pipe_tools.port_check import port_check
 from tests.layers.lingvo import ported_layers
-from tools.port_check import port_check
 
 IMPORTS = """\
 import lingvo.compat as tf

@@ -7,7 +7,14 @@ from pathlib import Path
 
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ["lingvo_pipe", "model_registry", "params", "tests", "tools"]
+PACKAGES = [
+    "lingvo_pipe",
+    "lingvo_pipe_tools",
+    "model_registry",
+    "params",
+    "tests",
+    "tools",
+]
 
 MAX_LINES = 350
 # Path -> why the file may be longer.
@@ -68,7 +75,7 @@ PURE_MODULES = [
     "lingvo_pipe/cli/flags.py",
     "lingvo_pipe/cli/main.py",
     "model_registry/*.py",
-    "tools/local_cluster/*.py",
+    "lingvo_pipe_tools/local_cluster/*.py",
 ]
 
 # Prints the first module with which a framework comes, and the framework.

@@ -1,6 +1,6 @@
 """Lists, verifies and compares checkpoints.
 
-    python -m lingvo_pipe.training.checkpoint.checkpoint_tool list /tmp/digits
+    lingvo_pipe checkpoints list /tmp/digits
 
 Other commands are `verify /tmp/digits` and `compare /tmp/digits /tmp/others`.
 A path is a run's directory, its `checkpoints`, or a checkpoint in it, `ckpt-00000600`.
@@ -133,7 +133,7 @@ def _open(prefix: Path) -> tf.train.CheckpointReader:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m lingvo_pipe.training.checkpoint.checkpoint_tool",
+        prog="lingvo_pipe checkpoints",
         description="Lists, verifies and compares checkpoints.",
         epilog="A path is a run's directory or one of its checkpoints.",
     )
