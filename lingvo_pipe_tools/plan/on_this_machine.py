@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from lingvo_pipe.core.tables import markdown_header, markdown_row
-from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, quiet_startup
+from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
 
 count_cpu_memory()
-with quiet_startup():
+with importing_tensorflow():
     import tensorflow as tf
 
     import model_registry

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.error_text import user_message
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
-with quiet_startup():
+with importing_tensorflow():
     import model_registry
     from lingvo_pipe.pipeline.schedules.recompute import POLICIES
     from lingvo_pipe.pipeline.simulation.draw import draw_timelines

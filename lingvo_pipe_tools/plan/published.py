@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.core.tables import markdown_header, markdown_row
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
-with quiet_startup():
+with importing_tensorflow():
     from lingvo_pipe.pipeline.schedules.by_name import make_schedule
     from lingvo_pipe.pipeline.simulation.simulate import simulate
     from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries

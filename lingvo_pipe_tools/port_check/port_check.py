@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     if not argv or any(name.startswith("-") for name in argv):
         print("usage: lingvo_pipe port_check FILE...", file=sys.stderr)
         return 2
-    with quiet_startup():
+    with importing_tensorflow():
         from lingvo_pipe_tools.port_check.source_check import check_source
     status = 0
     for name in argv:

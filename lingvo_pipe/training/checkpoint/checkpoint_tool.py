@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tables import text_table
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exits with 1 if a checkpoint is damaged, two differ, or a path has none.
     """
     flags = _parse(arguments)
-    with quiet_startup():
+    with importing_tensorflow():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
     try:
         is_good = flags.command(*[Path(path).expanduser() for path in flags.paths])

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.signals import TerminationSignals
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
@@ -83,7 +84,8 @@ class TrainingRun:
         self._checkpointer = Checkpointer(
             directory.checkpoints_path, state, p.keep_checkpoints, log
         )
-        restored = self._checkpointer.restore()
+        with activity("reading the checkpoint"):
+            restored = self._checkpointer.restore()
         self._start, self._is_resumed = restored or 0, restored is not None
         self._max_steps = p.max_steps
         if self._start > self._max_steps:
@@ -102,8 +104,10 @@ class TrainingRun:
         self._evaluation = Evaluation(task, self._step.EvalValues)
         learners = self._step.learners.values()
         self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
-        self._step.Trace(self._position.batches(self._start).element_spec)
-        self._evaluation.Trace(test_input.EvalBatches().element_spec)
+        with activity("tracing a training step"):
+            self._step.Trace(self._position.batches(self._start).element_spec)
+        with activity("tracing the evaluation"):
+            self._evaluation.Trace(test_input.EvalBatches().element_spec)
         for schedule in self._schedules:
             interval_steps = task.params.eval.interval_steps
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
