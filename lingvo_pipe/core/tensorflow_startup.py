@@ -61,7 +61,7 @@ def importing_tensorflow() -> Iterator[None]:
 
 
 def _is_error(line: bytes) -> bool:
-    """Returns whether a line is an error other than those of a machine without GPUs."""
+    """Returns whether a line is an error, and no report that there is no GPU."""
     if not _ERROR.match(line) or _HARMLESS.search(line):
         return False
     has_gpu = os.path.exists(_NVIDIA) and "CUDA_VISIBLE_DEVICES" not in os.environ

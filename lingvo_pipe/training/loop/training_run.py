@@ -23,6 +23,7 @@ from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.signals import TerminationSignals
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
+from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
@@ -53,6 +54,7 @@ class _Segment:
     evaluations: RunEvaluations
     reports: StepReports
     signals: TerminationSignals
+    progress: Progress
 
 
 class TrainingRun:
@@ -177,13 +179,19 @@ class TrainingRun:
                     planned,
                 )
             reports = StepReports(self._step, metrics_log, spikes, profiler)
-            segment = _Segment(metrics_log, saver, evaluations, reports, signals)
+            batch_size = self._train_input.params.batch_size
+            progress = Progress(self._max_steps, batch_size, self._start)
+            segment = _Segment(
+                metrics_log, saver, evaluations, reports, signals, progress
+            )
             last = self._train_steps(segment)
             if evaluations.best.is_over:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
             metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
             saver.wait()
             evaluations.best_writer()()
+            if last > self._start:
+                log(f"Trained {progress.summary()}; {self._result(segment)}")
             if signals.last_signal_name:
                 log(self._stopped_text(signals.last_signal_name, last))
         report_end(directory, log)
@@ -199,9 +207,7 @@ class TrainingRun:
         batches = BatchGroups(skipped.batches(self._position.batches, step))
         save_interval = self._task.params.train.save_interval_steps
         is_last = self._is_last(step, segment)
-        with Progress(
-            self._max_steps, self._train_input.params.batch_size, step
-        ) as progress:
+        with segment.progress as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
                 if not group:
@@ -210,6 +216,7 @@ class TrainingRun:
                     raise self._failures.batches_ended(step)
                 segment.reports.add(step, self._failures.train(group), progress)
                 step += len(group)
+                progress.advance(step)
                 is_stopped = step == self._max_steps or segment.signals.last_signal_name
                 if evaluations.is_due(step) and not is_stopped:
                     evaluations.evaluate(step)
@@ -249,6 +256,14 @@ class TrainingRun:
         segment.metrics_log.sync()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
+
+    def _result(self, segment: _Segment) -> str:
+        """Returns the best metric, if there is one, and the path of its checkpoint."""
+        best, text = segment.evaluations.best, "newest checkpoint"
+        step = max(self._checkpointer.saved_steps())
+        if best.step is not None:
+            step, text = best.step, best.description
+        return f"{text}: {self._directory.checkpoints_path / stem_of(step)}"
 
     def _stopped_text(self, signal: str, step: int) -> str:
         if step not in self._checkpointer.saved_steps():
