@@ -35,17 +35,18 @@ def quiet_startup() -> Iterator[None]:
     shown = os.dup(2)
     with tempfile.TemporaryFile() as hidden:
         os.dup2(hidden.fileno(), 2)
-        is_shown = _is_error
+        has_failed = False
         try:
             yield
         except BaseException:
-            is_shown = bool  # All lines.
+            has_failed = True
             raise
         finally:
             sys.stderr.flush()
             os.dup2(shown, 2)
             hidden.seek(0)
-            os.write(shown, b"".join(filter(is_shown, hidden)))
+            lines = (line for line in hidden if has_failed or _is_error(line))
+            os.write(shown, b"".join(lines))
             os.close(shown)
 
 
