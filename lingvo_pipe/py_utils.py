@@ -45,6 +45,8 @@ _INSTEAD = {
     "AddTpuSummaryTensor TpuSummaryTensorContext": "Call self.AddMetric in FProp.",
     "AddVN DefaultVN DeterministicVN VariationalNoiseParams": "Add noise in FProp, "
     "by current_context().uniform.",
+    "AddEvalMetric": "A task's ComputeLoss returns metrics, a layer's FProp calls "
+    "self.AddMetric.",
     "AppendDims": "Write x[..., tf.newaxis].",
     "ArgMax": "Call tf.argmax(x, -1).",
     "assert_between": "Call assert_greater_equal and assert_less.",
@@ -67,6 +69,7 @@ _INSTEAD = {
     "PadOrTrimTo": "Slice, and call PadSequenceDimension.",
     "RematerializeFn": "The param recompute of PipeliningLayer recomputes layers.",
     "SumSquared": "Add up tf.reduce_sum(x**2).",
+    "ToStaticShape": "Leave it out: shapes hold no symbols.",
     "testonly_skip_norm_layers tpu_compat use_xla": "It would be False.",
 }
 

@@ -25,17 +25,25 @@ def errors_as_lines() -> Iterator[None]:
         then = "starts again" if is_using else "resumes from the last checkpoint"
         print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # The reader of standard output wants no more.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         if FLAGS.traceback:
             raise
         if user_message(error):
             exit_with(error_text(error))
-        path = write_traceback(error, FLAGS.logdir or "", FLAGS.model)
+        path = write_traceback(
+            error, FLAGS.logdir or "", FLAGS.model, FLAGS.allow_foreign_logdir
+        )
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
         exit_with(f"{error_text(error)}\n{hint}")
 
 
-def write_traceback(error: Exception, logdir: str, model_name: str) -> Path | None:
+def write_traceback(
+    error: Exception, logdir: str, model_name: str, allow_foreign: bool = False
+) -> Path | None:
     """Writes a traceback into a run's directory, and returns the file.
 
     Returns None if there is no such run, or nothing can be written.
@@ -46,7 +54,7 @@ def write_traceback(error: Exception, logdir: str, model_name: str) -> Path | No
     from lingvo_pipe.training.run.run_directory import RunDirectory  # TensorFlow.
 
     try:
-        directory = RunDirectory(logdir, model_name)
+        directory = RunDirectory(logdir, model_name, allow_foreign)
         if not directory.params_path.exists():
             return None
         path = directory.path / "traceback.txt"

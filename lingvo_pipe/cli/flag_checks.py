@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags, our_flags
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import Membership
 
 _TRAINING_FLAGS = ("mode", "max_steps", "profile_step", "other_model")
-_USING_FLAGS = ("split", "checkpoint", "follow_seconds")
-_REPORT_FLAGS = {"job", "mode", "logdir", "model", "traceback"}
+_FILE_FLAGS = ("input_file", "output_file", "target_language")
+_USING_FLAGS = ("split", "checkpoint", "follow_seconds", *_FILE_FLAGS)
+_REPORT_FLAGS = {
+    "job",
+    "mode",
+    "logdir",
+    "model",
+    "traceback",
+    "allow_foreign_logdir",
+}
 _NEEDED_BY_WORKERS = ("cluster", "task")
 _WORKER_FLAGS = {
     "job",
@@ -22,6 +31,7 @@ _WORKER_FLAGS = {
 }
 # What absl's flags for logging ask for, and get.
 _LOGGING_FLAGS = {"logtostderr", "alsologtostderr", "verbosity"}
+_MAX_SECONDS = 1e9
 _NEEDED_BY_MODE = {"train": ["model", "logdir"], "report": ["logdir"]}
 
 
@@ -36,6 +46,9 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
             "shows all flags."
         )
     _check_logging_flags()
+    for name in ("logdir", "data_dir"):
+        check_local(f"--{name}", FLAGS[name].value or "")
+    _check_seconds()
     if FLAGS.list_models:
         return
     if FLAGS.job == "worker":
@@ -56,6 +69,16 @@ def _check_logging_flags() -> None:
             raise UserValueError(
                 f"Unknown flag --{flag.name}."
                 f"{did_you_mean(flag.name, our_flags())} --help shows all flags."
+            )
+
+
+def _check_seconds() -> None:
+    """Refuses times that are not finite, or longer than Python's threads can wait."""
+    for name in (name for name in our_flags() if name.endswith("_seconds")):
+        seconds = FLAGS[name].value
+        if seconds is not None and not seconds <= _MAX_SECONDS:
+            raise UserValueError(
+                path=f"--{name}", expected="a number of at most 1e9", got=seconds
             )
 
 
@@ -81,10 +104,28 @@ def _check_job() -> None:
             f"--job={FLAGS.job} {reason}, so it takes no {' and no '.join(given)}. "
             "Leave it out, or choose another --job."
         )
+    _check_files()
     if FLAGS.checkpoint is not None and FLAGS.follow_seconds is not None:
         raise UserValueError(
             "--follow_seconds uses each new checkpoint, so it takes no "
             f"--checkpoint={FLAGS.checkpoint}. Leave one of them out."
+        )
+
+
+def _check_files() -> None:
+    """Checks that flags of files are there for a file to translate, and only then."""
+    is_file = FLAGS.job == "decoder" and FLAGS.input_file
+    wrong = [
+        f"--{name}"
+        for name in (("split", "follow_seconds") if is_file else _FILE_FLAGS)
+        if FLAGS[name].present
+    ]
+    if wrong:
+        raise UserValueError(
+            f"--input_file is a file for --job=decoder to translate, once, instead of "
+            f"a --split; got --job={FLAGS.job} and {' and '.join(wrong)}"
+            f"{'' if is_file else ', but no file to translate'}. Leave "
+            f"{'them' if len(wrong) > 1 else 'it'} out."
         )
 
 
@@ -107,6 +148,7 @@ def _check_mode() -> None:
     is_allowed = {
         "profile_step": FLAGS.mode == "train",
         "allow_params_change": FLAGS.mode == "train",
+        "allow_foreign_logdir": FLAGS.mode in ("train", "report", "diff_params"),
         "other_model": is_diff,
     }
     wrong = [n for n, allowed in is_allowed.items() if not allowed and FLAGS[n].present]

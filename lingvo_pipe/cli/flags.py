@@ -43,6 +43,12 @@ flags.DEFINE_list(
     "duration, reports and bad steps may always change; with --job=evaler and the "
     "like, all of input and task.train.",
 )
+flags.DEFINE_bool(
+    "allow_foreign_logdir",
+    False,
+    "Accept a --logdir with files of other users, or with links to other places. Use "
+    "it only if you trust whoever can write there.",
+)
 flags.DEFINE_string(
     "devices",
     None,
@@ -66,6 +72,24 @@ flags.DEFINE_string(
     "split",
     "Test",
     "The data set of --job=evaler and the like: Train, Test, Dev, ...",
+)
+flags.DEFINE_string(
+    "input_file",
+    None,
+    "With --job=decoder: a file of text to translate instead of --split, a sentence a "
+    "line, or - for standard input.",
+)
+flags.DEFINE_string(
+    "output_file",
+    "-",
+    "With --input_file: the file of translations, one line for each, or - for standard "
+    "output.",
+)
+flags.DEFINE_string(
+    "target_language",
+    None,
+    "With --input_file: the language to translate to, such as en. Default: the only "
+    "one.",
 )
 flags.DEFINE_string(
     "checkpoint",
@@ -118,6 +142,13 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string(
     "data_dir", None, "Folder of data sets; sets input.data_dir of all inputs."
+)
+flags.DEFINE_string(
+    "dataset",
+    None,
+    "Images to train and evaluate on, in place of the model's own: a folder in "
+    "--data_dir with train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg, or a name in "
+    "TensorFlow Datasets. Sets input.dataset of all inputs.",
 )
 flags.DEFINE_list(
     "model_imports", [], "Your own packages to import, which register models."

@@ -57,18 +57,24 @@ def inspect_params(request: ModelRequest) -> str:
     return "\n".join(texts).rstrip("\n")
 
 
-def diff_params(request: ModelRequest, other: str | None, logdir: str | None) -> str:
+def diff_params(
+    request: ModelRequest,
+    other: str | None,
+    logdir: str | None,
+    allow_foreign: bool = False,
+) -> str:
     """Returns the params that differ between a model, `>`, and another or a run, `<`.
 
     The first line is a legend. The other model has the same changes by the user. One of
-    `other` and `logdir` is None.
+    `other` and `logdir` is None. See `RunDirectory` for `allow_foreign`.
     """
     ours = request.params("Train")
     if other is not None:
         theirs = dataclasses.replace(request, name=other).params("Train")
         found = diff_texts(ours.ToText(), theirs.ToText())
     else:
-        directory = open_run(os.path.expanduser(logdir or ""), request.name)
+        path = os.path.expanduser(logdir or "")
+        directory = open_run(path, request.name, allow_foreign=allow_foreign)
         place_model(ours, request, lambda: directory)
         configure_inputs(ours.task, ours.input.Instantiate())
         found = diff_texts(ours.ToText(), directory.read_params() or "")
@@ -76,7 +82,10 @@ def diff_params(request: ModelRequest, other: str | None, logdir: str | None) ->
     return (legend + found).rstrip("\n") if found else "Nothing differs."
 
 
-def report_run(logdir: str, model_name: str | None = None) -> str:
+def report_run(
+    logdir: str, model_name: str | None = None, allow_foreign: bool = False
+) -> str:
     """Writes the page about a run, and returns a line with its path."""
-    directory = open_run(os.path.expanduser(logdir), model_name)
+    path = os.path.expanduser(logdir)
+    directory = open_run(path, model_name, allow_foreign=allow_foreign)
     return f"The report is {write_report(directory)}."

@@ -13,6 +13,7 @@ from lingvo_pipe.cli.cluster_flags import resolve_membership, worker_watch
 from lingvo_pipe.cli.error_output import errors_as_lines
 from lingvo_pipe.cli.flag_checks import check_flags
 from lingvo_pipe.cli.flags import FLAGS
+from lingvo_pipe.cli.lasting_output import keep_output
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
 from lingvo_pipe.fault_tolerance.free_memory import return_free_memory
 from lingvo_pipe.fault_tolerance.restarts import ProcessStart
@@ -57,10 +58,13 @@ def _serve(member: Membership, cluster: Cluster) -> None:
 def _run_job(member: Membership) -> None:
     if FLAGS.profile_step is not None:
         count_cpu_memory()
+    if FLAGS.mode == "train" and not FLAGS.list_models:
+        keep_output()
     devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
     with importing_tensorflow():
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
+        from lingvo_pipe.cli.param_values import naming_override
         from lingvo_pipe.pipeline.devices.shutdown_notice import announcing_shutdown
     # TensorFlow's modules and graphs are millions of objects: with Python's own
     # thresholds, looking through them for garbage takes a sixth of the start.
@@ -70,7 +74,10 @@ def _run_job(member: Membership) -> None:
         print("\n".join(inspect_jobs.list_models(FLAGS.model_imports)))
         return
     if FLAGS.mode == "report":
-        print(inspect_jobs.report_run(FLAGS.logdir, FLAGS.model))
+        page = inspect_jobs.report_run(
+            FLAGS.logdir, FLAGS.model, FLAGS.allow_foreign_logdir
+        )
+        print(page)
         return
     watch = worker_watch(member, _START)
     request = ModelRequest(
@@ -78,6 +85,7 @@ def _run_job(member: Membership) -> None:
         imports=FLAGS.model_imports,
         override=FLAGS.model_params_override,
         data_dir=FLAGS.data_dir,
+        dataset=FLAGS.dataset,
         max_steps=FLAGS.max_steps,
         devices=devices,
         cluster=member.cluster,
@@ -88,6 +96,7 @@ def _run_job(member: Membership) -> None:
             stack.enter_context(announcing_shutdown(member.cluster))
         if watch is not None:
             stack.enter_context(watch.surviving())
+        stack.enter_context(naming_override(request.override))
         _dispatch(request)
 
 
@@ -107,15 +116,32 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.checkpoint,
             FLAGS.follow_seconds,
             FLAGS.allow_params_change,
+            FLAGS.allow_foreign_logdir,
         )
-        using[FLAGS.job](request, use)
+        if FLAGS.input_file:
+            use_jobs.translate_file(
+                request,
+                use,
+                FLAGS.input_file,
+                FLAGS.output_file,
+                FLAGS.target_language,
+            )
+        else:
+            using[FLAGS.job](request, use)
     elif FLAGS.mode == "inspect_model":
         print(inspect_jobs.inspect_model(request))
     elif FLAGS.mode == "inspect_params":
         print(inspect_jobs.inspect_params(request))
     elif FLAGS.mode == "diff_params":
-        print(inspect_jobs.diff_params(request, FLAGS.other_model, FLAGS.logdir))
+        found = inspect_jobs.diff_params(
+            request, FLAGS.other_model, FLAGS.logdir, FLAGS.allow_foreign_logdir
+        )
+        print(found)
     else:
         train_job.train_model(
-            request, FLAGS.logdir, FLAGS.profile_step, FLAGS.allow_params_change
+            request,
+            FLAGS.logdir,
+            FLAGS.profile_step,
+            FLAGS.allow_params_change,
+            FLAGS.allow_foreign_logdir,
         )

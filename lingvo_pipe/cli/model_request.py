@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 import tensorflow as tf
 import tqdm
 
 import model_registry
 from lingvo_pipe.cli.auto_params import extract_from_run
+from lingvo_pipe.cli.param_values import check_values
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.devices.cluster import workers_note
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+from lingvo_pipe.pipeline.devices.stage_devices import (
+    initialize_devices,
+    unused_note,
+)
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.placement import place_stages
 
@@ -32,6 +38,7 @@ class ModelRequest:
         imports: packages to import first, which register models.
         override: params to change, separated by `;`.
         data_dir: folder of data sets; if None, the model's own.
+        dataset: name of a data set; if None, the model's own.
         max_steps: number of steps to train for; if None, the model's own.
         devices: a number or names; if None, the model's own, see `place_stages`.
         cluster: the workers whose devices are among them; None without workers.
@@ -42,6 +49,7 @@ class ModelRequest:
     imports: Sequence[str] = ()
     override: str = ""
     data_dir: str | None = None
+    dataset: str | None = None
     max_steps: int | None = None
     devices: int | Sequence[str] | None = None
     cluster: Cluster | None = None
@@ -54,15 +62,21 @@ class ModelRequest:
         """
         model_registry.ImportModels(self.imports)
         model = model_registry.GetParams(self.name, dataset)
-        model.FromText(self.override, separator=";")
-        if self.data_dir is not None:
-            if "data_dir" not in model.input:
+        data_dir = self.data_dir and os.path.expanduser(self.data_dir)
+        for name, value in {"data_dir": data_dir, "dataset": self.dataset}.items():
+            if value is not None and name not in model.input:
                 raise UserValueError(
-                    "--data_dir is for inputs with a param data_dir; the input of "
-                    f"{self.name}, {model.input.cls.__name__}, has none. Leave the "
-                    "flag out."
+                    f"--{name} sets input.{name}, which the input of {self.name}, "
+                    f"{model.input.cls.__name__}, does not have. Leave the flag out."
                 )
-            model.input.data_dir = os.path.expanduser(self.data_dir)
+        if data_dir is not None:
+            model.input.data_dir = data_dir
+        if self.dataset is not None and hasattr(model.input.cls, "ReplaceDataset"):
+            model.input.cls.ReplaceDataset(model.input, self.dataset)
+        elif self.dataset is not None:
+            model.input.dataset = self.dataset
+        model.FromText(self.override, separator=";")
+        check_values(model)
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         return model
@@ -81,11 +95,26 @@ def place_model(
     pipeline = model.task.pipeline
     if open_run is not None:
         extract_from_run(pipeline, open_run, request.devices)
+    _check_batch(model)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
     )
-    return joined(workers_note(), placement.note)
+    return joined(workers_note(), unused_note(pipeline.devices), placement.note)
+
+
+def _check_batch(model: Params) -> None:
+    """Raises ValueError if a batch has fewer examples than micro-batches.
+
+    Checked first, because a schedule of many micro-batches takes minutes.
+    """
+    number = model.task.pipeline.num_micro_batches
+    size = model.input.batch_size if "batch_size" in model.input else None
+    if is_count(number) and is_count(size) and size < number:
+        raise UserValueError(
+            f"task.pipeline.num_micro_batches: expected at most input.batch_size, "
+            f"{size}, got {number}. Change one of them."
+        )
 
 
 def joined(*notes: str) -> str:
@@ -93,16 +122,17 @@ def joined(*notes: str) -> str:
     return "\n".join(filter(None, notes))
 
 
-def log_after(note: str) -> Callable[[str], None]:
+def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
     """Returns a function that writes lines for the user, the note before the first.
 
-    So a run that cannot start logs only the reason.
+    So a run that cannot start logs only the reason. If the file is None, it writes to
+    standard output.
     """
     waiting = [note] if note else []
 
     def log(line: str) -> None:
         for each in (*waiting, line):
-            tqdm.tqdm.write(each)
+            tqdm.tqdm.write(each, file)
         waiting.clear()
 
     return log

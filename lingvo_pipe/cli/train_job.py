@@ -23,6 +23,8 @@ from lingvo_pipe.training.run.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
 )
+from lingvo_pipe.training.task.image_checks import labels_explained
+from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 
@@ -32,43 +34,50 @@ def train_model(
     logdir: str,
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
+    allow_foreign: bool = False,
 ) -> None:
-    """Trains a model to its last step, or resumes, and evaluates it; see `train`."""
+    """Trains a model to its last step, or resumes, and evaluates it; see `train`.
+
+    See `RunDirectory` for `allow_foreign`.
+    """
     model, test_model = request.params("Train"), request.params("Test")
     path = os.path.expanduser(logdir)
     pipeline = model.task.pipeline
-    auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name))
+    auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
     note = place_model(model, request)
     train_input = model.input.Instantiate()
     test_input = test_model.input.Instantiate()
     # Checked first, because planning and building may take minutes.
-    train_input.TrainBatches()
-    test_input.EvalBatches()
+    checked_batches(train_input, "TrainBatches")
+    checked_batches(test_input, "EvalBatches")
+    for data in (train_input, test_input):
+        model.task.cls.CheckInput(model.task, data)
     check_one_vocabulary(train_input, test_input)
     check_num_tokens([*pipeline.before_tpl, *pipeline.cell_tpl], train_input)
     if profile_step is not None:
         check_profile_step(profile_step, model.task.train.max_steps)
-    directory = RunDirectory(path, request.name)
+    directory = RunDirectory(path, request.name, allow_foreign)
     if allowed_changes:  # A model of a thousand layers has a text of megabytes.
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
     note = joined(note, auto.resolve(model, train_input, pipeline.devices))
     configure_inputs(model.task, train_input)
     with activity("building the model"):
         task = with_local_losses(model.task, train_input).Instantiate()
-    log, planned = log_after(note), None
+    log, planned = log_after(joined(note, getattr(train_input, "note", ""))), None
     if profile_step is not None:
         planned = planned_for_profile(model, task.pipeline, train_input, log)
-    train(
-        task,
-        train_input,
-        test_input,
-        directory,
-        model.ToText(),
-        log=log,
-        profile_step=profile_step,
-        allowed_changes=allowed_changes,
-        planned=planned,
-    )
+    with labels_explained(train_input, test_input):
+        train(
+            task,
+            train_input,
+            test_input,
+            directory,
+            model.ToText(),
+            log=log,
+            profile_step=profile_step,
+            allowed_changes=allowed_changes,
+            planned=planned,
+        )
 
 
 def planned_for_profile(

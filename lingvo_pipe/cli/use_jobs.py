@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from lingvo_pipe.cli.model_request import ModelRequest, log_after, place_model
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.decode.decoder_run import check_decode_input, decode
+from lingvo_pipe.training.decode.translator import Translator, check_sentence_input
 from lingvo_pipe.training.eval.run_evaluations import evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.changed_params import check_allowed, check_use
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.image_checks import labels_explained
+from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
 from lingvo_pipe.training.task.task_params import plain_task
 
@@ -31,6 +38,7 @@ class RunUse:
         checkpoint: see `weights_in_turn`.
         follow_seconds: see `weights_in_turn`.
         allowed_changes: see `check_use`.
+        allow_foreign: see `RunDirectory`.
     """
 
     logdir: str
@@ -38,11 +46,12 @@ class RunUse:
     checkpoint: str | None = None
     follow_seconds: float | None = None
     allowed_changes: Sequence[str] = ()
+    allow_foreign: bool = False
 
     def directory(self, model_name: str) -> RunDirectory:
         """Returns the run's directory; see `open_run`."""
         logdir = os.path.expanduser(self.logdir)
-        return open_run(logdir, model_name, self.follow_seconds)
+        return open_run(logdir, model_name, self.follow_seconds, self.allow_foreign)
 
     def open(self, model_name: str, model: Params) -> RunDirectory:
         """Returns the run's directory; raises ValueError unless its weights fit."""
@@ -56,9 +65,13 @@ class RunUse:
 
 def evaluate_data_set(request: ModelRequest, use: RunUse) -> None:
     """Evaluates trained weights on a data set."""
-    task, data, directory, log = _prepare(request, use, lambda x: x.EvalBatches())
+    task, data, directory, log = _prepare(
+        request, use, lambda x: checked_batches(x, "EvalBatches")
+    )
+    task.CheckInput(task.params, data)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
-    evaluate_run(task, data, directory, use.split.lower(), steps, log)
+    with labels_explained(data):
+        evaluate_run(task, data, directory, use.split.lower(), steps, log)
 
 
 def export_trained(request: ModelRequest, use: RunUse) -> None:
@@ -68,7 +81,7 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     for step in steps:
         path = directory.export_path / str(step)
-        export_model(task, data.element_spec, path)
+        export_model(task, data, path)
         log(f"Exported the checkpoint of step {step} to {path}.")
 
 
@@ -79,8 +92,66 @@ def decode_data_set(request: ModelRequest, use: RunUse) -> None:
     decode(task, data, directory, use.split.lower(), steps, log)
 
 
+STANDARD = "-"  # Standard input, or standard output.
+
+
+def translate_file(
+    request: ModelRequest,
+    use: RunUse,
+    input_file: str,
+    output_file: str,
+    language: str | None,
+) -> None:
+    """Translates lines of text with trained weights, and writes as many lines.
+
+    `-` is standard input and output. Lines without words stay empty. Raises ValueError
+    if a file cannot be read or written, or a line or the language cannot be translated.
+    """
+    output = None if output_file == STANDARD else Path(output_file).expanduser()
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise UserValueError(
+            "--output_file: expected a file in a folder that exists, got "
+            f"{output_file}. Make the folder, or choose another file."
+        )
+    lines = _read_lines(input_file)
+    log_to = sys.stdout if output else sys.stderr
+    task, data, directory, log = _prepare(request, use, check_sentence_input, log_to)
+    check_vocabulary(directory.path, data)
+    (step,) = weights_in_turn(task, directory, use.checkpoint, None, log)
+    log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
+    translations = Translator(task, data, data.params.batch_size)(lines, language)
+    # A vocabulary that keeps texts unchanged may have a newline.
+    text = "".join(f"{' '.join(each.splitlines())}\n" for each in translations)
+    if output is None:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.flush()
+    else:
+        write_atomically(output, text)
+        log(f"Wrote {output}.")
+
+
+def _read_lines(file: str) -> list[str]:
+    try:
+        is_standard = file == STANDARD
+        content = (
+            sys.stdin.buffer.read()
+            if is_standard
+            else Path(file).expanduser().read_bytes()
+        )
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserValueError(
+            f"--input_file: expected a file of lines in UTF-8, got {file}: {error}."
+        ) from error
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
 def _prepare(
-    request: ModelRequest, use: RunUse, check_input: Callable[[Any], object]
+    request: ModelRequest,
+    use: RunUse,
+    check_input: Callable[[Any], object],
+    log_to: TextIO | None = None,
 ) -> tuple[BaseTask, Any, RunDirectory, Callable[[str], None]]:
     """Returns the task and its input, both built, the run's directory, and a log."""
     model = request.params(use.split)
@@ -90,4 +161,9 @@ def _prepare(
     check_input(data)
     directory = use.open(request.name, model)
     configure_inputs(model.task, data)
-    return plain_task(model.task).Instantiate(), data, directory, log_after(note)
+    return (
+        plain_task(model.task).Instantiate(),
+        data,
+        directory,
+        log_after(note, log_to),
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
+
+from lingvo_pipe.core.regular_file import naming, open_file
 
 
 def scratch_path(path: Path) -> Path:
@@ -17,11 +17,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Replaces the file at `path` by `content`, text in UTF-8.
 
     A reader sees the old file or the new one, even after this process is killed or the
-    machine goes down during the call.
+    machine goes down during the call. A link at `path` is replaced, never followed.
     """
     scratch = scratch_path(path)
+    with naming(scratch):
+        scratch.unlink(missing_ok=True)
     with naming(path):
-        with scratch.open("wb") as file:
+        with open_file(scratch, "xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -37,14 +39,3 @@ def sync(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Names the file at `path` in an OSError that names none, as failed writes do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno and error.filename is None:
-            error.filename = str(path)
-        raise

@@ -7,6 +7,9 @@ from typing import Any, TypeGuard
 
 from lingvo_pipe.core.errors import raise_problems
 
+# TensorFlow and the progress bar count in 32 bits.
+MAX_COUNT = 2**31 - 1
+
 
 def is_integer(value: Any) -> TypeGuard[int]:
     """Returns whether a value is an integer, of Python or NumPy, and not a bool."""
@@ -30,14 +33,20 @@ def check_counts(
     hint: str = "",
     **more: Any,
 ) -> None:
-    """Raises one UserValueError that names every value below `minimum` or no integer.
+    """Raises one UserValueError that names every value that is not such a count.
 
+    A count is an integer of at least `minimum` and at most MAX_COUNT.
     `counts` are by path, such as {"task.train.max_steps": 100}, and `more` by name. The
     hint says what to do, as sentences.
     """
     problems = [
-        f"{path}: expected an integer of at least {minimum}, got {value!r}"
+        f"{path}: expected an integer of at least {minimum}"
+        f"{_at_most(value, minimum)}, got {value!r}"
         for path, value in {**(counts or {}), **more}.items()
-        if not is_count(value, minimum)
+        if not is_count(value, minimum) or value > MAX_COUNT
     ]
     raise_problems(problems, hint)
+
+
+def _at_most(value: Any, minimum: int) -> str:
+    return f" and at most {MAX_COUNT}" if is_count(value, minimum) else ""

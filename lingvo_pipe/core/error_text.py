@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lingvo_pipe.core.error_causes import CALLED
 from lingvo_pipe.core.errors import UserError
 
 # Folders of our own code.
@@ -42,14 +43,13 @@ _AROUND = re.compile(
     r"(?:<stack traces unavailable>\n|[ \t].*\n|\n)*"
     r"|\{\{function_node [^}]*\}\}\s*"
     r"|Error in user-defined function passed to \S+ transformation with iterator: \S+: "
-    r"|\s*\[\[\{\{node [^}]*\}\}\]\]"
+    r"|\s*\[\[\{\{node [^}]*\}\}\]\]|\s*\n\t \[\[[\w/]+\]\]"
     r"|\s*Hint: If you want to see a list of allocated tensors.*"
     r"|\s*\[Op:\w+\](?: name: ?\S*)?"
+    r"|\d+ root error\(s\) found\.\s*\(0\) [A-Z_]+: |\n\s*\(1\) [A-Z_]+: [\s\S]*"
 )
 
-# Text between the message and the traceback of an error in a Python function that
-# TensorFlow called, and a frame of that traceback.
-_CALLED = "\nTraceback (most recent call last):\n"
+# A frame of the traceback of an error in a Python function that TensorFlow called.
 _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.M)
 
 
@@ -63,7 +63,7 @@ def error_text(error: Exception) -> str:
     line = user_message(error)
     if line is not None:
         return line + frames_text(traceback.extract_tb(error.__traceback__))
-    message, has_called, called = plain_message(str(error)).partition(_CALLED)
+    message, has_called, called = plain_message(str(error)).partition(CALLED)
     if has_called:
         frames = [
             traceback.FrameSummary(match[1], int(match[2]), match[3])
@@ -130,8 +130,8 @@ def frames_text(frames: Iterable[Any]) -> str:
 
 def _is_users(filename: str) -> bool:
     is_installed = set(_INSTALLED).intersection(Path(filename).resolve().parts)
-    is_frozen = filename.startswith("<")  # A part of Python itself.
-    return not (is_frozen or is_installed or _is_in(filename, (*_OURS, _PYTHON)))
+    is_module = filename.endswith(".py")  # Not the launcher, or a part of Python.
+    return is_module and not (is_installed or _is_in(filename, (*_OURS, _PYTHON)))
 
 
 def _is_in(filename: str, folders: Iterable[Path]) -> bool:

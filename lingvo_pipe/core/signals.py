@@ -5,11 +5,13 @@ Schedulers of clusters send SIGTERM before they take a machine away, Ctrl-C SIGI
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -91,6 +93,41 @@ class FirstSignal:
         signal.set_wakeup_fd(-1)
         self._read.close()
         self._written.close()
+
+
+@contextlib.contextmanager
+def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
+    """Calls `announce` with the name of the first termination signal, on a thread.
+
+    It does so at once, even while the main thread hangs, as `FirstSignal` does. Signals
+    still reach an earlier reader of such a socket. In another thread it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    read, written = socket.socketpair()
+    written.setblocking(False)
+    before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+
+    def watch() -> None:
+        is_first = True
+        while numbers := read.recv(4096):  # None after `written` is closed.
+            if before >= 0:
+                os.write(before, numbers)
+            received = [s for s in map(signal.Signals, numbers) if s in _SIGNALS]
+            if received and is_first:
+                is_first = False
+                announce(received[0].name)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        written.close()
+        thread.join()
+        read.close()
 
 
 def exit_on_sigterm() -> None:

@@ -2,7 +2,8 @@
 
 Any class with these four can be the input of a model, whose `Train` and `Test` return
 its params. It needs no base class. With `class_names`, a list in the order of the
-labels, evaluations of images show the names.
+labels, evaluations of images show the names. If its params have `dataset`, --dataset
+sets it, by the class method `ReplaceDataset(params, name)` if there is one.
 
 If an input can reach a late batch only by processing all earlier data, it may have a
 method `Place(step)`, which returns the position of that batch as a text, and a second

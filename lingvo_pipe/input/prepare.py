@@ -1,6 +1,7 @@
-"""Prepares a data set on disk, downloading it first.
+"""Prepares a data set on disk, downloading it first, or checks a folder of images.
 
 lingvo_pipe prepare --dataset=cifar10 --data_dir=/data
+lingvo_pipe prepare --dataset=my_images --data_dir=/data --check
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prepares the data set; exits with a one-line message on a user error."""
+    """Prepares or checks the data set; exits with a message on a user error."""
     flags = _parse(arguments)
     # Imported late: TensorFlow takes seconds to start.
     from lingvo_pipe.input import prepared_dataset as prepared
 
     for module in flags.imports:
         importlib.import_module(module)
+    if flags.check:
+        _check(flags.dataset, flags.data_dir)
+        return
     try:
         builder = prepared.find_builder(flags.dataset, flags.data_dir)
     except ValueError as error:
@@ -34,10 +38,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"Data set {flags.dataset} is prepared in {builder.data_dir}.")
 
 
+def _check(name: str, data_dir: str | None) -> None:
+    """Prints what is in a folder of images; exits with its problems if it has any."""
+    from lingvo_pipe.input.images.folder_report import report_folder
+    from lingvo_pipe.input.images.image_folder import ImageFolder
+    from lingvo_pipe.input.images.image_input import find_dataset
+
+    try:
+        dataset = find_dataset(name, data_dir)
+        if not isinstance(dataset, ImageFolder):
+            sys.exit(
+                f"error: --check reads a folder of images; {name} is prepared by "
+                "TensorFlow Datasets. Leave --check out."
+            )
+        report = report_folder(dataset)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    print("\n".join(report.lines))
+    if report.problems:
+        sys.exit("\n".join(["error: expected none of these:", *report.problems]))
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="lingvo_pipe prepare",
-        description="Prepares a data set on disk, downloading it first.",
+        description="Prepares a data set on disk, downloading it first, or checks one.",
     )
     add = parser.add_argument
     add("--dataset", required=True, help="Name in TensorFlow Datasets, or your own.")
@@ -56,6 +81,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         type=lambda text: text.split(","),
         help="Your modules that define builders, to import first.",
+    )
+    add(
+        "--check",
+        action="store_true",
+        help="Read your own images, DATA_DIR/DATASET/SPLIT/CLASS/IMAGE.jpg; "
+        "print counts, sizes and what must be mended.",
     )
     return parser.parse_args(arguments)
 

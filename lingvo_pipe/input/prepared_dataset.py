@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
+from lingvo_pipe.core.error_text import disk_problem
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 
@@ -53,11 +54,19 @@ def prepared_builder(name: str, data_dir: str | None = None) -> Any:
     for arguments and errors; also raises ValueError, with the command that prepares
     the data set, if it is not prepared.
     """
-    builder = find_builder(name, data_dir)
-    if _is_prepared(builder):
-        return builder
-    if isinstance(builder, EmbeddedBuilder):
-        return prepare(name, data_dir)
+    try:
+        builder = find_builder(name, data_dir)
+        if _is_prepared(builder):
+            return builder
+        if isinstance(builder, EmbeddedBuilder):
+            return prepare(name, data_dir)
+    except OSError as error:
+        if disk_problem(error):
+            raise
+        raise UserValueError(
+            f"data_dir: expected a folder that data sets can be written to, got "
+            f"{data_dir!r} ({error}). Set another by --data_dir."
+        ) from error
     raise UserValueError(
         f"dataset: expected a prepared data set, got {name}, which is not in "
         f"{builder.data_dir}. Prepare it with: {_command(builder, name, data_dir)}"

@@ -24,7 +24,16 @@ def map_plainly(
 def make_batches(dataset: tf.data.Dataset, make: Callable) -> tf.data.Dataset:
     """Makes a batch of each element, several in parallel and in order, ahead of use."""
     made = map_plainly(dataset, make, deterministic=True)
-    return made.prefetch(BATCHES_AHEAD)
+    return with_own_threads(made.prefetch(BATCHES_AHEAD))
+
+
+def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Lets a dataset use all cores, and none of the threads that a step runs on."""
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 0  # A thread for each core.
+    # With more threads, sums in an operation would depend on the number of cores.
+    options.threading.max_intra_op_parallelism = 1
+    return dataset.with_options(options)
 
 
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:

@@ -44,7 +44,7 @@ from lingvo_pipe.keras.private_names import (
 from lingvo_pipe.keras.refusals import check_compilation, check_loss, check_model
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
@@ -248,7 +248,8 @@ class PipelinedModel(keras.Model):
             except tf.errors.OpError as error:
                 if may_be_diagnosed(error):
                     step(data)  # Run eagerly, the pipeline names the layer that fails.
-                raise
+                with naming("a step"):
+                    raise
 
         return run
 

@@ -65,7 +65,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         memory: tf.Tensor | None = None,
         mask: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Maps inputs `[B, T, D]` to `[B, T, D]`; T and S must be known when tracing.
+        """Maps inputs `[B, T, D]` to `[B, T, D]`.
 
         The memory is `[B, S, D]`; if None, the inputs. The mask is boolean, broadcast
         to `[B, N, T, S]`: True where a query sees a key. A query that sees no key
@@ -96,7 +96,9 @@ class MultiHeadAttentionLayer(CompositeLayer):
         weights = tf.cast(_masked_softmax(logits, mask), self.fprop_dtype)
         weights = self.dropout.FProp(theta.dropout, weights)
         heads = tf.transpose(tf.matmul(weights, memory.value), [0, 2, 1, 3])
-        joined = tf.reshape(heads, [-1, inputs.shape[1], p.num_heads * p.dim_per_head])
+        joined = tf.reshape(
+            heads, [-1, dim_size(inputs, 1), p.num_heads * p.dim_per_head]
+        )
         return self.output.FProp(theta.output, joined)
 
     def InitStates(self, batch_size: int, max_length: int) -> NestedMap:
@@ -137,7 +139,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
     def _heads(self, x: tf.Tensor) -> tf.Tensor:
         """Maps `[B, T, N·H]` to `[B, N, T, H]`."""
         p = self.params
-        x = tf.reshape(x, [-1, x.shape[1], p.num_heads, p.dim_per_head])
+        x = tf.reshape(x, [-1, dim_size(x, 1), p.num_heads, p.dim_per_head])
         return tf.transpose(x, [0, 2, 1, 3])
 
     @classmethod
@@ -157,6 +159,11 @@ class MultiHeadAttentionLayer(CompositeLayer):
         meta = cost_of(parts["output"], joined)
         meta.flops += flops
         return meta
+
+
+def dim_size(x: tf.Tensor, dim: int) -> int | tf.Tensor:
+    """Returns the size of a dimension, as a number if it is known when tracing."""
+    return tf.shape(x)[dim] if x.shape[dim] is None else x.shape[dim]
 
 
 def same_segment(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:

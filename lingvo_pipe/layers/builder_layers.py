@@ -22,6 +22,7 @@ from lingvo_pipe.layers.core.forward_cost import (
 from lingvo_pipe.layers.core.weights import WeightInit, WeightParams
 from lingvo_pipe.layers.sequential import as_args, one_or_all, saved_outputs
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.tshape import Shape, as_shapes
 
 __all__ = [
     *("ArgIndexLayer", "BiasLayer", "BranchLayer", "FnLayer", "GraphLayer"),
@@ -39,8 +40,8 @@ class FnLayer(BaseLayer):
         p.Define(
             "fn_out",
             None,
-            "Function of the inputs' shapes; returns the output's shape, or a tuple of "
-            "shapes. If None, the outputs have the inputs' shapes.",
+            "Function of the inputs' shapes; returns the output's shape, or NestedMap "
+            "of shapes, or a tuple. If None, the outputs have the inputs' shapes.",
         )
         p.Define(
             "fn_flops",
@@ -62,8 +63,8 @@ class FnLayer(BaseLayer):
     def FPropMeta(cls, p: InstantiableParams, *shapes: Any) -> NestedMap:
         if p.fn_meta is not None:
             return p.fn_meta(*shapes)
-        outputs = shapes if p.fn_out is None else p.fn_out(*shapes)
-        if p.fn_out is not None and all(isinstance(n, int) for n in outputs):
+        outputs = shapes if p.fn_out is None else as_shapes(p.fn_out(*shapes))
+        if isinstance(outputs, (Shape, NestedMap)):
             outputs = (outputs,)
         flops = p.fn_flops(*shapes) if p.fn_flops else num_elements(list(shapes))
         return NestedMap(flops=flops, out_shapes=tuple(outputs))

@@ -21,6 +21,10 @@ from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.sequential import as_args, one_or_all
 from lingvo_pipe.nested_map import NestedMap
 
+_OUTPUTS_HINT = (
+    "Name each of the layer's outputs. In FPropMeta a function without fn_out has the "
+    "shapes of its inputs: set fn_out."
+)
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -77,10 +81,12 @@ def _run(
     """
     values = NestedMap()
 
-    def store(names: list[str], given: tuple[Any, ...], where: str) -> None:
+    def store(names: list[str], given: tuple, where: str, hint: str) -> None:
         if len(names) != len(given):
             expected = f"values for {names}"
-            raise UserValueError(path=where, expected=expected, got=len(given))
+            raise UserValueError(
+                path=where, expected=expected, got=len(given), hint=hint
+            )
         for name, value in zip(names, given, strict=True):
             if values.Has(name):
                 expected = "a name for each value"
@@ -99,11 +105,11 @@ def _run(
             )
         return values.GetItem(item)
 
-    store(p.input_endpoints, args, f"{path}.input_endpoints")
+    store(p.input_endpoints, args, f"{path}.input_endpoints", "Pass one for each.")
     for i, (signature, _) in enumerate(p.sub):
         where = f"{path}.sub[{i}] {signature!r}"
         inputs, names = _parts(signature)
-        store(names, run(i, filled(inputs, where)), where)
+        store(names, run(i, filled(inputs, where)), where, _OUTPUTS_HINT)
     return tuple(filled(x, f"{path}.output_endpoints") for x in p.output_endpoints)
 
 

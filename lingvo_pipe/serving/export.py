@@ -4,13 +4,12 @@
     model.signatures["serving_default"](image=images)["probabilities"]
 
 In the SavedModel the layers run one after another, on any device, for any number of
-examples B.
+examples B. Beside it, `README.md` describes its signatures.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,25 +17,37 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core import trees
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.serving.export_readme import export_readme
+from lingvo_pipe.training.decode.translator import translate_function
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import (
+    DecodingTask,
+    ImageInput,
+    SentenceInput,
+)
 
 SIGNATURE = "serving_default"
 
 Predict = Callable[..., dict[str, tf.Tensor]]
 
 
-def export_model(task: BaseTask, element_spec: NestedMap, path: Path) -> None:
+def export_model(task: BaseTask, data: Any, path: Path) -> None:
     """Writes a task's current weights and its predictions as a SavedModel.
 
-    Its signature takes the fields of a batch that predictions depend on, by name, such
-    as `image` or `source_ids`, and returns the task's `ServingOutputs`.
+    Its signature `serving_default` takes the fields of a batch that predictions depend
+    on, by name, such as `image` or `source_ids`, and returns the task's
+    `ServingOutputs`. Others take the contents of image files, `classify_images`, or
+    sentences, `translate`, where the task and its input `data` can.
 
-    `element_spec` has the tf.TensorSpec `[B, ...]` of each field of a batch. Writes the
-    directory atomically, in place of an existing one.
+    The input's `element_spec` has the tf.TensorSpec `[B, ...]` of each field of a
+    batch. Writes the directory atomically, in place of an existing one.
     """
+    element_spec = data.element_spec
     specs = {
         name.replace(".", "_"): tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
         for name, spec in trees.leaves(element_spec)
@@ -45,26 +56,58 @@ def export_model(task: BaseTask, element_spec: NestedMap, path: Path) -> None:
     def predict(**fields: tf.Tensor) -> dict[str, tf.Tensor]:
         # Predictions do not depend on missing fields.
         flat = [fields.get(name, tf.zeros([], specs[name].dtype)) for name in specs]
-        return _predictions(task, tf.nest.pack_sequence_as(element_spec, flat))
+        return predictions(task, tf.nest.pack_sequence_as(element_spec, flat))
 
     needed = _needed(predict, specs)
     module = tf.Module()
     module.model_variables = list(task.VariablePaths().values())
-    signature = _traced(predict, {name: specs[name] for name in needed})
+    signatures = {SIGNATURE: _traced(predict, {name: specs[name] for name in needed})}
+    if needed == ["image"] and isinstance(data, ImageInput):
+        signatures["classify_images"] = _classify_images(predict, data)
+    if isinstance(task, DecodingTask) and isinstance(data, SentenceInput):
+        module.vocabulary = data.vocabulary
+        signatures["translate"] = _translate(task, data)
     scratch = path.with_name(f".{path.name}.incomplete")
-    shutil.rmtree(scratch, ignore_errors=True)
-    tf.saved_model.save(module, str(scratch), signatures={SIGNATURE: signature})
-    shutil.rmtree(path, ignore_errors=True)
+    remove(scratch)
+    tf.saved_model.save(module, str(scratch), signatures=signatures)
+    write_atomically(scratch / "README.md", export_readme(signatures, data))
+    remove(path)
     os.replace(scratch, path)
 
 
-def _predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
+def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
+    """Returns the `ServingOutputs` of a batch, by the layers one after another."""
     layers = [*task.pipeline.before, *task.pipeline.cells]
     with ForwardContext(do_eval=True):
         *_, outputs = outputs_in_sequence(
             layers, [layer.theta for layer in layers], task.PipelineInputs(batch)
         )
         return task.ServingOutputs(outputs)
+
+
+def _classify_images(predict: Predict, data: ImageInput) -> Any:
+    spec = tf.TensorSpec(data.image_shape, tf.float32)
+
+    def classify_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.device("/CPU:0"):
+            pixels = tf.map_fn(data.EvalImage, images, fn_output_signature=spec)
+        return predict(image=pixels)
+
+    return _traced(classify_images, {"images": tf.TensorSpec([None], tf.string)})
+
+
+def _translate(task: Any, data: SentenceInput) -> Any:
+    translate = translate_function(
+        lambda *arguments: task.Decode(task.theta, *arguments, on_stages=False), data
+    )
+    known = data.TargetLanguages()
+    if len(known) > 1:
+        return translate.get_concrete_function()
+    language = tf.constant(known[0] if known else "")
+    return _traced(
+        lambda sentences: translate(sentences, language),
+        {"sentences": tf.TensorSpec([None], tf.string)},
+    )
 
 
 def _traced(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> Any:

@@ -22,8 +22,7 @@ from absl import app, flags
 from lingvo_pipe_tools.benchmarks.worker_process import process_group
 from lingvo_pipe_tools.programs import program
 
-_NUM_MICRO_BATCHES = 4
-_STEPS_PER_TURN = 2
+_NUM_MICRO_BATCHES = 8
 _MODULE = "lingvo_pipe_tools.benchmarks.keras_fit"
 _DEVICES = (0, 1, 2)  # 0 is plain Keras.
 _MEASURE = "measure"  # Before the model and the devices of a process that measures.
@@ -38,8 +37,8 @@ def resnet() -> tuple[Any, np.ndarray, np.ndarray]:
         weights=None, input_shape=(64, 64, 3), classes=10
     )
     draw = np.random.default_rng(0)
-    images = draw.random((32, 64, 64, 3), np.float32)
-    return model, images, draw.integers(0, 10, 32)
+    images = draw.random((64, 64, 64, 3), np.float32)
+    return model, images, draw.integers(0, 10, 64)
 
 
 def gpt2() -> tuple[Any, np.ndarray, np.ndarray]:
@@ -59,15 +58,28 @@ def gpt2() -> tuple[Any, np.ndarray, np.ndarray]:
         y = layers.Dense(4 * dim, "gelu")(layers.LayerNormalization()(x))
         x = layers.Add()([x, layers.Dropout(0.1)(layers.Dense(dim)(y))])
     logits = layers.Dense(num_tokens)(layers.LayerNormalization()(x))
-    rows = np.random.default_rng(0).integers(0, num_tokens, (16, length + 1))
+    rows = np.random.default_rng(0).integers(0, num_tokens, (32, length + 1))
     return keras.Model(ids, logits), rows[:, :-1], rows[:, 1:]
 
 
-MODELS: dict[str, Callable[[], Any]] = {"resnet": resnet, "gpt2": gpt2}
+def mobilenet() -> tuple[Any, np.ndarray, np.ndarray]:
+    """Returns MobileNetV2 for images `[B, 32, 32, 3]`: many cells of little work."""
+    import keras
+
+    model = keras.applications.MobileNetV2((32, 32, 3), weights=None, classes=10)
+    draw = np.random.default_rng(0)
+    return model, draw.random((16, 32, 32, 3), np.float32), draw.integers(0, 10, 16)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "resnet": resnet,
+    "gpt2": gpt2,
+    "mobilenet": mobilenet,
+}
 
 
 def measure(name: str, num_devices: int) -> None:
-    """Writes the seconds of a step for each line that it reads."""
+    """Writes the seconds of a step, and the number of cells, for each line it reads."""
     cores = sorted(os.sched_getaffinity(0))[: max(1, num_devices)]
     os.sched_setaffinity(0, cores)
     import keras
@@ -90,12 +102,12 @@ def measure(name: str, num_devices: int) -> None:
         keras.optimizers.Adam(1e-4, gradient_accumulation_steps=accumulate),
         keras.losses.SparseCategoricalCrossentropy(from_logits),
     )
-    x, y = (np.concatenate([z] * _STEPS_PER_TURN) for z in (x, y))
+    num_cells = len(model.pipeline.cells) if num_devices else 0
     timer, go_on = _batch_timer(), True  # The first turn builds everything.
     while go_on:
         timer.seconds = 0.0
         model.fit(x, y, batch_size, verbose=0, shuffle=False, callbacks=[timer])
-        print(timer.seconds / _STEPS_PER_TURN, flush=True)
+        print(timer.seconds, num_cells, flush=True)
         go_on = bool(sys.stdin.readline())
 
 
@@ -128,8 +140,8 @@ def main(argv: Sequence[str]) -> None:
 
 def compare(num_turns: int) -> None:
     """Measures each model in a process for each number of devices, in turns."""
-    print("| model | " + " | ".join(_title(k) for k in _DEVICES) + " |")
-    print("|---|" + "---|" * len(_DEVICES))
+    titles = ["model", *map(_title, _DEVICES), "cells", "a cell costs"]
+    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for name in MODELS:
         with contextlib.ExitStack() as stack:
             groups = []
@@ -137,13 +149,20 @@ def compare(num_turns: int) -> None:
                 command = [sys.executable, "-m", _MODULE, _MEASURE, name, str(k)]
                 groups.append(stack.enter_context(process_group(name, [command])))
                 groups[-1].answers()
-            times = [[float(g.turn()[0]) for g in groups] for _ in range(num_turns)]
-        plain = [each[0] for each in times]
-        cells = [f"{median(plain):.2f} s"]
-        for k in range(1, len(_DEVICES)):
-            ratios = [each[k] / each[0] for each in times]
-            cells.append(f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+            turns = [[g.turn()[0].split() for g in groups] for _ in range(num_turns)]
+        times = np.array([[float(seconds) for seconds, _ in turn] for turn in turns])
+        num_cells = int(turns[0][1][1])
+        # The devices' loops run a cell forward and backward for each micro-batch.
+        cost = median(times[:, 1] - times[:, 0]) / num_cells / _NUM_MICRO_BATCHES
+        cells = [
+            f"{median(times[:, 0]):.2f} s",
+            *map(_text, times[:, 1:].T / times[:, 0]),
+        ]
+        print(f"| {name} | {' | '.join(cells)} | {num_cells} | {cost * 1e6:.0f} µs |")
+
+
+def _text(ratios: np.ndarray) -> str:
+    return f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
 def _title(num_devices: int) -> str:

@@ -45,23 +45,37 @@ MODULES: dict[str, ModuleType] = {
     **{f"lingvo.core.{x.__name__.rpartition('.')[2]}": x for x in _SAME_NAMES},
 }
 _OPTIMIZER = "Name one of Keras's: OptimizerParams('Adam', beta_1=0.9)."
-_RANDOM = "Draw by current_context().uniform in FProp, as DropoutLayer does."
+RANDOM = "Draw by current_context().uniform in FProp, as DropoutLayer does."
 _NAMES = {
+    "AddChild": "Create the layer once; PipeliningLayer's param tied shares weights.",
+    "_CreateChildrenVariables": "Delete it: children create their own variables.",
+    "AddExtraTheta": "Compute it in FProp, or create a variable that is not trained.",
     "add_to_collection get_collection": "Call self.AddLoss or self.Accumulate.",
     "assign assign_add": "Call this method of the variable in PostTrainingStepUpdate.",
+    "base_input_generator": "Write a class with the members that "
+    "lingvo_pipe.input.input_generator lists.",
     "cluster cluster_factory": "Devices are params of PipeliningLayer.",
+    "FeedForwardNet": "List FCLayers in a SequentialLayer.",
     "get_default_graph": "FProp must be a function of theta and its inputs.",
     "get_variable": "Call self.CreateVariable in _CreateLayerVariables.",
     "global_variables_initializer": "Delete it: variables are created with values.",
+    "gradients": "Use tf.GradientTape, or ComputeGradients of a PipeliningLayer.",
     "GraphKeys": "Collections are an argument of WeightParams; see the guide.",
     "initializer": "Delete the line: __init__ needs no decorator.",
+    "LayerNorm": "Use LayerNormLayer, whose dim is Lingvo's input_dim.",
     "learner": "task.train has a learner's params.",
+    "LinearLayer": "Use FCLayer with input_dim, output_dim and has_bias=False.",
     "logging": "Use Python's module logging, or tf.print.",
+    "metrics": "ComputeLoss returns pairs (mean, weight).",
     "optimizer": _OPTIMIZER,
     "placeholder": "Make it an argument of FProp.",
     "_private_theta _private_vars": "Read theta.",
+    "ProjectionLayer": "Use FCLayer with activation and has_bias; where it had "
+    "batch_norm, FCLayer, BatchNormLayer and ActivationLayer.",
     "recurrent": "Write tf.while_loop or tf.scan in FProp.",
     "Session": "Call layers, or run the trainer: there are no sessions.",
+    "SimpleFullSoftmax": "Use FCLayer for logits, and "
+    "lingvo_pipe.layers.softmax_cross_entropy in ComputeLoss.",
     "summary summary_utils": "Call self.AddMetric in FProp.",
     "symbolic": "Write numbers.",
     "test_utils": "Derive tests from tf.test.TestCase.",
@@ -75,12 +89,29 @@ _IN_FPROP = {
 # What to write instead of Lingvo's and TensorFlow 1's names, and of members in FProp.
 INSTEAD = {x: text for names, text in _NAMES.items() for x in names.split()}
 IN_FPROP = {x: text for names, text in _IN_FPROP.items() for x in names.split()}
+# Layers with more in Lingvo than here, unless their params say otherwise.
+MORE_IN_LINGVO = {
+    "FCLayer": "It has no RELU here: set activation='RELU'.",
+    **dict.fromkeys(
+        ("Conv2DLayer", "DepthwiseConv2DLayer", "SeparableConv2DLayer"),
+        "It has neither batch norm nor a RELU here: put BatchNormLayer and "
+        "ActivationLayer after it.",
+    ),
+}
+# Methods that Lingvo calls in classes derived from these, and that nothing calls here.
+UNCALLED = {
+    base_layer.BaseLayer: ("PostEmaUpdate", "_CreateChildrenVariables"),
+    base_task.BaseTask: (
+        *("CreateDecoderMetrics", "DecodeWithTheta", "FPropTower", "Inference"),
+        *("PostProcessDecodeOut", "ProcessFPropResults"),
+    ),
+}
 _STATEFUL = re.compile(
     r"(?!.*(stateless|Generator|seed))(.*\b|_)random[._]|nn\.dropout"
 )
 # The first sentence of what a docstring says.
 _UPDATING = re.compile(r"Instructions for updating:\s+(.+?)(\.\s|\n\n|$)", re.S)
-_HOMES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "image")
+_SUBMODULES = ("math", "linalg", "random", "io", "nn", "debugging", "strings", "image")
 
 
 def UNKNOWN(*args: Any, **kwargs: Any) -> None:
@@ -91,9 +122,9 @@ def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
     """Returns the value at `root.a.b`, or UNKNOWN, and what to use instead, or ""."""
     path = ".".join(names)
     if root is tf and _STATEFUL.match(path):
-        return UNKNOWN, _RANDOM
-    if root is tf and names[:1] == ["summary"]:
-        return UNKNOWN, INSTEAD["summary"]
+        return UNKNOWN, RANDOM
+    if root is tf and names and names[0] in ("gradients", "summary"):
+        return UNKNOWN, INSTEAD[names[0]]
     value = root
     for name in names:
         try:
@@ -103,11 +134,11 @@ def find(root: Any, names: Sequence[str]) -> tuple[Any, str]:
                 return UNKNOWN, _without_tf_name(path, dir(value))
             if not inspect.ismodule(value) and not inspect.isclass(value):
                 return UNKNOWN, ""
-            # Modules of ours may tell what to use instead.
+            # The error of our modules may say what to use instead.
             is_ours = isinstance(error, UserAttributeError)
-            told = str(error).partition(". ")[2] if is_ours else ""
+            hint = str(error).partition(". ")[2] if is_ours else ""
             near = did_you_mean(name, dir(value)).strip() or "It is not here."
-            return UNKNOWN, told or INSTEAD.get(name, near)
+            return UNKNOWN, hint or INSTEAD.get(name, near)
     return value, ""
 
 
@@ -133,12 +164,12 @@ def _without_tf_name(path: str, known: list[str]) -> str:
         return INSTEAD[first]
     if last.endswith("Optimizer"):
         return _OPTIMIZER
-    for home in _HOMES:
-        if hasattr(getattr(tf, home), last):
-            return f"Write tf.{home}.{last}."
+    for module in _SUBMODULES:
+        if hasattr(getattr(tf, module), last):
+            return f"Write tf.{module}.{last}."
     old: Any = tf.compat.v1
     for name in path.split("."):
         old = getattr(old, name, None)
-    if told := _UPDATING.search(inspect.getdoc(old) or ""):
-        return " ".join(told[1].split()).removesuffix(".") + "."
+    if hint := _UPDATING.search(inspect.getdoc(old) or ""):
+        return " ".join(hint[1].split()).removesuffix(".") + "."
     return f"TensorFlow 2 has no such name.{did_you_mean(last, known)}"

@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
         num_changes = sum(each.kind == "change" for each in findings)
         status = max(status, int(num_changes > 0))
         text = (
-            f"{num_changes} changes besides" if num_changes else "nothing to change but"
+            f"{num_changes} change{'s' * (num_changes > 1)} besides"
+            if num_changes
+            else "nothing to change but"
         )
         print(f"{name}: {text} imports")
     return status

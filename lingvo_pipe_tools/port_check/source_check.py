@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import pkgutil
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,18 @@ import tensorflow as tf
 import lingvo_pipe
 from lingvo_pipe.builder import Base
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.gpipe import PipeliningLayer
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.schedule import BaseSchedule
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import DecodingTask
 from lingvo_pipe_tools.port_check.counterparts import (
     IN_FPROP,
     INSTEAD,
     MODULES,
+    MORE_IN_LINGVO,
+    RANDOM,
+    UNCALLED,
     UNKNOWN,
     bad_call,
     find,
@@ -31,6 +38,8 @@ _METHOD = re.compile(r"_?[A-Z]\w*")
 _STATE = "Return it, or call self.Accumulate or self.AddMetric."
 _CONDITION = "Write tf.cond or tf.where: FProp is traced, and not autographed."
 _LAMBDA = "Name a function that the module defines: the trainer needs its text."
+_SPLITS = "Set splits, the number of stages: it is 1 unless you do."
+_UNCALLED = "Nothing calls it here: delete it, or call it yourself."
 _VALUE = "Define Value(self), a function of py_utils.GetGlobalStep()."
 _SCOPE = (
     "Leave it out: operations have the scope already, and a layer that reads its name "
@@ -43,7 +52,7 @@ class Finding:
     """A line, what is in it, and what to write instead.
 
     `kind` is "import" if it only gets another name, "change" if it will not port as it
-    is, and "note" if it ports, but could be better.
+    is, and "note" if it ports, but does less than in Lingvo, or could be better.
     """
 
     line: int
@@ -70,6 +79,7 @@ class _Check(ast.NodeVisitor):
         findings: findings so far.
         names: values of imported names. A class of the file is a class with the same
             bases and members, whose values are UNKNOWN, of this module.
+        is_lingvos: True if the file imports Lingvo.
         cls: such a class while the walk is in a layer or a builder.
         method: name of its method that the walk is in.
         tensors: names of the method's variables that hold tensors.
@@ -78,6 +88,7 @@ class _Check(ast.NodeVisitor):
     def __init__(self) -> None:
         self.findings: set[Finding] = set()
         self.names: dict[str, Any] = {}
+        self.is_lingvos = False
         self.cls: Any = None
         self.method = ""
         self.tensors: set[str] = set()
@@ -88,6 +99,7 @@ class _Check(ast.NodeVisitor):
         for alias in node.names:
             name, local = alias.name, alias.asname or alias.name
             path = f"{module}.{name}".strip(".")
+            self.is_lingvos |= path.startswith("lingvo.")
             if path.startswith("lingvo_pipe") and name != "*":
                 with contextlib.suppress(AttributeError, ImportError):
                     pkgutil.resolve_name(path)  # Imports the modules on the path.
@@ -129,7 +141,9 @@ class _Check(ast.NodeVisitor):
         if names[:2] == ["self", "params"] or names[:1] == ["p"]:
             self._check_param(node, names[-1])
         elif names[:1] == ["self"] and self.cls:
-            self._check_own(node, names[1])
+            self._check_own(node, names[1], "self", [self.cls])
+        elif self.cls and text == f"super().{node.attr}":
+            self._check_own(node, node.attr, "super()", self.cls.__bases__)
         elif root is not UNKNOWN:
             self._found(node, root, rest, ".".join(names))
             return
@@ -170,6 +184,8 @@ class _Check(ast.NodeVisitor):
         cls = find(*self._root(names[:-1]))[0]
         is_class = inspect.isclass(cls)
         if is_class and names[-1:] == ["Params"]:
+            if cls is PipeliningLayer and "splits" not in keywords:
+                self._find(node, ".".join(names), _SPLITS, "note")
             known, hints = cls.Params().GetKeys(), getattr(cls, "PARAM_HINTS", {})
             # A class of the file may have params that its functions define.
             unknown = hints if cls.__module__ == __name__ else keywords
@@ -187,8 +203,13 @@ class _Check(ast.NodeVisitor):
 
     def _found(self, node: ast.AST, root: Any, names: list[str], what: str = "") -> Any:
         value, instead = find(root, names)
+        if self.is_lingvos:
+            for name in set(names).intersection(MORE_IN_LINGVO):
+                self._find(node, name, MORE_IN_LINGVO[name], "note")
         if instead:
-            self._find(node, what or ".".join(names), instead)
+            # Inputs and tests may draw as they like.
+            kind = "note" if instead == RANDOM and not self.cls else "change"
+            self._find(node, what or ".".join(names), instead, kind)
         return value
 
     # ---- Conditions.
@@ -256,7 +277,14 @@ class _Check(ast.NodeVisitor):
     visit_Lambda = _visit_scope
 
     def _check_override(self, node: ast.FunctionDef) -> None:
-        """Checks that a method needs no arguments that its caller does not give."""
+        """Checks that a method is called, and with all the arguments it needs."""
+        for cls, names in UNCALLED.items():
+            if issubclass(self.cls, cls) and node.name in names:
+                self._find(node, node.name, _UNCALLED)
+        if issubclass(self.cls, BaseTask) and node.name == "Decode":
+            ours = inspect.signature(DecodingTask.Decode)
+            if len(node.args.args) != len(ours.parameters):
+                self._find(node, "Decode", f"It is called as Decode{ours}.")
         base = inspect.getattr_static(self.cls.__mro__[1], node.name, None)
         if not inspect.isfunction(base) or node.name == "__init__":
             return
@@ -264,23 +292,26 @@ class _Check(ast.NodeVisitor):
             if issubclass(self.cls, BaseSchedule):
                 self._find(node, "FProp", _VALUE)
             return
-        names = [x.arg for x in node.args.args]
-        steps = {"current_step", "global_step", "step"}.intersection(names)
-        if steps or bad_call(base, len(names) - len(node.args.defaults), []):
+        given = [x.arg for x in node.args.args]
+        steps = {"current_step", "global_step", "step"}.intersection(given)
+        if steps or bad_call(base, len(given) - len(node.args.defaults), []):
             hint = " Call py_utils.GetGlobalStep()." if steps else ""
             called = f"It is called as {node.name}{inspect.signature(base)}."
             self._find(node, node.name, called + hint)
 
-    def _check_own(self, node: ast.Attribute, name: str) -> None:
-        """Checks `self.name` in a layer."""
+    def _check_own(
+        self, node: ast.Attribute, name: str, of: str, classes: Iterable[type]
+    ) -> None:
+        """Checks `self.name` or `super().name` in a layer; `classes` define it."""
+        known = {x for cls in classes for x in dir(cls)}
         if isinstance(node.ctx, ast.Store):
             if self.method == "FProp":
                 self._find(node, f"self.{name} = ... in FProp", _STATE)
-        elif not hasattr(self.cls, name):
-            near = did_you_mean(name, (x for x in dir(self.cls) if x[:2] != "__"))
+        elif name not in known:
+            near = did_you_mean(name, (x for x in known if x[:2] != "__"))
             if name in INSTEAD or _METHOD.fullmatch(name):
                 instead = near.strip() or "There is no such method."
-                self._find(node, f"self.{name}", INSTEAD.get(name, instead))
+                self._find(node, f"{of}.{name}", INSTEAD.get(name, instead))
 
     def _find(
         self, node: ast.AST, what: str, instead: str, kind: str = "change"

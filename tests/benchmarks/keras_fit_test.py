@@ -13,6 +13,7 @@ def test_measures(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[1] for row in rows] == list(keras_fit.MODELS)
     for row in rows:
-        _, plain, *ratios = row.strip("| ").split(" | ")
+        _, plain, *ratios, num_cells, _ = row.strip("| ").split(" | ")
         assert plain.endswith(" s")
         assert all(float(ratio.split()[0]) > 0 for ratio in ratios)
+        assert int(num_cells) > 0

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import model_registry
 from lingvo_pipe.cli import auto_params, train_job, use_jobs
@@ -17,6 +18,8 @@ from lingvo_pipe.cli.use_jobs import RunUse
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.layers.embedding import TokenEmbeddingLayer
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
+from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.single_task_model_params import SingleTaskModelParams
@@ -53,17 +56,36 @@ class NoWordsInput:
         return p
 
     def TrainBatches(self, start_step: int = 0) -> Any:
-        return []
+        return tf.data.Dataset.from_tensors(NestedMap(x=1.0))
 
     def EvalBatches(self) -> Any:
-        return []
+        return self.TrainBatches()
 
     def DecodeBatches(self) -> Any:
         return []
 
 
+class ThreeClassesInput(NoWordsInput):
+    """An input of three classes, of which nothing can be read."""
+
+    class_names = ("ant", "bee", "cat")
+    element_spec = NestedMap(image=tf.TensorSpec([2, 4, 4, 1]))
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        del self.vocabulary
+
+
 class NeverBuilt(BaseTask):
     """A task that takes too long to build."""
+
+    def __init__(self, params: InstantiableParams):
+        super().__init__(params)
+        raise AssertionError("built")
+
+
+class NeverBuiltClassifier(ImageClassifier):
+    """A classifier that takes too long to build."""
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
@@ -115,6 +137,22 @@ class FewTokens(SingleTaskModelParams):
 
 
 @model_registry.RegisterSingleTaskModel
+class FewOutputs(SingleTaskModelParams):
+    """A model with fewer outputs than classes."""
+
+    def Train(self) -> InstantiableParams:
+        return ThreeClassesInput.Params()
+
+    def Test(self) -> InstantiableParams:
+        return ThreeClassesInput.Params()
+
+    def Task(self) -> InstantiableParams:
+        p = NeverBuiltClassifier.Params()
+        p.pipeline.cell_tpl = [FCLayer.Params().Set(input_dim=1, output_dim=2)]
+        return p
+
+
+@model_registry.RegisterSingleTaskModel
 class Used(SingleTaskModelParams):
     """A model that is used by stand-ins for the jobs."""
 
@@ -143,10 +181,25 @@ def test_data_sets_are_where_the_flag_says() -> None:
         assert request.params(dataset).input.data_dir == str(Path.home() / "sets")
 
 
-def test_a_place_for_an_input_that_has_none_is_refused() -> None:
+@pytest.mark.parametrize("dataset", ["Train", "Test"])
+def test_the_flag_names_the_images_of_all_inputs(dataset: str) -> None:
+    override = "input.pixel_max : 99"
+    request = ModelRequest(
+        "image.digits.AmoebaNetDigits", dataset="cats", override=override
+    )
+    p = request.params(dataset)
+    assert (p.input.dataset, p.input.split) == ("cats", dataset.lower())
+    assert (p.input.image_size, p.input.channels) == (8, 1)
+    assert p.input.pixel_max == 99
+
+
+@pytest.mark.parametrize("flag", ["data_dir", "dataset"])
+def test_a_flag_for_an_input_without_its_param_is_refused(flag: str) -> None:
     name = _name_of(NoData)
-    with pytest.raises(ValueError, match=rf"--data_dir\b.*{name}\b.*\bNoDataInput\b"):
-        ModelRequest(name, data_dir="/data").params("Train")
+    given: dict[str, Any] = {flag: "/data"}
+    message = rf"--{flag}\b.*\binput\.{flag}\b.*{name}\b.*\bNoDataInput\b"
+    with pytest.raises(ValueError, match=message):
+        ModelRequest(name, **given).params("Train")
 
 
 FEW_TOKENS = r"num_tokens\b.*\be\b.*\b7\b.*\.vocab\b.*\b8\b"
@@ -158,6 +211,7 @@ FEW_TOKENS = r"num_tokens\b.*\be\b.*\b7\b.*\.vocab\b.*\b8\b"
     [
         (NoData, "no-data"),
         (FewTokens, FEW_TOKENS),
+        (FewOutputs, r"cell_tpl\[0\]\.output_dim\b.*\b3\b.*\b2\b.*'cat'"),
         (TwoVocabularies, r"vocab_file.* old \(old\.vocab\).* new \(new\.vocab\)"),
     ],
 )

@@ -89,11 +89,14 @@ def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
     assert lines[-2:] == [f'  File "{file}", line 2, in its source', "    def f(:"]
 
 
-def test_a_missing_file_is_named_without_its_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_without_its_line_and_no_launcher(
+    tmp_path: Path,
+) -> None:
     frame = traceback.FrameSummary(str(tmp_path / "gone.py"), 3, "FProp")
     installed = traceback.FrameSummary("/x/site-packages/y/z.py", 3, "call")
     frozen = traceback.FrameSummary("<frozen importlib>", 3, "call")
-    text = frames_text([frozen, installed, frame])
+    launcher = traceback.FrameSummary("/home/me/bin/lingvo_pipe_trainer", 8, "<module>")
+    text = frames_text([frozen, launcher, installed, frame])
     assert text == f'\n  File "{tmp_path}/gone.py", line 3, in FProp'
 
 
@@ -107,6 +110,11 @@ def test_a_missing_file_is_named_without_its_line(tmp_path: Path) -> None:
         "Graph execution error:\n\nDetected at node a/b defined at (most recent call "
         'last):\n  File "x.py", line 1, in <module>\n\n  File "x.py", line 2, in f\n\n'
         "indices = 100 is not in [0, 10)\n\t [[{{node a/b}}]] [Op:__inference_f_1]",
+        "indices = 100 is not in [0, 10)\n\t [[{{node a/b}}]]\nHint: If you want to "
+        "see a list of allocated tensors, x.\n\n\t [[While/a_1]] [Op:__inference_f_1]",
+        "2 root error(s) found.\n  (0) INVALID_ARGUMENT:  {{function_node f}} indices "
+        "= 100 is not in [0, 10)\n\t [[{{node a}}]]\n\t [[b/_9]]\n  (1) INVALID:  "
+        "{{function_node f}} odd\n0 successful operations.\n[Op:f] name: ",
         "{{function_node __wrapped__G_device_/job:a/device:CPU:0}} indices = 100 "
         "is not in [0, 10) [Op:GatherV2] name: ",
         "{{function_node f}} Error in user-defined function passed to MapDataset:2 "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
 import pytest
 
-from lingvo_pipe.core.signals import FirstSignal, TerminationSignals
+from lingvo_pipe.core.signals import FirstSignal, TerminationSignals, announcing_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -66,3 +67,33 @@ def test_the_first_signal_is_known() -> None:
         finally:
             first.close()
         assert first.get() == signal.SIGINT
+
+
+def test_a_signal_is_announced_once_and_reaches_an_earlier_reader() -> None:
+    announced: list[str] = []
+    with TerminationSignals():
+        first = FirstSignal()
+        try:
+            with announcing_signals(announced.append):
+                assert announced == []
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
+            assert announced == ["SIGTERM"]
+            assert first.get() == signal.SIGTERM
+            signal.raise_signal(signal.SIGTERM)
+            assert announced == ["SIGTERM"]
+        finally:
+            first.close()
+
+
+def test_a_signal_is_announced_while_the_main_thread_waits() -> None:
+    waiting, names = threading.Semaphore(0), []
+
+    def announce(name: str) -> None:
+        names.append(name)
+        waiting.release()
+
+    with TerminationSignals(), announcing_signals(announce):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert waiting.acquire(timeout=30.0)
+    assert names == ["SIGTERM"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from lingvo_pipe.cli.model_request import ModelRequest
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.docs.pages import PAGES, README, page, python_blocks, trainer_commands
 from tests.support.command_line import CommandLine, saved_variables
@@ -135,14 +137,43 @@ def test_a_model_of_a_builder_is_cut(tmp_path: Path) -> None:
     _run(tmp_path, code + CHECK_BUILDER)
 
 
+def test_images_in_folders_are_learned(tmp_path: Path) -> None:
+    """From files to the accuracy that the trainer prints."""
+    text = page("images").replace("/tmp", str(tmp_path))
+    (_, write), (path, model), _ = python_blocks(text)
+    _run(tmp_path, write)
+    (flags,) = re.findall(r"input\.prepare (.*--check)$", text, re.MULTILINE)
+    program = CommandLine(tmp_path)
+    checked = program.run("-m", "lingvo_pipe.input.prepare", *flags.split())
+    assert checked.code == 0, checked.errors
+    assert re.search(r"(?m)^total +359 +1,438$", checked.output)
+    (tmp_path / path).parent.mkdir()
+    (tmp_path / path).write_text(model)
+    commands = [x.split() for x in trainer_commands(text)]
+    own, registered = (x for x in commands if f"--data_dir={tmp_path}/data" in x)
+    output, _ = program.train(*own)
+    assert re.match(r"Images of my_digits .*\b16 x 16\b.*input\.image_size", output)
+    accuracy = re.search(r"step 200: test accuracy (\S+),", output)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 0.85
+    request = dict(flag.split("=") for flag in registered)
+    p = ModelRequest(
+        request["--model"],
+        dataset=request["--dataset"],
+        data_dir=request["--data_dir"],
+    ).params("Test")
+    assert len(list(p.input.Instantiate().EvalBatches().take(1))) == 1
+
+
 def test_all_code_is_run() -> None:
-    """Here, by toy_test.py or by translation_test.py."""
+    """Here, by toy_test.py, translation_test.py or the tests of loaded models."""
     found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
     assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
         "README.md": 2,
+        "images.md": 3,
         "keras.md": 2,
         "layers.md": 2,
         "lingvo.md": 1,
         "pipelines.md": 3,
-        "text.md": 1,
+        "text.md": 3,
     }

@@ -36,6 +36,12 @@ class _ReadsVars(_Weight):
         return x * self.vars.w
 
 
+class _Forgets(_Weight):
+    def _CreateLayerVariables(self) -> None:
+        super()._CreateLayerVariables()
+        self.RegisterAccumulator("sum", [])
+
+
 def _loss(outputs: Any, targets: Any) -> Any:
     return NestedMap(loss=(tf.reduce_mean(outputs - targets), tf.constant(1.0)))
 
@@ -57,6 +63,7 @@ def _builder() -> Any:
 
 REFUSED: dict[str, Callable[[], Any]] = {
     "expected a pure function": lambda: _pipelined(_Stateful),
+    "expected a value for every registered accumulator": lambda: _pipelined(_Forgets),
     "it reads the variables": lambda: _pipelined(_ReadsVars),
     "traces the layer permanently": lambda: _pipelined(_Weight).AddFunction("f", abs),
     "A layer creates its parts in __init__": lambda: _weight().CreateChild(

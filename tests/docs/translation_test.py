@@ -36,7 +36,7 @@ def _write_data(folder: Path) -> None:
 @pytest.fixture
 def model_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of the model, with a vocabulary as small as the data."""
-    ((path, code),) = python_blocks(page("text"))
+    (path, code), *_ = python_blocks(page("text"))
     assert code.count("VOCAB_SIZE = 8000\n") == 1
     (tmp_path / path).parent.mkdir()
     (tmp_path / path).write_text(code.replace("= 8000", f"= {VOCAB_SIZE}"))

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import lingvo_pipe
 from lingvo_pipe.input.prepare import main
 from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+from tests.input.example_images import CLASSES, SIZES, example, jpeg, write_folder
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 
@@ -103,3 +106,80 @@ def test_what_fails_in_the_users_code_keeps_its_traceback(tmp_path, monkeypatch)
     monkeypatch.setattr(tfds.builder_cls("optdigits"), "download_and_prepare", fail)
     with pytest.raises(ValueError, match="mine"):
         main(["--dataset=optdigits", f"--data_dir={tmp_path}"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(tmp_path / "pets")
+    return tmp_path / "pets"
+
+
+def check(folder):
+    main([f"--dataset={folder.name}", f"--data_dir={folder.parent}", "--check"])
+
+
+def test_a_folder_without_problems_is_counted(folder, capsys):
+    check(folder)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["class", "test", "train"]
+    labels = {
+        split: [example(split, i)[1] for i in range(SIZES[split])] for split in SIZES
+    }
+    for label, name in enumerate(CLASSES):
+        counts = [str(labels[split].count(label)) for split in ("test", "train")]
+        assert rows[1 + label] == [name, *counts]
+    assert rows[4] == ["total", "10", "37"]
+    shapes = [example(s, i)[0].shape for s in SIZES for i in range(SIZES[s])]
+    areas = [height * width for height, width, _ in shapes]
+    for row, area in zip(rows[5:7], (min(areas), max(areas)), strict=True):
+        height, width = (int(word) for word in row if word.isdigit())
+        assert height * width == area
+        image = tf.io.decode_image(Path(row[-1].rstrip(".")).read_bytes())
+        assert image.shape == (height, width, 3)
+    assert rows[7][-3:] == ["47", "of", "3."]
+
+
+def test_all_problems_of_a_folder_are_named(folder, capsys):
+    (folder / "train" / "ant" / "000.jpg").write_bytes(b"")
+    (folder / "train" / "bee" / "001.jpg").write_bytes(
+        jpeg(example("train", 1)[0])[:200]
+    )
+    (folder / "train" / "bee" / "notes.txt").touch()
+    gray = tf.io.encode_png(np.zeros([2, 90, 1], np.uint8)).numpy()
+    (folder / "train" / "bee" / "gray.png").write_bytes(gray)
+    (folder / "train" / "dog").mkdir()
+    (folder / "train" / "dog" / "1.png").write_bytes(gray)
+    (folder / "test").rename(folder / "val")
+    with pytest.raises(SystemExit) as raised:
+        check(folder)
+    first, *problems = str(raised.value).splitlines()
+    assert first.startswith("error: ")
+    names = ["ant/000.jpg", "bee/001.jpg", "bee/notes.txt"]
+    for name, problem in zip(names, problems, strict=False):
+        assert problem.startswith(f"{folder}/train/{name}: ")
+    assert [re.findall(r"\b(?:test|val|dog)\b", x) for x in problems[3:]] == [
+        ["test"], ["val", "dog"],
+    ]  # fmt: skip
+    assert "2 of 1, 45 of 3" in capsys.readouterr().out
+
+
+def test_only_some_of_many_bad_files_are_named(folder):
+    for i in range(60):
+        (folder / "test" / "ant" / f"{i}.txt").touch()
+    with pytest.raises(SystemExit, match=r"\n.*\b10\b.*$"):
+        check(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("optdigits", r"--check\b.*\boptdigits\b"),
+        ("flatt", r"dataset\b.*'flatt'.*'flat'\?"),
+        ("flat", r"SPLIT/CLASS.*/flat/a/1\.jpg\b"),
+    ],
+)
+def test_what_is_no_folder_is_one_line(tmp_path, name, message):
+    (tmp_path / "flat" / "a").mkdir(parents=True)
+    (tmp_path / "flat" / "a" / "1.jpg").touch()
+    with pytest.raises(SystemExit, match=f"^error: .*{message}.*$"):
+        check(tmp_path / name)

@@ -114,3 +114,9 @@ def test_a_format_without_random_access_is_refused(tmp_path):
     told = r"\boptdigits\b.*array_record.*tfrecord.*/optdigits/"
     with pytest.raises(ValueError, match=told):
         open_split(prepared_builder("optdigits", str(tmp_path)), "train")
+
+
+@pytest.mark.parametrize("data_dir", ["/dev/null", "/" + "x" * 300])
+def test_a_folder_that_cannot_be_is_refused(data_dir):
+    with pytest.raises(ValueError, match=rf"data_dir\b.*'{data_dir}'.*--data_dir"):
+        prepared_builder("optdigits", data_dir)

@@ -86,6 +86,20 @@ def test_layers_in_sequence_and_micro_batches_never_share_a_mask(step: int) -> N
     assert len({m.tobytes() for m in masks}) == 32
 
 
+@EITHER
+def test_a_layer_that_runs_twice_drops_independently(make: Any) -> None:
+    """Once both calls had one mask, silently unlike Lingvo's."""
+
+    def both() -> list[np.ndarray]:
+        with ForwardContext(step=3, first_example=0):
+            return [layer(tf.ones([64, 4])).numpy() for _ in range(2)]
+
+    layer = make()
+    first, second = both()
+    assert (first != second).any()
+    np.testing.assert_array_equal([first, second], both())
+
+
 def test_what_is_kept_is_scaled() -> None:
     x = tf.random.stateless_normal([8, 1000], [1, 2]) + 3.0
     y = run(dropout(keep_prob=0.8), x).numpy()
@@ -218,10 +232,13 @@ def test_without_steps_the_first_is_as_the_last() -> None:
 
 def test_without_a_depth_a_layer_is_the_last() -> None:
     layer, x = drop_path(num_steps=200), tf.ones([64, 1])
-    with ForwardContext(step=150, first_example=0):
-        last = layer(x, tf.constant(1.0, tf.float64))
-        np.testing.assert_array_equal(layer(x), last)
-        assert np.any(layer(x, tf.constant(0.1, tf.float64)) != last)
+
+    def at(*depth: float) -> Any:
+        with ForwardContext(step=150, first_example=0):
+            return layer(x, *(tf.constant(share, tf.float64) for share in depth))
+
+    np.testing.assert_array_equal(at(), at(1.0))
+    assert np.any(at(0.1) != at(1.0))
 
 
 def test_which_are_dropped_depends_on_the_example_alone() -> None:

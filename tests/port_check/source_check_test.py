@@ -106,6 +106,7 @@ def test_the_error_of_py_utils_says_what_to_write() -> None:
         ("tf.get_variable('w', [3])", "tf.get_variable", "CreateVariable"),
         ("tf.placeholder(tf.int32)", "tf.placeholder", "argument of FProp"),
         ("tf.log(x)", "tf.log", "tf.math.log"),
+        ("tf.gradients(x, x)", "tf.gradients", "GradientTape"),
         ("tf.to_float(x)", "tf.to_float", "tf.cast"),
         ("tf.random_uniform([3])", "tf.random_uniform", "current_context"),
         ("tf.random.normal([3])", "tf.random.normal", "current_context"),
@@ -119,7 +120,7 @@ def test_the_error_of_py_utils_says_what_to_write() -> None:
         ("py_utils.HasShap(x, [1])", "py_utils.HasShap", "'HasShape'"),
         ("py_utils.GetShape(x, dims=1)", "py_utils.GetShape", "'ndims'"),
         ("py_utils.WeightInit.Gausian(1)", "py_utils.WeightInit.Gausian", "'Gaussian'"),
-        ("layers.LayerNorm.Params()", "layers.LayerNorm.Params", "'LayerNormLayer'"),
+        ("layers.LayerNorm.Params()", "layers.LayerNorm.Params", "whose dim"),
         (
             "layers.FCLayer.Params().Set(outputdim=1)",
             "layers.FCLayer.Params",
@@ -130,8 +131,18 @@ def test_the_error_of_py_utils_says_what_to_write() -> None:
             "layers.FCLayer.Params",
             "'vn'.*current_context",
         ),
+        (
+            "import lingvo_pipe.gpipe as g; g.PipeliningLayer.Params().Set("
+            "splits=2, nested_map_fprop=True)",
+            "g.PipeliningLayer.Params",
+            "'nested_map_fprop'.*as they are",
+        ),
         ("self.last = x", "self.last = ... in FProp", "AddMetric"),
         ("self.cluster.do_eval", "self.cluster", "PipeliningLayer"),
+        ("super()._Zoneout()", "super()._Zoneout", "no such method"),
+        ("super().FPropp(x)", "super().FPropp", "'FProp'"),
+        ("layers.ProjectionLayer", "layers.ProjectionLayer", "FCLayer"),
+        ("py_utils.ToStaticShape([3])", "py_utils.ToStaticShape", "Leave it out"),
         ("self.CreateVariabel('w')", "self.CreateVariabel", "'CreateVariable'"),
         ("self.AddLoss('x', x, scale=1)", "self.AddLoss", "'scale'"),
         ("self.params.vn", "p.vn", "current_context"),
@@ -171,6 +182,8 @@ def test_lines_that_will_not_port_are_named(line: str, what: str, instead: str) 
         "layers = [x]; layers.append(x)",  # A local name that hides a module.
         "py_utils.NestedMap(x=x).x",
         "self.CopyBaseParams(self.params, x)",
+        "super().FProp(theta, x)",
+        "super().__init__(x)",
         "sorted(x, key=lambda tf: tf.log)",
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_it_can_be_exported(name: str, tmp_path: Path) -> None:
     task = plain_task(model.task).Instantiate()
     batch = next(batches(model))
     spec = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
-    export_model(task, spec, tmp_path / "model")
+    export_model(task, SimpleNamespace(element_spec=spec), tmp_path / "model")
     serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
     _, inputs = serve.structured_input_signature
     flat = {key.replace(".", "_"): x for key, x in batch.FlattenItems()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -12,7 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.input.images.image_input import ImageClassificationInput
+from lingvo_pipe.layers.convolution import GlobalAveragePoolingLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
+from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -68,7 +73,7 @@ def test_images_are_classified_as_by_the_pipeline(
     tmp_path: Path, classifier: Any
 ) -> None:
     given = batch(0)
-    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    export_model(classifier, Input(given).TrainBatches(), tmp_path / "7")
     found = served(tmp_path / "7", {"image": given.image})
     logits = predicted(classifier, given.Transform(tf.constant))
     np.testing.assert_allclose(found["logits"], logits, rtol=1e-6, atol=1e-6)
@@ -78,9 +83,38 @@ def test_images_are_classified_as_by_the_pipeline(
     np.testing.assert_array_equal(found["label"], logits.argmax(-1))
 
 
+def test_files_of_images_are_classified_as_their_pixels_are(tmp_path: Path) -> None:
+    """Files are prepared within the model, as the input prepares images."""
+    pixels = np.random.default_rng(0).integers(0, 17, [3, 8, 8, 1], np.uint8)
+    data = ImageClassificationInput.Params().Set(batch_size=2, pixel_max=16)
+    p = ImageClassifier.Params().Set(name="task")
+    p.pipeline.cell_tpl = [
+        GlobalAveragePoolingLayer.Params(),
+        FCLayer.Params().Set(input_dim=1, output_dim=CLASSES),
+    ]
+    task = p.Instantiate()
+    randomize(task)
+    export_model(task, data.Instantiate(), tmp_path / "7")
+    signatures = tf.saved_model.load(str(tmp_path / "7")).signatures
+    files = [tf.io.encode_png(image).numpy() for image in pixels]
+    found = signatures["classify_images"](images=tf.constant(files))
+    image = tf.constant(pixels / np.float32(16))
+    want = signatures["serving_default"](image=image)
+    assert len({*map(tuple, want["logits"].numpy())}) == len(files)
+    for name, values in want.items():
+        np.testing.assert_array_equal(found[name], values)
+    bright, small = pixels[0] * 15, pixels[0, :7]
+    for wrong in (tf.io.encode_png(bright), tf.io.encode_png(small), b"text"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            signatures["classify_images"](images=tf.reshape(wrong, [1]))
+    readme = (tmp_path / "7" / "README.md").read_text()
+    assert "float32 [B, 8, 8, 1]" in readme
+    assert "Pixels from 0 to 16 are divided by it." in readme
+
+
 def test_any_number_of_examples_is_served(tmp_path: Path, classifier: Any) -> None:
     given = batch(0)
-    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    export_model(classifier, Input(given).TrainBatches(), tmp_path / "7")
     signature = tf.saved_model.load(str(tmp_path / "7")).signatures["serving_default"]
     assert list(signature.structured_input_signature[1]) == ["image"]
     whole = signature(image=tf.constant(given.image))["logits"]
@@ -91,11 +125,11 @@ def test_any_number_of_examples_is_served(tmp_path: Path, classifier: Any) -> No
 
 
 def test_a_model_that_is_there_is_replaced(tmp_path: Path, classifier: Any) -> None:
-    spec = Input(batch(0)).TrainBatches().element_spec
+    data = Input(batch(0)).TrainBatches()
     image = tf.constant(batch(0).image)
     found = []
     for _ in range(2):
-        export_model(classifier, spec, tmp_path / "7")
+        export_model(classifier, data, tmp_path / "7")
         model = tf.saved_model.load(str(tmp_path / "7"))
         found.append(model.signatures["serving_default"](image=image)["logits"])
         for variable in classifier.VariablePaths().values():
@@ -111,7 +145,7 @@ def test_the_next_tokens_of_a_translation_are_served(tmp_path: Path) -> None:
         small_models.alone(sources), small_models.alone(targets)
     )
     spec = given.Transform(lambda x: tf.TensorSpec(x.shape, x.dtype))
-    export_model(task, spec, tmp_path / "1")
+    export_model(task, SimpleNamespace(element_spec=spec), tmp_path / "1")
     names = {
         f"{stream}_{part}": given[stream][part].numpy()
         for stream in ("source", "target")
@@ -127,7 +161,7 @@ def test_keras_takes_an_exported_model_as_a_layer(
     tmp_path: Path, classifier: Any
 ) -> None:
     given = batch(0)
-    export_model(classifier, Input(given).TrainBatches().element_spec, tmp_path / "7")
+    export_model(classifier, Input(given).TrainBatches(), tmp_path / "7")
     endpoint = "serving_default"
     layer = keras.layers.TFSMLayer(str(tmp_path / "7"), call_endpoint=endpoint)
     model = keras.Sequential([keras.Input(given.image.shape[1:]), layer])

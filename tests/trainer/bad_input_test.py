@@ -41,6 +41,10 @@ SPEC = "--cluster_spec=worker=localhost:1,localhost:2"
 MISTAKES = [
     Mistake("nothing", [], r"=train\b[^=-]*--model\b[^=-]*--logdir\b", None),
     Mistake("no_logdir", [DIGITS], r"--mode=train\b[^=-]*--logdir\b", None),
+    Mistake("remote_logdir", [DIGITS], r"--logdir\b.*'gs://runs/a'", "gs://runs/a"),
+    Mistake(
+        "remote_data", [DIGITS, "--data_dir=s3://data"], r"--data_dir\b.*'s3://data'"
+    ),
     Mistake("no_model", [], r"--mode=train\b[^=-]*--model\b[^=-]*--model="),
     Mistake(
         "nothing_to_inspect",
@@ -169,7 +173,7 @@ MISTAKES = [
     Mistake(
         "empty_stages",
         [DIGITS, "--devices=99"],
-        r"task/pipeline\.splits\b.*\b8\b.*\b99\b",
+        r"task\.pipeline\.splits\b.*\b8\b.*\b99\b",
     ),
     Mistake(
         "other_devices",
@@ -214,8 +218,15 @@ MISTAKES = [
         ["--model=image.imagenet.AmoebaNetB557M", "--data_dir=nowhere"],
         r"imagenet2012\b.*\bnowhere/.*input\.prepare --dataset=imagenet2012\b",
     ),
+    Mistake(
+        "no_images",
+        [DIGITS, "--data_dir=.", "--dataset=holidays"],
+        r"dataset: .*'holidays'.*train/CLASS/IMAGE\.jpg",
+    ),
     _override("empty_batch", "input.batch_size : 0", r"batch_size\b.*\b0\b.*ImageClas"),
-    _override("small_batch", "input.batch_size : 3", r"task/pipeline\b.*\b3\b.*\b4\b"),
+    _override(
+        "small_batch", "input.batch_size : 3", r"num_micro_batches\b.*\b3\b.*\b4\b"
+    ),
     _override(
         "large_batch", "input.batch_size : 4000", r"batch_size\b.*\b1438\b.*\b4000\b"
     ),
@@ -244,10 +255,23 @@ MISTAKES = [
         r"\bother\b.*--model=image\.digits\.Other\b",
         "other",
     ),
+    Mistake("link", [DIGITS], r"\blinked/lock\b.*--allow_foreign_logdir\b", "linked"),
+    *(
+        Mistake(
+            f"other_model_{number}",
+            [DIGITS, "--allow_foreign_logdir", *flags],
+            r"\blinked\b.*--model=image\.digits\.Other\b",
+            "linked",
+        )
+        for number, flags in enumerate([[], ["--mode=report"], ["--job=evaler"]])
+    ),
 ]
 
 
 def _prepare(folder: Path) -> None:
+    (folder / "linked").mkdir()
+    (folder / "linked" / "params.txt").write_text("# model: image.digits.Other\n")
+    (folder / "linked" / "lock").symlink_to(folder / "file")
     (folder / "file").write_text("")
     (folder / "foreign").mkdir()
     (folder / "foreign" / "thesis.txt").write_text("years of work")

@@ -52,7 +52,7 @@ def _is_at(folder: Path, line: str, function: str) -> bool:
 def test_an_operation_that_fails(folder: Path, told: dict) -> None:
     code, _, lines = told["operation"]
     assert code == 1
-    assert len(lines) == 4
+    assert len(lines) == 6
     assert re.match(
         r"error: InvalidArgumentError: .*task/pipeline/cells_1\b.*\(stage 0\)"
         r".*micro-batch 0\b.*\[far too large\]"
@@ -61,7 +61,7 @@ def test_an_operation_that_fails(folder: Path, told: dict) -> None:
     )
     assert _is_at(folder, lines[1], "FProp")
     assert "tf.debugging.assert_less(tf.reduce_max(x)" in lines[2]
-    assert "operation/traceback.txt" in lines[3]
+    assert "operation/traceback.txt" in lines[5]
     text = (folder / "operation" / "traceback.txt").read_text()
     assert "lingvo_pipe/pipeline/debug/diagnosis.py" in text
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.docs.pages import page, python_blocks
 from tests.support.command_line import DIGITS, CommandLine, snapshot
 from tests.trainer.translating_models import (
     LANGUAGES,
@@ -33,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(HERE / "translating_models.py", folder / "mine")
     write_data(folder)
     write_other_vocabulary(folder / "other.model")
+    (folder / "long").write_text("a b\n" + "a" * 99)
     CommandLine(folder).train(*MODEL, "--logdir=run")
     CommandLine(folder).train(*MODEL, "--logdir=run", "--job=decoder")
     return folder
@@ -69,9 +73,14 @@ def test_scores_are_by_language(folder: Path) -> None:
         "abc-same",
     ]
     assert scores["mean"]["chrf"] > 80
+    # One of the two languages is the source's.
+    assert 50 <= scores["source_copied"]["chrf"] < scores["mean"]["chrf"]
     (logged,) = read_metrics(folder / "run/decoder")
     assert logged["chrf"] == scores["mean"]["chrf"]
     assert logged["step"] == STEPS
+    page = (folder / "run/report.html").read_text()
+    assert f"{scores['source_copied']['bleu']:.2f}" in page
+    assert lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")[0]["source"] in page
 
 
 def test_another_process_evaluates_as_the_trainer_does(folder: Path) -> None:
@@ -87,9 +96,78 @@ def test_an_exported_model_predicts_the_next_letters(folder: Path) -> None:
     path = f"run/export/{STEPS}"
     assert re.search(rf"\b{STEPS}\b.* {path}\b", output.splitlines()[-1])
     signatures = tf.saved_model.load(str(folder / path)).signatures
-    (names,) = [set(s.structured_input_signature[1]) for s in signatures.values()]
+    names = {k: {*s.structured_input_signature[1]} for k, s in signatures.items()}
     parts = ("ids", "segment_ids", "segment_pos")
-    assert names == {f"{s}_{part}" for s in ("source", "target") for part in parts}
+    assert names == {
+        "serving_default": {f"{s}_{p}" for s in ("source", "target") for p in parts},
+        "translate": {"sentences", "target_language"},
+    }
+
+
+# Run where no module of ours can be found.
+_SERVE = """
+import json, os, sys
+import tensorflow as tf
+import tensorflow_text
+
+sources, *languages = json.loads(sys.argv[2])
+model = tf.saved_model.load(sys.argv[1])
+assert not any("lingvo" in name for name in sys.modules)
+translate = model.signatures["translate"]
+found, errors = [], []
+for language in languages:
+    outputs = translate(
+        sentences=tf.constant(sources), target_language=tf.constant(language)
+    )
+    found.append([text.decode() for text in outputs["translations"].numpy()])
+for sentence, language in (("a b", "nxt"), ("a" * 99, "next")):
+    try:
+        translate(
+            sentences=tf.constant([sentence]), target_language=tf.constant(language)
+        )
+    except tf.errors.InvalidArgumentError as error:
+        errors.append(error.message)
+print(json.dumps([found, errors]))
+"""
+
+
+def test_an_exported_model_translates_without_this_project(
+    folder: Path, tmp_path: Path
+) -> None:
+    CommandLine(folder).train(*MODEL, "--logdir=run", "--job=exporter", "--devices=2")
+    shutil.move(folder / f"run/export/{STEPS}", tmp_path / "model")
+    found = lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")
+    want = {(x["source"], x["target_language"]): x["hypothesis"] for x in found}
+    sources = sorted({source for source, _ in want})
+    given = json.dumps([[*sources, " ", ""], *LANGUAGES])
+    of_page = python_blocks(page("text"))[2][1]
+    for old, new in (
+        ('"/tmp/de-en/export/5000"', "sys.argv[1]"),
+        ('["ein Hund", "ein Baum"]', "sources[:2]"),
+        ("(sentences=", "(target_language=tf.constant(languages[0]), sentences="),
+    ):
+        assert of_page.count(old) == 1
+        of_page = of_page.replace(old, new)
+    output = subprocess.run(
+        [sys.executable, "-I", "-c", _SERVE + of_page, str(tmp_path / "model"), given],
+        check=True,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    *_, results, of_page = output.splitlines()
+    translations, (unknown, long) = json.loads(results)
+    assert of_page == str(translations[0][:2])
+    assert translations == [
+        [*(want[source, language] for source in sources), "", ""]
+        for language in LANGUAGES
+    ]
+    assert "same, next" in unknown
+    assert "22 tokens" in long
+    readme = (tmp_path / "model/README.md").read_text()
+    assert "`serving_default`, `translate`" in readme
+    assert "next, same" in readme
 
 
 def decoded(folder: Path, copy: str, *flags: str) -> dict[str, bytes]:
@@ -108,9 +186,71 @@ def test_the_number_of_devices_changes_no_byte(folder: Path) -> None:
     assert len(want) == 5
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_lines_of_text_are_translated_as_the_data_set_is(
+    folder: Path, language: str
+) -> None:
+    """Also in another order, and with lines that have no words."""
+    known = {
+        each["source"]: each["hypothesis"]
+        for each in lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")
+        if each["target_language"] == language
+    }
+    sources = ["", *sorted(known), " ", "", *list(known)[:3]]
+    (folder / f"text.{language}").write_text("\r\n".join(sources))
+    before = snapshot(folder / "run")
+    files = [f"--input_file=text.{language}", f"--output_file=found.{language}"]
+    language_flag = f"--target_language={language}"
+    job = (*MODEL, "--logdir=run", "--job=decoder", language_flag)
+    CommandLine(folder).train(*job, *files)
+    found = (folder / f"found.{language}").read_text()
+    assert found == "".join(f"{known.get(source, '')}\n" for source in sources)
+    output, _ = CommandLine(folder).train(*job, files[0])
+    assert output == found
+    assert snapshot(folder / "run") == before
+
+
 def test_another_split_and_checkpoint(folder: Path) -> None:
     flags = ("--split=Train", "--checkpoint=ckpt-00000200")
     assert "train-00000200.jsonl" in decoded(folder, "other", *flags)
+
+
+_LOAD = """
+import json, os, sys
+import lingvo_pipe as lp
+
+run, (sources, target_language) = os.path.abspath("run"), json.loads(sys.argv[1])
+os.chdir(sys.argv[2])  # Neither data nor the vocabulary's file is here.
+model = lp.load(run)
+found = model.translate(sources, to=target_language)
+try:
+    model.classify(["a.png"])
+except TypeError as error:
+    print(json.dumps([found, str(error)]))
+"""
+
+
+def test_a_python_program_translates_as_the_decoder_does(
+    folder: Path, tmp_path: Path
+) -> None:
+    found = lines(folder, f"run/decoder/test-{STEPS:08d}.jsonl")[:10]
+    languages = {each["target_language"] for each in found}
+    sources = [each["source"] for each in found]
+    given = json.dumps([[*sources, ""], *languages])
+    of_page = python_blocks(page("text"))[1][1]
+    for old, new in (
+        ('"/tmp/de-en"', "run"),
+        ('["ein Hund", "ein Baum"], to="en"', "sources[:2], to=target_language"),
+    ):
+        assert of_page.count(old) == 1
+        of_page = of_page.replace(old, new)
+    run = CommandLine(folder).run("-c", _LOAD + of_page, given, str(tmp_path))
+    assert run[0] == 0, run
+    *_, results, of_page = run[1].splitlines()
+    translations, error = json.loads(results)
+    assert of_page == str(translations[:2])
+    assert translations == [*(each["hypothesis"] for each in found), ""]
+    assert re.search(r"classify\b.*mine\.translating_models\.Letters.*translate", error)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +283,36 @@ def test_another_split_and_checkpoint(folder: Path) -> None:
             r"\(\./letters\.model\).*vocab_file\b.*\./other\.model\b",
         ),
         (["--logdir=run", DIGITS], r"DecodeBatches\b.*\bImageClassificationInput\b"),
+        (
+            ["--logdir=run", DIGITS, "--input_file=test.same"],
+            r"SentenceBatch\b.*\bImageClassificationInput\b",
+        ),
+        (["--logdir=run", "--input_file=none.txt"], r"--input_file\b.*none\.txt"),
+        (
+            ["--logdir=run", "--input_file=letters.model", "--output_file=no/text"],
+            r"--output_file\b.*\bno/text\b",
+        ),
+        (
+            ["--logdir=run", "--input_file=test.same"],
+            r"target_language\b.*\bnext, same\b",
+        ),
+        (
+            ["--logdir=run", "--input_file=test.same", "--target_language=nxt"],
+            r"target_language\b.*'nxt'.*'next'",
+        ),
+        (
+            ["--logdir=run", "--input_file=letters.model", "--target_language=next"],
+            r"--input_file\b.*\bUTF-8\b",
+        ),
+        (
+            ["--logdir=run", "--input_file=long", "--target_language=next"],
+            r"source_length\b.*\b2\b.*\b102\b.*\b24\b",
+        ),
+        (
+            ["--logdir=run", "--input_file=long", "--split=Test"],
+            r"--input_file\b.*--split\b",
+        ),
+        (["--logdir=run", "--output_file=new"], r"--input_file\b.*--output_file\b"),
     ],
 )
 def test_what_does_not_fit_is_a_line(

@@ -140,7 +140,10 @@ def test_an_input_that_raises_is_told_with_the_users_lines(
     run = runs[model].run("input")
     assert f"step {NUM_READABLE}/{STEPS}" in run.said
     first, *lines, last = run.error
-    assert first == "ConnectionError: the shelf does not answer asked twice"
+    assert first.startswith(
+        "In reading the input: ConnectionError: the shelf does not "
+    )
+    assert first.endswith("answer asked twice")
     file = re.escape(str(run.folder / "mine" / "faulty_models.py"))
     assert re.fullmatch(rf'  File "{file}", line \d+, in \w+', lines[-2])
     assert lines[-1].startswith("    raise ConnectionError(")

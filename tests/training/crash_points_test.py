@@ -17,7 +17,12 @@ import pytest
 from lingvo_pipe.training.checkpoint import checkpointer
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.report import html_report
-from lingvo_pipe.training.run import best_evaluation, metrics_log, run_directory
+from lingvo_pipe.training.run import (
+    best_evaluation,
+    metrics_log,
+    resume_record,
+    run_directory,
+)
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.stability import skipped_batches
 from tests.support.cases import exhaustive
@@ -46,6 +51,7 @@ class Writes:
             checkpointer,
             html_report,
             metrics_log,
+            resume_record,
             run_directory,
             skipped_batches,
         ):

@@ -121,8 +121,8 @@ WORDINGS = [
         lambda _: FCLayer.Params().Set(name="fc", output_dim=4).Instantiate(),
         ValueError,
         "[0, 4]",
-        "The shape of fc/w: expected dimensions that are integers of at least 1, got "
-        "[0, 4]. Check the layer's params.",
+        "The shape of fc/w: expected dimensions that are integers of at least 1, and "
+        "at most 17,179,869,184 numbers, got [0, 4]. Check the layer's params.",
     ),
     Wording(
         "inputs of other channels",

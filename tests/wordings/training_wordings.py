@@ -10,7 +10,10 @@ import tensorflow as tf
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.text.text_file_pairs import ParallelFiles
 from lingvo_pipe.input.text.vocabulary import open_vocabulary
+from lingvo_pipe.layers.convolution import Conv2DLayer
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.decoding.beam_search import beam_search
+from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.optim.keras_optimizer import (
     OptimizerParams,
@@ -20,7 +23,9 @@ from lingvo_pipe.training.optim.keras_optimizer import (
 from lingvo_pipe.training.optim.learner import Learner
 from lingvo_pipe.training.run.best_evaluation import BestEvaluation
 from lingvo_pipe.training.run.changed_params import check_changes
+from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.task_params import check_loop_params
 from tests.wordings.wording import Wording
@@ -50,6 +55,23 @@ def _use_anothers_logdir(folder: Path) -> None:
     RunDirectory(folder / "run", "image.digits.Digits")
 
 
+def _follow_link(folder: Path) -> None:
+    (folder / "run").mkdir()
+    (folder / "run" / "lock").symlink_to(folder / "victim")
+    RunDirectory(folder / "run", "lm.words.Words")
+
+
+def _lose_metrics(folder: Path) -> None:
+    run = RunDirectory(folder / "run", "lm.words.Words")
+    run.write_params("name : 'x'\n")
+    record = ResumeRecord(run, SkippedBatches(run.skipped_batches_path))
+    line = '{"step": 1, "split": "train", "loss": 0.5}\n'
+    (run.path / "metrics.jsonl").write_text(2 * line)
+    record.write()
+    (run.path / "metrics.jsonl").write_text(line)
+    record.check(1)
+
+
 def _open_vocabulary(folder: Path, name: str) -> None:
     (folder / "de-en.vocab").write_text("no vocabulary")
     open_vocabulary(name, str(folder), 8000)
@@ -61,6 +83,18 @@ def _open_files(folder: Path) -> None:
     p = ParallelFiles.Params().Set(source_language="de", target_language="en")
     p.Set(source_file="train.de", target_file="train.en")
     p.Instantiate().Open(str(folder))
+
+
+def _images(folder: Path, **values: Any) -> Any:
+    p = ImageClassificationInput.Params().Set(batch_size=8, data_dir=str(folder))
+    return p.Set(**values).Instantiate()
+
+
+def _fit_images(folder: Path, channels: int, classes: int) -> None:
+    p, conv, fc = (x.Params() for x in (ImageClassifier, Conv2DLayer, FCLayer))
+    conv.Set(filter_shape=[3, 3, channels, 8])
+    p.pipeline.cell_tpl = [conv, fc.Set(input_dim=8, output_dim=classes)]
+    p.cls.CheckInput(p, _images(folder))
 
 
 def _beam_search(**values: Any) -> None:
@@ -185,15 +219,40 @@ WORDINGS = [
     ),
     Wording(
         "unknown data set",
-        lambda _: (
-            ImageClassificationInput.Params()
-            .Set(dataset="cldr_sentence", batch_size=8)
-            .Instantiate()
-        ),
+        lambda folder: _images(folder, dataset="cldr_sentence"),
         ValueError,
         "'cldr_sentence'",
         "dataset: expected a name in TensorFlow Datasets, got 'cldr_sentence'. Did you "
-        "mean 'cldr_sentences'?",
+        "mean 'cldr_sentences'? Or give a folder of your own images in {folder}, with "
+        "train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg; 'cldr_sentence' is none.",
+    ),
+    Wording(
+        "images of several sizes",
+        lambda folder: _images(folder, dataset="image_folder:photos"),
+        ValueError,
+        "(None, None, 3)",
+        "train_transforms and eval_transforms: expected the same fixed (height, "
+        "width, channels), got (None, None, 3) and (None, None, 3). Set "
+        "input.image_size to the size that the model takes, or end both with a Resize "
+        "to it.",
+    ),
+    Wording(
+        "gray images for a model of color images",
+        lambda folder: _fit_images(folder, channels=3, classes=10),
+        ValueError,
+        "input.channels",
+        "input.channels: expected 3, the channels that "
+        "task.pipeline.cell_tpl[0].filter_shape takes, got 1. Set input.channels to 3 "
+        "to convert the images, or change the model's first layer.",
+    ),
+    Wording(
+        "more classes than outputs",
+        lambda folder: _fit_images(folder, channels=1, classes=9),
+        ValueError,
+        "output_dim",
+        "task.pipeline.cell_tpl[1].output_dim: expected an output for each of the 10 "
+        "classes of the input, got 9. The last class is '9', of label 9. Give the "
+        "model more outputs, or set input.labels to fewer classes.",
     ),
     Wording(
         "missing vocabulary",
@@ -222,6 +281,35 @@ WORDINGS = [
         "source_file, target_file: expected files with the same number of lines, got "
         "{folder}/train.de with 2 and {folder}/train.en with 1. Up to line 2 of the "
         "longer file, a line is missing or superfluous; correct it.",
+    ),
+    # ---- Files of a run.
+    Wording(
+        "a run on remote storage",
+        lambda _: RunDirectory("gs://runs/a", "lm.words.Words"),
+        ValueError,
+        "--logdir",
+        "--logdir: expected a folder of this machine, got 'gs://runs/a'. Mount the "
+        "remote storage, or copy from and to it, since locks and atomic renames need a "
+        "file system.",
+    ),
+    Wording(
+        "a link in a run's directory",
+        _follow_link,
+        ValueError,
+        "{folder}/run/lock",
+        "--logdir: expected only files of this user, got {folder}/run/lock, which is a "
+        "symbolic link. Choose another --logdir, or accept it by "
+        "--allow_foreign_logdir if you trust whoever put it there.",
+    ),
+    Wording(
+        "lost metrics",
+        _lose_metrics,
+        ValueError,
+        "{folder}/run/metrics.jsonl",
+        "{folder}/run/metrics.jsonl: expected the 2 lines that it had at the last "
+        "checkpoint, got 1. The best evaluation and the patience follow from them. Put "
+        "back a copy, or remove {folder}/run/checkpoints/record.json to resume without "
+        "it.",
     ),
     # ---- Decoding.
     Wording(

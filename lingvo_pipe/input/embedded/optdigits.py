@@ -42,6 +42,7 @@ class OptDigits(EmbeddedBuilder):
     name = "optdigits"
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "The test part of the original, split four to one."}
+    PIXEL_MAX = 16
 
     def _info(self) -> tfds.core.DatasetInfo:
         return self._embedded_info(

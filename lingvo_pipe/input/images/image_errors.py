@@ -67,13 +67,10 @@ class NamedErrorsDataset(tf.data.Dataset):
                 record = tf.nest.map_structure(lambda x: x[0], records)
                 read_pixels(self._source, record)
             except tf.errors.OpError as error:
-                # The error without names of operations.
-                text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", error.message)
-                reason = " ".join(text.split()).rstrip(".")
                 raise UserValueError(
                     "dataset: expected an image that can be read and decoded, got "
-                    f"{self._source.Name(index)} with the error: {reason}. Replace or "
-                    "remove it."
+                    f"{self._source.Name(index)} with the error: {reason_of(error)}. "
+                    "Replace or remove it."
                 ) from error
 
 
@@ -82,6 +79,12 @@ def read_all(source: ImageSource, make: Callable[[Any], Any]) -> tf.data.Dataset
     number = source.num_examples
     made = read_examples(source, one_pass(number), lambda _, record: make(record))
     return NamedErrorsDataset(made, source, lambda i: consecutive(i, 1, number))
+
+
+def reason_of(error: tf.errors.OpError) -> str:
+    """Returns the message of an error on one line, without names of operations."""
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", error.message)
+    return " ".join(text.split()).rstrip(".")
 
 
 def consecutive(first: int, size: int, num_examples: int) -> np.ndarray:

@@ -41,15 +41,27 @@ class ImageFolder:
     def __init__(self, root: str) -> None:
         self._root = os.path.expanduser(root)
 
+    def has_folder(self, name: str) -> bool:
+        """Returns whether the root, for "", or a folder in it exists."""
+        return tf.io.gfile.isdir(os.path.join(self._root, name))
+
+    def folders(self) -> list[str]:
+        """Returns the names of the folders in the root, which need not exist."""
+        return [
+            name
+            for name in (_list(self._root) if self.has_folder("") else ())
+            if self.has_folder(name)
+        ]
+
     @property
     def class_names(self) -> list[str]:
         """The names of the classes' folders, which must exist."""
-        folders = [os.path.join(self._root, split) for split in self._splits()]
+        folders = [os.path.join(self._root, split) for split in self.splits()]
         return sorted({name for folder in folders for name in _list(folder)})
 
     def Open(self, split: str) -> ImageFolderSplit:
         """Opens a split; see `ImageDataset`."""
-        splits = self._splits()
+        splits = self.splits()
         labels = {name: label for label, name in enumerate(self.class_names)}
         examples = {name: self._examples(name, labels) for name in splits}
         chosen = _slice_of(examples, split)
@@ -57,7 +69,8 @@ class ImageFolder:
             raise unknown_split(self._root, split, splits)
         return ImageFolderSplit(chosen)
 
-    def _splits(self) -> list[str]:
+    def splits(self) -> list[str]:
+        """Returns the names of the splits' folders, at least one."""
         splits = _list(self._root)
         if not splits:
             raise UserValueError(
@@ -66,16 +79,20 @@ class ImageFolder:
             )
         return splits
 
-    def _examples(self, split: str, labels: dict[str, int]) -> list[tuple[str, int]]:
-        """Returns path and label of each image of a split, shuffled."""
+    def files(self, split: str) -> list[tuple[str, str]]:
+        """Returns path and class of each file of a split, images or not."""
         folder = os.path.join(self._root, split)
-        examples = [
-            (os.path.join(folder, name, file), labels[name])
+        return [
+            (os.path.join(folder, name, file), name)
             for name in _list(folder)
             for file in _list(os.path.join(folder, name))
         ]
+
+    def _examples(self, split: str, labels: dict[str, int]) -> list[tuple[str, int]]:
+        """Returns path and label of each image of a split, shuffled."""
+        examples = [(path, labels[name]) for path, name in self.files(split)]
         for path, _ in examples:
-            if not path.lower().endswith(_EXTENSIONS):
+            if not is_image_name(path):
                 raise UserValueError(
                     f"dataset: expected a folder of {_LAYOUT}, with images only "
                     f"({', '.join(_EXTENSIONS)}), got {path}. Move it elsewhere."
@@ -107,13 +124,21 @@ class ImageFolderSplit:
         return self._paths[index].numpy().decode()
 
 
+def is_image_name(path: str) -> bool:
+    """Returns whether a path has the ending of a kind of image that can be read."""
+    return path.lower().endswith(_EXTENSIONS)
+
+
 def _list(folder: str) -> list[str]:
     """Returns the sorted names in a folder, without names that begin with a dot."""
     if not tf.io.gfile.isdir(folder):
         problem = f"{folder}, which does not exist. {_REMEDY}"
         if tf.io.gfile.exists(folder):
+            parent = os.path.dirname(folder)
             problem = (
-                f"the file {folder}. Move it to the folder of its class, or elsewhere."
+                f"the file {folder}. Move it into the folder of its class in {parent}, "
+                f"or elsewhere. If {parent} is a class, move that into the folder of a "
+                "split, such as train."
             )
         raise UserValueError(f"dataset: expected a folder of {_LAYOUT}, got {problem}")
     # Remote file systems add a slash to names of folders.

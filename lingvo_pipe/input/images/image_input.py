@@ -5,8 +5,10 @@ Shapes: B examples in a batch, N in the data set, images of H x W pixels in C ch
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
 from lingvo_pipe.input.images import image_input_checks as checks
@@ -34,11 +37,16 @@ from lingvo_pipe.input.images.image_pipeline import (
 from lingvo_pipe.input.images.image_source import (
     ImageDataset,
     ImageSource,
+    decode_image,
     read_pixels,
 )
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
-from lingvo_pipe.input.transforms.transform_chain import TransformChain
+from lingvo_pipe.input.transforms.geometry import keep_window
+from lingvo_pipe.input.transforms.transform_chain import (
+    TransformChain,
+    fitting_chain,
+)
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -68,7 +76,7 @@ class ImageClassificationInput:
             "dataset",
             "optdigits",
             "Name of a data set: of TensorFlow Datasets, such as cifar10; the embedded "
-            "optdigits; or image_folder:PATH for PATH/SPLIT/CLASS/IMAGE.jpg.",
+            "optdigits; or PATH or image_folder:PATH for PATH/SPLIT/CLASS/IMAGE.jpg.",
         )
         p.Define("split", "train", "Split to read, such as test or train[:90%].")
         p.Define(
@@ -95,7 +103,24 @@ class ImageClassificationInput:
             0,
             "Seed of the training order, and of the transforms' random numbers.",
         )
-        p.Define("pixel_max", 255, "Pixel value that becomes 1.0.")
+        p.Define(
+            "pixel_max",
+            255,
+            "Pixel value that becomes 1.0. If None, 255, or 16 for optdigits.",
+        )
+        p.Define(
+            "image_size",
+            None,
+            "Height and width of the images, a number or both. Images are resized to "
+            "it before the transforms, if these would not give it. If None, only "
+            "transforms resize.",
+        )
+        p.Define(
+            "channels",
+            None,
+            "Channels that images have before the transforms: 1 for gray, 3 for RGB. "
+            "If None, those of the data set; images in folders have 3.",
+        )
         p.Define(
             "train_transforms",
             [],
@@ -110,15 +135,33 @@ class ImageClassificationInput:
         )
         return p
 
+    @classmethod
+    def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
+        """Sets another data set; its images come out in the shape of the present one's.
+
+        Sets `image_size` and `channels` to that shape, unless they are set or it is
+        unknown, and `pixel_max` to None.
+        """
+        if name == p.dataset:
+            return
+        shape: Sequence[int | None] = None, None, None
+        with contextlib.suppress(UserValueError):
+            shape = p.Instantiate().image_shape
+        if p.image_size is None and shape[0] is not None:
+            p.image_size = shape[0] if shape[0] == shape[1] else list(shape[:2])
+        p.Set(dataset=name, pixel_max=None, channels=p.channels or shape[2])
+
     def __init__(self, params: InstantiableParams) -> None:
         checks.check_input(params)
         self.params = params
         self._dataset = find_dataset(params.dataset, params.data_dir)
-        shape = self._dataset.format.shape
-        self._train_chain = TransformChain(params.train_transforms, shape)
-        self._eval_chain = TransformChain(params.eval_transforms, shape)
+        shape, size = self._dataset.format.shape, checks.image_size(params)
+        self._train_chain, self._eval_chain = (
+            fitting_chain(templates, shape, size, params.channels)
+            for templates in (params.train_transforms, params.eval_transforms)
+        )
         self.image_shape = checks.common_shape(
-            self._train_chain.output_shape, self._eval_chain.output_shape
+            self._train_chain.output_shape, self._eval_chain.output_shape, size
         )
 
     @property
@@ -141,6 +184,19 @@ class ImageClassificationInput:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @property
+    def note(self) -> str:
+        """A line about the conversion of the images before the transforms, or ""."""
+        changes = self._train_chain.conversion or self._eval_chain.conversion
+        return f"Images of {self.params.dataset} are {changes}." if changes else ""
+
+    @property
+    def pixel_note(self) -> str:
+        """The range of pixels, and the transforms of evaluations."""
+        transforms = ", ".join(x.cls.__name__ for x in self.params.eval_transforms)
+        then = f", then transformed by {transforms}" if transforms else ""
+        return f"Pixels from 0 to {self._pixel_max} are divided by it{then}."
 
     @property
     def element_spec(self) -> NestedMap:
@@ -178,7 +234,7 @@ class ImageClassificationInput:
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns one pass over the split, in its order.
 
-        Copies of the last example, of weight 0, pad the last batch.
+        The last batch is padded by its last example, of weight 0.
         """
         size, num_examples = self.params.batch_size, self.num_examples
         draws = one_pass(num_examples, self.num_batches * size)
@@ -189,23 +245,63 @@ class ImageClassificationInput:
             batches, self._source, lambda i: consecutive(i * size, size, num_examples)
         )
 
+    def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns an image that is in no data set as evaluations read it.
+
+        It is the content of an image file, string [], or pixels from 0 to `pixel_max`,
+        in the data set's shape. Returns float32 [H, W, C]. Raises ValueError if the
+        shape is another one, or tf.errors.InvalidArgumentError if that is found later,
+        a pixel is out of its range, or the content is no image.
+        """
+        chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
+        shape, pixel_max = self._dataset.format.shape, self._pixel_max
+        if image.dtype == tf.string:
+            image = decode_image(image, shape[-1], None)
+        if not image.shape.is_compatible_with(shape):
+            raise UserValueError(
+                f"image: expected pixels [H, W, C] of shape {shape}, got "
+                f"{tuple(image.shape)}. Resize the image."
+            )
+        image = tf.ensure_shape(image, shape)
+        tf.debugging.Assert(
+            tf.reduce_all((image >= 0) & (image <= pixel_max)),
+            [f"Expected pixels from 0 to {pixel_max}; got up to", tf.reduce_max(image)],
+        )
+        choose_window = chain.first_window(seed)
+        if choose_window is not None:
+            image = keep_window(image, choose_window(tf.shape(image)))
+        return self._transformed(image, chain, seed)
+
+    def _transformed(
+        self, pixels: tf.Tensor, chain: TransformChain, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns pixels [H', W', C] behind an initial crop as float32 [H, W, C]."""
+        image = tf.cast(pixels, tf.float32) / self._pixel_max
+        image = chain.apply_after_window(image, seed)
+        return tf.ensure_shape(image, chain.output_shape)
+
     @functools.cached_property
     def _source(self) -> ImageSource:
         """The split, opened."""
         p = self.params
         source = self._dataset.Open(p.split)
         checks.check_num_logits(p, self.class_names)
-        if p.pixel_max < self._dataset.format.dtype.max:
+        image_format = self._dataset.format
+        if self._pixel_max < (image_format.pixel_max or image_format.dtype.max):
             maxima = read_all(
                 source, lambda x: tf.reduce_max(read_pixels(source, x)[0])
             )
             brightest = max(maxima.as_numpy_iterator())
-            if brightest > p.pixel_max:
+            if brightest > self._pixel_max:
                 raise UserValueError(
                     f"pixel_max: expected at least {brightest}, the brightest pixel of "
-                    f"{p.dataset}, got {p.pixel_max}. Set pixel_max={brightest}."
+                    f"{p.dataset}, got {self._pixel_max}. Set pixel_max={brightest}."
                 )
         return source if p.labels is None else LabelSubset(source, p.labels)
+
+    @property
+    def _pixel_max(self) -> float:
+        return self.params.pixel_max or self._dataset.format.pixel_max or 255
 
     def _batches(
         self, draws: tf.data.Dataset, chain: TransformChain
@@ -218,9 +314,7 @@ class ImageClassificationInput:
             seed = tf.constant([signed, 0], tf.int64)
             seed = tf.random.fold_in(tf.random.fold_in(seed, draw.epoch), draw.index)
             pixels, label = read_pixels(source, record, chain.first_window(seed))
-            image = tf.cast(pixels, tf.float32) / p.pixel_max
-            image = chain.apply_after_window(image, seed)
-            image = tf.ensure_shape(image, chain.output_shape)
+            image = self._transformed(pixels, chain, seed)
             return NestedMap(image=image, label=label, weight=draw.weight)
 
         examples = read_examples(source, draws, example, p.num_parallel_calls)
@@ -233,11 +327,24 @@ _FOLDER = "image_folder:"
 def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
     """Returns the data set of a name, without opening it.
 
-    The PATH of `image_folder:PATH` is absolute or within `data_dir`, which is the
-    default of TensorFlow Datasets if None. Raises ValueError if no such data set is
-    known, or it has no classified images.
+    The PATH of `image_folder:PATH` is absolute or within `data_dir`. PATH alone names a
+    folder, too, if the folder `train` is in it, or the catalog has no such name. Raises
+    ValueError if no such data set is known, or it has no classified images.
     """
-    if name.startswith(_FOLDER):
-        folder = data_dir or tfds.core.constants.DATA_DIR
-        return ImageFolder(os.path.join(folder, name.removeprefix(_FOLDER)))
-    return TfdsImages(name, data_dir)
+    path = name.removeprefix(_FOLDER)
+    parent = data_dir or tfds.core.constants.DATA_DIR
+    folder = ImageFolder(os.path.join(parent, path))
+    if path != name or folder.has_folder("train"):
+        return folder
+    try:
+        return TfdsImages(name, data_dir)
+    except UserValueError as error:
+        if not isinstance(error.__cause__, tfds.core.DatasetNotFoundError):
+            raise
+        if folder.has_folder(""):
+            return folder
+        near = did_you_mean(path, ImageFolder(parent).folders())
+        raise UserValueError(
+            f"{error} Or give a folder of your own images in {parent}, with "
+            f"train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg; {path!r} is none.{near}"
+        ) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.checks import is_count, is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.param_checks import check_params, is_name, seed_check
@@ -17,14 +17,17 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape
 
 def check_input(p: InstantiableParams) -> None:
     """Raises a ValueError that names every param that is unset or out of range."""
-    is_positive = isinstance(p.pixel_max, int | float) and p.pixel_max > 0
+    is_pixel = p.pixel_max is None or (is_number(p.pixel_max) and p.pixel_max > 0)
+    size = "a positive integer, two, for height and width, or None"
     labels = "a list of different integers of at least 0, or None"
     checks = {
         "dataset": (is_name(p.dataset), "a name"),
         "split": (is_name(p.split), "a name"),
         "batch_size": (is_count(p.batch_size), "a positive integer"),
         "random_seed": seed_check(p.random_seed),
-        "pixel_max": (is_positive, "a positive number"),
+        "pixel_max": (is_pixel, "a positive number or None"),
+        "image_size": (p.image_size is None or all(map(is_count, _sides(p))), size),
+        "channels": (p.channels in (None, 1, 3), "1, 3 or None"),
         "num_parallel_calls": _count_or_none(p.num_parallel_calls),
         "train_transforms": (isinstance(p.train_transforms, list | tuple), "a list"),
         "eval_transforms": (isinstance(p.eval_transforms, list | tuple), "a list"),
@@ -50,23 +53,45 @@ def check_num_logits(p: InstantiableParams, class_names: Sequence[str]) -> None:
             f"num_logits: expected at least {len(class_names)}, the number of classes "
             f"of {p.dataset} (the last one is {class_names[-1]!r}), got "
             f"{p.num_logits}, the model's number. Use a model with more classes, or "
-            "choose classes by labels."
+            "choose classes by input.labels."
         )
 
 
-def common_shape(train: ImageShape, evaluation: ImageShape) -> tuple[int, int, int]:
+def image_size(p: InstantiableParams) -> tuple[int, int] | None:
+    """Returns (H, W) of the param `image_size`, or None."""
+    if p.image_size is None:
+        return None
+    height, width = _sides(p)
+    return height, width
+
+
+def common_shape(
+    train: ImageShape, evaluation: ImageShape, size: tuple[int, int] | None
+) -> tuple[int, int, int]:
     """Returns the shape (H, W, C) of all images, of training and of evaluation.
 
-    Raises ValueError if the shapes differ or are not fixed.
+    Raises ValueError if the shapes differ or are not fixed, or do not have `size`.
     """
     height, width, channels = train
     if height is None or width is None or train != evaluation:
         raise UserValueError(
             "train_transforms and eval_transforms: expected the same fixed (height, "
-            f"width, channels), got {train} and {evaluation}. End both with a Resize "
-            "to the same size."
+            f"width, channels), got {train} and {evaluation}. Set input.image_size to "
+            "the size that the model takes, or end both with a Resize to it."
+        )
+    if size not in (None, (height, width)):
+        raise UserValueError(
+            f"image_size: expected {[height, width]}, to which the transforms resize, "
+            f"got {list(size)}. Set it to that or None, or change the transforms."
         )
     return height, width, channels
+
+
+def _sides(p: InstantiableParams) -> tuple:
+    """Returns `image_size` as (height, width); (0, 0) for other values."""
+    value = p.image_size
+    sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    return sides if len(sides) == 2 else (0, 0)
 
 
 def _count_or_none(value: Any) -> tuple[bool, str]:

@@ -22,7 +22,12 @@ import tensorflow as tf
 
 from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.images.image_source import ImageSource
-from lingvo_pipe.input.tf_data import BATCHES_AHEAD, call_numpy, map_plainly
+from lingvo_pipe.input.tf_data import (
+    BATCHES_AHEAD,
+    call_numpy,
+    map_plainly,
+    with_own_threads,
+)
 
 # Examples fetched by one call: enough to make calls cheap, few enough for memory.
 CHUNK_SIZE = 32
@@ -89,10 +94,8 @@ def read_examples(
     )
     options = tf.data.Options()
     options.deterministic = True
-    # With more threads, sums in an operation would depend on the processors.
-    options.threading.max_intra_op_parallelism = 1
     examples = map_plainly(records.unbatch(), make_example, parallel)
-    return examples.with_options(options)
+    return with_own_threads(examples.with_options(options))
 
 
 def in_batches(examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:

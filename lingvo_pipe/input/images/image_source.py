@@ -23,6 +23,7 @@ class ImageFormat:
     shape: ImageShape  # (H, W, C); H and W are None if images differ
     is_encoded: bool  # True for JPEG, PNG, GIF or BMP, decoded to uint8; or arrays
     dtype: tf.DType  # of the pixels
+    pixel_max: int | None = None  # the largest value, if not that of the dtype
 
 
 class ImageSource(Protocol):

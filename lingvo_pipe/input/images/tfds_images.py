@@ -29,8 +29,10 @@ class TfdsImages:
 
     def __init__(self, name: str, data_dir: str | None) -> None:
         self._name, self._data_dir = name, data_dir
-        self._features = find_builder(name, data_dir).info.features
-        self.format = _image_format(name, self._features)
+        builder = find_builder(name, data_dir)
+        self._features = builder.info.features
+        pixel_max = getattr(builder, "PIXEL_MAX", None)
+        self.format = _image_format(name, self._features, pixel_max)
 
     @property
     def class_names(self) -> list[str]:
@@ -81,7 +83,7 @@ class TfdsSplit:
         return f"example {index} {self._name}"
 
 
-def _image_format(dataset: str, features: Any) -> ImageFormat:
+def _image_format(dataset: str, features: Any, pixel_max: int | None) -> ImageFormat:
     """Returns the format; raises a ValueError without images and classes."""
     features = dict(features.items())
     image, label = features.get("image"), features.get("label")
@@ -94,4 +96,4 @@ def _image_format(dataset: str, features: Any) -> ImageFormat:
         )
     dtype = tf.as_dtype(image.np_dtype)
     is_encoded = isinstance(image, tfds.features.Image) and dtype == tf.uint8
-    return ImageFormat(tuple(image.shape), is_encoded, dtype)
+    return ImageFormat(tuple(image.shape), is_encoded, dtype, pixel_max)

@@ -93,7 +93,7 @@ class _Rows:
     """The positions of sentences of some lengths, int64 [n], in rows."""
 
     def __init__(self, lengths: tf.Tensor, row_sizes: tf.Tensor, length: int) -> None:
-        num_rows = row_sizes.shape[0]
+        num_rows = row_sizes.shape[0] or tf.size(row_sizes)
         self._lengths, self._row_sizes, self._length = lengths, row_sizes, length
         self._row_of = tf.repeat(tf.range(num_rows), row_sizes)
         self._sizes = tf.math.unsorted_segment_sum(lengths, self._row_of, num_rows)

@@ -6,11 +6,12 @@ Shapes: B rows in a batch, S source and T target tokens in a row.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
@@ -169,6 +170,55 @@ class TranslationInput(TextInput):
         """
         planner, sources = self._planner(packing=False), self._fitting_sources
         return self._batches(lambda: planner.one_pass(sources), self._decode_batch)
+
+    def TargetLanguages(self) -> list[str]:
+        """Returns the languages that the model translates to, sorted.
+
+        They are the data's languages, or the vocabulary's if params of the data name
+        none; empty if neither does.
+        """
+        p = self.params
+        named = [x.target_language for x in p.data if "target_language" in x]
+        if len(named) < len(p.data):
+            named = self.vocabulary.languages if p.language_tokens else []
+        return sorted(set(named))
+
+    def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
+        """Returns the tokens of each sentence, int64 [K], without added ones.
+
+        Raises ValueError if one is too long for a row.
+        """
+        limit, _ = self._limits()
+        num_tokens = self.vocabulary.Tokenize(tf.constant(sentences)).row_lengths()
+        longest = int(tf.argmax(num_tokens))
+        if num_tokens[longest] > limit.max_tokens:
+            raise UserValueError(
+                f"{limit.param}: sentence {longest + 1} needs "
+                f"{num_tokens[longest] + limit.added} tokens, got {limit.length}. "
+                f"Break it up, or raise input.{limit.param}; no weight depends on it."
+            )
+        return num_tokens.numpy()
+
+    def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
+        """Returns the `source` of sentences, string [B], one in each row.
+
+        Its `weight`, float32 [B], is 0 for a sentence without words, and else 1.
+        `language`, string [], is one of `TargetLanguages`.
+        """
+        tokens, (limit, _) = self.vocabulary.Tokenize(sentences), self._limits()
+        tf.debugging.assert_less_equal(
+            tokens.row_lengths(),
+            tf.constant(limit.max_tokens, tf.int64),
+            f"Expected sentences of at most {limit.max_tokens} tokens.",
+        )
+        ones = tf.ones_like(sentences, tf.int32)
+        languages = None
+        if self.params.language_tokens:
+            languages = ones * self.vocabulary.LanguageId(language)
+        return NestedMap(
+            source=source_rows(tokens, languages, ones, limit.length, self.vocabulary),
+            weight=tf.cast(tokens.row_lengths() > 0, tf.float32),
+        )
 
     @functools.cached_property
     def _measured(self) -> MeasuredPairs:

@@ -65,14 +65,15 @@ def open_vocabulary(
     return vocabulary
 
 
-class Vocabulary:
-    """A vocabulary of V tokens, its `size`.
+class Vocabulary(tf.Module):
+    """A vocabulary of V tokens, its `size`, which a SavedModel can hold.
 
     The file's checksum, 16 hexadecimal digits, is its `fingerprint`. Raises ValueError
     if the file is not a vocabulary, or has no padding, unknown, begin or end token.
     """
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self.path = path
         model = Path(path).read_bytes()
         try:
@@ -116,6 +117,16 @@ class Vocabulary:
                     "target languages, or set language_tokens=False for one direction."
                 )
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
+
+    def LanguageId(self, language: tf.Tensor) -> tf.Tensor:
+        """Returns the token of a language, string [], as int32 [].
+
+        Raises tf.errors.InvalidArgumentError if it has none.
+        """
+        found = self._tokenizer.string_to_id(tf.strings.join(["<2", language, ">"]))
+        message = f"Expected a language of {', '.join(self.languages)}."
+        tf.debugging.assert_none_equal(found, self.unk_id, message=message)
+        return found
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Maps texts [K] in UTF-8 to tokens, int32 [K, (tokens)], without marks."""

@@ -24,6 +24,32 @@ _ORDERS = (
 )
 
 
+class Channels(ImageTransform):
+    """A conversion of gray images to RGB, or of RGB images to gray.
+
+    Gray is the luma of ITU-R BT.601, as in JPEG.
+    """
+
+    @classmethod
+    def Params(cls) -> InstantiableParams:
+        p = super().Params()
+        p.Define("channels", 3, "1 for gray, 3 for RGB.")
+        return p
+
+    def OutputShape(self, shape: ImageShape) -> ImageShape:
+        p = self.params
+        is_known = {p.channels, shape[2]} <= {1, 3}
+        self._check("channels", is_known, f"1 or 3, from 1 or 3 and not {shape[2]}")
+        return *shape[:2], p.channels
+
+    def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        if image.shape[-1] == self.params.channels:
+            return image
+        is_gray = self.params.channels == 1
+        convert = tf.image.rgb_to_grayscale if is_gray else tf.image.grayscale_to_rgb
+        return convert(image)
+
+
 class _RgbTransform(ImageTransform):
     """A transform of images of 3 channels."""
 

@@ -160,7 +160,8 @@ def _is_range(value: Any) -> bool:
 class Resize(ImageTransform):
     """A resize to a fixed size, at any aspect ratio.
 
-    It is bilinear without smoothing, as in Inception's preprocessing.
+    It is bilinear, without smoothing as in Inception's preprocessing unless
+    `antialias` is True.
     """
 
     INTEGERS: ClassVar = {"height": 1, "width": 1}
@@ -170,13 +171,16 @@ class Resize(ImageTransform):
         p = super().Params()
         p.Define("height", None, "Pixels from top to bottom.")
         p.Define("width", None, "Pixels from left to right.")
+        p.Define("antialias", None, "True to smooth images that become smaller.")
         return p
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
         return self.params.height, self.params.width, shape[2]
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return tf.image.resize(image, [self.params.height, self.params.width])
+        p = self.params
+        size = [p.height, p.width]
+        return tf.image.resize(image, size, antialias=bool(p.antialias))
 
 
 class RandomFlip(ImageTransform):

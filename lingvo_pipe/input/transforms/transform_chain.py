@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.transforms.geometry import CropTransform
+from lingvo_pipe.input.transforms.colors import Channels
+from lingvo_pipe.input.transforms.geometry import CropTransform, Resize
 from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransform
 
 ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
@@ -22,13 +23,18 @@ class TransformChain:
 
     An initial crop is separate, because it can be done while decoding. The templates
     are the transforms' params. `shape` is (H, W, C) of the images, and `output_shape`
-    (H, W, C) of transformed images; H and W are None if images differ. Raises
-    ValueError if a template is invalid or a transform does not support its images.
+    (H, W, C) of transformed images; H and W are None if images differ. `conversion`
+    says in words what `fitting_chain` added. Raises ValueError if a template is invalid
+    or a transform does not support its images.
     """
 
     def __init__(
-        self, templates: Sequence[InstantiableParams], shape: ImageShape
+        self,
+        templates: Sequence[InstantiableParams],
+        shape: ImageShape,
+        conversion: str = "",
     ) -> None:
+        self.conversion = conversion
         self._transforms: list[ImageTransform] = []
         for template in templates:
             is_template = isinstance(template, InstantiableParams)
@@ -59,6 +65,31 @@ class TransformChain:
             if index or not isinstance(transform, CropTransform):
                 image = transform.Apply(image, _nth_seed(seed, index))
         return image
+
+
+def fitting_chain(
+    templates: Sequence[InstantiableParams],
+    shape: ImageShape,
+    size: tuple[int, int] | None,
+    channels: int | None,
+) -> TransformChain:
+    """Returns a chain that begins with the conversions that images of `shape` need.
+
+    Images are converted to `channels`, and resized to `size`, (H, W), if the transforms
+    would give another one; None leaves them as they are.
+    """
+    first, words = [], []
+    if channels not in (None, shape[2]):
+        first.append(Channels.Params().Set(channels=channels))
+        number = "1 channel" if channels == 1 else f"{channels} channels"
+        words.append(f"converted to {number} (param input.channels)")
+    chain = TransformChain([*first, *templates], shape, " and ".join(words))
+    if size in (None, chain.output_shape[:2]):
+        return chain
+    height, width = size
+    resize = Resize.Params().Set(height=height, width=width, antialias=True)
+    words.append(f"resized to {height} x {width} pixels (param input.image_size)")
+    return TransformChain([resize, *first, *templates], shape, " and ".join(words))
 
 
 def _nth_seed(seed: tf.Tensor, index: int) -> tf.Tensor:

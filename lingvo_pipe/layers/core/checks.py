@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+
+MAX_WEIGHTS = 2**34
 
 
 def check_param(
@@ -57,11 +60,16 @@ def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
 
 
 def check_shape(shape: Sequence[Any], path: str) -> None:
-    """Raises ValueError unless every dimension is an integer of at least 1."""
-    if not all(map(is_count, shape)):
+    """Raises ValueError unless a weight may have this shape.
+
+    Every dimension must be an integer of at least 1. More than MAX_WEIGHTS numbers fit
+    into no device, and TensorFlow would wait ten seconds for memory.
+    """
+    if not all(map(is_count, shape)) or math.prod(shape) > MAX_WEIGHTS:
         raise UserValueError(
             path=f"The shape of {path}",
-            expected="dimensions that are integers of at least 1",
+            expected="dimensions that are integers of at least 1, and at most "
+            f"{MAX_WEIGHTS:,} numbers",
             got=list(shape),
             hint="Check the layer's params.",
         )

@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.activity import set_detail
+from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.accumulators import with_step_sums
@@ -42,6 +43,7 @@ class LayerType(type):
         "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
         "device_mesh": _NOT_SHARDED,
         "is_inference": "Leave it out, and ask self.do_eval.",
+        "nested_map_fprop": "Leave it out: maps pass between layers as they are.",
         "vn": "In Lingvo it adds noise to weights. Leave it out, or add noise by "
         "current_context().uniform in FProp.",
         "weight_split_dims_mapping": _NOT_SHARDED,
@@ -144,6 +146,9 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
     p.fprop_dtype = p.fprop_dtype or p.dtype
     if p.random_seed is None:
         p.random_seed = _DEFAULT_SEED
+    if not is_integer(p.random_seed):
+        path = f"{p.name}.random_seed"
+        raise UserValueError(path=path, expected="an integer", got=p.random_seed)
     if p.params_init is None:
         p.params_init = WeightInit.Xavier()
     return p

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,7 @@ class ForwardContext:
         local_losses: sums of the losses of `LocalLossLayer`s.
         local_metrics: metrics of these losses by name.
         metric_pairs: reported pairs (mean, weight) by name.
+        draws: how often each path and seed has drawn random numbers.
     """
 
     do_eval: bool = False
@@ -70,6 +72,7 @@ class ForwardContext:
     local_losses: list[tf.Tensor] = field(default_factory=list, init=False)
     local_metrics: dict[str, Pair] = field(default_factory=dict, init=False)
     metric_pairs: dict[str, list[Pair]] = field(default_factory=dict, init=False)
+    draws: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
 
     def __enter__(self) -> ForwardContext:
         _open_contexts().append(self)
@@ -173,8 +176,9 @@ class ForwardContext:
     def uniform(self, path: str, seed: int, shape: Any) -> tf.Tensor:
         """Draws uniform [0, 1) numbers for the layer of this path and seed.
 
-        The static shape has the rows in dimension `batch_dim`, or, if that is the
-        first, several consecutive rows per example, as in `[B·T, D]`.
+        A layer that draws again in the same forward pass gets other numbers. The static
+        shape has the rows in dimension `batch_dim`, or, if that is the first, several
+        consecutive rows per example, as in `[B·T, D]`.
 
         Raises:
             ValueError: if the context lacks the step or the first example, the shape is
@@ -195,7 +199,9 @@ class ForwardContext:
         root, seed_hash = self.root_hash, random_streams.path_hash(str(seed))
         if root is None:
             root = tf.constant(random_streams.path_hash(self.root_path), tf.uint64)
-        key = random_streams.extend_hash(root, self.relative_path(path))
+        name, before = self.relative_path(path), self.draws[path, seed]
+        self.draws[path, seed] += 1
+        key = random_streams.extend_hash(root, f"{name}/{before}" if before else name)
         key += tf.constant(seed_hash, tf.uint64)
         sizes = shape.as_list()
         dim = row_dim(len(sizes), self.batch_dim)

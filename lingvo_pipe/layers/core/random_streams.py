@@ -6,10 +6,11 @@ A layer's numbers are a pure function of (seed, layer path, step, example):
             counter = step << 64 | example * blocks + block )
                                    ^ 4 numbers per block, `blocks` per example
 
-The caller, `ForwardContext.uniform`, makes the key. So a micro-batch draws exactly its
-rows of the whole mini-batch's numbers: masks do not depend on the number of stages or
-micro-batches, nor on recomputation. All quantities are integers; none passes through a
-float.
+The caller, `ForwardContext.uniform`, makes the key; where a layer draws several times
+in a forward pass, the draw's number follows the path. So a micro-batch draws exactly
+its rows of the whole mini-batch's numbers: masks do not depend on the number of stages
+or micro-batches, nor on recomputation. All quantities are integers; none passes through
+a float.
 
 The path hash is a polynomial, hash(a/b/c) = ((h·P + a)·P + b)·P + c modulo 2^64, so
 that the hash of a prefix may be a tensor while the rest is known when tracing.

@@ -37,6 +37,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.layers.attention import dim_size
 
 # (ids [B·W], states, step number) -> (log probabilities [B·W, V], states)
 Step = Callable[[tf.Tensor, Any, tf.Tensor], tuple[tf.Tensor, Any]]
@@ -85,9 +86,9 @@ def beam_search(
         step: the model: maps the tokens at a step to the log probabilities, at most 0,
             of the next tokens. Row b·W + w is hypothesis w of example b.
         choose_rows: returns the states of other rows; rows stay within their example.
-        states: tensors of static shape for the first step.
-        first_ids: `[B]` int32 with static B: the first token to read, which is not part
-            of a hypothesis.
+        states: tensors for the first step, static in shape but for their rows.
+        first_ids: `[B]` int32: the first token to read, which is not part of a
+            hypothesis.
         max_lengths: `[B]` int32, from 1 to T: maximal number of tokens of each
             example's sequences, including the end token.
         max_length: T.
@@ -114,11 +115,11 @@ def beam_search(
         parents, extended = _best_extensions(beam, log_probs, t)
         ends = tf.equal(extended.last_ids, eos_id)
         lowest = tf.constant(float("-inf"), dtype)
-        lengths = tf.fill(ends.shape, t + 1)
+        lengths = tf.fill(tf.shape(ends), t + 1)
         scores = tf.where(ends, extended.log_probs / penalties[t + 1], lowest)
         new = Hypotheses(extended.ids, lengths, extended.log_probs, scores)
         still_open = tf.where(ends, lowest, extended.log_probs)
-        rows = parents + tf.range(parents.shape[0])[:, tf.newaxis] * width
+        rows = parents + tf.range(dim_size(parents, 0))[:, tf.newaxis] * width
         return (
             t + 1,
             extended._replace(log_probs=still_open),
@@ -126,7 +127,7 @@ def beam_search(
             choose_rows(states, tf.reshape(rows, [-1])),
         )
 
-    batch_size = first_ids.shape[0]
+    batch_size = dim_size(first_ids, 0)
     in_beam, returned = [batch_size, width], [batch_size, num_hypotheses]
     # One hypothesis per example, empty and certain.
     logs = tf.math.log(tf.one_hot(0, width, dtype=dtype))
@@ -185,9 +186,9 @@ def _best_extensions(
     beam: _Beam, log_probs: tf.Tensor, t: tf.Tensor
 ) -> tuple[tf.Tensor, _Beam]:
     """Extends a beam by `[B, W, V]`; returns the W best and their parents `[B, W]`."""
-    batch_size, width, num_tokens = log_probs.shape
+    _, width, num_tokens = log_probs.shape
     sums = beam.log_probs[:, :, tf.newaxis] + log_probs
-    best, indices = tf.math.top_k(tf.reshape(sums, [batch_size, -1]), width)
+    best, indices = tf.math.top_k(tf.reshape(sums, [-1, width * num_tokens]), width)
     parents, tokens = indices // num_tokens, indices % num_tokens
     now = tf.equal(tf.range(beam.ids.shape[-1]), t)
     ids = tf.gather(beam.ids, parents, axis=1, batch_dims=1)

@@ -20,6 +20,7 @@ from lingvo_pipe.models.amoebanet.stem_and_head import HeadLayer
 from lingvo_pipe.models.images.classification_images import ClassificationImages
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.image_checks import check_images, declared_size
 from lingvo_pipe.training.task.protocols import EvalImages
 
 
@@ -66,6 +67,15 @@ class ImageClassifier(BaseTask):
             head = FCLayer.Params().Set(input_dim=first.shape[-1])
             return head.Set(output_dim=predictions.shape[-1])
         return super().LocalHead(p, num_cells, passed_on, predictions)
+
+    @classmethod
+    def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
+        """Raises ValueError if channels or classes differ from what layers declare."""
+        check_images(
+            input_generator,
+            declared_size(p.pipeline, 0, ("filter_shape", "num_in")),
+            declared_size(p.pipeline, -1, ("num_classes", "output_dim")),
+        )
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[tf.Tensor]:
         """Returns the images and, with feed_targets in training, labels and weights."""

@@ -33,6 +33,7 @@ from lingvo_pipe.keras.private_names import get_mask, graph_of
 from lingvo_pipe.layers.softmax_cross_entropy import weighted_means
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.image_checks import Size, check_images
 
 _Values = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -132,6 +133,26 @@ class KerasTask(BaseTask):
             self._values["loss"] = _loss(p.loss, dict(p.loss_arguments), path)
         for name in p.metrics:
             self._values[name] = _named(keras.metrics, name, f"{self.path}.metrics")
+
+    @classmethod
+    def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
+        """Raises ValueError if an image's channels, or the classes, do not fit."""
+        first = next(iter(p.pipeline.cell_tpl), None)
+        if first is None or first.cls is not KerasCell or first.model is None:
+            return  # The constructor refuses it.
+        model = built_model(first.model, first.arguments, None).model
+        takes, gives = (
+            Size(f"the Keras model's {x[0].name}", x[0].shape[-1])
+            if x[0].shape[-1] is not None
+            else None
+            for x in (model.inputs, model.outputs)
+        )
+        is_sparse = "sparsecategorical" in str(p.loss).replace("_", "").lower()
+        check_images(
+            input_generator,
+            takes if p.inputs == "image" else None,
+            gives if is_sparse else None,
+        )
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[Any]:
         """Returns the model's inputs as its first cell takes them."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.models.decoding.beam_search import Hypotheses, beam_search
 from lingvo_pipe.models.transformer.incremental import (
     PlacedCell,
@@ -58,15 +59,16 @@ def beam_decode(
 ) -> Hypotheses:
     """Returns the N best translations of each source, without the first tokens.
 
-    The source is a stream of static shape `[B, S]`, one sentence in each row. The
+    The source is a stream `[B, S]`, static in S, one sentence in each row. The
     decoder's first inputs, `[B]` int32, are such as the token of the target language.
     Raises ValueError if a param is out of its range.
     """
     _check(p)
-    batch_size, num_source_tokens = source.ids.shape
+    num_source_tokens = source.ids.shape[1]
     max_length = math.floor(p.max_length_ratio * num_source_tokens) + p.max_extra_length
     memory = run_source(cells, source)
-    states = init_states(cells, memory, batch_size * p.width, max_length)
+    batch_size = dim_size(source.ids, 0) * p.width
+    states = init_states(cells, memory, batch_size, max_length)
     is_wide = cells[-1].layer.fprop_dtype == tf.float64
 
     def step(ids: tf.Tensor, states: list, time_step: tf.Tensor) -> tuple:

@@ -46,9 +46,12 @@ class PlacedCell(NamedTuple):
         return is_attention and self.layer.params.stream == TARGET
 
 
-def placed_cells(pipeline: PipeliningLayer, theta: NestedMap) -> list[PlacedCell]:
+def placed_cells(
+    pipeline: PipeliningLayer, theta: NestedMap, on_stages: bool = True
+) -> list[PlacedCell]:
     """Returns the layers of a pipeline, including the prologue.
 
+    Each is on its stage's device or, without `on_stages`, where TensorFlow puts it.
     Weights that belong to a layer of another stage are copied to the device once, not
     in every step of a loop. Raises ValueError if a layer can't run token by token, or a
     device can't run loops.
@@ -57,11 +60,11 @@ def placed_cells(pipeline: PipeliningLayer, theta: NestedMap) -> list[PlacedCell
     stages += map(pipeline.stage_of_cell, range(len(pipeline.cells)))
     layers = [*pipeline.before, *pipeline.cells]
     thetas = [*theta.before, *theta.cells]
-    devices = [pipeline.devices[stage] for stage in stages]
+    devices = [pipeline.devices[stage] if on_stages else None for stage in stages]
     return [_placed(*each) for each in zip(layers, thetas, devices, strict=True)]
 
 
-def _placed(layer: BaseLayer, theta: NestedMap, device: str) -> PlacedCell:
+def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCell:
     if not isinstance(layer, _KINDS):
         raise UserValueError(
             f"{layer.path}: expected {', '.join(kind.__name__ for kind in _KINDS)} for "
@@ -73,7 +76,7 @@ def _placed(layer: BaseLayer, theta: NestedMap, device: str) -> PlacedCell:
             f"{layer.path}.causal: expected True for decoding token by token, got "
             "False. Train the model with causal=True."
         )
-    if must_compile(device):
+    if device is not None and must_compile(device):
         raise UserValueError(
             f"{layer.path}: expected a CPU or GPU for decoding, got {device}. Choose "
             "other --devices: a checkpoint fits any."

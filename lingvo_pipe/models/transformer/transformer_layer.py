@@ -17,6 +17,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.attention import (
     MultiHeadAttentionLayer,
+    dim_size,
     not_later,
     same_segment,
 )
@@ -124,8 +125,8 @@ class TransformerLayer(CompositeLayer):
     ) -> tuple[NestedMap, NestedMap]:
         """Runs FProp for one token of each example, without padding.
 
-        The state has only this stream, hidden states `[B, 1, D]` with static B. The
-        states are of `InitStates` or of the previous step; their memory may have fewer
+        The state has only this stream, hidden states `[B, 1, D]`. The states
+        are of `InitStates` or of the previous step; their memory may have fewer
         rows than B, each for equally many consecutive rows of the stream. The time
         step is [] int32, from 0. Returns FProp's state, and states for the next step.
         """
@@ -139,14 +140,13 @@ class TransformerLayer(CompositeLayer):
 
         def attend_to_memory(x: tf.Tensor) -> tf.Tensor:
             layer, weights = self.memory_attention.body, theta.memory_attention.body
-            num_rows = states.memory.segment_ids.shape[0]
+            num_rows = dim_size(states.memory.segment_ids, 0)
             # Rows that share a row of the memory query it as if in one sentence.
-            shape = [num_rows, x.shape[0] // num_rows]
-            segment_ids = tf.reshape(stream.segment_ids, shape)
+            segment_ids = tf.reshape(stream.segment_ids, [num_rows, -1])
             mask = same_segment(segment_ids, states.memory.segment_ids)
-            queries = tf.reshape(x, [*shape, p.model_dim])
+            queries = tf.reshape(x, [num_rows, -1, p.model_dim])
             outputs = layer.Attend(weights, queries, states.memory, mask)
-            return tf.reshape(outputs, x.shape)
+            return tf.reshape(outputs, [-1, 1, p.model_dim])
 
         x = self.self_attention.Around(
             theta.self_attention, stream.hidden, attend_to_itself

@@ -87,11 +87,13 @@ class TranslationTask(BaseTask):
         input_batch: NestedMap,
         first_ids: tf.Tensor,
         eos_id: int,
+        on_stages: bool = True,
     ) -> Hypotheses:
         """Translates a batch's `source` `[B, S]`, one sentence in each row.
 
-        See `beam_decode` for the first inputs and the end token.
+        See `beam_decode` for the first inputs and the end token, and `placed_cells` for
+        `on_stages`.
         """
-        cells = placed_cells(self.pipeline, theta.pipeline)
+        cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
         source = as_stream(input_batch.source)
         return beam_decode(self.params.decode, cells, source, first_ids, eos_id)

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core import trees
+from lingvo_pipe.core.error_causes import likely_cause
 from lingvo_pipe.core.error_text import frames_text, plain_message
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.core.nests import map_present
@@ -202,7 +203,7 @@ def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
 
 @contextlib.contextmanager
 def naming(location: str, graph: Any = None) -> Iterator[None]:
-    """Adds a location to the error of an operation that runs eagerly.
+    """Adds location, operation and likely cause to an operation's error.
 
     Args:
         location: as in "the forward pass of model/dense".
@@ -215,8 +216,16 @@ def naming(location: str, graph: Any = None) -> Iterator[None]:
         node = _NODE.search(error.message)
         name = f" (operation {node[1]})" if node else ""
         lines = _lines(graph, node[1]) if graph is not None and node else ""
-        message = f"In {location}: {plain_message(error.message)}{name}{lines}"
+        plain = plain_message(error.message)
+        cause = likely_cause(type(error).__name__, plain)
+        message = f"In {location}: {plain}{name}{lines}{cause}"
         raise type(error)(error.node_def, error.op, message) from error
+
+
+def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yields the batches; names the input in the error of an operation that reads."""
+    with naming("reading the input"):
+        yield from batches
 
 
 def _lines(graph: Any, node: str) -> str:

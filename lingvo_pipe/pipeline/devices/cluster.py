@@ -43,6 +43,13 @@ _PATIENCE = 10.0
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 1.0
 
+# HTTP/2 (RFC 9113, section 3.4): a client's first bytes, with an empty frame of
+# settings. The server's are a frame of settings too, whose fourth byte is its type.
+_SETTINGS = b"\4"
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + bytes(5)
+_FRAME_TYPE = slice(3, 4)
+_NUM_SHOWN = 40
+
 
 @dataclass
 class _Connection:
@@ -69,6 +76,24 @@ class ReadyWorkers:
             f"worker:{task} at {cluster.workers[task]} ({worker})"
             for task, worker in enumerate(self.workers)
         )
+
+
+def check_servers(workers: Sequence[str]) -> None:
+    """Raises ConnectionError if a worker's address answers as no TensorFlow server.
+
+    A worker that is not up, starts or ends, or whose threads are busy, may not answer.
+    """
+    for task, worker in enumerate(workers):
+        address, answer = (split_address(worker), _CONNECT_SECONDS), b""
+        with contextlib.suppress(OSError), socket.create_connection(*address) as there:
+            there.sendall(_HTTP2_GREETING)
+            answer = there.recv(_NUM_SHOWN)
+        if answer and answer[_FRAME_TYPE] != _SETTINGS:
+            raise UserConnectionError(
+                f"{WORKER_JOB}:{task} at {worker} is no TensorFlow server: its answer "
+                f"begins with {answer!r}. Give the worker's own port in --cluster, and "
+                "start it with --job=worker."
+            )
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:

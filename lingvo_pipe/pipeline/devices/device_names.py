@@ -18,13 +18,16 @@ WORKER_JOB = "worker"
 
 KINDS = ("CPU", "GPU", "TPU")
 
-_DEVICE = rf"(?P<kind>{'|'.join(KINDS)}):(?P<index>\d+)"
-_SHORT = rf"({WORKER_JOB}:(?P<task>\d+)/)?{_DEVICE}"
+_DEVICE = rf"(?P<kind>{'|'.join(KINDS)}):(?P<index>\d{{1,99}})"
+_SHORT = rf"({WORKER_JOB}:(?P<task>\d{{1,99}})/)?{_DEVICE}"
 _LONG = (
     rf"((/job:{LOCAL_JOB})?(/replica:0)?(/task:0)?"
-    rf"|/job:{WORKER_JOB}(/replica:0)?/task:(?P<task>\d+))/device:{_DEVICE}"
+    rf"|/job:{WORKER_JOB}(/replica:0)?/task:(?P<task>\d{{1,99}}))/device:{_DEVICE}"
 )
 _FORMS = [re.compile(form, re.IGNORECASE) for form in (_SHORT, _LONG)]
+_MAX_DIGITS = 20  # Of a number that is shown.
+# Devices of a process. More CPU devices would take gigabytes.
+_MAX_DEVICES = 4096
 _HELP = (
     "Give a number of devices, or names such as cpu:0,cpu:1 or gpu:0,gpu:1 or, for "
     "worker tasks, worker:0/gpu:0,worker:1/gpu:0."
@@ -74,6 +77,10 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
     if wrong or not texts:
         raise UserValueError(f"Unknown devices: {wrong}.{_near(wrong)} {_HELP}")
     names = [name for name in found if name is not None]
+    if beyond := [name.short for name in names if name.index >= _MAX_DEVICES]:
+        raise UserValueError(
+            f"Devices {beyond}: expected numbers below {_MAX_DEVICES}. {_HELP}"
+        )
     twice = sorted({name.short for name in names if names.count(name) > 1})
     if twice:
         raise UserValueError(f"Devices {twice} are named twice. {_HELP}")
@@ -86,18 +93,19 @@ def parse_devices(text: str) -> int | list[str]:
     Returns the number, or full names.
 
     Raises:
-        ValueError: if the number is below 1, or a name is not valid or occurs twice.
+        ValueError: if the number is out of range, or a name is invalid or repeated.
     """
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and entries[0].lstrip("-").isdigit():
-        return checked_number(int(entries[0]))
+        return checked_number(int(entries[0][:_MAX_DIGITS]))
     return [name.full for name in device_names(entries)]
 
 
 def checked_number(number: int) -> int:
-    """Returns a number of devices; raises ValueError if it is below 1."""
-    if number < 1:
-        raise UserValueError(f"Expected at least 1 device, got {number}. {_HELP}")
+    """Returns a number of devices; raises ValueError if it is out of range."""
+    if not 1 <= number <= _MAX_DEVICES:
+        limit = "at least 1 device" if number < 1 else f"at most {_MAX_DEVICES} devices"
+        raise UserValueError(f"Expected {limit}, got {number}. {_HELP}")
     return number
 
 

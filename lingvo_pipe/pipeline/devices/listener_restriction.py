@@ -32,8 +32,10 @@ from lingvo_pipe.pipeline.devices.own_addresses import (
 )
 
 _PROBE_SECONDS = 0.3
-# Seconds between searches for a listener, and the number of searches.
-_SEARCH_SECONDS, _MAX_SEARCHES = 0.01, 6000
+# Seconds between searches for a listener, and the number of searches. TensorFlow's
+# server listens first, and answers only after it has exchanged several messages with
+# each worker, which take longer than this.
+_SEARCH_SECONDS, _MAX_SEARCHES = 0.001, 60_000
 _LOOPBACK = [InterfaceAddress("lo", ip) for ip in ("127.0.0.1", "127.0.0.2", "::1")]
 _DESCRIPTORS = Path("/proc/self/fd")
 

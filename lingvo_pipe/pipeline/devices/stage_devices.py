@@ -23,7 +23,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
 from lingvo_pipe.core.tensorflow_startup import quiet_startup
-from lingvo_pipe.pipeline.devices.cluster import ReadyWorkers, connect, find_workers
+from lingvo_pipe.pipeline.devices.cluster import (
+    ReadyWorkers,
+    check_servers,
+    connect,
+    find_workers,
+)
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
 from lingvo_pipe.pipeline.devices.device_names import (
@@ -72,6 +77,7 @@ def initialize_devices(
         names = device_names(devices)
         _check_tasks(names, cluster)
     if cluster is not None:
+        check_servers(cluster.workers)
         if await_workers is not None:
             await_workers()
         ready = find_workers(cluster)
@@ -124,6 +130,22 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     found = device_names(names)
     _check_present(found)
     return [name.full for name in found]
+
+
+def unused_note(used: Sequence[str]) -> str:
+    """Returns a line with the workers and accelerators that no stage runs on, or "".
+
+    `used` are full names; call it after `initialize_devices`. CPU devices of tasks that
+    have a stage are not named: each core is one.
+    """
+    names = device_names(used)
+    tasks = {None, *(name.worker for name in names)}
+    unused = [
+        name.short if name.worker in tasks else f"{WORKER_JOB}:{name.worker}"
+        for name in _present(KINDS)
+        if name not in names and (name.kind != "CPU" or name.worker not in tasks)
+    ]
+    return f"not used: {', '.join(dict.fromkeys(unused))}" if unused else ""
 
 
 def disable_graph_optimizer() -> None:
@@ -259,7 +281,8 @@ def _configure(local: Sequence[DeviceName]) -> None:
     num_cpus = 1 + max((n.index for n in local if n.kind == "CPU"), default=0)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(max(2, len(local)))
+        # With more threads than loops, a loop would jump from thread to thread.
+        tf.config.threading.set_inter_op_parallelism_threads(max(1, len(local)))
         disable_graph_optimizer()
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(

@@ -21,7 +21,7 @@ from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.devices.stage_devices import disable_graph_optimizer
 from lingvo_pipe.pipeline.execution.build_cache import FunctionCache
 from lingvo_pipe.pipeline.execution.custom_gradient import with_gradient
@@ -113,7 +113,8 @@ class Runs:
             if may_be_found and not arguments.output_gradients:
                 with contextlib.suppress(FloatingPointError):
                     function.diagnose(arguments)
-            raise
+            with naming(f"a step of {self.spec.name}"):
+                raise
 
     def _stopped(self, arguments: NestedMap) -> NestedMap:
         """Returns the arguments without gradients for tapes, each on its device."""

@@ -254,8 +254,9 @@ def _check_all_accumulated(layer: BaseLayer, context: ForwardContext) -> None:
     missing = sorted(registered - set(context.accumulated))
     if missing:
         raise UserValueError(
-            f"{layer.path}: expected a share for every registered accumulator in each "
-            f"training forward pass; none for {missing}. Call Accumulate."
+            f"{layer.path}: expected a value for every registered accumulator in each "
+            f"training forward pass, got none for {missing}. Call Accumulate, or "
+            "SetValue of a Lingvo Accumulator."
         )
 
 

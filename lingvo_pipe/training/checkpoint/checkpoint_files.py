@@ -16,6 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import naming
 
 # Raised by TensorFlow for files that are damaged, cut short or gone.
 _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
@@ -30,7 +31,8 @@ def stem_of(step: int) -> str:
 
 def steps_in(directory: Path) -> list[int]:
     """Returns the steps of all checkpoints, ascending, damaged ones included."""
-    names = (path.name for path in directory.glob("ckpt-*.index"))
+    with naming(directory):
+        names = os.listdir(directory) if directory.is_dir() else []
     matches = (re.fullmatch(r"ckpt-(\d{8,})\.index", name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
 
@@ -87,19 +89,31 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
-        ValueError: if the checkpoint is damaged; its message begins with `title`.
+        ValueError: if the checkpoint is damaged, or its name is of another step; its
+            message begins with `title`.
         OSError: if the system refuses to read it; it may be intact.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         for key in reader.get_variable_to_shape_map():
             reader.get_tensor(key)
+        _check_step(prefix, reader)
     except _UNREADABLE as error:
         for number in _REFUSED:
             if os.strerror(number) in str(error):
                 raise OSError(number, os.strerror(number), prefix) from error
         raise UserValueError(title + " ".join(str(error).split())) from error
     return reader
+
+
+def _check_step(prefix: str, reader: tf.train.CheckpointReader) -> None:
+    """Raises ValueError if a checkpoint's name and content are of different steps."""
+    name = re.fullmatch(r"ckpt-(\d{8,})", Path(prefix).name)
+    if name is None or not reader.has_tensor("global_step"):
+        return
+    step = reader.get_tensor("global_step")
+    if step != int(name[1]):
+        raise ValueError(f"it holds step {step}")
 
 
 class CheckpointStats(NamedTuple):

@@ -10,7 +10,6 @@ here.
 from __future__ import annotations
 
 import functools
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from absl import logging
 
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     read_newest,
@@ -118,7 +118,8 @@ class Checkpointer:
         return steps_in(self._directory)
 
     def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
-        self._scratch.mkdir(parents=True)
+        self._directory.mkdir(exist_ok=True)  # Without parents: see `RunDirectory`.
+        self._scratch.mkdir()
         with tf.device(_local_cpu()):
             tf.raw_ops.SaveV2(
                 prefix=str(self._scratch / stem_of(step)),
@@ -141,21 +142,20 @@ class Checkpointer:
 
     def _delete_remains(self) -> None:
         """Deletes damaged checkpoints, and incomplete ones of killed processes."""
-        if self._scratch.exists():
-            shutil.rmtree(self._scratch)
+        remove(self._scratch)
         for step in self._unreadable:
             self._delete(step)
         self._unreadable.clear()
         indexed = {stem_of(step) for step in self.saved_steps()}
         for path in self._directory.glob("ckpt-*.data-*"):
             if path.stem not in indexed:
-                path.unlink()
+                remove(path)
 
     def _delete(self, step: int) -> None:
         # The index first: without it the data files are not a checkpoint.
-        (self._directory / f"{stem_of(step)}.index").unlink(missing_ok=True)
+        remove(self._directory / f"{stem_of(step)}.index")
         for path in self._directory.glob(f"{stem_of(step)}.data-*"):
-            path.unlink()
+            remove(path)
 
 
 def _in_memory(value: tf.Tensor) -> tf.Tensor:

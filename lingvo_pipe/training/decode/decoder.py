@@ -5,7 +5,7 @@ Shapes: B sentences in a batch, N hypotheses of each, at most T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,9 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import naming, naming_reads
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.protocols import DecodingTask, Vocabulary
+from lingvo_pipe.training.task.protocols import DecodingTask, Sequences, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,7 @@ class Decoder:
     """
 
     def __init__(self, task: BaseTask, vocabulary: Vocabulary):
-        if not isinstance(task, DecodingTask):
-            raise UserValueError(
-                "Decoding needs a task with a method Decode, got "
-                f"{type(task).__name__}. Use a TranslationTask, or add the method."
-            )
-        self._task: BaseTask = task
-        self._decode = task.Decode
-        self._vocabulary = vocabulary
+        self._decode, self._vocabulary = decode_method(task), vocabulary
         self._function = tf.function(self._run, autograph=False)
 
     def __call__(self, batches: Iterable[NestedMap]) -> Iterator[Translation]:
@@ -60,16 +54,12 @@ class Decoder:
 
         Raises FloatingPointError if a sentence's best score is not finite.
         """
-        for batch in batches:
-            texts, scores, lengths = (x.numpy() for x in self._function(batch))
+        for batch in naming_reads(batches):
+            with naming("decoding"):
+                texts, scores, lengths = (x.numpy() for x in self._function(batch))
             for row in np.flatnonzero(batch.weight):
-                source, best_score = _text(batch.source_text[row]), scores[row, 0]
-                if not np.isfinite(best_score):
-                    raise UserNumberError(
-                        f"The score of {source[:60]!r} is {best_score}, not finite. "
-                        "Check the checkpoint's weights, or decode with an earlier "
-                        "checkpoint."
-                    )
+                source = _text(batch.source_text[row])
+                check_finite(source, scores[row, 0])
                 yield Translation(
                     source=source,
                     reference=_text(batch.target_text[row]),
@@ -86,17 +76,47 @@ class Decoder:
                 )
 
     def _run(self, input_batch: NestedMap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns a batch's texts, scores and lengths, `[B, N]` each."""
-        vocabulary = self._vocabulary
-        first_ids = tf.fill(input_batch.weight.shape, vocabulary.bos_id)
-        with ForwardContext(do_eval=True):
-            found = self._decode(
-                self._task.Values(), input_batch, first_ids, vocabulary.eos_id
-            )
-        with tf.device("/CPU:0"):
-            rows = tf.reshape(found.ids, [-1, found.ids.shape[-1]])
-            texts = tf.reshape(vocabulary.Detokenize(rows), found.lengths.shape)
-        return texts, found.scores, found.lengths
+        num_rows = input_batch.weight.shape[0]
+        return decoded_texts(self._decode, input_batch, num_rows, self._vocabulary)
+
+
+# (batch, first ids, end token) -> sequences
+Decode = Callable[[NestedMap, tf.Tensor, int], Sequences]
+
+
+def decode_method(task: BaseTask) -> Decode:
+    """Returns a task's Decode with its weights; raises ValueError if it has none."""
+    if not isinstance(task, DecodingTask):
+        raise UserValueError(
+            "Decoding needs a task with a method Decode, got "
+            f"{type(task).__name__}. Use a TranslationTask, or add the method."
+        )
+    return lambda *arguments: task.Decode(task.Values(), *arguments)
+
+
+def decoded_texts(
+    decode: Decode,
+    input_batch: NestedMap,
+    num_rows: int | tf.Tensor,
+    vocabulary: Vocabulary,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns a batch's texts, scores and lengths, `[B, N]` each; B is `num_rows`."""
+    first_ids = tf.fill([num_rows], vocabulary.bos_id)
+    with ForwardContext(do_eval=True):
+        found = decode(input_batch, first_ids, vocabulary.eos_id)
+    with tf.device("/CPU:0"):
+        rows = tf.reshape(found.ids, [-1, found.ids.shape[-1]])
+        texts = tf.reshape(vocabulary.Detokenize(rows), tf.shape(found.lengths))
+    return texts, found.scores, found.lengths
+
+
+def check_finite(source: str, score: float) -> None:
+    """Raises FloatingPointError if the best score of a sentence is not finite."""
+    if not np.isfinite(score):
+        raise UserNumberError(
+            f"The score of {source[:60]!r} is {score}, not finite. Check the "
+            "checkpoint's weights, or decode with an earlier checkpoint."
+        )
 
 
 def _text(value: tf.Tensor) -> str:

@@ -25,13 +25,14 @@ import tqdm
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
-from lingvo_pipe.training.decode.decoder import Decoder, Translation
+from lingvo_pipe.training.decode.decoder import Decoder, Hypothesis, Translation
 from lingvo_pipe.training.decode.translation_scores import (
     draw_scores,
     mean_scores,
     scores_by_languages,
     scores_table,
 )
+from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.metrics_log import shared_log
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
@@ -77,6 +78,7 @@ def decode(
                 "input."
             )
         log(write_report(directory.decoder_path, step, split, translations))
+        report_end(directory, log)
 
 
 def write_report(
@@ -92,6 +94,7 @@ def write_report(
         "step": step,
         "split": split,
         "mean": mean_scores(scores),
+        "source_copied": mean_scores(scores_by_languages(map(_copied, translations))),
         "languages": [dataclasses.asdict(each) for each in scores],
     }
     contents: dict[str, str | bytes] = {
@@ -113,6 +116,11 @@ def write_report(
             log.write(step, split, metrics)
             log.write_page(step, split, "translations", image, table)
     return table
+
+
+def _copied(each: Translation) -> Translation:
+    """Returns the source as its own translation, the baseline of a model's scores."""
+    return dataclasses.replace(each, hypotheses=(Hypothesis(each.source, 0.0),))
 
 
 def _line(each: Translation) -> str:

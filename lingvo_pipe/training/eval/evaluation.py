@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,8 +13,13 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.debug.diagnosis import (
+    may_be_diagnosed,
+    naming,
+    naming_reads,
+)
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.protocols import EvalImages
 
 
@@ -26,6 +33,8 @@ class Evaluation:
         self._task, self._values = task, values or task.Values
         # Known after `Trace`.
         self.metric_names: list[str] = []
+        # Of the last evaluation: metrics that are not finite.
+        self.warnings: list[str] = []
         self._function = tf.function(self._run, autograph=False)
         self._predictions = tf.function(self._predict, autograph=False)
 
@@ -46,11 +55,16 @@ class Evaluation:
         """
         sums: dict[str, float] = {}
         weights: dict[str, float] = {}
-        for batch in batches:
+        not_finite: Counter[str] = Counter()
+        num_batches = 0
+        for batch in naming_reads(batches):
+            check_weights(batch)
+            num_batches += 1
             for name, (mean, weight) in self._evaluate(batch).items():
                 weights[name] = weights.get(name, 0.0) + float(weight)
                 if weight:  # Otherwise the mean may be anything, even NaN.
                     sums[name] = sums.get(name, 0.0) + float(mean) * float(weight)
+                    not_finite[name] += not math.isfinite(mean)
             if images is not None:
                 images.Add(batch, self._predictions(batch))
         if not weights:
@@ -63,6 +77,11 @@ class Evaluation:
                 f"An evaluation needs examples of positive weight; the total weight of "
                 f"{empty} is 0. Check the weights in the input's batches."
             )
+        self.warnings = [
+            f"warning: {name} is not finite in {count} of {num_batches} batches"
+            for name, count in not_finite.items()
+            if count
+        ]
         return {name: sums[name] / weight for name, weight in weights.items() if weight}
 
     def _evaluate(self, batch: NestedMap) -> NestedMap:
@@ -73,7 +92,8 @@ class Evaluation:
                 allowed = contextlib.suppress(FloatingPointError)
                 with ForwardContext(do_eval=True), allowed:
                     self._task.Diagnose(self._values(), batch)
-            raise
+            with naming("an evaluation"):
+                raise
 
     def _run(self, input_batch: NestedMap) -> NestedMap:
         with ForwardContext(do_eval=True):

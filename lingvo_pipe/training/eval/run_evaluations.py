@@ -17,6 +17,7 @@ from lingvo_pipe.core.activity import activity
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.schedule import DevBasedSchedule
 from lingvo_pipe.training.eval.evaluation import Evaluation
+from lingvo_pipe.training.report.html_report import report_end
 from lingvo_pipe.training.run.best_evaluation import SPLIT, BestEvaluation, write_best
 from lingvo_pipe.training.run.metrics_log import (
     MetricsLog,
@@ -66,7 +67,8 @@ def evaluate_run(
             # A repeated evaluation has the same metrics.
             if not metrics_log.contains(step, split, metrics):
                 metrics_log.write(step, split, metrics)
-        log(_line(step, split, metrics))
+        log("\n".join([_line(step, split, metrics), *evaluation.warnings]))
+        report_end(directory, log)
 
 
 @dataclass(eq=False)
@@ -145,7 +147,7 @@ class RunEvaluations:
             self._records.append(record)
             self._inform_schedules()
         self.best.add(step, metrics)
-        self.log(_line(step, SPLIT, metrics))
+        self.log("\n".join([_line(step, SPLIT, metrics), *self.evaluation.warnings]))
         return metrics
 
     def best_writer(self) -> Callable[[], None]:
@@ -158,7 +160,6 @@ class RunEvaluations:
 
     def _best_of(self, records: Iterable[Mapping[str, Any]]) -> BestEvaluation:
         best = BestEvaluation(self.task.params.eval)
-        best.check_metrics(self.evaluation.metric_names)
         best.add_all(records)
         return best
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.run.best_evaluation import read_best_step
-from lingvo_pipe.training.run.run_directory import RunDirectory, read_model_name
+from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
 
 BEST = "best"
@@ -19,21 +20,25 @@ _POLL_SECONDS = 1.0
 
 
 def open_run(
-    logdir: str | Path, model_name: str | None, follow_seconds: float | None = None
+    logdir: str | Path,
+    model_name: str | None,
+    follow_seconds: float | None = None,
+    allow_foreign: bool = False,
 ) -> RunDirectory:
     """Returns the directory of a run that has started, after `follow_seconds` at most.
 
-    Raises ValueError if it has not, or is another model's; None allows any model.
+    Raises ValueError if it has not, or is another model's; None allows any model. See
+    `RunDirectory` for `allow_foreign`.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
-    while not params.is_file() and time.monotonic() < end:
+    while not os.path.exists(params) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
-    if not params.is_file():
+    if not os.path.exists(params):
         raise UserValueError(
             f"--logdir: expected the directory of a trained run, got {logdir}. "
             "Train first, with the same --logdir."
         )
-    return RunDirectory(logdir, model_name or read_model_name(params))
+    return RunDirectory(logdir, model_name, allow_foreign)
 
 
 def weights_in_turn(

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.debug.diagnosis import naming_reads
 
 
 class InputPosition:
@@ -45,7 +46,7 @@ class BatchGroups:
     """Groups of consecutive batches of the same shapes, to be trained in one call."""
 
     def __init__(self, batches: Iterable[NestedMap]):
-        self._batches = iter(batches)
+        self._batches = naming_reads(batches)
         self._ahead: list[NestedMap] = []
 
     def next(self, max_size: int) -> list[NestedMap]:

@@ -39,15 +39,19 @@ class StepReports:
                 self.spikes.add(metrics["loss"])
                 shown = n, metrics["loss"]
         if shown:
-            replicas = self.step.task.pipeline.replicas
-            devices = [name for own in replicas for name in own]
-            progress.report(*shown, stage_utilization(devices, self.step.Times()))
+            progress.report(*shown, self.utilization())
         if self.profiler:
             self.profiler.after_step(n, self.step)
         interval = p.histogram_interval_steps
         if interval and n % interval == 0:
             variables = self.step.task.TrainedVariables()
             self.metrics_log.write_histograms(n, "train", variables)
+
+    def utilization(self) -> float | None:
+        """Returns the busy fraction of the devices' time in the last step, or None."""
+        replicas, times = self.step.task.pipeline.replicas, self.step.Times()
+        devices = [name for own in replicas for name in own]
+        return stage_utilization(devices, times) if times else None
 
     def finish(self) -> None:
         """Ends the reports after the last step."""

@@ -64,12 +64,13 @@ def train(
     check_spike_params(task.params.train)
     if profile_step is not None:
         check_profile_step(profile_step, task.params.train.max_steps)
+    changes: list[str] = []
     try:
         before = directory.read_params()
         if before is not None:
             directory.lock()  # Before reading what another trainer may be writing.
             if steps_in(directory.checkpoints_path):
-                check_changes(before, params_text, allowed_changes)
+                changes = check_changes(before, params_text, allowed_changes)
         run = TrainingRun(task, train_input, test_input, directory, log)
         directory.lock()
         if directory.read_params() != before:
@@ -78,7 +79,7 @@ def train(
                 "this run while this one was being built. Rerun to resume that run, or "
                 "choose another --logdir."
             )
-        run.start(params_text)
+        run.start(params_text, changes)
         return run.train(profile_step, planned)
     finally:
         directory.unlock()

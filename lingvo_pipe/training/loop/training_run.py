@@ -15,13 +15,13 @@ stops
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.signals import TerminationSignals
+from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
@@ -30,17 +30,25 @@ from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
 from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition
 from lingvo_pipe.training.loop.failure_policy import FailurePolicy
 from lingvo_pipe.training.loop.reporting import StepReports
+from lingvo_pipe.training.profiling.predicted_bubble import (
+    predict_from_spec,
+    uneven_stages,
+)
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.report.html_report import report_end
+from lingvo_pipe.training.run.best_evaluation import BestEvaluation
 from lingvo_pipe.training.run.metrics_log import MetricsLog, read_metrics
 from lingvo_pipe.training.run.progress import Progress
+from lingvo_pipe.training.run.resume_record import ResumeRecord
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import RunPart, read_parts
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary, write_vocabulary
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.placement import describe_run
 from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
 
@@ -55,6 +63,7 @@ class _Segment:
     reports: StepReports
     signals: TerminationSignals
     progress: Progress
+    part: RunPart
 
 
 class TrainingRun:
@@ -77,6 +86,8 @@ class TrainingRun:
         self._directory, self._log = directory, log
         self._step = StepLoop(task) if p.steps_per_loop > 1 else TrainStep(task)
         self._failures = FailurePolicy(self._step, directory, log)
+        read_parts(directory.parts_path)  # Raises ValueError if it is damaged.
+        self._record = ResumeRecord(directory, self._failures.skipped_batches)
         self._position = InputPosition(train_input)
         state = {
             **self._step.State(),
@@ -89,6 +100,7 @@ class TrainingRun:
         with activity("reading the checkpoint"):
             restored = self._checkpointer.restore()
         self._start, self._is_resumed = restored or 0, restored is not None
+        self._activity = "the first batch"
         self._max_steps = p.max_steps
         if self._start > self._max_steps:
             raise UserValueError(
@@ -97,28 +109,40 @@ class TrainingRun:
                 "Raise --max_steps or use another --logdir."
             )
         if self._is_resumed:
+            self._record.check(self._start)
             check_vocabulary(directory.path, train_input)
         has_rules = p.init_from_checkpoint_rules or p.init_from_checkpoint_override
         self._has_initial_values = not self._is_resumed and bool(has_rules)
         if self._has_initial_values:
             init_from_checkpoint(p, task.VariablePaths(), log)
             self._step.StartAveraging()
+        batch_spec = self._position.batches(self._start).element_spec
+        self._predicted = predict_from_spec(task, batch_spec)
         self._evaluation = Evaluation(task, self._step.EvalValues)
         learners = self._step.learners.values()
         self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
-        with activity("tracing a training step"):
-            self._step.Trace(self._position.batches(self._start).element_spec)
+        # First, because a training step takes longer to trace.
         with activity("tracing the evaluation"):
             self._evaluation.Trace(test_input.EvalBatches().element_spec)
+        best = BestEvaluation(task.params.eval)
+        best.check_metrics(self._evaluation.metric_names)
+        with activity("tracing a training step"):
+            self._step.Trace(batch_spec)
         for schedule in self._schedules:
             interval_steps = task.params.eval.interval_steps
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
-    def start(self, params_text: str) -> None:
-        """Writes the files that the directory must have before the first step."""
-        self._directory.write_params(params_text)
+    def start(self, params_text: str, changes: Sequence[str]) -> None:
+        """Writes the files that the directory must have before the first step.
+
+        `changes` of params that users have accepted are recorded with the step.
+        """
+        since = [f"since step {self._start}: {change}" for change in changes]
+        self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
         self._log(describe_run(self._task))
+        if self._predicted and (line := uneven_stages(self._task, self._predicted)):
+            self._log(line)
         may_roll_back = self._task.params.train.loss_spike_factor is not None
         # A run killed after this no longer needs the source of its initial values.
         if not self._is_resumed and (self._has_initial_values or may_roll_back):
@@ -132,11 +156,12 @@ class TrainingRun:
         self, profile_step: int | None, planned: PlannedStep | None
     ) -> dict[str, float]:
         """Trains and evaluates; see `train` in `training_loop`."""
-        with TerminationSignals() as signals:
+        with TerminationSignals() as signals, announcing_signals(self._announce):
             while True:
                 try:
                     return self._train_segment(signals, profile_step, planned)
                 except LossSpikeError as spike:
+                    self._directory.check_present()
                     start = self._checkpointer.restore()
                     assert start is not None
                     self._failures.skip_batches(start, spike)
@@ -150,6 +175,7 @@ class TrainingRun:
     ) -> dict[str, float]:
         """Trains from the start, or the last roll-back, until the run stops."""
         directory, log = self._directory, self._log
+        self._record.rewind(self._start)
         with (
             MetricsLog(directory.path, resume_step=self._start) as metrics_log,
             AsyncSaver(self._checkpointer, log) as saver,
@@ -181,8 +207,10 @@ class TrainingRun:
             reports = StepReports(self._step, metrics_log, spikes, profiler)
             batch_size = self._train_input.params.batch_size
             progress = Progress(self._max_steps, batch_size, self._start)
+            predicted = self._predicted and self._predicted.bubble_fraction
+            part = RunPart(self._start, describe_run(self._task), predicted)
             segment = _Segment(
-                metrics_log, saver, evaluations, reports, signals, progress
+                metrics_log, saver, evaluations, reports, signals, progress, part
             )
             last = self._train_steps(segment)
             if evaluations.best.is_over:
@@ -207,18 +235,24 @@ class TrainingRun:
         batches = BatchGroups(skipped.batches(self._position.batches, step))
         save_interval = self._task.params.train.save_interval_steps
         is_last = self._is_last(step, segment)
+        batch_size = self._train_input.params.batch_size
         with segment.progress as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
+                for batch in group:
+                    check_weights(batch)
                 if not group:
                     self._save(step, segment)
                     segment.saver.wait()
                     raise self._failures.batches_ended(step)
-                segment.reports.add(step, self._failures.train(group), progress)
+                self._activity = f"step {step + len(group)} to end"
+                with segment.part.timing(len(group), batch_size):
+                    segment.reports.add(step, self._failures.train(group), progress)
                 step += len(group)
                 progress.advance(step)
                 is_stopped = step == self._max_steps or segment.signals.last_signal_name
                 if evaluations.is_due(step) and not is_stopped:
+                    self._activity = f"a batch of the evaluation after step {step}"
                     evaluations.evaluate(step)
                 is_last = self._is_last(step, segment)
                 # Saved last: all reports of a checkpoint's step are written by then.
@@ -252,8 +286,14 @@ class TrainingRun:
 
     def _save(self, step: int, segment: _Segment) -> None:
         """Starts to write a checkpoint, after all metrics up to it are on disk."""
+        self._activity = f"the checkpoint of step {step}"
+        self._directory.check_present()
+        segment.part.last_step = step
+        segment.part.stages_busy = segment.reports.utilization()
+        segment.part.write(self._directory.parts_path)
         self._position.set_batch(self._failures.skipped_batches.position(step))
         segment.metrics_log.sync()
+        self._record.write()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
 
@@ -264,6 +304,12 @@ class TrainingRun:
         if best.step is not None:
             step, text = best.step, best.description
         return f"{text}: {self._directory.checkpoints_path / stem_of(step)}"
+
+    def _announce(self, signal: str) -> None:
+        self._log(
+            f"{signal}: waiting for {self._activity}; the run then writes a checkpoint "
+            "and stops."
+        )
 
     def _stopped_text(self, signal: str, step: int) -> str:
         if step not in self._checkpointer.saved_steps():

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import tensorflow as tf
 
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.nested_map import NestedMap
@@ -12,11 +17,16 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import (
     BACKWARD_PER_FORWARD,
     pipeline_costs,
 )
+from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.training.task.base_task import BaseTask
+
+# Uneven stages: the largest over the mean, and how much smaller another can be.
+_UNEVEN, _MORE_EVEN = 1.4, 0.9
 
 
 class PredictedBubble(NamedTuple):
@@ -65,6 +75,51 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
         bubble_fraction=_bubble_fraction(
             step, spec, prologue * (1 + BACKWARD_PER_FORWARD)
         ),
+    )
+
+
+def predict_from_spec(task: BaseTask, batch_spec: NestedMap) -> PredictedBubble | None:
+    """Predicts the bubble of a batch's tf.TensorSpecs; None if it is not known."""
+    found: list[PredictedBubble] = []
+
+    def predict(batch: NestedMap) -> None:
+        with contextlib.suppress(ValueError):
+            found.append(predict_bubble(task, batch))
+
+    # PipelineInputs may read variables, so it needs a function's graph.
+    tf.function(predict, autograph=False).get_concrete_function(batch_spec)
+    return found[0] if found else None
+
+
+def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
+    """Returns a line about uneven stages, with more even ones; "" if there is none."""
+    p, flops = task.pipeline.params, predicted.cell_flops
+    num_stages, total = task.pipeline.num_stages, sum(flops)
+    if is_auto(p.splits) or p.memory_limit is not None or not total:
+        return ""
+
+    def largest(boundaries: Sequence[int]) -> tuple[float, int]:
+        stages = enumerate(itertools.pairwise([0, *boundaries]))
+        return max((sum(flops[a:b]) / total, -stage) for stage, (a, b) in stages)
+
+    share, stage = largest(task.pipeline.boundaries)
+    even = balanced_boundaries(flops, num_stages)
+    if share * num_stages < _UNEVEN:
+        return ""
+    if largest(even)[0] < _MORE_EVEN * share:
+        hint = (
+            f"task.pipeline.splits (list) : {even} would give none more than "
+            f"{largest(even)[0]:.0%}"
+        )
+    else:
+        cell = max(range(len(flops)), key=flops.__getitem__)
+        hint = (
+            f"No other splits help much, since cell {cell} alone has "
+            f"{flops[cell] / total:.0%}; divide it, or use fewer stages"
+        )
+    return (
+        f"Stage {-stage} of {num_stages} has {share:.0%} of the flops, and the others "
+        f"wait for it. {hint}."
     )
 
 

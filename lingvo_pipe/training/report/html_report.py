@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import datetime
+import fcntl
 import functools
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,12 +20,14 @@ from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text
+from lingvo_pipe.core.regular_file import MALFORMED, damaged
 from lingvo_pipe.training.report import run_record
 from lingvo_pipe.training.report.axis import number_text
 from lingvo_pipe.training.report.curves import make_figure
 from lingvo_pipe.training.report.series import Series
 from lingvo_pipe.training.run.best_evaluation import SPLIT, read_best
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import read_parts
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 
 _NUM_COLORS = 6  # The template's style has this many.
@@ -34,15 +38,21 @@ def write_report(directory: RunDirectory) -> Path:
 
     Raises ValueError if a file of the run is damaged.
     """
-    page = _template().render(_values(directory))
-    write_atomically(directory.report_path, page)
+    # Several processes may write the page; the lock ends with the descriptor.
+    descriptor = os.open(directory.path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        page = _template().render(_values(directory))
+        write_atomically(directory.report_path, page)
+    finally:
+        os.close(descriptor)
     return directory.report_path
 
 
 def report_end(directory: RunDirectory, log: Callable[[str], None]) -> None:
-    """Writes the page when a run has ended; logs errors instead of raising them.
+    """Writes the page when a job has ended; logs errors instead of raising them.
 
-    The run itself is complete, so a scheduler must not restart it.
+    The job itself is complete, so a scheduler must not restart it.
     """
     try:
         write_report(directory)
@@ -85,11 +95,20 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     images = run_record.last_images(directory.path / SPLIT)
     return {
         "model_name": directory.model_name,
-        "facts": list(_facts(params, last_step, num_skipped, best)),
+        "facts": [
+            *_facts(directory.last_step(), last_step, num_skipped, best),
+            *(("Param changed", change) for change in directory.read_changes()),
+            *(
+                (f"Steps {part.after_step + 1:,} to {part.last_step:,}", part.text())
+                for part in read_parts(directory.parts_path)
+            ),
+        ],
         "metrics": [_metric_row(each, best_metric) for each in all_series],
         "figures": [make_figure(each, colors) for each in series.values()],
         "images": {f"{k}, step {step:,}": png for k, (step, png) in images.items()},
-        "translations": list(map(_translations, run_record.read_scores(directory))),
+        "translations": list(
+            map(_checked_translations, run_record.read_scores(directory))
+        ),
         "profiles": [
             _profile(step, png, text)
             for step, (png, text) in sorted(
@@ -109,10 +128,9 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
 
 
 def _facts(
-    params: str, last_step: int, num_skipped: int, best: Mapping[str, Any]
+    max_steps: int | None, last_step: int, num_skipped: int, best: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yields names and values for the head of the page."""
-    max_steps = run_record.param_value(params, "task.train.max_steps")
     of = f" of {max_steps:,}" if max_steps else ""
     yield "Trained", f"{last_step:,}{of} steps"
     if num_skipped:
@@ -132,18 +150,32 @@ def _metric_row(series: Series, best_metric: str | None) -> list[str]:
     return row
 
 
+def _checked_translations(scores: run_record.Scores) -> dict[str, Any]:
+    try:
+        return _translations(scores)
+    except MALFORMED as error:
+        expected = "the scores that the decoder wrote"
+        raise damaged(scores.path, expected, scores.document) from error
+
+
 def _translations(scores: run_record.Scores) -> dict[str, Any]:
     languages, mean = scores.document["languages"], scores.document["mean"]
     total = sum(each["num_sentences"] for each in languages)
     rows = [(each["languages"], each["num_sentences"], each) for each in languages]
+    rows.append(("mean", total, mean))
+    if "source_copied" in scores.document:
+        rows.append(
+            ("mean if the source is copied", total, scores.document["source_copied"])
+        )
     return {
         "split": scores.split,
         "step": f"{scores.document['step']:,}",
         "png": scores.png,
         "rows": [
             [name, f"{number:,}", f"{each['bleu']:.2f}", f"{each['chrf']:.2f}"]
-            for name, number, each in [*rows, ("mean", total, mean)]
+            for name, number, each in rows
         ],
+        "samples": scores.samples,
     }
 
 

@@ -5,8 +5,9 @@ Functions raise ValueError if a file is damaged.
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
+import itertools
+import json
 import platform
 import re
 from collections.abc import Iterator
@@ -15,6 +16,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingvo_pipe.core.regular_file import (
+    MALFORMED,
+    damaged,
+    open_file,
+    read_json,
+    read_text,
+)
+from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     checkpoint_stats,
     stem_of,
@@ -22,17 +31,23 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import (
 )
 from lingvo_pipe.training.report.series import Series, series_by_metric
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from lingvo_pipe.training.run.run_directory import RunDirectory, read_json
+from lingvo_pipe.training.run.run_directory import RunDirectory
 
+_NUM_SAMPLES = 10
 _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
 class Scores(NamedTuple):
-    """The scores of a decoding run: its JSON file, see `decoder_run`, and its image."""
+    """The scores of a decoding run: its JSON file, see `decoder_run`, and its image.
 
+    Samples are rows of source, reference and translation from all over the data.
+    """
+
+    path: Path
     split: str
     document: dict[str, Any]
     png: bytes | None
+    samples: list[list[str]]
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
@@ -47,8 +62,7 @@ def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
         (directory.evaler_path, "evaler"),
         (directory.decoder_path, "decoder"),
     ):
-        records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-        for metric, found in series_by_metric(records, origin).items():
+        for metric, found in series_by_metric(read_metrics(path), origin).items():
             if origin != "decoder" or "/" not in metric:
                 series.setdefault(metric, []).extend(found)
     return dict(sorted(series.items(), key=lambda item: -len(item[1])))
@@ -63,20 +77,34 @@ def read_scores(directory: RunDirectory) -> list[Scores]:
     )
     found = []
     for split, path in {split: path for split, _, path in by_step}.items():
-        png = path.with_suffix(".png")
-        image = png.read_bytes() if png.exists() else None
-        found.append(Scores(split, read_json(path), image))
+        image = _read_bytes(path.with_suffix(".png"))
+        samples = _samples(path.with_suffix(".jsonl"))
+        found.append(Scores(path, split, read_json(path), image, samples))
     return found
+
+
+def _samples(path: Path) -> list[list[str]]:
+    hint = "Remove the file, or decode again by --job=decoder."
+    lines = (read_text(path, hint) or "").splitlines()
+    try:
+        records = map(json.loads, lines[:: max(len(lines) // _NUM_SAMPLES, 1)])
+        return [
+            [str(record[key]) for key in ("source", "reference", "hypothesis")]
+            for record in itertools.islice(records, _NUM_SAMPLES)
+        ]
+    except MALFORMED as error:
+        expected = "lines of JSON with source, reference and hypothesis"
+        raise damaged(path, expected, error, hint) from error
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
     """Returns image and text of each profiled step; see `StepProfile`."""
     found = {}
     for path in directory.profile_path.glob("step-*.txt"):
-        match, png = re.fullmatch(r"step-(\d+)", path.stem), path.with_suffix(".png")
-        if match and png.exists():
-            text = path.read_text(encoding="utf-8")
-            found[int(match[1])] = png.read_bytes(), text
+        match = re.fullmatch(r"step-(\d{1,18})", path.stem)
+        png, text = _read_bytes(path.with_suffix(".png")), read_text(path)
+        if match and png is not None and text is not None:
+            found[int(match[1])] = png, text
     return found
 
 
@@ -121,7 +149,16 @@ def param_value(params_text: str, path: str) -> Any:
     """Returns a number, text or None from the text of params; None if missing."""
     form = rf"{re.escape(path)}(?: \(\w+\))? : (.*)"
     match = re.search(f"^{form}$", params_text, re.MULTILINE)
-    return ast.literal_eval(match[1]) if match else None
+    return read_plain(match[1]) if match else None
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    """Returns the content of a file, or None if it is missing."""
+    try:
+        with open_file(path, "rb") as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        return None
 
 
 def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
@@ -129,5 +166,5 @@ def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
     while True:
         try:
             yield tf.compat.v1.Event.FromString(next(records))
-        except (StopIteration, tf.errors.DataLossError):
+        except (StopIteration, tf.errors.OpError):
             return

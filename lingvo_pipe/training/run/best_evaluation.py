@@ -10,20 +10,24 @@ first stays the best.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.checks import check_counts, is_count
+from lingvo_pipe.core.checks import check_counts, is_count, is_number
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.regular_file import damaged, read_json, read_text
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.training.run.run_directory import read_json
 
 SPLIT = "test"
+
+_HINT = "The trainer's command, run again, rebuilds it from metrics.jsonl."
 
 
 def define_best_params(p: Params) -> None:
@@ -49,7 +53,7 @@ class BestEvaluation:
     """
 
     def __init__(self, p: Params) -> None:
-        _check(p)
+        check_best_params(p)
         metric = p.best_metric or ""
         self._name = metric.removeprefix("-")
         self._sign = -1 if metric.startswith("-") else 1
@@ -121,8 +125,11 @@ def write_best(path: Path, text: str | None) -> None:
     """Writes the text of `BestEvaluation.text`, or removes the file if it is None."""
     if text is None:
         path.unlink(missing_ok=True)
-    elif not path.exists() or path.read_bytes() != text.encode():
-        write_atomically(path, text)
+        return
+    with contextlib.suppress(UserValueError):  # A damaged file is written again.
+        if read_text(path) == text:
+            return
+    write_atomically(path, text)
 
 
 def read_best_step(path: Path) -> int | None:
@@ -135,18 +142,21 @@ def read_best(path: Path) -> dict[str, Any]:
 
     Raises ValueError if the file is damaged.
     """
-    if not path.exists():
+    record = read_json(path, _HINT)
+    if record is None:
         return {}
-    record = read_json(path)
-    if not isinstance(record, dict) or not is_count(record.get("step"), 0):
-        raise UserValueError(
-            f"{path}: expected the step of the best evaluation, got {record!r}. Remove "
-            "the file; the trainer writes it again."
-        )
-    return record
+    is_record = isinstance(record, dict) and is_count(record.get("step"), 0)
+    if not is_record or not all(map(_is_finite, record.values())):
+        raise damaged(path, "step and value of the best evaluation", record, _HINT)
+    return dict(record)
 
 
-def _check(p: Params) -> None:
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and abs(value) <= sys.float_info.max
+
+
+def check_best_params(p: Params) -> None:
+    """Raises ValueError if a param of the best evaluation has a wrong value."""
     name, patience = p.best_metric, p.patience
     if name is not None and not (isinstance(name, str) and name.removeprefix("-")):
         raise UserValueError(

@@ -46,6 +46,7 @@ _SHARDS_HINT = (
 )
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
+_MAX_TEXT = 300
 _PARENT_DEPTH = 3
 
 
@@ -68,14 +69,15 @@ def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
         )
 
 
-def check_changes(before: str, now: str, allowed: Sequence[str]) -> None:
-    """Checks that a run is resumed with its own params.
+def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
+    """Checks that a run is resumed with its own params; returns the accepted changes.
 
     Devices, duration, intervals of checkpoints and evaluations, the treatment of bad
     steps, and the folder of the data may always change; so may allowed paths, with all
-    below them. Raises ValueError if others differ, and names them all.
+    below them, which are returned as `path : before -> now`. Raises ValueError if
+    others differ, and names them all.
     """
-    _check(
+    return _check(
         before,
         now,
         allowed,
@@ -102,36 +104,34 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
 
 def _check(
     before: str, now: str, allowed: Sequence[str], problem: str, hint: str
-) -> None:
+) -> list[str]:
     if before == now:
-        return
+        return []
     old, new = entries_by_path(before), entries_by_path(now)
-    changed = [
-        path
+    lines = {
+        path: f"{path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in sorted({*old, *new})
         if old.get(path) != new.get(path)
-        and not _is_below(path, (*FREE, *allowed))
+        and not _is_below(path, FREE)
         # A param of a later version, which is not set.
         and (path in old or new[path].text != "None")
-    ]
+    }
+    changed = [path for path in lines if not _is_below(path, allowed)]
     if not changed:
-        return
+        return list(lines.values())
     if _SHARDS in changed:
         hint = f"{_SHARDS_HINT.format(_shown(old.get(_SHARDS)))} {hint}"
-    lines = [
-        f"  {path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
-        for path in changed[:_MAX_SHOWN]
-    ]
+    shown = [f"  {lines[path]}" for path in changed[:_MAX_SHOWN]]
     if len(changed) > _MAX_SHOWN:
-        lines.append(f"  and {len(changed) - _MAX_SHOWN} more")
+        shown.append(f"  and {len(changed) - _MAX_SHOWN} more")
     raise UserValueError(
-        "\n".join([problem, *lines]) + f"\n{hint}, or accept the change by "
+        "\n".join([problem, *shown]) + f"\n{hint}, or accept the change by "
         f"--allow_params_change={','.join(_names(changed))}."
     )
 
 
 def _shown(entry: Entry | None) -> str:
-    return "(none)" if entry is None else entry.text
+    return "(none)" if entry is None else entry.text[:_MAX_TEXT]
 
 
 def _is_below(path: str, parents: Iterable[str]) -> bool:

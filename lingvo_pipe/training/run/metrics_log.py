@@ -25,11 +25,19 @@ from typing import Any, SupportsFloat, SupportsInt
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.atomic_file import naming, sync, write_atomically
+from lingvo_pipe.core.atomic_file import sync, write_atomically
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import (
+    MALFORMED,
+    check_present,
+    naming,
+    open_file,
+    read_text,
+)
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 
-_FILE_NAME = "metrics.jsonl"
+FILE_NAME = "metrics.jsonl"
 _KEYS = ("step", "split")
 _NUM_BUCKETS = 30  # As in TensorBoard's own summaries.
 
@@ -64,10 +72,9 @@ class MetricsLog:
     def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
         self._logdir = Path(logdir)
         self._logdir.mkdir(parents=True, exist_ok=True)
-        self._path = self._logdir / _FILE_NAME
-        if self._path.exists():
-            _rewind(self._path, math.inf if resume_step is None else resume_step)
-        self._file = self._path.open("a", encoding="utf-8")
+        self._path = self._logdir / FILE_NAME
+        _rewind(self._path, math.inf if resume_step is None else resume_step)
+        self._file = open_file(self._path, "a")
         sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
@@ -105,8 +112,10 @@ class MetricsLog:
         """Waits until all lines are on disk.
 
         Call it before a checkpoint is saved: a resumed run writes lines again that a
-        crashed machine lost after the checkpoint, but never those before it.
+        crashed machine lost after the checkpoint, but never those before it. Raises
+        ValueError if the file was removed or replaced.
         """
+        check_present(self._file, self._path)
         os.fsync(self._file.fileno())
 
     def write_page(
@@ -154,6 +163,7 @@ class MetricsLog:
     def _write_events(
         self, step: int, split: str, values: Mapping[str, Any], metadata: Any
     ) -> None:
+        check_present(self._file, self._path)  # TensorFlow would make folders anew.
         if split not in self._writers:
             path = str(self._logdir / split)
             self._writers[split] = tf.summary.create_file_writer(path)
@@ -171,8 +181,8 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
     Waits until no other process has it open, so keep it open only briefly. The system
     releases it when a process ends, even if killed.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK_NAME).open("a") as file:
+    directory.mkdir(exist_ok=True)
+    with open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with MetricsLog(directory) as log:
             yield log
@@ -183,7 +193,7 @@ def read_metrics(logdir: str | Path) -> list[dict[str, Any]]:
 
     Leaves out an incomplete last line; raises ValueError if another is damaged.
     """
-    return [record for _, record in _read(Path(logdir) / _FILE_NAME)]
+    return [record for _, record in _read(Path(logdir) / FILE_NAME)]
 
 
 def same_metrics(
@@ -216,16 +226,21 @@ def buckets(values: Any) -> np.ndarray:
     return np.stack([edges[:-1], edges[1:], counts], axis=1)
 
 
+def lines_until(path: Path, step: float) -> str:
+    """Returns the complete lines of steps up to `step` in a `metrics.jsonl`."""
+    return "".join(line for line, record in _read(path) if record["step"] <= step)
+
+
 def _rewind(path: Path, step: float) -> None:
     """Drops the lines of steps after `step`, and an incomplete last line."""
-    text = "".join(line for line, record in _read(path) if record["step"] <= step)
-    if text != path.read_text(encoding="utf-8"):
+    text = lines_until(path, step)
+    if text != (read_text(path) or ""):
         write_atomically(path, text)
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Returns each complete line with its record."""
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    """Returns each complete line with its record, none if the file is missing."""
+    *lines, _ = (read_text(path) or "").split("\n")
     return [
         (f"{line}\n", _parse(line, f"{path}:{number}"))
         for number, line in enumerate(lines, start=1)
@@ -236,8 +251,11 @@ def _parse(line: str, position: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
         metrics = {name: float(record[name]) for name in record if name not in _KEYS}
-        return {"step": int(record["step"]), "split": record["split"], **metrics}
-    except (ValueError, TypeError, KeyError) as error:
+        step, split = record["step"], record["split"]
+        if not (is_count(step, 0) and step < 2**63 and isinstance(split, str)):
+            raise ValueError(step, split)
+        return {"step": step, "split": split, **metrics}
+    except MALFORMED as error:
         raise UserValueError(
             f"{position}: expected a JSON object of step, split and numbers, got "
             f"{line[:60]!r}. Correct or remove the line."

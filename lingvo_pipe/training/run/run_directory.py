@@ -1,12 +1,15 @@
 """The directory of one training run.
 
-    params.txt      the model's name and its params
+    params.txt      the model's name, accepted changes of its params, and its params
     vocabulary.txt  the fingerprint of its vocabulary, if it has one
+    vocabulary.model  the vocabulary
     metrics.jsonl   metrics (see metrics_log)
     best.json       the best evaluation (see best_evaluation), if there is a metric
     skipped_batches.json  skipped batches (see skipped_batches), if any
+    parts.json      where each part was trained, and how fast (see run_parts)
     lock            the trainer, or the last one
-    checkpoints/    checkpoints (see checkpointer)
+    checkpoints/    checkpoints (see checkpointer), and a record of the files above that
+                    a resumed run depends on (see resume_record)
     profile/        profiles of steps (see step_profile), if requested
     evaler/         metrics of evaluations by other processes (see run_evaluations)
     export/         SavedModels by step (see export), if requested
@@ -20,21 +23,33 @@ with other files but without it is refused.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import json
 import os
 import re
 import socket
+import stat
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import (
+    check_local,
+    check_present,
+    damaged,
+    open_file,
+    read_text,
+)
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
-_HEADER = re.compile(r"# model: (\S+)\n")
+# As long as any path below the directory.
+_LONGEST_NAME = "x" * 100
+_FOLDERS = "checkpoints", "profile", "evaler", "export", "decoder", "train", "test"
+_HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
 
 class RunDirectory:
@@ -42,44 +57,68 @@ class RunDirectory:
 
     A missing directory is created when its params are written, so a run that cannot
     start leaves nothing behind. Raises ValueError if the directory cannot be written or
-    created, or is not this model's.
+    created, or is not this model's. A name of None stands for the name in it.
+
+    Files of another user, and links, could make a run overwrite what the user never
+    meant; they raise ValueError unless `allow_foreign`.
     """
 
-    def __init__(self, logdir: str | Path, model_name: str) -> None:
+    def __init__(
+        self, logdir: str | Path, model_name: str | None, allow_foreign: bool = False
+    ) -> None:
+        check_local("--logdir", str(logdir))
         self.path = Path(logdir)
         self.params_path = self.path / "params.txt"
         self.best_path = self.path / "best.json"
         self.skipped_batches_path = self.path / "skipped_batches.json"
+        self.parts_path = self.path / "parts.json"
         self.checkpoints_path = self.path / "checkpoints"
         self.profile_path = self.path / "profile"
         self.evaler_path = self.path / "evaler"
         self.export_path = self.path / "export"
         self.decoder_path = self.path / "decoder"
         self.report_path = self.path / "report.html"
-        self.model_name = model_name
         self._lock = RunLock(self.path)
+        if not allow_foreign:
+            _check_own(self.path)
+        self._check_folders()
         self._check_writable()
-        self._check_owner()
+        self.model_name = model_name or read_model_name(self.params_path)
+        self._check_model()
 
     def lock(self) -> None:
         """Locks the directory, created if missing; see `RunLock.acquire`."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
 
+    def check_present(self) -> None:
+        """Raises ValueError if the locked directory was removed or replaced."""
+        self._lock.check_present()
+
     def unlock(self) -> None:
         """Releases the lock if this object holds it."""
         self._lock.release()
 
-    def write_params(self, params_text: str) -> None:
-        """Writes the params of the model, and replaces earlier ones."""
+    def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
+        """Writes the params of the model, and replaces earlier ones.
+
+        `changes` are lines `since step 3: ...`, which are added to earlier ones.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.params_path, f"# model: {self.model_name}\n{params_text}")
+        head = [f"model: {self.model_name}", *self.read_changes(), *changes]
+        text = "".join(f"# {' '.join(line.split())}\n" for line in head)
+        write_atomically(self.params_path, f"{text}{params_text}")
+
+    def read_changes(self) -> list[str]:
+        """Returns the lines about changes of params; see `write_params`."""
+        header = _HEADER.match(read_text(self.params_path) or "")
+        return [line[2:] for line in header[2].splitlines()] if header else []
 
     def read_params(self) -> str | None:
         """Returns the params last written, or None; raises ValueError if damaged."""
-        if not self.params_path.exists():
+        text = read_text(self.params_path)
+        if text is None:
             return None
-        text = self.params_path.read_text(encoding="utf-8")
         text = _HEADER.sub("", text, count=1)
         try:
             entries_by_path(text)
@@ -91,11 +130,23 @@ class RunDirectory:
         return text
 
     def last_step(self) -> int | None:
-        """Returns the step at which the run ends, or None in a new directory."""
+        """Returns the step at which the run ends, or None if it is unknown."""
         text = self.read_params()
         if text is None:
             return None
-        return int(entries_by_path(text)["task.train.max_steps"].text)
+        entry = entries_by_path(text).get("task.train.max_steps")
+        if entry is None or entry.text == "None":
+            return None
+        if not re.fullmatch(r"\d{1,18}", entry.text):
+            expected = "an integer task.train.max_steps"
+            raise damaged(self.params_path, expected, entry.text)
+        return int(entry.text)
+
+    def _check_folders(self) -> None:
+        for name in _FOLDERS:
+            folder = self.path / name
+            if os.path.lexists(folder) and not folder.is_dir():
+                raise damaged(folder, "a folder", "a file")
 
     def _check_writable(self) -> None:
         """Tries to write in the directory, or in the parent it will be created in."""
@@ -103,6 +154,8 @@ class RunDirectory:
         while not os.path.lexists(existing):
             existing = existing.parent
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(self.path / _LONGEST_NAME)  # The path may be too long.
             with tempfile.TemporaryFile(dir=existing):
                 pass
         except OSError as error:
@@ -111,7 +164,7 @@ class RunDirectory:
                 f"({error.strerror}). Choose another --logdir."
             ) from error
 
-    def _check_owner(self) -> None:
+    def _check_model(self) -> None:
         if not self.path.exists():
             return
         if not self.params_path.exists():
@@ -133,7 +186,7 @@ class RunDirectory:
 
 def read_model_name(params_path: Path) -> str:
     """Returns the model's name in `params.txt`; raises ValueError without one."""
-    header = _HEADER.match(params_path.read_text(encoding="utf-8"))
+    header = _HEADER.match(read_text(params_path) or "")
     if header is None:
         raise UserValueError(
             f"--logdir: expected a first line '# model: NAME' in {params_path}, found "
@@ -142,15 +195,30 @@ def read_model_name(params_path: Path) -> str:
     return header[1]
 
 
-def read_json(path: Path) -> Any:
-    """Returns the value in a file of a run; raises ValueError if it is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+def _check_own(path: Path) -> None:
+    """Raises ValueError if a file is another user's, or a link below the directory.
+
+    What belongs to root is trusted.
+    """
+    entries = [path, Path(os.path.realpath(path))]
+    for folder, folders, files in os.walk(path):
+        entries += [Path(folder, name) for name in (*folders, *files)]
+    for entry in entries:
+        try:
+            status = entry.lstat()
+        except OSError:  # Another process has just removed or renamed it.
+            continue
+        if status.st_uid not in (0, os.geteuid()):
+            problem = f"which belongs to another user ({status.st_uid})"
+        elif stat.S_ISLNK(status.st_mode) and entry != path:
+            problem = "which is a symbolic link"
+        else:
+            continue
         raise UserValueError(
-            f"{path}: expected JSON, got {error}. Remove the file; the program that "
-            "wrote it writes it again."
-        ) from error
+            f"--logdir: expected only files of this user, got {entry}, {problem}. "
+            "Choose another --logdir, or accept it by --allow_foreign_logdir if you "
+            "trust whoever put it there."
+        )
 
 
 class RunLock:
@@ -162,7 +230,7 @@ class RunLock:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / LOCK_NAME
-        self._file: TextIO | None = None
+        self._file: IO[Any] | None = None
 
     def acquire(self) -> None:
         """Takes the lock, unless this object holds it already.
@@ -171,21 +239,27 @@ class RunLock:
         """
         if self._file is not None:
             return
-        file = self._path.open("a+", encoding="utf-8")
+        file = open_file(self._path, "ab+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            holder = file.read().strip() or "another process"
+            holder = file.read(200).decode(errors="replace").strip()
+            holder = " ".join(holder.split()) or "another process"
             file.close()
             raise UserValueError(
                 f"{self._path.parent}: expected one trainer at a time; it is in use by "
                 f"{holder}. Wait until it ends, stop it, or choose another --logdir."
             ) from error
         file.truncate(0)
-        file.write(f"process {os.getpid()} of {socket.gethostname()}\n")
+        file.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
         file.flush()
         self._file = file
+
+    def check_present(self) -> None:
+        """Raises ValueError if the file of the lock, if held, is no longer there."""
+        if self._file is not None:
+            check_present(self._file, self._path)
 
     def release(self) -> None:
         """Releases the lock if this object holds it."""

@@ -1,7 +1,7 @@
 """Checks that a model is trained, tested and used with one vocabulary.
 
 With another vocabulary, weights would mean other tokens, and nothing would fail. So a
-run saves the vocabulary's fingerprint in `vocabulary.txt`.
+run saves the fingerprint in `vocabulary.txt`, and the vocabulary beside it.
 """
 
 from __future__ import annotations
@@ -12,29 +12,34 @@ from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import read_text
 from lingvo_pipe.hyperparams import Params
 
 _FILE = "vocabulary.txt"
+COPY = "vocabulary.model"
 
 
 def write_vocabulary(directory: Path, input_generator: Any) -> None:
-    """Writes fingerprint and path of an input's vocabulary, if any, to a directory."""
+    """Writes an input's vocabulary, its fingerprint and its path, to a directory."""
     text = _text(input_generator)
     if text is not None:
         write_atomically(directory / _FILE, text)
+        file = Path(input_generator.vocabulary.path)
+        if file.is_file():
+            write_atomically(directory / COPY, file.read_bytes())
 
 
 def check_vocabulary(directory: Path, input_generator: Any) -> None:
     """Raises ValueError if a run was trained with another vocabulary."""
     text, file = _text(input_generator), directory / _FILE
-    if text is None or not file.exists():
+    trained = None if text is None else read_text(file)
+    if text is None or trained is None:
         return
-    trained = file.read_text(encoding="utf-8")
-    if trained.split()[0] != text.split()[0]:
+    if trained.split()[:1] != text.split()[:1]:
         raise UserValueError(
-            f"{directory}: expected the vocabulary of training, {trained.strip()}, but "
-            f"vocab_file is {text.strip()}. Use the file of training, or another "
-            "--logdir."
+            f"{file}: expected the vocabulary of training, "
+            f"{' '.join(trained[:200].split()) or 'none'}, but vocab_file is "
+            f"{text.strip()}. Use the file of training, or another --logdir."
         )
 
 

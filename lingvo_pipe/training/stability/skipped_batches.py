@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import damaged, read_json
 
 _Batch = TypeVar("_Batch")
 
@@ -29,7 +32,24 @@ class SkippedBatches:
 
     def __init__(self, path: Path):
         self._path = path
-        self._entries = _read(path) if path.exists() else []
+        self.entries = _read(path)
+
+    def check_recorded(
+        self, recorded: Sequence[tuple[int, int]], step: int, hint: str
+    ) -> None:
+        """Raises ValueError unless the entries are `recorded` or follow from them.
+
+        After the record, the run may have rolled back to its newest checkpoint, of
+        `step`: that drops entries for later steps, and adds one for this step.
+        """
+        num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
+        added, dropped = self.entries[num_same:], recorded[num_same:]
+        if any(after != step for after, _ in added) or (dropped and not added):
+            raise UserValueError(
+                f"{self._path}: expected the entries that it had at the last "
+                f"checkpoint, {list(recorded)}, got {self.entries}. The run's batches "
+                f"follow from them. {hint}"
+            )
 
     def skip(self, after_step: int, last_step: int) -> None:
         """Skips the batches of the steps after `after_step`, up to `last_step`.
@@ -37,23 +57,23 @@ class SkippedBatches:
         Drops entries for later steps. The file is written when this returns.
         """
         num = self.position(last_step - 1) + 1 - self.position(after_step)
-        earlier = [entry for entry in self._entries if entry[0] <= after_step]
-        self._entries = [*earlier, (after_step, num)]
-        records = [{"after_step": s, "num_batches": n} for s, n in self._entries]
+        earlier = [entry for entry in self.entries if entry[0] <= after_step]
+        self.entries = [*earlier, (after_step, num)]
+        records = [{"after_step": s, "num_batches": n} for s, n in self.entries]
         write_atomically(self._path, json.dumps(records) + "\n")
 
     @property
     def total(self) -> int:
         """The number of all skipped batches."""
-        return sum(num for _, num in self._entries)
+        return sum(num for _, num in self.entries)
 
     def num_after(self, step: int) -> int:
         """Returns how often batches were skipped after exactly this step."""
-        return sum(after == step for after, _ in self._entries)
+        return sum(after == step for after, _ in self.entries)
 
     def position(self, step: int) -> int:
         """Returns the index of the batch that follows a step."""
-        return step + sum(n for after, n in self._entries if after <= step)
+        return step + sum(n for after, n in self.entries if after <= step)
 
     def batches(
         self, read_from: Callable[[int], Iterable[_Batch]], step: int
@@ -62,18 +82,24 @@ class SkippedBatches:
 
         `read_from` returns all batches from an index on.
         """
-        for end in sorted({s for s, _ in self._entries if s > step}):
+        for end in sorted({s for s, _ in self.entries if s > step}):
             yield from itertools.islice(read_from(self.position(step)), end - step)
             step = end
         yield from read_from(self.position(step))
 
 
 def _read(path: Path) -> list[tuple[int, int]]:
+    records = read_json(path)
+    if records is None:
+        return []
     try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-        return [(int(r["after_step"]), int(r["num_batches"])) for r in records]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserValueError(
-            "Skipped batches: expected a JSON list of after_step and num_batches in "
-            f"{path}. Put back a copy, or use another --logdir."
-        ) from error
+        entries = [(r["after_step"], r["num_batches"]) for r in records]
+    except (TypeError, LookupError):
+        entries = [(-1, 0)]
+    is_possible = all(
+        is_count(s, 0) and is_count(n) and s + n < 2**62 for s, n in entries
+    )
+    if not is_possible or entries != sorted(entries, key=lambda entry: entry[0]):
+        expected = "a list of after_step, ascending, and num_batches, at least 1"
+        raise damaged(path, expected, records)
+    return entries

@@ -77,7 +77,6 @@ class StepLoop(TrainState):
             metrics, self._times, is_finite = self._concrete(spec)(stacked, tables)
         except tf.errors.OpError as error:
             self.diagnose_error(error, input_batches)
-            raise
         metrics = tf.nest.map_structure(lambda x: x.numpy(), metrics)
         for n, batch in enumerate(input_batches):
             if not is_finite[n]:

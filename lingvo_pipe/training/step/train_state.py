@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from lingvo_pipe.core.errors import UserNumberError, UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.layer_tree import unregularized_paths
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed
+from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
 from lingvo_pipe.pipeline.execution.pipeline_spec import by_stage
 from lingvo_pipe.training.optim.exponential_moving_average import make_averages
 from lingvo_pipe.training.optim.keras_optimizer import LEARNER_NAME
@@ -77,12 +77,14 @@ class TrainState:
 
     def diagnose_error(
         self, error: tf.errors.OpError, batches: Sequence[NestedMap]
-    ) -> None:
-        """Raises an error that names the layer, if running the steps again finds it."""
+    ) -> NoReturn:
+        """Raises a step's error; names the layer if running it again finds that."""
         if may_be_diagnosed(error):
             for n, batch in enumerate(batches):
                 with contextlib.suppress(FloatingPointError):
                     self._diagnose(n, batch)
+        with naming(f"step {int(self.global_step) + 1}"):
+            raise error
 
     def not_finite_error(
         self, n: int, loss: float, batch: NestedMap

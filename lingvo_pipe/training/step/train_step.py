@@ -59,7 +59,6 @@ class TrainStep(TrainState):
             metrics, self._times, is_finite = self._function(input_batch)
         except tf.errors.OpError as error:
             self.diagnose_error(error, [input_batch])
-            raise
         if not is_finite:
             raise self.not_finite_error(0, float(metrics.loss[0]), input_batch)
         return metrics

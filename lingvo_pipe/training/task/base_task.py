@@ -73,6 +73,13 @@ class BaseTask(BaseLayer):
             "class."
         )
 
+    @classmethod
+    def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
+        """Raises ValueError if an input does not fit the task of these params.
+
+        Called before the task is built. This base class accepts any input.
+        """
+
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""
         raise NotImplementedError(f"{type(self).__name__}.PipelineInputs")

@@ -40,10 +40,21 @@ def task_and_inputs(
     task_params: InstantiableParams, input_generator: Any
 ) -> tuple[Any, tuple]:
     """Creates a task with one stage, and placeholders for its inputs, in the graph."""
-    one_stage = plain_task(task_params)
-    one_stage.pipeline.Set(
+    task = single_stage(task_params).Instantiate()
+    inputs = task.PipelineInputs(batch_placeholders(input_generator.element_spec))
+    return task, tuple(inputs)
+
+
+def single_stage(task_params: InstantiableParams) -> InstantiableParams:
+    """Returns a copy of a task's params that is the plain model on one device."""
+    p = plain_task(task_params)
+    p.pipeline.Set(
         splits=1,
         stages_per_device=1,
+        num_replicas=1,
+        num_batch_shards=None,
+        num_micro_batches=1,
+        micro_batch_size=None,
         schedule="gpipe",
         devices=None,
         cell_costs=None,
@@ -51,9 +62,7 @@ def task_and_inputs(
         input_shapes=None,
         input_dtypes=None,
     )
-    task = one_stage.Instantiate()
-    inputs = task.PipelineInputs(batch_placeholders(input_generator.element_spec))
-    return task, tuple(inputs)
+    return p
 
 
 def batch_placeholders(element_spec: Any) -> Any:

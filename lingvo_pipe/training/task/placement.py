@@ -91,6 +91,9 @@ def _set_splits(
             f"since replicas are of equal size; got {_text(flag)}. Change one of them."
         )
     number = number // num_replicas * pipeline.stages_per_device
+    if not isinstance(splits, (list, tuple)):
+        with problems_of("splits", _PATH):  # Before devices are made.
+            resolve_boundaries(number, len(pipeline.cell_tpl))
     if num_stages in (None, number):
         return ""
     if isinstance(splits, (list, tuple)):

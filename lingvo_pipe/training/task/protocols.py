@@ -5,9 +5,10 @@ Shapes: B examples in a batch, N sequences for each, T tokens at most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
@@ -39,6 +40,7 @@ class DecodingTask(Protocol):
         input_batch: NestedMap,
         first_ids: tf.Tensor,
         eos_id: int,
+        on_stages: bool = True,
     ) -> Sequences:
         """Returns sequences for a batch; a function of the arguments alone.
 
@@ -47,6 +49,7 @@ class DecodingTask(Protocol):
             input_batch: batch from the input's `DecodeBatches`.
             first_ids: int32 `[B]`, tokens before the first one.
             eos_id: end token.
+            on_stages: False to name no devices in the graph, for an exported model.
         """
 
 
@@ -83,6 +86,52 @@ class DecodeInput(Protocol):
         - source_language, target_language: string `[B]`;
         - place: int64 `[B]`, the sentence's position in the data;
         - weight: float32 `[B]`, 1 for a sentence, and 0 for padding.
+        """
+
+
+@runtime_checkable
+class SentenceInput(Protocol):
+    """An input that also makes batches of sentences that are in no data set."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Vocabulary of the targets."""
+
+    def TargetLanguages(self) -> list[str]:
+        """Returns the languages that the model translates to; empty if unknown."""
+
+    def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
+        """Returns the tokens of each, int `[K]`; a too long one is a ValueError."""
+
+    def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
+        """Returns the inputs of `Decode` for string `[B]`; B need not be static.
+
+        `weight`, float32 `[B]`, is 0 for sentences without words. Runs in a function.
+        The target language is a string `[]`.
+        """
+
+
+@runtime_checkable
+class ImageInput(Protocol):
+    """An input that also prepares images that are in no data set."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """(H, W, C) of a prepared image."""
+
+    @property
+    def class_names(self) -> list[str]:
+        """The name of each class; may need the data, and raise ValueError without."""
+
+    @property
+    def pixel_note(self) -> str:
+        """A sentence on the range of pixels, and how images are prepared."""
+
+    def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns an image as evaluations read it: float32 `[H, W, C]`.
+
+        It is the content of a file, string `[]`, or pixels `[H', W', C]`. Runs in a
+        function too. Raises ValueError or tf.errors.InvalidArgumentError if it is none.
         """
 
 

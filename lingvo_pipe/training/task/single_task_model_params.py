@@ -50,5 +50,5 @@ class SingleTaskModelParams:
             task.name = "task"
         p = Params()
         p.Define("task", task, "The model and its training.")
-        p.Define("input", None, "The model's input.")
+        p.Define("input", InstantiableParams(), "The model's input.")
         return p

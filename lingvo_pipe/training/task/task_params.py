@@ -11,7 +11,10 @@ from lingvo_pipe.training.optim.exponential_moving_average import (
 )
 from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
 from lingvo_pipe.training.optim.learner import define_learner_params
-from lingvo_pipe.training.run.best_evaluation import define_best_params
+from lingvo_pipe.training.run.best_evaluation import (
+    check_best_params,
+    define_best_params,
+)
 from lingvo_pipe.training.stability.loss_spikes import define_spike_params
 from lingvo_pipe.training.stability.non_finite import define_skipping_params
 from lingvo_pipe.training.warm_start.init_from_checkpoint import (
@@ -95,7 +98,10 @@ def local_params() -> Params:
 
 
 def check_loop_params(p: Params) -> None:
-    """Raises ValueError unless a task's numbers and intervals are positive integers."""
+    """Raises ValueError unless a task's numbers and intervals are positive integers.
+
+    Checks the params of the best evaluation, too.
+    """
     names = ["max_steps", "steps_per_loop", "save_interval_steps"]
     names += ["report_interval_steps", "keep_checkpoints"]
     optional = ["train.histogram_interval_steps", "eval.interval_steps"]
@@ -105,6 +111,7 @@ def check_loop_params(p: Params) -> None:
     check_counts(
         numbers, hint="Set these in the model's Task or by --model_params_override."
     )
+    check_best_params(p.eval)
 
 
 def plain_task(task_params: InstantiableParams) -> InstantiableParams:

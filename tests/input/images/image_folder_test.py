@@ -77,6 +77,11 @@ def test_only_few_pixels_are_asked_of_what_is_read(root):
         (["train/b/1.jpg"], "train[5:9]", r"^split\b.*'train\[5:9\]'"),
         (["train/b/1.jpg"], "train[", r"^split\b.*'train\['"),
         (["train/1.jpg"], "train", r"SPLIT/CLASS.*/images/train/1\.jpg\b"),
+        (
+            ["a/1.jpg", "b/2.jpg"],
+            "train",
+            r"/a/1\.jpg\b.*/images/a is a class\b.*train",
+        ),
         (["train/b/1.jpg", "README"], "train", r"SPLIT/CLASS.*/images/README\b"),
         (["train/b/1.jpg", "train/b/x.txt"], "train", r"\.jpeg.*/train/b/x\.txt\b"),
         (["train/b/c/1.jpg"], "train", r"\.jpeg.*/train/b/c\b"),

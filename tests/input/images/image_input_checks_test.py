@@ -19,7 +19,11 @@ SMALL, LARGE = (Resize.Params().Set(height=n, width=n) for n in (4, 16))
         ({"random_seed": 2**64}, r"random_seed.*2\*\*64.*18446744"),
         ({"random_seed": None}, r"random_seed.*2\*\*64.*None"),
         ({"pixel_max": 0}, r"pixel_max.*\b0\b"),
-        ({"pixel_max": None}, "pixel_max.*None"),
+        ({"pixel_max": "255"}, "pixel_max.*'255'"),
+        ({"image_size": 0}, r"image_size.*None.*\b0\b"),
+        ({"image_size": [8]}, r"image_size.*\[8\]"),
+        ({"image_size": [8, 0]}, r"image_size.*\[8, 0\]"),
+        ({"channels": 4}, r"channels.*\b1, 3\b.*\b4\b"),
         (
             {"batch_size": 0, "pixel_max": -1},
             r"batch_size.*\b0\b.*pixel_max.*-1.*ImageClassificationInput",
@@ -47,6 +51,10 @@ SMALL, LARGE = (Resize.Params().Set(height=n, width=n) for n in (4, 16))
         (
             {"train_transforms": [ColorDistortion.Params()]},
             r"ColorDistortion.*\b3\b.*\b1\b",
+        ),
+        (
+            {"image_size": 8, "train_transforms": [SMALL], "eval_transforms": [SMALL]},
+            r"image_size.*\[4, 4\].*\[8, 8\]",
         ),
     ],
 )

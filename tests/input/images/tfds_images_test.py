@@ -106,7 +106,7 @@ def test_examples_are_read_encoded_and_in_any_order(data_dir, split):
 
 def test_arrays_are_read_as_arrays(tmp_path):
     dataset = TfdsImages("optdigits", str(tmp_path))
-    assert dataset.format == ImageFormat((8, 8, 1), False, tf.uint8)
+    assert dataset.format == ImageFormat((8, 8, 1), False, tf.uint8, 16)
     ((image, label),) = read(dataset.Open("train"), [0])
     assert (image.shape, image.dtype, int(label)) == ((8, 8, 1), tf.uint8, 0)
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.input.transforms.colors import (
+    Channels,
     ChromaShift,
     ColorDistortion,
     Normalization,
@@ -32,6 +33,7 @@ FIXED = [
     CentralCrop.Params(),
     Resize.Params().Set(height=8, width=6),
     Normalization.Params(),
+    Channels.Params().Set(channels=1),
 ]
 KEEP_RANGE = [p for p in RANDOM + FIXED if p.cls is not Normalization]
 

@@ -14,7 +14,10 @@ from lingvo_pipe.input.transforms.geometry import (
     Resize,
     keep_window,
 )
-from lingvo_pipe.input.transforms.transform_chain import TransformChain
+from lingvo_pipe.input.transforms.transform_chain import (
+    TransformChain,
+    fitting_chain,
+)
 from tests.input.transforms.many_seeds import random_image, seed
 
 IMAGE = random_image(12, 16, 3)
@@ -109,3 +112,43 @@ def test_what_is_no_transform_is_refused(template, shown):
     told = rf"(?s)ImageTransform.*{shown}.*RandomFlip\.Params"
     with pytest.raises(ValueError, match=told):
         TransformChain([template], (8, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("templates", "shape", "size", "channels", "words"),
+    [
+        ([], (12, 16, 3), None, None, ()),
+        ([], (12, 16, 3), (12, 16), 3, ()),
+        ([RESIZE], (None, None, 3), (8, 8), 3, ()),
+        ([], (None, None, 3), (8, 6), None, ("8 x 6",)),
+        ([], (12, 16, 3), (8, 6), 1, ("8 x 6", "1 channel")),
+        ([RESIZE], (None, None, 1), (8, 8), 3, ("3 channel",)),
+        ([PadAndCrop.Params()], (None, None, 3), (8, 6), 3, ("8 x 6",)),
+    ],
+)
+def test_only_missing_conversions_are_added(templates, shape, size, channels, words):
+    chain = fitting_chain(templates, shape, size, channels)
+    height, width = size or shape[:2]
+    assert chain.output_shape == (height, width, channels or shape[2])
+    assert bool(chain.conversion) == bool(words)
+    assert all(word in chain.conversion for word in words)
+    image = random_image(12, 16, shape[2])
+    made = chain.apply_after_window(tf.constant(image), seed(0))
+    assert made.shape == chain.output_shape
+    if not words:
+        plain = TransformChain(templates, shape)
+        same = plain.apply_after_window(tf.constant(image), seed(0))
+        np.testing.assert_array_equal(made, same)
+
+
+def test_gray_is_the_same_in_all_channels_and_back():
+    gray = tf.constant(random_image(5, 6, 1))
+    rgb = fitting_chain([], gray.shape, None, 3).apply_after_window(gray, seed(0))
+    np.testing.assert_array_equal(rgb, np.repeat(gray, 3, axis=2))
+    back = fitting_chain([], rgb.shape, None, 1).apply_after_window(rgb, seed(0))
+    np.testing.assert_allclose(back, gray, atol=2e-4)
+
+
+def test_channels_that_cannot_be_converted_are_refused():
+    with pytest.raises(ValueError, match=r"channels.*\b4\b.*\b3\b"):
+        fitting_chain([], (None, None, 4), None, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from typing import Any
@@ -72,10 +73,10 @@ def test_accumulated_paths_are_relative_to_the_layer_that_runs() -> None:
 
 def test_merged_rows_have_the_numbers_of_their_examples() -> None:
     """A micro-batch's rows must not take numbers of later examples."""
-    whole = ForwardContext(step=3, first_example=0, num_rows=6)
+    whole = functools.partial(ForwardContext, step=3, first_example=0, num_rows=6)
     half = ForwardContext(step=3, first_example=3, num_rows=3)
-    apart = whole.uniform("a/b", 0, [6, 5, 2])
-    merged = whole.uniform("a/b", 0, [30, 2])
+    apart = whole().uniform("a/b", 0, [6, 5, 2])
+    merged = whole().uniform("a/b", 0, [30, 2])
     np.testing.assert_array_equal(merged, tf.reshape(apart, [30, 2]))
     np.testing.assert_array_equal(half.uniform("a/b", 0, [15, 2]), merged[15:])
     with pytest.raises(ValueError, match=r"'a/b'.*\(8, 2\)"):

@@ -151,6 +151,14 @@ def test_the_cost_of_a_function_is_given() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "output", [(3,), (None, 3), (), NestedMap(a=(2, 3), b=(None,))]
+)
+def test_a_function_may_have_any_output(output: Any) -> None:
+    p = make()._Fn("fn", tf.identity, lambda x: output)
+    assert p.cls.FPropMeta(p, (2, 3)).out_shapes == (output,)
+
+
 def test_a_function_of_a_module_has_a_text() -> None:
     p = make()._Fn("sum", tf.reduce_sum, scalar_shape, math.prod)
     again = make()._Fn("", tf.abs)
@@ -268,6 +276,9 @@ def test_a_graph_counts_inputs_and_outputs() -> None:
         layer(tf.constant(1.0))
     with pytest.raises(ValueError, match=r"graph.*'y'.*\b1\b"):
         layer(tf.constant(1.0), tf.constant(1.0))
+    both = graph(("x,m->z", fn(tf.add)))
+    with pytest.raises(ValueError, match=r"graph.*'z'.*\b2\b.*fn_out"):
+        both.cls.FPropMeta(both, (1,), (1,))
 
 
 def test_layers_without_names_are_named_by_their_outputs() -> None:

@@ -233,3 +233,26 @@ def test_layers_of_other_kinds_are_refused() -> None:
     p.pipeline.cell_tpl[1] = DropoutLayer.Params().Set(name="other")
     with pytest.raises(ValueError, match="task/pipeline/other.*DropoutLayer"):
         decode(p.Instantiate(), [0])
+
+
+def test_the_number_of_sentences_need_not_be_known_when_tracing() -> None:
+    task = task_of(dtype=tf.float32, width=3, num_hypotheses=2)
+    want = decode(task, range(4))
+    stream = tf.TensorSpec([None, 8], tf.int32)
+    names = ("ids", "segment_ids", "segment_pos")
+
+    @tf.function(autograph=False)
+    def run(source: NestedMap, first_ids: tf.Tensor) -> Hypotheses:
+        with ForwardContext(do_eval=True):
+            batch = NestedMap(source=source)
+            return task.Decode(task.Values(), batch, first_ids, EOS)
+
+    traced = run.get_concrete_function(
+        NestedMap(dict.fromkeys(names, stream)), tf.TensorSpec([None], tf.int32)
+    )
+    for rows in (range(4), [2]):
+        source = packed(alone([SOURCES[row] for row in rows]), 8)
+        fed = [tf.constant(source[name]) for name in names]
+        found = traced(*fed, tf.constant([FIRST[row] for row in rows]))
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a, b[list(rows)], rtol=1e-5)

@@ -66,12 +66,14 @@ def test_an_operation_that_is_not_implemented_is_found() -> None:
         pytest.raises(tf.errors.UnimplementedError, match=place) as found,
     ):
         layer.Diagnose(theta, [x], targets, loss_fn)
-    first, place, line = str(found.value).splitlines()
+    first, place, line, cause, remedy = str(found.value).splitlines()
     assert re.search(r"\bcells_1/ExtractImagePatches\W*$", first)
     assert "Detected at node" not in first
     assert place.startswith(f'  File "{__file__}", line ')
     assert place.endswith(", in FProp")
     assert line == "    patches = tf.image.extract_patches("
+    assert re.match("Likely cause: .*device", cause)
+    assert re.match("What to do: .*--devices", remedy)
 
 
 class SpoilingLayer(BaseLayer):

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices import cluster as trainer_side
 from lingvo_pipe.pipeline.devices import handshake
-from lingvo_pipe.pipeline.devices.cluster import find_workers
+from lingvo_pipe.pipeline.devices.cluster import check_servers, find_workers
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.handshake import (
     WorkerDescription,
@@ -213,6 +213,25 @@ def test_another_listener_is_no_worker(
         named = rf"worker:0\b.*{address}\b.*{within}.*--job=worker"
         with pytest.raises(ConnectionError, match=named):
             find_workers(Cluster((address,)))
+
+
+def test_what_speaks_another_protocol_is_refused_at_once(cluster: Cluster) -> None:
+    check_servers(cluster.workers)
+    with socket.create_server(("localhost", 0)) as other:
+        address = f"localhost:{other.getsockname()[1]}"
+        check_servers([address])  # Silent, as a busy worker is.
+        other.accept()[0].close()
+
+        def greet() -> None:
+            with other.accept()[0] as client:
+                client.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        named = rf"worker:2\b.*{address}\b.*\bSSH-2\.0\b.*--job=worker"
+        with pytest.raises(ConnectionError, match=named):
+            check_servers([*cluster.workers, address])
+        greeter.join()
 
 
 def test_a_worker_may_describe_itself_after_it_is_reached(

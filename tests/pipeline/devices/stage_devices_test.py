@@ -6,11 +6,13 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
+from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import (
     initialize_devices,
     loop_device,
     must_compile,
     stage_devices,
+    unused_note,
 )
 
 
@@ -93,3 +95,20 @@ def test_absent_devices_of_stages_are_refused(names: Any, pattern: str) -> None:
 def test_wrong_devices_are_refused_before_anything_is_set(devices: Any) -> None:
     with pytest.raises(ValueError, match="cpu:0,cpu:1.*gpu:0,gpu:1"):
         initialize_devices(devices)
+
+
+def test_devices_without_a_stage_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["cpu:0", "cpu:1", "gpu:0", "gpu:1"]
+    names += [f"worker:{task}/{name}" for task in range(3) for name in names]
+    present = [device_name(name) for name in names]
+    module = "lingvo_pipe.pipeline.devices.stage_devices"
+    monkeypatch.setattr(f"{module}._present", lambda kinds: present)
+
+    def unused(*used: str) -> str:
+        return unused_note([device_name(each).full for each in used])
+
+    both = unused("gpu:0", "worker:1/gpu:1", "worker:1/cpu:0")
+    assert both.endswith(": gpu:1, worker:0, worker:1/gpu:0, worker:2")
+    assert unused(*names) == ""
+    everywhere = [f"worker:{task}/gpu:{i}" for task in range(3) for i in range(2)]
+    assert unused("gpu:0", "gpu:1", *everywhere) == ""

@@ -20,13 +20,14 @@ def logdir(tmp_path: Path) -> Path:
     variables = {
         "w": tf.Variable([[1.0, 2.0], [3.0, 4.0]]),
         "half": tf.Variable(tf.constant([1.0, 2.0], tf.bfloat16)),
-        "global_step": tf.Variable(0, dtype=tf.int64),
+        "global_step": tf.Variable(1, dtype=tf.int64),
     }
+    (tmp_path / "run").mkdir()
     checkpointer = Checkpointer(tmp_path / "run" / "checkpoints", variables)
     checkpointer.save(1)
     variables["w"].assign([[1.0, 2.0], [3.5, 8.0]])
     variables["half"].assign(tf.constant([1.0, 2.5], tf.bfloat16))
-    variables["global_step"].assign(1)
+    variables["global_step"].assign(2)
     checkpointer.save(2)
     return tmp_path / "run"
 
@@ -81,7 +82,7 @@ def test_compare_prints_differences(
     assert code == 1
     _assert_lines(
         lines[:-1],
-        r"global_step: 1 of 1 \D* 1\b\D* 0$",
+        r"global_step: 1 of 1 \D* 1\b\D* 1$",
         r"half: 1 of 2 \D* 0\.5\b\D* 2$",
         r"w: 2 of 4 \D* 4\b\D* 4$",
     )

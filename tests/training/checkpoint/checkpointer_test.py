@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import re
+import shutil
 import time
 
 import numpy as np
@@ -15,7 +16,7 @@ import tensorflow as tf
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from tests.training.injected_faults import KilledError, empty, flip, remove, truncate
 
-NAMES = ("task/stem/conv/w", "task/stem.0/b", "learner/moment.Size", "global_step")
+NAMES = ("task/stem/conv/w", "task/stem.0/b", "learner/moment.Size", "skipped_steps")
 
 
 def make_variables(value=0):
@@ -291,3 +292,18 @@ def test_a_kill_at_any_moment_loses_nothing_saved(tmp_path):
             while True:
                 last_sent, _ = receiver.recv()
         assert last_sent > restored
+
+
+def test_a_checkpoint_of_another_step_is_passed_over(tmp_path):
+    variables = {"w": tf.Variable(0.0), "global_step": tf.Variable(0, dtype=tf.int64)}
+    checkpointer = Checkpointer(tmp_path, variables)
+    for step in (1, 2, 3):
+        assign(variables, step)
+        checkpointer.save(step)
+    for path in tmp_path.glob("ckpt-00000001.*"):
+        shutil.copy(path, str(path).replace("001.", "003."))
+    lines: list[str] = []
+    assert Checkpointer(tmp_path, variables, log=lines.append).restore() == 2
+    assert values_of(variables) == {2}
+    (line,) = lines
+    assert re.search(rf"{tmp_path}/ckpt-00000003\b.*damaged: .*\b1\b", line)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 import tensorflow as tf
 
@@ -75,3 +78,18 @@ def test_a_loss_without_weight_is_refused(evaluation: Evaluation) -> None:
 def test_no_batches_are_refused(evaluation: Evaluation) -> None:
     with pytest.raises(ValueError, match=r"evaluation.*\b1 batch"):
         evaluation([])
+
+
+def test_metrics_that_are_not_finite_are_counted(evaluation: Evaluation) -> None:
+    nan = float("nan")
+    metrics = evaluation([_batch(nan, 1.0), _batch(1.0, 1.0), _batch(nan, 2.0)])
+    assert math.isnan(metrics["label"])
+    (warning,) = evaluation.warnings
+    assert re.search(r"\bwarning\b.*\blabel\b.*\b2 of 3\b", warning)
+    evaluation([_batch(nan, 0.0), _batch(1.0, 1.0)])  # Without weight.
+    assert not evaluation.warnings
+
+
+def test_negative_weights_are_refused(evaluation: Evaluation) -> None:
+    with pytest.raises(ValueError, match=r"^weight: .*-1\.0\b.*\b1 of 2\b"):
+        evaluation([_batch(1.0, 1.0, weight=-1.0)])

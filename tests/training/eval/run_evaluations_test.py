@@ -76,7 +76,10 @@ def logged_tests(logdir: Path) -> list[dict[str, Any]]:
 def test_each_checkpoint_is_evaluated_as_the_trainer_does(tmp_path: Path) -> None:
     """With the averages of the weights."""
     train_toy(tmp_path, interval_steps=3)
+    report = tmp_path / "report.html"
+    report.unlink()
     evaluate(tmp_path, checkpoint="ckpt-00000003")
+    assert "test, evaler" in report.read_text()
     found = evaluate(tmp_path)
     assert found == logged_tests(tmp_path)
     assert [line["step"] for line in found] == [3, STEPS]

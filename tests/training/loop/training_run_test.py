@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.loop.training_loop import train
@@ -87,6 +89,8 @@ def test_a_stopped_run_resumes_and_ends_like_an_uninterrupted_one(
     undo()
     pattern = rf"Stopped\b.*\bSIGTERM\b.*step {stopped_at}\b.*\bsaved\b"
     assert re.match(pattern, logged[-1])
+    (announced,) = (line for line in logged if line.startswith("SIGTERM: "))
+    assert re.search(rf"waiting for .*\bstep {stopped_at}\b", announced)
     assert saved_steps(tmp_path / "run")[-1] == stopped_at
     run(task(save_interval_steps=5), data(), tmp_path / "run")
     assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
@@ -166,7 +170,7 @@ def test_a_failed_save_is_not_logged_as_saved(
     with pytest.raises(OSError, match="room"):
         run(task(save_interval_steps=5), data(), tmp_path, logged.append)
     undo()
-    assert not any("SIGTERM" in line for line in logged)
+    assert not any(line.startswith("Stopped") for line in logged)
 
 
 def test_a_signal_while_the_last_checkpoint_is_written_loses_nothing(
@@ -222,3 +226,29 @@ def test_a_second_trainer_is_rejected_and_changes_nothing(tmp_path: Path) -> Non
         train(task(), data(), data(), RunDirectory(tmp_path, "toy.Toy"), "other : 1\n")
     assert (tmp_path / "params.txt").read_text() == before
     first.unlock()
+
+
+@pytest.mark.parametrize(
+    ("lost", "number"),
+    [(".", 1), exhaustive(".", 4), exhaustive("metrics.jsonl", 2)],
+)
+def test_a_directory_that_is_removed_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, number: int
+) -> None:
+    """It is not written in part: the same command starts anew."""
+    calls = iter(range(1, 1000))
+    step, path = TrainStep.__call__, tmp_path / "run" / lost
+
+    def removing(self: Any, *args: Any) -> Any:
+        if next(calls) == number:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return step(self, *args)
+
+    monkeypatch.setattr(TrainStep, "__call__", removing)
+    with pytest.raises(UserValueError, match=rf"^{tmp_path}/run:"):
+        run(task(), data(), tmp_path / "run")
+    assert not path.exists()
+    if lost == ".":
+        run(task(), data(), tmp_path / "run")
+        assert saved_steps(tmp_path / "run")[-1] == STEPS
+        assert read_metrics(tmp_path / "run")[-1]["step"] == STEPS

@@ -86,6 +86,12 @@ def trained(tmp_path_factory):
 def test_a_run_ends_with_its_report(trained):
     assert MODEL in trained.texts
     assert f"{STEPS} steps" in trained.texts
+    assert f"Steps 1 to {STEPS}" in trained.texts
+    assert has_text(
+        trained,
+        r"^parameters: 32; stages: 2 \(cpu:0, cpu:1\); micro-batches: 2; bubble 3\d"
+        r"\.\d% .*; stages .*% busy .*; time 0:\d\d:\d\d; [\d,.]+ examples/s$",
+    )
     metrics = {"loss", "accuracy", "learning_rate", "gradient_norm"}
     assert set(curves(trained)) == metrics
     assert re.search(
@@ -208,14 +214,22 @@ def test_the_last_translations_have_their_scores(tmp_path):
             "split": "test",
             "mean": scores,
             "languages": [{"languages": "de-en", "num_sentences": 2500, **scores}],
+            "source_copied": {"bleu": 3.125, "chrf": 4.0},
         }
         path = directory.decoder_path / f"test-{step:08d}.json"
+        lines = [
+            json.dumps({"source": f"s{n}", "reference": f"<r{n}>", "hypothesis": EVIL})
+            for n in range(25)
+        ]
+        path.with_suffix(".jsonl").write_text("\n".join(lines))
         path.write_text(json.dumps(document))
         with MetricsLog(directory.decoder_path) as log:
             log.write(step, "test", {**scores, "bleu/de-en": bleu})
     page = report(directory)
     assert has_text(page, r"^Translations\b.*\btest\b.*\b12$")
-    assert {"de-en", "2,500", "88.68", "mean"} <= set(page.texts)
+    assert {"de-en", "2,500", "88.68", "mean", "3.12"} <= set(page.texts)
+    assert {"s0", "<r0>", EVIL, "s18", "<r18>"} <= set(page.texts)
+    assert not {"s1", "s20"} & set(page.texts)
     assert set(curves(page)) == {"bleu", "chrf"}
 
 

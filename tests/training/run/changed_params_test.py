@@ -11,16 +11,19 @@ import pytest
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.models.transformer.translation_task import TranslationTask
+from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.changed_params import (
     FREE,
     check_allowed,
     check_changes,
     check_use,
 )
+from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.training.toy_run import (
     STEPS,
     Input,
     batch,
+    make_task,
     published_params,
     run,
     saved_bytes,
@@ -66,6 +69,33 @@ BEFORE = params().ToText()
 )
 def test_devices_schedule_and_duration_may_change(override: str) -> None:
     check_changes(BEFORE, changed(override), [])
+
+
+def test_an_accepted_change_is_recorded_and_needs_no_flag_again(
+    tmp_path: Path,
+) -> None:
+    directory = RunDirectory(tmp_path / "run", "toy.Toy")
+    data = Input(*map(batch, range(STEPS)))
+
+    def train_to(step: int, rate: float, *allowed: str) -> None:
+        task = make_task(max_steps=step, learning_rate=rate)
+        text, test = f"{BEFORE}rate : {rate}\ntext : 'a\nb'\n", Input(batch(9))
+        train(task, data, test, directory, text, lambda _: None, None, allowed)
+
+    train_to(1, 0.1)
+    with pytest.raises(ValueError, match="rate : 0.1 -> 0.2"):
+        train_to(2, 0.2)
+    assert directory.read_changes() == []
+    train_to(2, 0.2, "rate")
+    train_to(3, 0.2)
+    change = "since step 1: rate : 0.1 -> 0.2"
+    assert directory.read_changes() == [change]
+    assert f"<dt>Param changed</dt><dd>{change.replace('>', '&gt;')}</dd>" in (
+        directory.report_path.read_text()
+    )
+    train_to(3, 0.1, "rate")
+    back = "since step 3: rate : 0.2 -> 0.1"
+    assert RunDirectory(directory.path, "toy.Toy").read_changes() == [change, back]
 
 
 def test_an_error_lists_other_changes_and_the_flag_to_accept_them() -> None:

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import shutil
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from lingvo_pipe.training.run.run_directory import RunDirectory, RunLock
 
+TOO_LONG = os.strerror(errno.ENAMETOOLONG)
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
 PARAMS = "# a comment of the model's\nname : 'x'\ntrain.max_steps : 3\n"
 
@@ -145,3 +147,88 @@ def test_a_directory_with_nothing_but_a_lock_is_new(tmp_path: Path) -> None:
     again = RunDirectory(tmp_path / "run", "toy.Toy")
     again.lock()
     again.unlock()
+
+
+def _belonging_to_another(path: Path) -> None:
+    os.chown(path, 12345, -1)
+
+
+def _leading_elsewhere(path: Path) -> None:
+    """Moves a file away, and puts a link there."""
+    elsewhere = path.parent.parent / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+_AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+FOREIGN = [pytest.param(_belonging_to_another, marks=_AS_ROOT), _leading_elsewhere]
+
+
+@pytest.mark.parametrize("name", ["params.txt", "checkpoints", "below/file"])
+@pytest.mark.parametrize("make", FOREIGN)
+def test_files_of_others_are_refused_unless_allowed(tmp_path, make, name):
+    run = RunDirectory(tmp_path / "run", "image.digits.X")
+    run.write_params(PARAMS)
+    run.checkpoints_path.mkdir()
+    (run.path / "below").mkdir()
+    (run.path / "below" / "file").touch()
+    make(run.path / name)
+    with pytest.raises(ValueError, match=rf"{run.path / name}\b.*_foreign_logdir"):
+        RunDirectory(run.path, "image.digits.X")
+    if name == "params.txt" and (run.path / name).is_symlink():
+        with pytest.raises(ValueError, match=rf"^{run.path / name}:"):
+            RunDirectory(run.path, "image.digits.X", allow_foreign=True)
+    else:
+        RunDirectory(run.path, "image.digits.X", allow_foreign=True)
+
+
+@_AS_ROOT
+def test_an_attackers_directory_overwrites_no_file(tmp_path):
+    """Once one that held only a lock was taken as new, and its links were followed."""
+    victim = tmp_path / "victim"
+    victim.write_text("years of work")
+    (tmp_path / "run").mkdir()
+    for name in ("lock", ".params.txt.incomplete"):
+        (tmp_path / "run" / name).symlink_to(victim)
+    _belonging_to_another(tmp_path / "run")
+    with pytest.raises(ValueError, match=rf"{tmp_path}/run\b.*\b12345\b"):
+        RunDirectory(tmp_path / "run", "image.digits.X")
+    run = RunDirectory(tmp_path / "run", "image.digits.X", allow_foreign=True)
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/run/lock:"):
+        run.lock()
+    run.write_params(PARAMS)
+    assert victim.read_text() == "years of work"
+
+
+def test_a_link_to_a_directory_of_ones_own_is_followed(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "large")
+    RunDirectory(tmp_path / "run", "image.digits.X").write_params(PARAMS)
+    assert (tmp_path / "large" / "params.txt").exists()
+
+
+def test_a_url_is_refused_and_makes_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"--logdir: .*'gs://runs/a'"):
+        RunDirectory("gs://runs/a", "image.digits.X")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_directory_that_is_gone_is_noticed(tmp_path, replace):
+    run = RunDirectory(tmp_path / "run", "image.digits.X")
+    run.lock()
+    run.check_present()
+    shutil.rmtree(run.path)
+    if replace:
+        other = RunDirectory(tmp_path / "run", "image.digits.X")
+        other.lock()
+    with pytest.raises(ValueError, match=rf"^{run.path}:"):
+        run.check_present()
+
+
+@pytest.mark.parametrize("logdir", ["x" * 300, "/".join(["x" * 200] * 20)])
+def test_a_path_that_is_too_long_is_rejected(tmp_path: Path, logdir: str) -> None:
+    with pytest.raises(ValueError, match=rf"--logdir\b.*{TOO_LONG}"):
+        RunDirectory(tmp_path / logdir, "toy.Toy")
+    assert not any(tmp_path.iterdir())

@@ -62,5 +62,5 @@ def test_batches_end_with_the_data(tmp_path: Path) -> None:
 def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "skipped.json"
     path.write_text('[{"after_step": 3}]\n')
-    with pytest.raises(ValueError, match=f"after_step.*num_batches.*{path}"):
+    with pytest.raises(ValueError, match=f"{path}:.*after_step.*num_batches"):
         SkippedBatches(path)

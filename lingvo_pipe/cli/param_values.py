@@ -1,0 +1,73 @@
+"""Values that no model can be built with: found in its params, or by building it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from lingvo_pipe.core.checks import is_integer, is_number
+from lingvo_pipe.core.error_text import error_text, user_message
+from lingvo_pipe.core.errors import UserValueError, raise_problems
+from lingvo_pipe.hyperparams.fields import Fields
+from lingvo_pipe.hyperparams.frozen_values import as_plain, same_value
+from lingvo_pipe.hyperparams.traversal import children
+
+_MAX_INTEGER = 2**64 - 1  # Seeds have up to 64 bits.
+_MAX_FLOAT = float(tf.float32.max)
+# Errors of Python about values; user errors are among them.
+_VALUE_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def check_values(model: Any) -> None:
+    """Raises one ValueError that names every param whose value cannot be meant.
+
+    These are floats that are not finite in 32 bits, integers of more than 64 bits, and
+    groups of params that are something else, such as None. Defaults are allowed.
+    """
+    hint = "Correct --model_params_override, or the model."
+    raise_problems(list(_problems("", model, None)), hint)
+
+
+@contextlib.contextmanager
+def naming_override(override: str) -> Iterator[None]:
+    """Adds the user's override to an error within that does not name a param itself."""
+    try:
+        yield
+    except _VALUE_ERRORS as error:
+        if not override or user_message(error):
+            raise
+        raise UserValueError(
+            f"--model_params_override: a value of {override!r} may be wrong. Correct "
+            f"it, or see --traceback. {error_text(error)}"
+        ) from error
+
+
+def _problems(path: str, value: Any, default: Any) -> Iterator[str]:
+    """Yields a text for each value in the tree that is impossible."""
+    if isinstance(value, Fields):
+        for name, field in value._fields.items():
+            inner = f"{path}.{name}".removeprefix(".")
+            yield from _problems(inner, field.value, field.default)
+        return
+    if isinstance(default, Fields):
+        yield f"{path}: expected a group of params, got {value!r}"
+    for step, child in children(value) or ():
+        yield from _problems(path + step, child, None)
+    number = as_plain(value)
+    if not is_number(number) or same_value(value, default):
+        return
+    maximum = _MAX_INTEGER if is_integer(number) else _MAX_FLOAT
+    if not abs(number) <= maximum:
+        limit = "64 bits" if is_integer(number) else "32 bits"
+        yield f"{path}: expected a finite number of {limit}, got {value!r}"

@@ -1,0 +1,137 @@
+"""Regular files and folders: opened without following links, read, and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from lingvo_pipe.core.errors import UserValueError
+
+# Errors of something else in a file's place, or of its permissions.
+_IN_THE_WAY = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.ENXIO,
+    errno.EPERM,
+)
+# Errors of a value that is not as expected.
+MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+_PUT_BACK = "Put back a copy, or use another --logdir."
+
+
+def damaged(
+    path: Path, expected: str, got: object, hint: str = _PUT_BACK
+) -> UserValueError:
+    """Returns the error of a file whose content is not as expected."""
+    text = str(got)[:60]
+    return UserValueError(path=str(path), expected=expected, got=text, hint=hint)
+
+
+def open_file(path: Path, mode: str) -> IO[Any]:
+    """Opens a regular file, a text in UTF-8 unless the mode has a `b`.
+
+    A link, a pipe or a directory in its place is a ValueError.
+    """
+    with naming(path):
+        encoding = None if "b" in mode else "utf-8"
+        return open(path, mode, encoding=encoding, opener=_open_no_link)
+
+
+def read_text(path: Path, hint: str = _PUT_BACK) -> str | None:
+    """Returns the text of a file, or None if it is missing.
+
+    `hint` is what to do about a file that is not UTF-8, for the ValueError.
+    """
+    try:
+        with open_file(path, "r") as file:
+            return str(file.read())
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise damaged(path, "text in UTF-8", error, hint) from error
+
+
+def read_json(path: Path, hint: str = _PUT_BACK) -> Any:
+    """Returns the value in a JSON file, or None if it is missing; see `read_text`."""
+    text = read_text(path, hint)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+        if value is None:
+            raise ValueError("null")
+        return value
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, "JSON", error, hint) from error
+
+
+def check_present(file: IO[Any], path: Path) -> None:
+    """Raises ValueError unless an open file is still the one at `path`."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+            return
+    raise UserValueError(
+        f"{path.parent}: expected the directory of this run, whose {path.name} was "
+        "removed or replaced meanwhile. Put it back to resume; without the directory "
+        "the same command starts anew."
+    )
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all in it, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def check_local(name: str, path: str) -> None:
+    """Raises ValueError if the path given by `name` is a URL, such as gs://runs/a."""
+    if re.match(r"[A-Za-z][\w+.-]*:/", path):
+        raise UserValueError(
+            path=name,
+            expected="a folder of this machine",
+            got=path,
+            hint="Mount the remote storage, or copy from and to it, since locks and "
+            "atomic renames need a file system.",
+        )
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Names the file at `path` in an OSError that names none, as failed writes do.
+
+    If something else is in the file's place, or it is not permitted, raises ValueError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _IN_THE_WAY:
+            raise UserValueError(
+                f"{path}: expected a file or folder of this user, got "
+                f"'{error.strerror}'. Remove what is in its place, or correct its "
+                "permissions."
+            ) from error
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    # A pipe would otherwise wait for its other end.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.ENXIO, "not a regular file")

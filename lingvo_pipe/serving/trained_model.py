@@ -1,0 +1,177 @@
+"""A trained model in a Python program: translations and classes of one's own data.
+
+    model = lp.load("/tmp/tiny")
+    model.translate(["zehn Tage"], to="en")
+
+Shapes: K sentences or images, images of H x W pixels in C channels, N classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.serving.export import predictions
+from lingvo_pipe.training.decode.translator import Translator
+from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.run.run_params import params_of_run
+from lingvo_pipe.training.run.run_vocabulary import COPY, check_vocabulary
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.pipeline_inputs import single_stage
+from lingvo_pipe.training.task.protocols import (
+    DecodingTask,
+    ImageInput,
+    SentenceInput,
+)
+
+_PROBABILITIES = "probabilities"
+
+
+class Classification(NamedTuple):
+    """An image's most likely class, and the probabilities of all."""
+
+    label: int
+    name: str  # the label's digits if the data set, which has the names, is missing
+    probabilities: np.ndarray  # float32 [N]
+
+
+def load(logdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
+    """Returns the model of a run, with its weights, on the first GPU or the CPU.
+
+    The model is found by its registered name, so the package that registers it must be
+    importable, or imported. Translating needs no data set, since a run keeps its
+    vocabulary.
+
+    Args:
+        logdir: directory of the run, which may be in training.
+        checkpoint: a name such as `ckpt-00000600`, or `best` for the best evaluation's;
+            if None, the newest.
+
+    Raises:
+        LookupError: if the model is not registered.
+        ValueError: if there is no such run or checkpoint, or the registered model is
+            not the one that was trained.
+    """
+    directory = open_run(os.path.expanduser(logdir), None)
+    p = params_of_run(directory, "Test")
+    vocabulary = directory.path.absolute() / COPY
+    if vocabulary.exists() and "vocab_file" in p.input:
+        p.input.vocab_file = str(vocabulary)
+    data = p.input.Instantiate()
+    check_vocabulary(directory.path, data)
+    task = single_stage(p.task).Instantiate()
+    (step,) = weights_in_turn(task, directory, checkpoint, None, logging.warning)
+    return TrainedModel(directory.model_name, step, task, data)
+
+
+class TrainedModel:
+    """A model with the weights of a run, from `load`.
+
+    Attributes:
+        name: the model's registered name.
+        step: the step of its weights.
+        task: the task, a BaseTask.
+    """
+
+    def __init__(self, name: str, step: int, task: BaseTask, data: Any) -> None:
+        self.name, self.step, self.task, self._data = name, step, task, data
+
+    def translate(self, sentences: Sequence[str], to: str | None = None) -> list[str]:
+        """Returns the best translation of each sentence, and "" of an empty one.
+
+        `to` is the target language, such as "en"; if None, the only one. Raises
+        TypeError if the model does not translate, and ValueError if the language is
+        unknown or a sentence is too long.
+        """
+        return self._translator(sentences, to)
+
+    def classify(self, images: Iterable[Any]) -> list[Classification]:
+        """Returns the class of each image.
+
+        Images are paths of JPEG, PNG, GIF or BMP files, or arrays `[H, W, C]`, of the
+        data set's sizes and range: `input.pixel_max`, mostly 255, is the brightest.
+        They are prepared as in evaluations. Raises TypeError if the model does not
+        classify images, and ValueError if an image is none.
+        """
+        data, classify = self._data, self._classifier
+        if isinstance(images, (str, Path)):
+            raise UserTypeError(
+                path="images", expected="a list of paths or of arrays", got=images
+            )
+        prepared = [_prepared(data, image, i) for i, image in enumerate(images)]
+        names, found, size = self._class_names, [], data.params.batch_size
+        for start in range(0, len(prepared), size):
+            for each in classify(tf.stack(prepared[start : start + size])).numpy():
+                label = int(each.argmax())
+                found.append(
+                    Classification(label, names[label] if names else str(label), each)
+                )
+        return found
+
+    @property
+    def _translates(self) -> bool:
+        is_decoding = isinstance(self.task, DecodingTask)
+        return is_decoding and isinstance(self._data, SentenceInput)
+
+    @functools.cached_property
+    def _translator(self) -> Translator:
+        if not self._translates:
+            raise self._wrong_kind("translate")
+        return Translator(self.task, self._data, self._data.params.batch_size)
+
+    @functools.cached_property
+    def _classifier(self) -> Any:
+        """A function from images `[K, H, W, C]` to probabilities `[K, N]`."""
+        if not isinstance(self._data, ImageInput):
+            raise self._wrong_kind("classify")
+        spec = tf.TensorSpec([None, *self._data.image_shape], tf.float32)
+
+        def classify(images: tf.Tensor) -> tf.Tensor:
+            outputs = predictions(self.task, NestedMap(image=images))
+            if _PROBABILITIES not in outputs:
+                raise UserTypeError(
+                    f"{self.name}: classify needs {_PROBABILITIES} among the task's "
+                    f"ServingOutputs, got {', '.join(outputs)}. Use an "
+                    "ImageClassifier, or return them too."
+                )
+            return outputs[_PROBABILITIES]
+
+        return tf.function(classify, [spec], autograph=False)
+
+    @functools.cached_property
+    def _class_names(self) -> list[str] | None:
+        try:
+            return self._data.class_names
+        except ValueError:  # The data set, which has the names, is not here.
+            return None
+
+    def _wrong_kind(self, method: str) -> UserTypeError:
+        is_image = isinstance(self._data, ImageInput)
+        other = "classify" if is_image else "translate" if self._translates else None
+        hint = f"Use {other}." if other else "Export it by --job=exporter."
+        return UserTypeError(
+            f"{method}: {self.name} is a {type(self.task).__name__} with a "
+            f"{type(self._data).__name__}, which does not {method}. {hint}"
+        )
+
+
+def _prepared(data: ImageInput, image: Any, number: int) -> tf.Tensor:
+    is_path = isinstance(image, (str, Path))
+    try:
+        content = tf.io.read_file(str(image)) if is_path else tf.constant(image)
+        return data.EvalImage(content)
+    except (ValueError, tf.errors.OpError) as error:
+        given = f"got the file {image}" if is_path else "got an array"
+        raise UserValueError(
+            f"images: expected images like the data set's; {given} as number "
+            f"{number}: {getattr(error, 'message', error)}"
+        ) from error

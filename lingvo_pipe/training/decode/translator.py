@@ -1,0 +1,115 @@
+"""Translation of sentences that are in no data set.
+
+Shapes: K sentences, B of them in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.training.decode.decoder import (
+    Decode,
+    check_finite,
+    decode_method,
+    decoded_texts,
+)
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import SentenceInput
+
+
+def check_sentence_input(input_generator: Any) -> SentenceInput:
+    """Returns the input; raises ValueError unless it takes sentences of one's own."""
+    if not isinstance(input_generator, SentenceInput):
+        raise UserValueError(
+            "Translating sentences needs an input with SentenceBatch, NumTokens, "
+            f"TargetLanguages and a vocabulary, got {type(input_generator).__name__}. "
+            "Use a TranslationInput, or add them."
+        )
+    return input_generator
+
+
+class Translator:
+    """A translator with a task's current variables, up to B sentences at a time.
+
+    Raises ValueError unless the task is a DecodingTask.
+    """
+
+    def __init__(self, task: BaseTask, data: SentenceInput, batch_size: int) -> None:
+        self._data, self._batch_size = data, batch_size
+        self._function = translate_function(decode_method(task), data)
+
+    def __call__(self, sentences: Sequence[str], language: str | None) -> list[str]:
+        """Returns the best translation of each sentence, and "" of an empty one.
+
+        `language` is the target language; if None, the only one. Raises ValueError if
+        it is unknown or a sentence is too long, and FloatingPointError if a score is
+        not finite.
+        """
+        if isinstance(sentences, str) or not all(isinstance(x, str) for x in sentences):
+            raise UserTypeError(
+                path="sentences", expected="a list of texts", got=sentences
+            )
+        language = self._checked_language(language)
+        texts = [""] * len(sentences)
+        if not texts:
+            return texts
+        num_tokens = self._data.NumTokens(sentences)
+        # Sentences of similar length together: a batch takes as long as its longest.
+        order = np.argsort(-num_tokens, kind="stable")[: np.count_nonzero(num_tokens)]
+        starts = range(0, len(order), self._batch_size)
+        for start in tqdm.tqdm(starts, unit=" batches", disable=None, leave=False):
+            rows = order[start : start + self._batch_size]
+            batch = [sentences[row] for row in rows]
+            found = self._function(tf.constant(batch), tf.constant(language))
+            scores = found["scores"].numpy()
+            for row, text, score in zip(
+                rows, found["translations"].numpy(), scores, strict=True
+            ):
+                check_finite(sentences[row], score)
+                texts[row] = text.decode()
+        return texts
+
+    def _checked_language(self, language: str | None) -> str:
+        known = self._data.TargetLanguages()
+        if language is None and len(known) < 2:
+            return known[0] if known else ""
+        if language is None or language not in known:
+            near = did_you_mean(language, known) if language else ""
+            raise UserValueError(
+                "target_language: expected a language that the model translates to, "
+                f"{', '.join(known) or 'None, as it has one direction'}; got "
+                f"{language!r}.{near}"
+            )
+        return language
+
+
+def translate_function(decode: Decode, data: SentenceInput) -> Any:
+    """Returns a tf.function from sentences to translations.
+
+    A sentence without words has an empty translation, and a score without a meaning.
+    It takes `sentences`, string `[B]`, and the `target_language`, string `[]`. It
+    returns `translations`, string `[B]`, and their `scores` `[B]`.
+    """
+
+    def translate(
+        sentences: tf.Tensor, target_language: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        with tf.device("/CPU:0"):
+            batch = data.SentenceBatch(sentences, target_language)
+        num_rows = tf.size(sentences)
+        texts, scores, _ = decoded_texts(decode, batch, num_rows, data.vocabulary)
+        translations = tf.where(batch.weight > 0, texts[:, 0], "")
+        return {"translations": translations, "scores": scores[:, 0]}
+
+    specs = [
+        tf.TensorSpec([None], tf.string, "sentences"),
+        tf.TensorSpec([], tf.string, "target_language"),
+    ]
+    return tf.function(translate, specs, autograph=False)

@@ -1,0 +1,93 @@
+"""A record of the run's other files beside its checkpoints.
+
+    checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": []}
+
+The best evaluation and the patience follow from the metrics, and the batches from the
+skipped ones. So a run does not resume if their files have lost or changed what they had
+when the newest checkpoint was saved. Runs of earlier versions have no record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import damaged, read_json, read_text
+from lingvo_pipe.training.run.metrics_log import FILE_NAME, lines_until
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
+
+
+class ResumeRecord:
+    """The record of a run's metrics and skipped batches."""
+
+    def __init__(self, directory: RunDirectory, skipped: SkippedBatches) -> None:
+        self._path = directory.checkpoints_path / "record.json"
+        self._metrics_path = directory.path / FILE_NAME
+        self._skipped = skipped
+        self._hint = f"Put back a copy, or remove {self._path} to resume without it."
+
+    def write(self) -> None:
+        """Records the files as they are, before a checkpoint of this moment."""
+        self._write(read_text(self._metrics_path) or "")
+
+    def rewind(self, step: int) -> None:
+        """Records what is left of the metrics before those after `step` are dropped."""
+        text, record = lines_until(self._metrics_path, step), self._read()
+        if record is not None and text.count("\n") < record["num_lines"]:
+            self._write(text)
+
+    def check(self, step: int) -> None:
+        """Raises ValueError if the files lost or changed what is recorded.
+
+        `step` is the newest readable checkpoint's.
+        """
+        record = self._read()
+        if record is None:
+            return
+        expected = record["num_lines"]
+        *lines, _ = (read_text(self._metrics_path) or "").split("\n")
+        if _digest("".join(f"{x}\n" for x in lines[:expected])) != record["sha256"]:
+            got = "other ones" if len(lines) >= expected else str(len(lines))
+            raise UserValueError(
+                f"{self._metrics_path}: expected the {expected} lines that it had at "
+                f"the last checkpoint, got {got}. The best evaluation and the patience "
+                f"follow from them. {self._hint}"
+            )
+        recorded = [(after, num) for after, num in record["skipped_batches"]]
+        self._skipped.check_recorded(recorded, step, self._hint)
+
+    def _write(self, text: str) -> None:
+        record = {
+            "num_lines": text.count("\n"),
+            "sha256": _digest(text),
+            "skipped_batches": self._skipped.entries,
+        }
+        self._path.parent.mkdir(exist_ok=True)
+        write_atomically(self._path, json.dumps(record) + "\n")
+
+    def _read(self) -> dict[str, Any] | None:
+        record = read_json(self._path, self._hint)
+        if record is None or (
+            isinstance(record, dict)
+            and is_count(record.get("num_lines"), 0)
+            and isinstance(record.get("sha256"), str)
+            and isinstance(record.get("skipped_batches"), list)
+            and all(_is_pair(entry) for entry in record["skipped_batches"])
+        ):
+            return record
+        expected = "num_lines, sha256 and skipped_batches"
+        raise damaged(self._path, expected, record, self._hint)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_pair(value: Any) -> bool:
+    is_pair = isinstance(value, list) and len(value) == 2
+    return is_pair and all(is_count(number, 0) for number in value)

@@ -1,0 +1,53 @@
+"""The params of a run's model, from its registered name and from `params.txt`."""
+
+from __future__ import annotations
+
+import contextlib
+
+import model_registry
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.literals import read_plain
+from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
+from lingvo_pipe.training.run.changed_params import check_use
+from lingvo_pipe.training.run.run_directory import RunDirectory
+
+_SYMBOLS = ("type", "func", "enum", "params")  # Their text names a module to import.
+
+
+def params_of_run(directory: RunDirectory, dataset: str) -> Params:
+    """Returns the registered model's params, with the values that the run changed.
+
+    `dataset` is the name of the input, such as Test. Only plain values are read from
+    the run: nothing that its text names is imported. Raises LookupError if the model
+    is not registered, and ValueError if the run's weights are of another model.
+    """
+    trained = directory.read_params() or ""
+    model = model_registry.GetParams(directory.model_name, "Train")
+    registered = entries_by_path(model.ToText())
+    changes = [
+        entry
+        for path, entry in entries_by_path(trained).items()
+        if path in registered and entry != registered[path] and _is_plain(entry)
+    ]
+    _apply(model, changes)
+    check_use(trained, model.ToText(), ())
+    model.input = model_registry.GetParams(directory.model_name, dataset).input
+    _apply(model, [each for each in changes if each.path.startswith("input.")])
+    return model
+
+
+def _apply(model: Params, changes: list[Entry]) -> None:
+    for entry in changes:
+        # What does not fit is a difference for `check_use`.
+        with contextlib.suppress(AttributeError, ValueError):
+            model.FromText(str(entry))
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Returns whether reading an entry imports nothing."""
+    if entry.kind in _SYMBOLS:
+        return False
+    with contextlib.suppress(ValueError):
+        # A dict may be read as a record with a class among its values.
+        return "/" not in entry.text or not isinstance(read_plain(entry.text), dict)
+    return entry.text.isidentifier()  # A dtype, inf or nan.

@@ -1,0 +1,98 @@
+"""Records of each part of a run: where it was trained, and how fast.
+
+A part lasts from a start, resume or roll-back until the run stops; `parts.json` lists
+them. Training does not depend on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import MALFORMED, damaged, read_json
+
+
+@dataclasses.dataclass
+class RunPart:
+    """A part of a run.
+
+    Attributes:
+        after_step: step after which the part begins.
+        place: parameters, stages and devices, as text.
+        predicted_bubble: idle fraction of the devices' time by flops, or None.
+        last_step: last step so far.
+        seconds: time since the start, with evaluations and building.
+        num_steps: number of the steps that `train_seconds` are the time of.
+        train_seconds: time of all calls that train, except the first, which builds.
+        examples_per_second: speed in that time, or None.
+        stages_busy: busy fraction of the devices' time in the last step, or None.
+    """
+
+    after_step: int
+    place: str
+    predicted_bubble: float | None = None
+    last_step: int = 0
+    seconds: float = 0.0
+    num_steps: int = 0
+    train_seconds: float = 0.0
+    examples_per_second: float | None = None
+    stages_busy: float | None = None
+
+    def __post_init__(self) -> None:
+        self._begin, self._is_built = time.monotonic() - self.seconds, False
+
+    @contextlib.contextmanager
+    def timing(self, num_steps: int, batch_size: int) -> Iterator[None]:
+        """Measures a call that trains."""
+        begin = time.monotonic()
+        yield
+        if self._is_built:
+            self.num_steps += num_steps
+            self.train_seconds += time.monotonic() - begin
+            self.examples_per_second = self.num_steps * batch_size / self.train_seconds
+        self._is_built = True
+
+    def write(self, path: Path) -> None:
+        """Writes the part, if it has steps, after earlier ones, cut where it begins."""
+        if self.last_step == self.after_step:
+            return
+        self.seconds = time.monotonic() - self._begin
+        parts = [x for x in read_parts(path) if x.after_step < self.after_step]
+        for each in parts:
+            each.last_step = min(each.last_step, self.after_step)
+        records = list(map(dataclasses.asdict, [*parts, self]))
+        write_atomically(path, json.dumps(records, indent=2) + "\n")
+
+    def text(self) -> str:
+        """Returns the part's facts as text."""
+        bubble, busy = self.predicted_bubble, self.stages_busy
+        speed = self.examples_per_second
+        facts = [
+            self.place,
+            "" if bubble is None else f"bubble {bubble:.1%} as predicted from flops",
+            "" if busy is None else f"stages {busy:.1%} busy in the last step",
+            f"time {datetime.timedelta(seconds=round(self.seconds))}",
+            "" if speed is None else f"{speed:,.4g} examples/s",
+        ]
+        return "; ".join(filter(None, facts))
+
+
+def read_parts(path: Path) -> list[RunPart]:
+    """Returns all parts; none without a file. Raises ValueError if it is damaged."""
+    hint = "Remove the file; the trainer writes it again."
+    try:
+        parts = [RunPart(**record) for record in read_json(path, hint) or []]
+        for part in parts:  # Values of wrong types cannot be formatted.
+            f"{part.after_step:d} {part.last_step:d} {part.text()}"
+    except UserValueError:
+        raise
+    except MALFORMED as error:
+        raise damaged(path, "a list of a run's parts", error, hint) from error
+    return parts

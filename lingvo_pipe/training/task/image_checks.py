@@ -1,0 +1,107 @@
+"""Checks that classified images fit a model, and labels that do not explained.
+
+An image has C channels; an input has N classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lingvo_pipe.core.checks import is_count
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers.sequential import SequentialLayer
+
+# Of TensorFlow's cross entropy on a CPU.
+_BAD_LABEL = re.compile(
+    r"(In .*?): Received a label value of (-?\d+) which is outside the valid range of "
+    r"\[0, (\d+)\)"
+)
+
+
+class Size(NamedTuple):
+    """A size of the model, and the path that declares it."""
+
+    path: str
+    value: int
+
+
+def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
+    """Checks that a model takes an input's images, and has an output for each class.
+
+    Args:
+        data: input with images `[B, H, W, C]`, and `class_names` if it knows them.
+        taken: C of the model's first layer, if it is known.
+        given: number of the model's outputs, if it is known.
+
+    Raises:
+        ValueError: if C differs, or N is above the number of outputs.
+    """
+    spec: Any = getattr(data, "element_spec", {})
+    image = spec.get("image")
+    is_image = image is not None and image.shape.rank == 4
+    if taken and is_image and image.shape[-1] != taken.value:
+        raise UserValueError(
+            path="input.channels" if "channels" in data.params else "input",
+            expected=f"{taken.value}, the channels that {taken.path} takes",
+            got=image.shape[-1],
+            hint=f"Set input.channels to {taken.value} to convert the images, or "
+            "change the model's first layer.",
+        )
+    names: Sequence[str] = getattr(data, "class_names", ()) if given else ()
+    if given and len(names) > given.value:
+        raise UserValueError(
+            path=given.path,
+            expected=f"an output for each of the {len(names)} classes of the input",
+            got=given.value,
+            hint=f"The last class is {names[-1]!r}, of label {len(names) - 1}. Give "
+            "the model more outputs, or set input.labels to fewer classes.",
+        )
+
+
+def declared_size(
+    pipeline: InstantiableParams, index: int, names: Sequence[str]
+) -> Size | None:
+    """Returns the size that the first (0) or last (-1) layer declares, if it does.
+
+    `names` are the params that may hold it, of that layer or of the one within.
+    """
+    is_before = index == 0 and pipeline.before_tpl
+    path = "task.pipeline." + ("before_tpl" if is_before else "cell_tpl")
+    layers = pipeline.before_tpl if is_before else pipeline.cell_tpl
+    while layers:
+        p, path = layers[index], f"{path}[{index % len(layers)}]"
+        for name in names:
+            if name in p:
+                value = p.Get(name)
+                is_filter = name == "filter_shape" and len(value) == 4
+                value = value[2] if is_filter else value
+                return Size(f"{path}.{name}", value) if is_count(value) else None
+        layers, path = p.sub if p.cls is SequentialLayer else (), f"{path}.sub"
+    return None
+
+
+@contextlib.contextmanager
+def labels_explained(*inputs: Any) -> Iterator[None]:
+    """Turns TensorFlow's error about a label without an output into a line."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _BAD_LABEL.search(error.message)
+        if found is None:
+            raise
+        where, label, number = found.groups()
+        owners = " or ".join(dict.fromkeys(x.params.cls.__name__ for x in inputs))
+        raise UserValueError(
+            path="input",
+            expected=f"labels from 0 to {int(number) - 1}, since the model has "
+            f"{number} outputs, in the batches of {owners}",
+            got=int(label),
+            hint=f"{where}. Correct the labels there, or give the model's last layer "
+            "more outputs.",
+        ) from error

@@ -1,0 +1,75 @@
+"""A reader of the trainer's output that goes away ends no training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.support.command_line import ROOT, SMALL, CommandLine, write_small_model
+
+# Prints lines until standard input ends, through streams that outlive their readers.
+PROGRAM = """
+import os, sys
+from lingvo_pipe.cli.lasting_output import keep_output
+keep_output()
+for line in sys.stdin:
+    print("out", line, end="")
+    print("err", line, end="", file=sys.stderr)
+    os.write(int(sys.argv[1]), b".")  # Both are written.
+"""
+
+
+@pytest.mark.parametrize("keeps_errors", [True, False])
+def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
+    (ours, theirs), (done, doing) = os.pipe(), os.pipe()
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(doing)],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=subprocess.PIPE if keeps_errors else theirs,
+        cwd=ROOT,
+        pass_fds=[doing],
+        text=True,
+        bufsize=1,
+    )
+    os.close(theirs)
+    os.close(doing)
+    assert program.stdin is not None
+    program.stdin.write("1\n")
+    assert os.read(done, 1)
+    assert os.read(ours, 100).startswith(b"out 1\n")
+    os.close(ours)  # As head does.
+    for _ in range(2):
+        program.stdin.write("2\n")
+        assert os.read(done, 1)
+    _, errors = program.communicate(timeout=10)
+    os.close(done)
+    assert program.returncode == 0
+    if keeps_errors:
+        assert errors == "err 1\n" + 2 * "out 2\nerr 2\n"
+
+
+def test_training_without_readers_goes_on(tmp_path: Path) -> None:
+    write_small_model(tmp_path)
+    flags = [SMALL, "--logdir=run", "--model_params_override=task.eval.images : false"]
+    with CommandLine(tmp_path).start_trainer(*flags) as trainer:
+        for stream in (trainer.stdout, trainer.stderr):
+            assert stream is not None
+            stream.close()
+        trainer.stdout = trainer.stderr = None
+        assert trainer.wait(60) == 0
+    assert read_metrics(tmp_path / "run")[-1]["step"] == 3
+
+
+def test_a_list_that_nobody_reads_on_ends_quietly(tmp_path: Path) -> None:
+    with CommandLine(tmp_path).start_trainer("--list_models") as trainer:
+        assert trainer.stdout is not None
+        trainer.stdout.close()
+        trainer.stdout = None
+        _, errors = trainer.communicate(30)
+    assert (trainer.returncode, errors) == (1, "")

@@ -1,0 +1,125 @@
+"""Only regular files are opened, and never through a link."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
+from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.regular_file import (
+    check_local,
+    check_present,
+    open_file,
+    read_json,
+    read_text,
+    remove,
+)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to(path.with_name("victim"))
+
+
+def _dangling_link(path: Path) -> None:
+    path.symlink_to(path.with_name("new"))
+
+
+@pytest.mark.parametrize("mode", ["r", "rb", "a", "ab+", "xb"])
+@pytest.mark.parametrize("make", [_link, _dangling_link, Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_refused(
+    tmp_path: Path, mode: str, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / "victim").write_text("years of work")
+    path = tmp_path / "file"
+    make(path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserValueError, match=rf"^{path}:"):
+        open_file(path, mode)
+    assert (tmp_path / "victim").read_text() == "years of work"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_files_are_opened_as_usual(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with open_file(path, "xb") as file:
+        file.write("ü\n".encode())
+    with open_file(path, "a") as text:
+        text.write("a")
+    assert read_text(path) == "ü\na"
+    assert read_text(tmp_path / "missing") is None
+    assert read_json(tmp_path / "missing") is None
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / "missing", "r")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"{", b"null", b"[" * 100_000, b"9" * 5000]
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(UserValueError, match=rf"^{path}:.*--copy"):
+        read_json(path, "--copy")
+
+
+@pytest.mark.parametrize("make", [_link, _dangling_link])
+def test_a_write_follows_no_link(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Once the link at the incomplete file led to the victim."""
+    (tmp_path / "victim").write_text("years of work")
+    path = tmp_path / "file"
+    make(path)
+    make(scratch_path(path))
+    write_atomically(path, "text")
+    assert not path.is_symlink()
+    assert path.read_text() == "text"
+    assert (tmp_path / "victim").read_text() == "years of work"
+    assert sorted(os.listdir(tmp_path)) == ["file", "victim"]
+
+
+@pytest.mark.parametrize("name", ["file", ".file.incomplete"])
+def test_a_directory_in_the_place_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(UserValueError, match=rf"^{tmp_path}/{name}:"):
+        write_atomically(tmp_path / "file", "text")
+
+
+def test_a_file_that_was_replaced_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "below" / "file"
+    path.parent.mkdir()
+    with open_file(path, "a") as file:
+        check_present(file, path)
+        path.rename(tmp_path / "moved")
+        with pytest.raises(UserValueError, match=rf"^{path.parent}:.*\bfile\b"):
+            check_present(file, path)
+        path.write_text("")
+        with pytest.raises(UserValueError, match=rf"^{path.parent}:.*\bfile\b"):
+            check_present(file, path)
+        remove(path.parent)
+        with pytest.raises(UserValueError, match=rf"^{path.parent}:.*\bfile\b"):
+            check_present(file, path)
+
+
+def test_a_link_is_removed_and_not_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    remove(tmp_path / "link")
+    assert os.listdir(tmp_path) == ["folder"]
+    remove(tmp_path / "folder")
+    remove(tmp_path / "folder")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("url", ["gs://a/b", "s3://a", "gs:/a", "file:///tmp/a"])
+def test_a_url_is_no_folder(url: str) -> None:
+    with pytest.raises(UserValueError) as error:
+        check_local("--logdir", url)
+    assert (error.value.path, error.value.got) == ("--logdir", url)
+
+
+@pytest.mark.parametrize("path", ["/tmp/a", "a", "~/a:b", "a:b", "", "./a:/b"])
+def test_a_path_is_a_folder(path: str) -> None:
+    check_local("--logdir", path)

@@ -1,0 +1,121 @@
+"""Folders of a user's own images: found by name, resized and converted by default."""
+
+import re
+
+import numpy as np
+import pytest
+
+from lingvo_pipe.input.images.image_folder import ImageFolder
+from lingvo_pipe.input.images.image_input import (
+    ImageClassificationInput,
+    find_dataset,
+)
+from lingvo_pipe.input.images.tfds_images import TfdsImages
+from lingvo_pipe.input.transforms import recipes
+from lingvo_pipe.input.transforms.geometry import Resize
+from tests.input.example_images import write_folder
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_folder(folder / "pets")
+    return folder
+
+
+@pytest.fixture
+def make_input(data_dir):
+    def make(dataset="pets", **values):
+        p = ImageClassificationInput.Params()
+        p.Set(dataset=dataset, data_dir=str(data_dir), batch_size=8)
+        return p.Set(**values).Instantiate()
+
+    return make
+
+
+def images(batches):
+    return np.stack([batch.image for batch in batches.take(2)])
+
+
+def test_images_of_many_sizes_are_resized_by_default(make_input):
+    """The same as by a transform; transforms that do it are left alone."""
+    resize = [Resize.Params().Set(height=9, width=7, antialias=True)]
+    pets = make_input(image_size=[9, 7])
+    wanted = make_input(train_transforms=resize, eval_transforms=resize)
+    for ours, theirs in (
+        (pets.TrainBatches(), wanted.TrainBatches()),
+        (pets.EvalBatches(), wanted.EvalBatches()),
+    ):
+        np.testing.assert_array_equal(images(ours), images(theirs))
+    assert re.search(r"\bpets\b.*\b9 x 7\b.*input\.image_size", pets.note)
+    fitting = make_input(image_size=12, channels=3, **recipes.imagenet(12))
+    assert wanted.note == fitting.note == ""
+    with pytest.raises(ValueError, match=r"None, None, 3.*input\.image_size"):
+        make_input()
+
+
+def test_images_are_converted_to_gray(make_input):
+    gray = make_input(image_size=[9, 7], channels=1)
+    color = images(make_input(image_size=[9, 7]).EvalBatches())
+    assert gray.image_shape == (9, 7, 1)
+    assert "input.channels" in gray.note
+    luma = color @ np.array([[0.299], [0.587], [0.114]], np.float32)
+    np.testing.assert_allclose(images(gray.EvalBatches()), luma, atol=2e-4)
+
+
+def test_the_brightest_pixel_of_a_data_set_becomes_1(make_input):
+    for dataset, largest in {"optdigits": 16, "pets": 255}.items():
+        of_data, given = (
+            make_input(dataset, image_size=8, pixel_max=pixel_max).EvalBatches()
+            for pixel_max in (None, largest)
+        )
+        np.testing.assert_array_equal(images(of_data), images(given))
+
+
+WIDE = [Resize.Params().Set(height=4, width=9)]
+
+
+@pytest.mark.parametrize(
+    ("values", "size", "channels"),
+    [
+        ({"dataset": "optdigits", "pixel_max": 16}, 8, 1),
+        ({"dataset": "optdigits", "image_size": 9, "channels": 3}, 9, 3),
+        ({"dataset": "cifar10", **recipes.cifar()}, 32, 3),
+        ({"dataset": "food101", **recipes.imagenet(12)}, 12, 3),
+        (
+            {"dataset": "optdigits", "eval_transforms": WIDE, "train_transforms": WIDE},
+            [4, 9],
+            1,
+        ),
+        ({"dataset": "unknown"}, None, None),
+        ({"dataset": "pets", "pixel_max": 99}, None, None),
+    ],
+)
+def test_another_data_set_has_the_shape_of_the_model(data_dir, values, size, channels):
+    p = ImageClassificationInput.Params().Set(batch_size=8, data_dir=str(data_dir))
+    before = p.Set(**values).Copy()
+    p.cls.ReplaceDataset(p, "pets")
+    if before.dataset == "pets":
+        assert p == before
+        return
+    assert (p.dataset, p.image_size, p.channels) == ("pets", size, channels)
+    assert p.pixel_max is None
+    if size is not None:
+        height, width = size if isinstance(size, list) else (size, size)
+        assert images(p.Instantiate().TrainBatches()).shape[2:] == (
+            height,
+            width,
+            channels,
+        )
+
+
+def test_a_folder_is_a_data_set(tmp_path):
+    """By its name; if it is also one of the catalog, only with a split `train`."""
+    for place in ("cats/test/a", "mnist/train/a", "cifar10/test/a"):
+        (tmp_path / place).mkdir(parents=True)
+    kinds = {"cats": ImageFolder, "mnist": ImageFolder, "cifar10": TfdsImages}
+    for name, kind in kinds.items():
+        assert isinstance(find_dataset(name, str(tmp_path)), kind)
+    missing = rf"dataset.*'catz'.*{tmp_path}\b.*train/CLASS.*test/CLASS.*'cats'\?$"
+    with pytest.raises(ValueError, match=missing):
+        find_dataset("catz", str(tmp_path))

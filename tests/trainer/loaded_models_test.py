@@ -1,0 +1,91 @@
+"""A trained model is loaded in a Python program, and used on one's own images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.run.metrics_log import read_metrics
+from tests.docs.pages import page, python_blocks
+from tests.support.command_line import SMALL, CommandLine, write_small_model
+
+_CLASSIFY = """
+import json
+import numpy as np
+import tensorflow as tf
+import lingvo_pipe as lp
+from lingvo_pipe.input.prepared_dataset import open_split, prepared_builder
+
+examples = open_split(prepared_builder("optdigits"), "test")
+images = [each["image"] for each in examples]
+model = lp.load("run", "ckpt-00000003")
+assert (model.name, model.step) == ("mine.small_model.Small", 3)
+found = model.classify(images)
+right = [x.label == each["label"] for x, each in zip(found, examples, strict=True)]
+
+files = [f"{i}.png" for i in range(3)]
+for file, image in zip(files, images):
+    tf.io.write_file(file, tf.io.encode_png(image))
+for a, b in zip(model.classify(files), found):
+    assert (a.label, a.name) == (b.label, str(b.label))
+    assert a.label == b.probabilities.argmax()
+    np.testing.assert_allclose(a.probabilities, b.probabilities, rtol=1e-5)
+
+tf.io.write_file("text.png", "text")
+wrong = [images[0] * 100], [images[0][1:]], ["none.png"], ["text.png"], "0.png"
+errors = []
+for call, given in [(model.translate, ["ab"]), *((model.classify, x) for x in wrong)]:
+    try:
+        call(given)
+    except (TypeError, ValueError) as error:
+        errors.append(f"{type(error).__mro__[2].__name__}: {error}")
+print(json.dumps([np.mean(right), errors, found[0].name]))
+"""
+
+
+def test_images_are_classified_as_in_the_evaluation(tmp_path: Path) -> None:
+    write_small_model(tmp_path)
+    overrides = "task.pipeline.cell_tpl[3].keep_prob : 0.5; input.batch_size : 32"
+    CommandLine(tmp_path).train(
+        SMALL, "--logdir=run", f"--model_params_override={overrides}"
+    )
+    *_, (_, of_page) = python_blocks(page("images"))
+    for old, new in (('"/tmp/digits"', '"run"'), ('"seven.png"', '"0.png"')):
+        assert of_page.count(old) == 1
+        of_page = of_page.replace(old, new)
+    run = CommandLine(tmp_path).run("-c", _CLASSIFY + of_page)
+    assert run[0] == 0, run
+    *_, results, of_page = run[1].splitlines()
+    accuracy, errors, first = json.loads(results)
+    assert of_page.split()[0] == first
+    *_, test = read_metrics(tmp_path / "run")
+    assert accuracy == pytest.approx(test["accuracy"], abs=1e-6)
+    kind, bright, shape, missing, text, single = errors
+    assert kind.startswith("TypeError: translate: mine.small_model.Small")
+    assert "classify" in kind
+    assert "from 0 to 16" in bright
+    assert "(8, 8, 1)" in shape
+    assert "none.png" in missing
+    assert "text.png" in text
+    assert "'0.png'" in single
+
+
+def test_what_a_run_names_is_not_imported(tmp_path: Path) -> None:
+    """Its model differs from the registered one, and is refused."""
+    write_small_model(tmp_path)
+    CommandLine(tmp_path).train(SMALL, "--logdir=run")
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    params = tmp_path / "run/params.txt"
+    text = params.read_text()
+    path = "task.pipeline.cell_tpl[1].random_seed"
+    changes = {f"{path} : None\n": f"{path} : type/trap/Trap\n"}
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    params.write_text(text)
+    run = CommandLine(tmp_path).run("-c", "import lingvo_pipe as lp; lp.load('run')")
+    assert run[0] == 1
+    assert f"{path} : type/trap/Trap" in run[2]
+    assert "ValueError" in run[2]

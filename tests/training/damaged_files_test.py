@@ -1,0 +1,327 @@
+"""Any damage to any file of a run is one line that names it, for every job."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.serving.export import export_model
+from lingvo_pipe.training.decode import decoder_run
+from lingvo_pipe.training.eval.run_evaluations import evaluate_run
+from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
+from lingvo_pipe.training.loop.training_loop import train
+from lingvo_pipe.training.report import html_report
+from lingvo_pipe.training.run.metrics_log import MetricsLog
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
+from lingvo_pipe.training.task.base_task import BaseTask
+from tests.support.cases import exhaustive
+from tests.training.decoder_examples import Letters, translation
+from tests.training.injected_faults import empty, remove
+from tests.training.toy_run import STEPS, Input, batch, make_task
+
+NAME = "toy.Toy"
+PARAMS = (
+    f"task.name : 'task'\ntask.train.max_steps : {STEPS}\n"
+    "task.eval.best_metric : 'loss'\n"
+)
+SKIPPED = '[{"after_step": 1, "num_batches": 1}]\n'
+OTHER_USER = 12345
+SCORES = [translation("the cat sat on a mat .", "the cat sat on the mat .")]
+
+
+class WordsInput(Input):
+    """An input with a vocabulary."""
+
+    vocabulary = Letters()
+
+
+for _name in ("fingerprint", "path"):
+    setattr(WordsInput.vocabulary, _name, "letters")
+
+TRAIN, TEST = WordsInput(*map(batch, range(STEPS + 2))), WordsInput(batch(9))
+
+
+def train_toy(logdir: Path, log: Callable[[str], None] = lambda _: None) -> None:
+    p = make_task().params.Copy()
+    p.eval.Set(interval_steps=1, best_metric="loss", images=False)
+    train(p.Instantiate(), TRAIN, TEST, RunDirectory(logdir, NAME), PARAMS, log)
+
+
+@functools.cache
+def plain_task() -> BaseTask:
+    return make_task()
+
+
+def evaluate(logdir: Path) -> None:
+    directory = open_run(logdir, NAME)
+    directory.read_params()
+    steps = weights_in_turn(plain_task(), directory, "best", None, print)
+    evaluate_run(plain_task(), TEST, directory, "test", steps, print)
+
+
+def decode(logdir: Path) -> None:
+    directory = open_run(logdir, NAME)
+    directory.read_params()
+    check_vocabulary(directory.path, TEST)
+    for step in weights_in_turn(plain_task(), directory, None, 0.3, print):
+        decoder_run.write_report(directory.decoder_path, step, "test", SCORES)
+
+
+def export(logdir: Path) -> None:
+    directory = open_run(logdir, NAME)
+    directory.read_params()
+    check_vocabulary(directory.path, TEST)
+    for step in weights_in_turn(plain_task(), directory, None, None, print):
+        data = TEST.EvalBatches()
+        export_model(plain_task(), data, directory.export_path / str(step))
+
+
+def report(logdir: Path) -> None:
+    html_report.write_report(open_run(logdir, None))
+
+
+JOBS: list[Callable[[Path], None]] = [train_toy, evaluate, decode, export, report]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with every kind of file."""
+    logdir = tmp_path_factory.mktemp("runs") / "whole"
+    directory = RunDirectory(logdir, NAME)
+    directory.write_params(PARAMS)
+    directory.skipped_batches_path.write_text(SKIPPED)
+    for job in JOBS:
+        job(logdir)
+    directory.profile_path.mkdir()
+    for ending in ("png", "txt"):
+        (directory.profile_path / f"step-3.{ending}").write_text("title\n\na  b\n")
+    for name in ("traceback.txt", ".params.txt.incomplete"):
+        (logdir / name).write_text("left")
+    return logdir
+
+
+_STEM = f"{STEPS:08d}"
+# File -> the jobs that open it. Other jobs may only notice what is no file.
+FILES: dict[str, list[Callable[[Path], None]]] = {
+    "params.txt": JOBS,
+    "vocabulary.txt": [train_toy, evaluate, decode, export],
+    "metrics.jsonl": [train_toy, report],
+    "best.json": [train_toy, evaluate, report],
+    "skipped_batches.json": [train_toy, report],
+    "lock": [train_toy],
+    "report.html": [train_toy, report],
+    "traceback.txt": [],
+    ".params.txt.incomplete": [train_toy],
+    f"checkpoints/ckpt-{_STEM}.index": JOBS,
+    f"checkpoints/ckpt-{_STEM}.data-00000-of-00001": JOBS,
+    "checkpoints/checkpoint": [train_toy],
+    "checkpoints/record.json": [train_toy],
+    "checkpoints": JOBS,
+    "profile/step-3.txt": [report],
+    "profile/step-3.png": [report],
+    "evaler": [evaluate, report],
+    "evaler/metrics.jsonl": [evaluate, report],
+    "evaler/lock": [evaluate],
+    "decoder/metrics.jsonl": [decode, report],
+    f"decoder/test-{_STEM}.json": [decode, report],
+    f"decoder/test-{_STEM}.png": [decode, report],
+    f"decoder/test-{_STEM}.txt": [decode],
+    "export": [export],
+    f"export/{STEPS}": [export],
+}
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _holding(content: bytes) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        if path.is_dir():
+            _clear(path)
+        path.write_bytes(content)
+
+    return damage
+
+
+def a_directory(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink()
+        path.mkdir()
+        (path / "below").touch()
+
+
+def a_pipe(path: Path) -> None:
+    _clear(path)
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    target = path.with_name(f"{path.name}.target")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+def another_owners(path: Path) -> None:
+    os.chown(path, OTHER_USER, OTHER_USER)
+
+
+def with_a_line(path: Path, line: bytes) -> None:
+    path.write_bytes(path.read_bytes() + line)
+
+
+HUGE, DEEP = b"9" * 400, b"[" * 100_000
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "not UTF-8": _holding(b"\xff\xfe\x00"),
+    "empty": lambda path: None if path.is_dir() else empty(path),
+    "removed": lambda path: _clear(path) if path.is_dir() else remove(path),
+    "huge": _holding(b'{"step": 1, "split": "test", "loss": %b}\n' % HUGE),
+    "too huge": _holding(b'{"step": %b}\n' % (20 * HUGE)),
+    "huge step": _holding(b'{"step": %b, "split": "a", "num_lines": 1}\n' % HUGE),
+    "deep": _holding(DEEP + b"\n"),
+    "deep line": lambda path: with_a_line(path, b"task.x : " + DEEP + b"\n"),
+    "types": _holding(b'{"step": "x", "split": 3, "mean": [], "languages": 1}\n'),
+    "a list": _holding(b'[1, null, {"after_step": -1, "num_batches": 1}]\n'),
+    "a text": _holding(b'"text"\n'),
+    "null": _holding(b"null\n"),
+    "other params": lambda path: with_a_line(path, b"task.train.max_steps : 'x'\n"),
+    "a header only": _holding(b"# model: toy.Toy\n"),
+    "a directory": a_directory,
+    "a pipe": a_pipe,
+    "a link": a_link,
+}
+if os.geteuid() == 0:
+    DAMAGES["another owner's"] = another_owners
+NO_FILES = ("removed", "a directory", "a pipe", "a link", "another owner's")
+OF_PARAMS = ("deep line", "other params", "a header only")
+OTHERS = ("a link", "another owner's")  # Which no job accepts.
+
+# What the trainer must not go on without, unless it is removed.
+NEEDED = {"params.txt", "vocabulary.txt", "metrics.jsonl", "skipped_batches.json"}
+NEEDED |= {"checkpoints", "checkpoints/record.json"}
+LOSABLE = {"params.txt", "vocabulary.txt", "checkpoints", "checkpoints/record.json"}
+_NUM_FAST = 12
+
+
+def _cases() -> list[object]:
+    every = [
+        (job, file, damage)
+        for file, readers in FILES.items()
+        for damage in DAMAGES
+        if damage not in OF_PARAMS or file == "params.txt"
+        for job in (JOBS if damage in NO_FILES else readers)
+    ]
+    fast = set(every[:: len(every) // _NUM_FAST])
+    return [case if case in fast else exhaustive(*case) for case in every]
+
+
+def problem_of(job: Callable[[Path], None], logdir: Path) -> str:
+    """Returns the line of a job's error, "" if it has none."""
+    try:
+        job(logdir)
+    except Exception as error:
+        line = user_message(error)
+        if line is None:
+            raise
+        is_change = line.startswith("Cannot resume: ")  # It has a line for each param.
+        assert is_change or "\n" not in line
+        assert len(line) < 1000
+        return line
+    return ""
+
+
+@pytest.mark.parametrize(("job", "file", "damage"), _cases())
+def test_each_damage_is_a_line_that_names_the_file(
+    tmp_path: Path, whole: Path, job: Callable[[Path], None], file: str, damage: str
+) -> None:
+    logdir = shutil.copytree(whole, tmp_path / "run", symlinks=True)
+    best = (logdir / "best.json").read_text()
+    before = (logdir / file).read_bytes() if (logdir / file).is_file() else None
+    DAMAGES[damage](logdir / file)
+    path = logdir / file
+    is_same = path.is_file() and path.read_bytes() == before
+    is_foreign = damage in OTHERS
+    line = problem_of(job, logdir)
+    if line and damage != "removed" and damage not in OF_PARAMS:
+        named = str(path).partition(".index")[0].partition(".data-")[0]
+        assert named in line, (line, named)
+    if is_foreign:
+        assert "--allow_foreign_logdir" in line
+    elif job is train_toy and file in NEEDED and not (is_same or path.is_dir()):
+        may_pass = damage == "other params" or damage == "removed" and file in LOSABLE
+        assert line or may_pass, "not noticed"
+    if job is train_toy and not line and file == "best.json":
+        assert path.read_text() == best
+
+
+def _impossible(after_step: object, num_batches: object) -> str:
+    return f'[{{"after_step": {after_step}, "num_batches": {num_batches}}}]'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        exhaustive("[]\n"),
+        exhaustive(_impossible(1, 2)),
+        _impossible(2, 1),
+        exhaustive(_impossible(0.5, 1)),
+        exhaustive(_impossible("true", 1)),
+        exhaustive(_impossible(1, 0)),
+        exhaustive(_impossible(1, 10**30)),
+        exhaustive(f"{SKIPPED[:-2]}, {_impossible(0, 1)[1:]}"),
+    ],
+)
+def test_skipped_batches_that_were_altered_are_noticed(
+    tmp_path: Path, whole: Path, content: str
+) -> None:
+    logdir = shutil.copytree(whole, tmp_path / "run")
+    (logdir / "skipped_batches.json").write_text(content)
+    assert str(logdir / "skipped_batches.json") in problem_of(train_toy, logdir)
+
+
+def _cut(path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:1]))
+
+
+def _alter(path: Path) -> None:
+    path.write_text(path.read_text().replace('"loss"', '"lost"', 1))
+
+
+def _write_anew(path: Path) -> None:
+    path.unlink()
+    with MetricsLog(path.parent) as log:
+        for step in range(1, STEPS + 1):
+            log.write(step, "test", {"loss": 0.0, "accuracy": 1.0})
+
+
+@pytest.mark.parametrize(
+    "damage", [_cut, exhaustive(_alter), exhaustive(_write_anew), exhaustive(remove)]
+)
+def test_metrics_that_were_altered_are_noticed(
+    tmp_path: Path, whole: Path, damage: Callable[[Path], None]
+) -> None:
+    """The run goes on when the user accepts that, or puts a copy back."""
+    logdir = shutil.copytree(whole, tmp_path / "run")
+    path, record = logdir / "metrics.jsonl", logdir / "checkpoints" / "record.json"
+    before = path.read_text()
+    damage(path)
+    line = problem_of(train_toy, logdir)
+    assert f"{path}: " in line
+    assert str(record) in line
+    path.write_text(before)
+    assert problem_of(train_toy, logdir) == ""
+    damage(path)
+    record.unlink()
+    assert problem_of(train_toy, logdir) == ""

@@ -1,0 +1,87 @@
+"""The parts of a run: resumed, cut by roll-backs, timed without the build, damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import RunPart, read_parts
+from tests.training.toy_run import STEPS, Input, batch, make_task, run
+
+DATA = Input(*map(batch, range(STEPS)))
+
+
+def steps(path: Path) -> list[tuple[int, int]]:
+    return [(part.after_step, part.last_step) for part in read_parts(path)]
+
+
+def test_each_start_is_a_part_and_one_without_steps_is_none(tmp_path: Path) -> None:
+    path = RunDirectory(tmp_path, "toy.Toy").parts_path
+    for last in (1, STEPS, STEPS):
+        run(make_task(max_steps=last), DATA, tmp_path)
+    assert steps(path) == [(0, 1), (1, STEPS)]
+    first, second = read_parts(path)
+    assert first.examples_per_second is None  # Its only step was built, too.
+    assert 0 < second.train_seconds < second.seconds
+    assert second.num_steps == STEPS - 2
+    assert second.place.startswith("parameters: 32; stages: 2 (cpu:0, cpu:1)")
+
+
+def test_a_part_that_goes_back_cuts_earlier_ones(tmp_path: Path) -> None:
+    path = tmp_path / "parts.json"
+    for start, last in ((0, 4), (4, 9), (2, 5), (5, 7), (0, 3)):
+        RunPart(start, "here", last_step=last).write(path)
+        if start == 5:
+            assert steps(path) == [(0, 2), (2, 5), (5, 7)]
+    assert steps(path) == [(0, 3)]
+
+
+def test_speed_is_of_all_calls_but_the_first() -> None:
+    part = RunPart(0, "here", 0.25)
+    for seconds, num_steps in ((0.2, 1), (0.01, 3), (0.01, 2)):
+        with part.timing(num_steps, batch_size=4):
+            time.sleep(seconds)
+    assert part.num_steps == 5
+    assert 0.02 <= part.train_seconds < 0.2
+    assert part.examples_per_second == pytest.approx(20 / part.train_seconds)
+    part.stages_busy, part.seconds = 0.5, 3725.0
+    assert re.fullmatch(
+        r"here; bubble 25\.0% .*; stages 50\.0% .*; time 1:02:05; \S+ examples/s",
+        part.text(),
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[",
+        b"{}x",
+        b"[1]",
+        b"\xff",
+        b'[{"after_step": 0}]',
+        b'[{"after_step": 0, "place": "", "odd": 1}]',
+        b'[{"after_step": "0", "place": ""}]',
+        b'[{"after_step": 0, "place": "", "seconds": 1e300}]',
+        b'[{"after_step": 0, "place": "", "stages_busy": "all"}]',
+        b'[{"after_step": 0, "place": 1}]',
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "parts.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"parts\.json"):
+        read_parts(path)
+
+
+def test_all_that_is_written_is_read(tmp_path: Path) -> None:
+    part = RunPart(3, "here", 0.5, last_step=5, stages_busy=0.25)
+    part.write(tmp_path / "parts.json")
+    (again,) = read_parts(tmp_path / "parts.json")
+    assert again == part
+    assert len(json.loads((tmp_path / "parts.json").read_text())) == 1

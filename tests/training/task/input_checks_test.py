@@ -1,0 +1,87 @@
+"""An input's data sets and weights are checked before they are used."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.task.input_checks import check_weights, checked_batches
+
+
+class Given:
+    """An input whose batches are anything."""
+
+    params: Params
+    element_spec: NestedMap
+
+    def __init__(self, batches: Any):
+        self._batches = batches
+
+    def TrainBatches(self) -> Any:
+        return self._batches
+
+
+def _dataset(batch: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors(batch)
+
+
+def test_data_sets_of_nested_maps_are_returned() -> None:
+    dataset = _dataset(NestedMap(x=tf.ones([2])))
+    for each in (dataset, dataset.repeat(), dataset.filter(lambda x: False)):
+        assert checked_batches(Given(each), "TrainBatches") is each
+
+
+@pytest.mark.parametrize(
+    ("batches", "got"),
+    [
+        (lambda: None, "NoneType"),
+        (lambda: [NestedMap(x=1)], "list"),
+        (lambda: iter([]), "list_iterator"),
+        (lambda: NestedMap(x=1), "NestedMap"),
+        (lambda: _dataset({"x": [1.0]}), "a data set of dict"),
+        (lambda: _dataset(([1.0], [2])), "a data set of tuple"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_others_are_named(batches: Callable[[], Any], got: str) -> None:
+    named = rf"^Given\.TrainBatches: .*tf\.data\.Dataset.*\b{re.escape(got)}\b"
+    with pytest.raises(TypeError, match=named):
+        checked_batches(Given(batches()), "TrainBatches")
+
+
+def test_an_empty_data_set_is_refused() -> None:
+    empty = _dataset(NestedMap(x=[1.0])).take(0)
+    with pytest.raises(ValueError, match=r"^Given\.TrainBatches: .*\bempty\b"):
+        checked_batches(Given(empty), "TrainBatches")
+
+
+def test_a_batch_that_no_memory_holds_is_refused_unread() -> None:
+    given = Given(None)
+    given.params = Params()
+    given.params.Define("batch_size", 10**12, "")
+    given.element_spec = NestedMap(x=tf.TensorSpec([10**12, 3]))
+    with pytest.raises(
+        ValueError, match=r"^input\.batch_size: .*\b1,000,000,000,000\b"
+    ):
+        checked_batches(given, "TrainBatches")
+
+
+@pytest.mark.parametrize("weight", [-1.0, -1e-30, math.nan, math.inf])
+def test_bad_weights_are_refused(weight: float) -> None:
+    batch = NestedMap(weight=tf.constant([[1.0, weight], [0.0, 0.5]]))
+    with pytest.raises(ValueError, match=r"^weight: .*\b1 of 4\b"):
+        check_weights(batch)
+
+
+@pytest.mark.parametrize("values", [[0.0, 2.5], [0.0, 0.0], []])
+def test_other_weights_are_allowed(values: list[float]) -> None:
+    check_weights(NestedMap(weight=tf.constant(values)))
+    check_weights(NestedMap(weight=tf.constant(values, tf.bfloat16)))
+    check_weights(NestedMap(weight=tf.constant([-1]), other=tf.constant([-1.0])))
