@@ -6,13 +6,13 @@ from statistics import median
 
 import pytest
 
-from lingvo_pipe_tools.benchmarks.configuration import (
+from lingvo_pipe.tools.benchmarks.configuration import (
     Configuration,
     standard_configurations,
 )
-from lingvo_pipe_tools.benchmarks.exchange import Report, Request
-from lingvo_pipe_tools.benchmarks.rounds import Round, measure_rounds
-from lingvo_pipe_tools.benchmarks.rows import (
+from lingvo_pipe.tools.benchmarks.exchange import Report, Request
+from lingvo_pipe.tools.benchmarks.rounds import Round, measure_rounds
+from lingvo_pipe.tools.benchmarks.rows import (
     Row,
     format_predictions,
     format_table,

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe_tools.benchmarks import worker_process
-from lingvo_pipe_tools.benchmarks.configuration import (
+from lingvo_pipe.tools.benchmarks import worker_process
+from lingvo_pipe.tools.benchmarks.configuration import (
     Configuration,
     quick_configurations,
 )
-from lingvo_pipe_tools.benchmarks.exchange import Report, Request, to_json
-from lingvo_pipe_tools.benchmarks.worker_process import (
+from lingvo_pipe.tools.benchmarks.exchange import Report, Request, to_json
+from lingvo_pipe.tools.benchmarks.worker_process import (
     ProcessGroup,
     process_group,
     run_workers,
@@ -50,9 +50,9 @@ class Log:
     def process_group(self, name: str, commands: Sequence[list[str]]) -> Iterator[Any]:
         self.commands += commands
         modules = (
-            word for word in commands[0] if word.startswith("lingvo_pipe_tools.")
+            word for word in commands[0] if word.startswith("lingvo_pipe.tools.")
         )
-        module = next(modules).removeprefix("lingvo_pipe_tools.benchmarks.")
+        module = next(modules).removeprefix("lingvo_pipe.tools.benchmarks.")
         kind = f"{module} {name.rpartition(' ')[2]}"
 
         def record(event: str) -> list[str]:
@@ -93,13 +93,13 @@ def test_configurations_run_their_steps_in_turns(log: Log) -> None:
     ]
     assert log.events == [
         ("start", "lingvo_pipe_worker in-process"),
-        ("start", "lingvo_pipe_tools.bound_process workers"),
+        ("start", "lingvo_pipe.tools.bound_process workers"),
         ("start", "lingvo_pipe_worker workers"),
         ("start", "torch_worker always"),
         *turns * 3,  # Two steps, and the report.
         ("end", "torch_worker always"),
         ("end", "lingvo_pipe_worker workers"),
-        ("end", "lingvo_pipe_tools.bound_process workers"),
+        ("end", "lingvo_pipe.tools.bound_process workers"),
         ("end", "lingvo_pipe_worker in-process"),
     ]
 
@@ -118,7 +118,7 @@ def test_each_stage_on_a_worker_has_its_core(log: Log) -> None:
 
 ANSWERS = """
     import os, sys
-    from lingvo_pipe_tools.benchmarks.exchange import Turns
+    from lingvo_pipe.tools.benchmarks.exchange import Turns
     turns = Turns()
     print("a library writes")
     os.system("echo a program writes")

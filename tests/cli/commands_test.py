@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import lingvo_pipe_tools
-from lingvo_pipe_tools.commands import COMMANDS, main, usage
+import lingvo_pipe.tools
+from lingvo_pipe.tools.commands import COMMANDS, main, usage
 
-ROOT = Path(lingvo_pipe_tools.__file__).parents[1]
+ROOT = Path(lingvo_pipe.tools.__file__).parents[2]
 
 
 @pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])
@@ -54,7 +54,7 @@ def _run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_help_imports_no_tensorflow_and_no_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys; from lingvo_pipe_tools import commands; commands.main(['-h']); "
+        "import sys; from lingvo_pipe.tools import commands; commands.main(['-h']); "
         "print({'absl', 'keras', 'numpy', 'tensorflow'} & set(sys.modules))"
     )
     assert _run(code, tmp_path).stdout.splitlines()[-1] == "set()"
@@ -69,7 +69,7 @@ def test_a_command_gets_its_flags_and_gives_its_exit_code(tmp_path: Path) -> Non
     (tmp_path / "own.py").write_text("raise SystemExit(7)")
     code = (
         "import sys; sys.path[:] = sys.path[1:]; sys.argv = ['x', 'own', '--a', 'b']; "
-        "from lingvo_pipe_tools import commands; "
+        "from lingvo_pipe.tools import commands; "
         "commands.COMMANDS['own'] = ('program', ''); commands.run()"
     )
     result = _run(code, tmp_path)
@@ -80,7 +80,7 @@ def test_the_trainer_is_a_command(tmp_path: Path) -> None:
     """A wrong flag ends it before TensorFlow is imported."""
     code = (
         "import sys; sys.argv = ['lingvo_pipe', 'train', '--modle=a']; "
-        "from lingvo_pipe_tools.commands import run; run()"
+        "from lingvo_pipe.tools.commands import run; run()"
     )
     result = _run(code, tmp_path)
     assert result.returncode == 1

@@ -14,8 +14,8 @@ from lingvo_pipe import trainer
 from lingvo_pipe.cli import flags as trainer_flags
 from lingvo_pipe.input import prepare
 from lingvo_pipe.input.text import train_vocab
-from lingvo_pipe_tools import commands
-from lingvo_pipe_tools.plan import plan
+from lingvo_pipe.tools import commands
+from lingvo_pipe.tools.plan import plan
 from tests.docs.pages import PAGES, README, ROOT, SOURCE_ROOT, trainer_commands
 
 # What a command is called by, and the program.

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from lingvo_pipe import base_layer, builder, gpipe, py_utils, schedule, tshape
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe_tools.port_check import counterparts
-from lingvo_pipe_tools.port_check.source_check import check_source
+from lingvo_pipe.tools.port_check import counterparts
+from lingvo_pipe.tools.port_check.source_check import check_source
 from tests.docs.pages import page
 
 PAGE = page("lingvo")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.tools.commands import COMMANDS
 from lingvo_pipe.version import VERSION
-from lingvo_pipe_tools.commands import COMMANDS
 from tests.docs.pages import SOURCE_ROOT
 
-PACKAGES = ("lingvo_pipe", "lingvo_pipe_tools", "model_registry", "params")
+PACKAGES = ("lingvo_pipe", "model_registry", "params")
 OTHERS = ("LICENSE", "README.md", "pyproject.toml", "tests", "tools")
 _BUILD = "import setuptools.build_meta as b, sys; b.build_wheel(sys.argv[1])"
 
@@ -57,7 +57,7 @@ def test_the_wheel_has_our_packages_and_no_other(site: Path) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_its_commands_start(site: Path, tmp_path: Path, name: str) -> None:
     """Each imports what it needs from the wheel alone, and shows its help."""
-    code = "from lingvo_pipe_tools.commands import run; run()"
+    code = "from lingvo_pipe.tools.commands import run; run()"
     help_flag = "--helpshort" if name == "train" else "--help"
     result = subprocess.run(
         [sys.executable, "-c", code, name, help_flag],

@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "tests" / "README.md"
 COPIED = (
     "lingvo_pipe",
-    "lingvo_pipe_tools",
     "model_registry",
     "params",
     "tests",

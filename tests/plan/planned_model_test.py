@@ -9,8 +9,8 @@ import pytest
 
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits
-from lingvo_pipe_tools.plan.plan import main
-from lingvo_pipe_tools.plan.planned_model import (
+from lingvo_pipe.tools.plan.plan import main
+from lingvo_pipe.tools.plan.planned_model import (
     PlannedModel,
     find_devices,
     largest_that_fits,

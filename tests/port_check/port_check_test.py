@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lingvo_pipe_tools.port_check import port_check
+from lingvo_pipe.tools.port_check import port_check
 from tests.layers.lingvo import ported_layers
 
 IMPORTS = """\

@@ -18,7 +18,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     "lingvo_pipe",
-    "lingvo_pipe_tools",
     "model_registry",
     "params",
     "tests",
@@ -37,19 +36,19 @@ _BY_NAME = {
     },
     "//lingvo_pipe/cli": {"//params"},
     "//params": {"//params/image", "//params/lm", "//params/mt"},
-    "//lingvo_pipe_tools:commands_library": {
+    "//lingvo_pipe/tools:commands_library": {
         "//lingvo_pipe/input/text",
         "//lingvo_pipe/input:prepare_library",
         "//lingvo_pipe/training/checkpoint",
         "//lingvo_pipe:trainer_library",
-        "//lingvo_pipe_tools/benchmarks",
-        "//lingvo_pipe_tools/local_cluster:cluster",
-        "//lingvo_pipe_tools/local_study:study",
-        "//lingvo_pipe_tools/plan:planned",
-        "//lingvo_pipe_tools/port_check:checks",
+        "//lingvo_pipe/tools/benchmarks",
+        "//lingvo_pipe/tools/local_cluster:cluster",
+        "//lingvo_pipe/tools/local_study:study",
+        "//lingvo_pipe/tools/plan:planned",
+        "//lingvo_pipe/tools/port_check:checks",
     },
-    "//lingvo_pipe_tools/benchmarks": {_FRONT},
-    "//lingvo_pipe_tools/local_cluster:cluster": {_FRONT},
+    "//lingvo_pipe/tools/benchmarks": {_FRONT},
+    "//lingvo_pipe/tools/local_cluster:cluster": {_FRONT},
     "//tools:api_reference_library": {_FRONT},
 }
 # Every test has these without naming them: see pytest_test.bzl.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("lingvo_pipe", "lingvo_pipe_tools", "model_registry", "params", "tools")
+PRODUCT = ("lingvo_pipe", "model_registry", "params", "tools")
 _FRONTED = re.compile(
     r"(What|Whether|How|Of|As|Which|Those|Whose|That|Where|When|Has|Have|Is|Are)\b"
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = [
     "lingvo_pipe",
-    "lingvo_pipe_tools",
     "model_registry",
     "params",
     "tests",
@@ -77,7 +76,7 @@ PURE_MODULES = [
     "lingvo_pipe/cli/flags.py",
     "lingvo_pipe/cli/main.py",
     "model_registry/*.py",
-    "lingvo_pipe_tools/local_cluster/*.py",
+    "lingvo_pipe/tools/local_cluster/*.py",
 ]
 
 # Prints the first module with which a framework comes, and the framework.
