@@ -14,16 +14,22 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from lingvo_pipe.cli.model_request import ModelRequest
-from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.tools.programs import program
-from lingvo_pipe.training.loop.training_loop import train
-from lingvo_pipe.training.run.run_directory import RunDirectory
-from lingvo_pipe.training.step.train_step import TrainStep
-from lingvo_pipe.training.task.local_training import with_local_losses
-from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
-from lingvo_pipe.training.task.placement import place_stages
+
+with importing_tensorflow():
+    from lingvo_pipe.cli.model_request import ModelRequest
+    from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
+    from lingvo_pipe.tools.benchmarks.interleaved_steps import (
+        InterleavedSteps,
+        check_turns,
+    )
+    from lingvo_pipe.training.loop.training_loop import train
+    from lingvo_pipe.training.run.run_directory import RunDirectory
+    from lingvo_pipe.training.step.train_step import TrainStep
+    from lingvo_pipe.training.task.local_training import with_local_losses
+    from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
+    from lingvo_pipe.training.task.placement import place_stages
 
 FLAGS = flags.FLAGS
 

@@ -19,13 +19,16 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from lingvo_pipe.cli.model_request import ModelRequest
-from lingvo_pipe.local_parallelism.blocks import SCHEMES
-from lingvo_pipe.tools.local_study.studied_model import StudiedModel
-from lingvo_pipe.tools.local_study.study import study
-from lingvo_pipe.tools.local_study.study_rows import RowKey
-from lingvo_pipe.tools.local_study.training import train_in_own_process
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.tools.programs import program
+
+with importing_tensorflow():
+    from lingvo_pipe.cli.model_request import ModelRequest
+    from lingvo_pipe.local_parallelism.blocks import SCHEMES
+    from lingvo_pipe.tools.local_study.studied_model import StudiedModel
+    from lingvo_pipe.tools.local_study.study import study
+    from lingvo_pipe.tools.local_study.study_rows import RowKey
+    from lingvo_pipe.tools.local_study.training import train_in_own_process
 
 FLAGS = flags.FLAGS
 

@@ -18,9 +18,11 @@ from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 def main(argv: Sequence[str]) -> int:
     """Checks the files that `argv` names; returns the exit status."""
-    if not argv or any(name.startswith("-") for name in argv):
-        print("usage: lingvo_pipe port_check FILE...", file=sys.stderr)
-        return 2
+    is_help = argv in (["-h"], ["--help"])
+    if is_help or not argv or any(name.startswith("-") for name in argv):
+        stream = sys.stdout if is_help else sys.stderr
+        print("usage: lingvo_pipe port_check FILE...", file=stream)
+        return 0 if is_help else 2
     with importing_tensorflow():
         from lingvo_pipe.tools.port_check.source_check import check_source
     status = 0
