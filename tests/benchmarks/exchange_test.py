@@ -14,7 +14,7 @@ from lingvo_pipe.tools.benchmarks.configuration import (
 )
 from lingvo_pipe.tools.benchmarks.exchange import Report, Request, merge, to_json
 
-ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[2]
+ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[3]
 WAITS = """
 from lingvo_pipe.tools.benchmarks.exchange import Turns
 Turns().wait()

@@ -11,7 +11,7 @@ import pytest
 
 import lingvo_pipe.tools.benchmarks
 
-ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[2]
+ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[3]
 
 
 def _run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -62,7 +62,8 @@ def test_a_file_that_cannot_be_read_ends_with_2(
     assert str(file) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [[], ["--help"]])
-def test_its_usage_is_shown(argv: list[str], capsys: Any) -> None:
-    assert port_check.main(argv) == 2
-    assert "port_check FILE" in capsys.readouterr().err
+@pytest.mark.parametrize(("argv", "code"), [([], 2), (["--all"], 2), (["--help"], 0)])
+def test_its_usage_is_shown(argv: list[str], code: int, capsys: Any) -> None:
+    assert port_check.main(argv) == code
+    shown = capsys.readouterr()
+    assert "port_check FILE" in (shown.err if code else shown.out)
