@@ -11,7 +11,7 @@ import pytest
 
 import tools
 
-ROOT = Path(tools.__file__).parents[2]
+ROOT = Path(tools.__file__).parents[1]
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 PARENT = f"""
 import subprocess, sys
