@@ -173,7 +173,10 @@ def a_link(path: Path) -> None:
 
 
 def another_owners(path: Path) -> None:
-    os.chown(path, OTHER_USER, OTHER_USER)
+    try:
+        os.chown(path, OTHER_USER, OTHER_USER)
+    except OSError as error:  # A user who is not root, or a sandbox.
+        pytest.skip(str(error))
 
 
 def with_a_line(path: Path, line: bytes) -> None:
@@ -199,9 +202,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a directory": a_directory,
     "a pipe": a_pipe,
     "a link": a_link,
+    "another owner's": another_owners,
 }
-if os.geteuid() == 0:
-    DAMAGES["another owner's"] = another_owners
 NO_FILES = ("removed", "a directory", "a pipe", "a link", "another owner's")
 OF_PARAMS = ("deep line", "other params", "a header only")
 OTHERS = ("a link", "another owner's")  # Which no job accepts.

@@ -12,7 +12,8 @@ from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 
-MAX_WEIGHTS = 2**34
+# Numbers in a weight that a device may hold, and in one of a model that is inspected.
+_MAX_HELD, _MAX_DECLARED = 2**34, 2**56
 
 
 def check_param(
@@ -62,14 +63,15 @@ def check_choice(value: Any, choices: Sequence[str], path: str) -> None:
 def check_shape(shape: Sequence[Any], path: str) -> None:
     """Raises ValueError unless a weight may have this shape.
 
-    Every dimension must be an integer of at least 1. More than MAX_WEIGHTS numbers fit
-    into no device, and TensorFlow would wait ten seconds for memory.
+    Every dimension must be an integer of at least 1. TensorFlow would wait ten seconds
+    for memory that no device has. In a graph, which holds no values, more is allowed.
     """
-    if not all(map(is_count, shape)) or math.prod(shape) > MAX_WEIGHTS:
+    maximum = _MAX_HELD if tf.executing_eagerly() else _MAX_DECLARED
+    if not all(map(is_count, shape)) or math.prod(shape) > maximum:
         raise UserValueError(
             path=f"The shape of {path}",
             expected="dimensions that are integers of at least 1, and at most "
-            f"{MAX_WEIGHTS:,} numbers",
+            f"{maximum:,} numbers",
             got=list(shape),
             hint="Check the layer's params.",
         )

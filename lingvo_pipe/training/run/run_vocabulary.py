@@ -6,13 +6,14 @@ run saves the fingerprint in `vocabulary.txt`, and the vocabulary beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.regular_file import read_text
+from lingvo_pipe.core.regular_file import damaged, read_text
 from lingvo_pipe.hyperparams import Params
 
 _FILE = "vocabulary.txt"
@@ -35,11 +36,13 @@ def check_vocabulary(directory: Path, input_generator: Any) -> None:
     trained = None if text is None else read_text(file)
     if text is None or trained is None:
         return
-    if trained.split()[:1] != text.split()[:1]:
+    if not re.fullmatch(r"\S+ \(.+\)\n", trained):
+        raise damaged(file, "a vocabulary's fingerprint and its path", trained)
+    if trained.split()[0] != text.split()[0]:
         raise UserValueError(
-            f"{file}: expected the vocabulary of training, "
-            f"{' '.join(trained[:200].split()) or 'none'}, but vocab_file is "
-            f"{text.strip()}. Use the file of training, or another --logdir."
+            f"{file}: expected the vocabulary of training, {trained.strip()}, but "
+            f"vocab_file is {text.strip()}. Use the file of training, or another "
+            "--logdir."
         )
 
 

@@ -28,12 +28,13 @@ def test_it_resumes_in_the_same_bytes(tmp_path: Path) -> None:
         "task.train.save_interval_steps : 3; task.eval.images : false"
     )
     present, _ = command_line.train(*model, override, "--mode=inspect_params")
-    for name in ("old", "rewritten"):
-        shutil.copytree(OLD_RUN, tmp_path / name)
+    original = tmp_path / "original"
+    for name in ("original", "old", "rewritten"):
+        shutil.copytree(OLD_RUN, tmp_path / name)  # Bazel's files are links.
     params = tmp_path / "rewritten" / "params.txt"
     first_line = params.read_text().splitlines()[0]
     params.write_text(f"{first_line}\n{present.partition(chr(10) + '# ')[0]}\n")
-    before = saved_variables(OLD_RUN, STEPS)
+    before = saved_variables(original, STEPS)
     for name in ("old", "rewritten"):
         output, _ = command_line.train(*model, override, f"--logdir={name}")
         assert f"Resumed from step {STEPS}" in output
@@ -45,4 +46,4 @@ def test_it_resumes_in_the_same_bytes(tmp_path: Path) -> None:
     assert old != before
     logs = [read_metrics(tmp_path / name) for name in ("old", "rewritten")]
     assert logs[0] == logs[1]
-    assert logs[0][: len(read_metrics(OLD_RUN))] == read_metrics(OLD_RUN)
+    assert logs[0][: len(read_metrics(original))] == read_metrics(original)

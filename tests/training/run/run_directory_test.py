@@ -150,7 +150,10 @@ def test_a_directory_with_nothing_but_a_lock_is_new(tmp_path: Path) -> None:
 
 
 def _belonging_to_another(path: Path) -> None:
-    os.chown(path, 12345, -1)
+    try:
+        os.chown(path, 12345, -1)
+    except OSError as error:  # A user who is not root, or a sandbox.
+        pytest.skip(str(error))
 
 
 def _leading_elsewhere(path: Path) -> None:
@@ -160,8 +163,7 @@ def _leading_elsewhere(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
-_AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-FOREIGN = [pytest.param(_belonging_to_another, marks=_AS_ROOT), _leading_elsewhere]
+FOREIGN = [_belonging_to_another, _leading_elsewhere]
 
 
 @pytest.mark.parametrize("name", ["params.txt", "checkpoints", "below/file"])
@@ -182,7 +184,6 @@ def test_files_of_others_are_refused_unless_allowed(tmp_path, make, name):
         RunDirectory(run.path, "image.digits.X", allow_foreign=True)
 
 
-@_AS_ROOT
 def test_an_attackers_directory_overwrites_no_file(tmp_path):
     """Once one that held only a lock was taken as new, and its links were followed."""
     victim = tmp_path / "victim"

@@ -42,8 +42,10 @@ def model(**shapes):
 @pytest.fixture
 def saved(tmp_path):
     directory = tmp_path / "run" / "checkpoints"
+    directory.parent.mkdir()
     for step in (4, 5):
         values = {name: (v if step == 5 else -1, s) for name, (v, s) in SAVED.items()}
+        values["global_step"] = (step, [])
         Checkpointer(directory, filled(values)).save(step)
     return tmp_path / "run"
 
