@@ -4,6 +4,6 @@
 programs which need no TensorFlow start fast.
 """
 
-import lazy_loader
+from lingvo_pipe.core.lazy_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

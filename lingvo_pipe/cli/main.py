@@ -14,7 +14,7 @@ from lingvo_pipe.cli.error_output import errors_as_lines
 from lingvo_pipe.cli.flag_checks import check_flags
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.cli.lasting_output import keep_output
-from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, quiet_startup
+from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
 from lingvo_pipe.fault_tolerance.free_memory import return_free_memory
 from lingvo_pipe.fault_tolerance.restarts import ProcessStart
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, checked_task
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
 def _serve(member: Membership, cluster: Cluster) -> None:
     """Lends this process's devices to the cluster's trainer."""
     task = checked_task(FLAGS.task, cluster.workers)
-    with quiet_startup():
+    with importing_tensorflow():
         from lingvo_pipe.pipeline.devices.worker import serve
     return_free_memory()
     serve(cluster, task, member.ends_with_trainer, FLAGS.wait_for_workers_seconds)
@@ -61,7 +61,7 @@ def _run_job(member: Membership) -> None:
     if FLAGS.mode == "train" and not FLAGS.list_models:
         keep_output()
     devices = None if FLAGS.devices is None else parse_devices(FLAGS.devices)
-    with quiet_startup():
+    with importing_tensorflow():
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
         from lingvo_pipe.cli.param_values import naming_override

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lingvo_pipe.cli.auto_params import AutoParams
 from lingvo_pipe.cli.model_request import ModelRequest, joined, log_after, place_model
+from lingvo_pipe.core.activity import activity
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.planner.measured.expected_step import expected_step
@@ -60,7 +61,8 @@ def train_model(
         check_allowed(allowed_changes, model.ToText(), directory.read_params())
     note = joined(note, auto.resolve(model, train_input, pipeline.devices))
     configure_inputs(model.task, train_input)
-    task = with_local_losses(model.task, train_input).Instantiate()
+    with activity("building the model"):
+        task = with_local_losses(model.task, train_input).Instantiate()
     log, planned = log_after(joined(note, getattr(train_input, "note", ""))), None
     if profile_step is not None:
         planned = planned_for_profile(model, task.pipeline, train_input, log)

@@ -4,40 +4,69 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 
+from lingvo_pipe.core.activity import activity
+
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_ERROR = re.compile(rb"[EF]\d{4} |[\d-]{10} [\d:.]+: [EF] ")
+# Libraries that are linked twice into TensorFlow.
+_HARMLESS = re.compile(rb"Unable to register cu|omputation placer already registered")
+_NVIDIA = "/dev/nvidiactl"  # There where NVIDIA's driver is.
 _COUNTING = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 
 
 @contextlib.contextmanager
 def quiet_startup() -> Iterator[None]:
-    """Hides what is written to standard error, by C++ too, unless an error follows.
+    """Hides what TensorFlow writes to standard error, unless an error follows.
 
     TensorFlow reports on each start how it was built and that there is no GPU, at any
-    log level. If TF_CPP_MIN_LOG_LEVEL is set, nothing is hidden.
+    log level. Errors among these lines that say more are shown at the end. If the
+    environment's TF_CPP_MIN_LOG_LEVEL is below 2, nothing is hidden.
     """
-    if _LEVEL in os.environ:
+    if os.environ.setdefault(_LEVEL, "2") in ("0", "1"):
         yield
         return
-    os.environ[_LEVEL] = "2"  # Warnings and information, from now on.
     sys.stderr.flush()
     shown = os.dup(2)
     with tempfile.TemporaryFile() as hidden:
         os.dup2(hidden.fileno(), 2)
+        has_failed = False
         try:
             yield
         except BaseException:
-            hidden.seek(0)
-            os.write(shown, hidden.read())
+            has_failed = True
             raise
         finally:
             sys.stderr.flush()
             os.dup2(shown, 2)
+            hidden.seek(0)
+            lines = (line for line in hidden if has_failed or _is_error(line))
+            os.write(shown, b"".join(lines))
             os.close(shown)
+
+
+@contextlib.contextmanager
+def importing_tensorflow() -> Iterator[None]:
+    """Hides lines as `quiet_startup` does, and shows that TensorFlow is imported."""
+    with (
+        open(os.dup(2), "w") as stream,
+        activity("importing TensorFlow", stream, file_delay=1.0),
+        quiet_startup(),
+    ):
+        yield
+
+
+def _is_error(line: bytes) -> bool:
+    """Returns whether a line is an error, and no report that there is no GPU."""
+    if not _ERROR.match(line) or _HARMLESS.search(line):
+        return False
+    has_gpu = os.path.exists(_NVIDIA) and "CUDA_VISIBLE_DEVICES" not in os.environ
+    return has_gpu or b"cuInit" not in line
 
 
 def count_cpu_memory() -> None:

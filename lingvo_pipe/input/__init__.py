@@ -1,5 +1,5 @@
 """Data sets and the batches made from them."""
 
-import lazy_loader
+from lingvo_pipe.core.lazy_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,7 +1,7 @@
 """Prepares a data set on disk, downloading it first, or checks a folder of images.
 
-python -m lingvo_pipe.input.prepare --dataset=cifar10 --data_dir=/data
-python -m lingvo_pipe.input.prepare --dataset=my_images --data_dir=/data --check
+lingvo_pipe prepare --dataset=cifar10 --data_dir=/data
+lingvo_pipe prepare --dataset=my_images --data_dir=/data --check
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _check(name: str, data_dir: str | None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m lingvo_pipe.input.prepare",
+        prog="lingvo_pipe prepare",
         description="Prepares a data set on disk, downloading it first, or checks one.",
     )
     add = parser.add_argument

@@ -1,5 +1,5 @@
 """Layers, one file per family; `core` holds their base."""
 
-import lazy_loader
+from lingvo_pipe.core.lazy_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

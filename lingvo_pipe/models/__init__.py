@@ -1,5 +1,5 @@
 """Models: lists of cells for a PipeliningLayer, and the tasks that train them."""
 
-import lazy_loader
+from lingvo_pipe.core.lazy_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

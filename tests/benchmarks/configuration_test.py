@@ -3,7 +3,7 @@
 import pytest
 
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
-from tools.benchmarks.configuration import (
+from lingvo_pipe.tools.benchmarks.configuration import (
     Configuration,
     quick_configurations,
     standard_configurations,

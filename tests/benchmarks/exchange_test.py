@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-import tools.benchmarks
-from tools.benchmarks.configuration import Configuration, standard_configurations
-from tools.benchmarks.exchange import Report, Request, merge, to_json
+import lingvo_pipe.tools.benchmarks
+from lingvo_pipe.tools.benchmarks.configuration import (
+    Configuration,
+    standard_configurations,
+)
+from lingvo_pipe.tools.benchmarks.exchange import Report, Request, merge, to_json
 
-ROOT = Path(tools.benchmarks.__file__).parents[2]
-WAITS = "from tools.benchmarks.exchange import Turns; Turns().wait(); print('resumes')"
+ROOT = Path(lingvo_pipe.tools.benchmarks.__file__).parents[3]
+WAITS = """
+from lingvo_pipe.tools.benchmarks.exchange import Turns
+Turns().wait()
+print('resumes')
+"""
 
 
 def test_a_worker_ends_with_the_process_that_measures() -> None:

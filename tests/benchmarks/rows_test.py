@@ -6,10 +6,13 @@ from statistics import median
 
 import pytest
 
-from tools.benchmarks.configuration import Configuration, standard_configurations
-from tools.benchmarks.exchange import Report, Request
-from tools.benchmarks.rounds import Round, measure_rounds
-from tools.benchmarks.rows import (
+from lingvo_pipe.tools.benchmarks.configuration import (
+    Configuration,
+    standard_configurations,
+)
+from lingvo_pipe.tools.benchmarks.exchange import Report, Request
+from lingvo_pipe.tools.benchmarks.rounds import Round, measure_rounds
+from lingvo_pipe.tools.benchmarks.rows import (
     Row,
     format_predictions,
     format_table,

@@ -15,10 +15,17 @@ from typing import Any
 
 import pytest
 
-from tools.benchmarks import worker_process
-from tools.benchmarks.configuration import Configuration, quick_configurations
-from tools.benchmarks.exchange import Report, Request, to_json
-from tools.benchmarks.worker_process import ProcessGroup, process_group, run_workers
+from lingvo_pipe.tools.benchmarks import worker_process
+from lingvo_pipe.tools.benchmarks.configuration import (
+    Configuration,
+    quick_configurations,
+)
+from lingvo_pipe.tools.benchmarks.exchange import Report, Request, to_json
+from lingvo_pipe.tools.benchmarks.worker_process import (
+    ProcessGroup,
+    process_group,
+    run_workers,
+)
 
 REPORT = Report(1.0, [1.0, 1.0], None, 0.5, 0.0)
 GROUP, _ = quick_configurations(2)
@@ -42,7 +49,10 @@ class Log:
     @contextlib.contextmanager
     def process_group(self, name: str, commands: Sequence[list[str]]) -> Iterator[Any]:
         self.commands += commands
-        module = commands[0][2].removeprefix("tools.benchmarks.")
+        modules = (
+            word for word in commands[0] if word.startswith("lingvo_pipe.tools.")
+        )
+        module = next(modules).removeprefix("lingvo_pipe.tools.benchmarks.")
         kind = f"{module} {name.rpartition(' ')[2]}"
 
         def record(event: str) -> list[str]:
@@ -83,13 +93,13 @@ def test_configurations_run_their_steps_in_turns(log: Log) -> None:
     ]
     assert log.events == [
         ("start", "lingvo_pipe_worker in-process"),
-        ("start", "tools.bound_process workers"),
+        ("start", "lingvo_pipe.tools.bound_process workers"),
         ("start", "lingvo_pipe_worker workers"),
         ("start", "torch_worker always"),
         *turns * 3,  # Two steps, and the report.
         ("end", "torch_worker always"),
         ("end", "lingvo_pipe_worker workers"),
-        ("end", "tools.bound_process workers"),
+        ("end", "lingvo_pipe.tools.bound_process workers"),
         ("end", "lingvo_pipe_worker in-process"),
     ]
 
@@ -108,7 +118,7 @@ def test_each_stage_on_a_worker_has_its_core(log: Log) -> None:
 
 ANSWERS = """
     import os, sys
-    from tools.benchmarks.exchange import Turns
+    from lingvo_pipe.tools.benchmarks.exchange import Turns
     turns = Turns()
     print("a library writes")
     os.system("echo a program writes")

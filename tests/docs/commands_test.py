@@ -14,8 +14,9 @@ from lingvo_pipe import trainer
 from lingvo_pipe.cli import flags as trainer_flags
 from lingvo_pipe.input import prepare
 from lingvo_pipe.input.text import train_vocab
+from lingvo_pipe.tools import commands
+from lingvo_pipe.tools.plan import plan
 from tests.docs.pages import PAGES, README, ROOT, SOURCE_ROOT, trainer_commands
-from tools.plan import plan
 
 # What a command is called by, and the program.
 OTHERS: dict[str, Callable[[list[str]], Any]] = {
@@ -33,7 +34,11 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("lingvo_pipe_trainer", trainer), ("lingvo_pipe_train_vocab", train_vocab)],
+    [
+        ("lingvo_pipe", commands),
+        ("lingvo_pipe_trainer", trainer),
+        ("lingvo_pipe_train_vocab", train_vocab),
+    ],
 )
 def test_a_console_script_is_the_program(name: str, module: Any) -> None:
     """pip makes a file that calls the function that pyproject.toml names."""

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from lingvo_pipe import base_layer, builder, gpipe, py_utils, schedule, tshape
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.tools.port_check import counterparts
+from lingvo_pipe.tools.port_check.source_check import check_source
 from tests.docs.pages import page
-from tools.port_check import counterparts
-from tools.port_check.source_check import check_source
 
 PAGE = page("lingvo")
 

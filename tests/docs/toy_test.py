@@ -33,10 +33,17 @@ def test_it_learns(toy: Toy) -> None:
     assert test["split"] == "test"
     assert test["accuracy"] > 0.9
     assert output.splitlines()[0].startswith("parameters: 19,146; stages: 2 (cpu:0")
-    assert output.splitlines()[-1].startswith(f"step {test['step']}: test accuracy")
+    assert output.splitlines()[-2].startswith(f"step {test['step']}: test accuracy")
+    summary = (
+        r"Trained 500 steps in \d.* steps/s, .* examples/s; newest checkpoint: (.*)"
+    )
+    found = re.fullmatch(summary, output.splitlines()[-1])
+    assert found
+    assert (logdir.parent / f"{found[1]}.index").exists()
     # Nothing else is written: no start-up messages, no preparation of data sets.
-    assert len(output.splitlines()) == 2
-    assert all(re.match(r"step \d+/500: ", line) for line in errors.splitlines())
+    assert len(output.splitlines()) == 3
+    form = r"step \d+/500: |[a-z ]+(, .*)? \.\.\. \d+ s$"
+    assert all(re.match(form, line) for line in errors.splitlines())
 
 
 def test_the_same_command_again_changes_nothing(toy: Toy) -> None:

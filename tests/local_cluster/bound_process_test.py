@@ -15,7 +15,7 @@ ROOT = Path(tools.__file__).parents[1]
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 PARENT = f"""
 import subprocess, sys
-from tools.bound_process import bound_python
+from lingvo_pipe.tools.bound_process import bound_python
 subprocess.run(bound_python([int(sys.argv[1])], "-c", {CHILD!r}))
 """
 

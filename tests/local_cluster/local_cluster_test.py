@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.tools.local_cluster import local_cluster
+from lingvo_pipe.tools.local_cluster.local_cluster import free_ports
 from tests.local_cluster.disturbed_run import Fault, RunningCluster
 from tests.support.cases import exhaustive
 from tests.support.command_line import (
@@ -21,8 +23,6 @@ from tests.support.command_line import (
     saved_variables,
     write_small_model,
 )
-from tools.local_cluster import local_cluster
-from tools.local_cluster.local_cluster import free_ports
 
 SEED = 4
 FLAGS = (
@@ -75,7 +75,7 @@ class Clusters:
 
     def start(self, *flags: str) -> RunningCluster:
         """Starts a cluster of two workers."""
-        program = ("-m", "tools.local_cluster.local_cluster", "--workers=2")
+        program = ("-m", "lingvo_pipe.tools.local_cluster.local_cluster", "--workers=2")
         self._processes.append(self.command_line.start_fresh(*program, *flags))
         return RunningCluster(self._processes[-1])
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tools.local_cluster import supervisor
-from tools.local_cluster.heartbeat import WorkerHeartbeat
-from tools.local_cluster.member import Member
-from tools.local_cluster.supervisor import (
+from lingvo_pipe.tools.local_cluster import supervisor
+from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
+from lingvo_pipe.tools.local_cluster.member import Member
+from lingvo_pipe.tools.local_cluster.supervisor import (
     MAX_RESTARTS,
     StoppedTime,
     Supervisor,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tools.local_study.costs import BlockCost
-from tools.local_study.study_rows import Boundary, Record, Row, RowKey, Similarity
+from lingvo_pipe.tools.local_study.costs import BlockCost
+from lingvo_pipe.tools.local_study.study_rows import (
+    Boundary,
+    Record,
+    Row,
+    RowKey,
+    Similarity,
+)
 
 
 def made_up_row(

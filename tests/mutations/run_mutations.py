@@ -26,7 +26,14 @@ from tests.mutations.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "tests" / "README.md"
-COPIED = ("lingvo_pipe", "model_registry", "params", "tests", "tools", "pyproject.toml")
+COPIED = (
+    "lingvo_pipe",
+    "model_registry",
+    "params",
+    "tests",
+    "tools",
+    "pyproject.toml",
+)
 TABLE_HEAD = "| Mutation | File | Caught by |\n|---|---|---|\n"
 
 _PASSED, _FAILED, _HUNG = 0, 1, -1  # pytest's exit codes, and one more

@@ -13,9 +13,13 @@ from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import measured_models
 from lingvo_pipe.planner.resources.device_model import DEVICES, MEASURED, DeviceModel
 from lingvo_pipe.planner.resources.resources import Constraints
-from tools.plan import planned_model
-from tools.plan.plan import main
-from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits
+from lingvo_pipe.tools.plan import planned_model
+from lingvo_pipe.tools.plan.plan import main
+from lingvo_pipe.tools.plan.planned_model import (
+    PlannedModel,
+    find_devices,
+    largest_that_fits,
+)
 
 SECONDS = 2.0
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import model_registry
-from tools.plan.plan import main
-from tools.plan.planned_model import PlannedModel
+from lingvo_pipe.tools.plan.plan import main
+from lingvo_pipe.tools.plan.planned_model import PlannedModel
 
 TINY = "--model=lm.text.TransformerTiny"
 

@@ -9,9 +9,13 @@ import pytest
 
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import NothingFits
+from lingvo_pipe.tools.plan.plan import main
+from lingvo_pipe.tools.plan.planned_model import (
+    PlannedModel,
+    find_devices,
+    largest_that_fits,
+)
 from tests.support.cases import exhaustive
-from tools.plan.plan import main
-from tools.plan.planned_model import PlannedModel, find_devices, largest_that_fits
 
 FAMILY = "lm.giant.L1"
 NAMES = ["lm.giant.L13", "lm.giant.L103", "lm.giant.L1663"]

@@ -8,13 +8,13 @@ import pytest
 
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.resources.device_model import DEVICES
-from tools.plan.memory_tables import (
+from lingvo_pipe.tools.plan.memory_tables import (
     TRANSFORMERS,
     largest_layers_table,
     memory_row,
     predict_memory,
 )
-from tools.plan.published import (
+from lingvo_pipe.tools.plan.published import (
     TRANSFORMER_24,
     TRANSFORMER_48,
     in_half_layers,
@@ -24,7 +24,7 @@ from tools.plan.published import (
 )
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "tools/plan/README.md").read_text(encoding="utf-8")
+README = (ROOT / "lingvo_pipe/tools/plan/README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("index", [1, 2])
@@ -66,7 +66,9 @@ def test_half_layers_are_simulated_like_layers(number: int) -> None:
 
 def test_the_largest_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """It tests the first two rows; the others take long."""
-    monkeypatch.setattr("tools.plan.memory_tables.TRANSFORMERS", TRANSFORMERS[:3])
+    monkeypatch.setattr(
+        "lingvo_pipe.tools.plan.memory_tables.TRANSFORMERS", TRANSFORMERS[:3]
+    )
     *_, one, eight = largest_layers_table()
     assert one.startswith("| 1 | 13 | 12 |")
     assert eight.startswith("| 8 | 103 | 103 |")

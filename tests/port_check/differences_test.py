@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.port_check.source_check import check_source
+from lingvo_pipe.tools.port_check.source_check import check_source
 
 
 def found(source: str, kind: str) -> list[tuple[int, str]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from lingvo_pipe.tools.port_check import port_check
 from tests.layers.lingvo import ported_layers
-from tools.port_check import port_check
 
 IMPORTS = """\
 import lingvo.compat as tf
@@ -62,7 +62,8 @@ def test_a_file_that_cannot_be_read_ends_with_2(
     assert str(file) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [[], ["--help"]])
-def test_its_usage_is_shown(argv: list[str], capsys: Any) -> None:
-    assert port_check.main(argv) == 2
-    assert "port_check FILE" in capsys.readouterr().err
+@pytest.mark.parametrize(("argv", "code"), [([], 2), (["--all"], 2), (["--help"], 0)])
+def test_its_usage_is_shown(argv: list[str], code: int, capsys: Any) -> None:
+    assert port_check.main(argv) == code
+    shown = capsys.readouterr()
+    assert "port_check FILE" in (shown.err if code else shown.out)

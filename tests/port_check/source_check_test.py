@@ -10,8 +10,8 @@ import pytest
 
 from lingvo_pipe import py_utils
 from lingvo_pipe.layers.core.base_layer import BaseLayer
-from tools.port_check import counterparts
-from tools.port_check.source_check import Finding, check_source
+from lingvo_pipe.tools.port_check import counterparts
+from lingvo_pipe.tools.port_check.source_check import Finding, check_source
 
 IMPORTS = """\
 import lingvo.compat as tf

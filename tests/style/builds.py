@@ -16,7 +16,13 @@ from typing import Any
 
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("lingvo_pipe", "model_registry", "params", "tests", "tools")
+FOLDERS = (
+    "lingvo_pipe",
+    "model_registry",
+    "params",
+    "tests",
+    "tools",
+)
 # Libraries whose modules a target's sources import or run by names that are data.
 _FRONT = "//lingvo_pipe"  # The library of `import lingvo_pipe`, whose names are lazy.
 _BY_NAME = {
@@ -30,9 +36,20 @@ _BY_NAME = {
     },
     "//lingvo_pipe/cli": {"//params"},
     "//params": {"//params/image", "//params/lm", "//params/mt"},
+    "//lingvo_pipe/tools:commands_library": {
+        "//lingvo_pipe/input/text",
+        "//lingvo_pipe/input:prepare_library",
+        "//lingvo_pipe/training/checkpoint",
+        "//lingvo_pipe:trainer_library",
+        "//lingvo_pipe/tools/benchmarks",
+        "//lingvo_pipe/tools/local_cluster:cluster",
+        "//lingvo_pipe/tools/local_study:study",
+        "//lingvo_pipe/tools/plan:planned",
+        "//lingvo_pipe/tools/port_check:checks",
+    },
+    "//lingvo_pipe/tools/benchmarks": {_FRONT},
+    "//lingvo_pipe/tools/local_cluster:cluster": {_FRONT},
     "//tools:api_reference_library": {_FRONT},
-    "//tools/benchmarks": {_FRONT},
-    "//tools/local_cluster:cluster": {_FRONT},
 }
 # Every test has these without naming them: see pytest_test.bzl.
 _OF_EVERY_TEST = {"//tests/support:cases"}

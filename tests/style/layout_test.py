@@ -7,7 +7,13 @@ from pathlib import Path
 
 # Under Bazel this file is a link into the source tree.
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ["lingvo_pipe", "model_registry", "params", "tests", "tools"]
+PACKAGES = [
+    "lingvo_pipe",
+    "model_registry",
+    "params",
+    "tests",
+    "tools",
+]
 
 MAX_LINES = 350
 # Path -> why the file may be longer.
@@ -21,7 +27,9 @@ PURE_MODULES = [
     "lingvo_pipe/fault_tolerance/restarts.py",
     "lingvo_pipe/fault_tolerance/free_memory.py",
     "lingvo_pipe/fault_tolerance/worker_status.py",
+    "lingvo_pipe/core/activity.py",
     "lingvo_pipe/core/errors.py",
+    "lingvo_pipe/core/lazy_names.py",
     "lingvo_pipe/hyperparams/*.py",
     "lingvo_pipe/input/example_order.py",
     "lingvo_pipe/input/text/batch_plan.py",
@@ -68,7 +76,7 @@ PURE_MODULES = [
     "lingvo_pipe/cli/flags.py",
     "lingvo_pipe/cli/main.py",
     "model_registry/*.py",
-    "tools/local_cluster/*.py",
+    "lingvo_pipe/tools/local_cluster/*.py",
 ]
 
 # Prints the first module with which a framework comes, and the framework.

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 _CHUNK_SIZE = 1024
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     flags = _parse(arguments)
     try:
         _check(flags)
-        with quiet_startup():  # Slow imports, and TensorFlow's search for GPUs.
+        with importing_tensorflow():  # Slow imports, and TensorFlow's search for GPUs.
             import tensorflow as tf
 
             import lingvo_pipe.input.text.tfds_pairs  # noqa: F401

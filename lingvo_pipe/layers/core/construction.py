@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.core.checks import is_integer
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -121,6 +122,8 @@ def make_children(
         return siblings[-1]
     is_map, made = isinstance(params, Mapping), {}
     for key in sorted(params) if is_map else range(len(params)):
+        if devices:  # A pipeline's cells, which may be a thousand.
+            set_detail(f"{name} {key + 1:,} of {len(params):,}")
         with tf.device(devices[key]) if devices else contextlib.nullcontext():
             made[key] = make_children(parent, f"{name}_{key}", params[key], siblings)
     return NestedMap(made) if is_map else [*made.values()]

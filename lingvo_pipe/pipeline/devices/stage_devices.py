@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserRuntimeError, UserValueError
+from lingvo_pipe.core.tensorflow_startup import quiet_startup
 from lingvo_pipe.pipeline.devices.cluster import (
     ReadyWorkers,
     check_servers,
@@ -67,8 +68,10 @@ def initialize_devices(
         ConnectionError: if workers can't be reached, or are not the expected ones.
         RuntimeError: if TensorFlow has run something on other devices.
     """
+    with quiet_startup():  # TensorFlow looks for GPUs.
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
     if isinstance(devices, int):
-        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        kind = "GPU" if has_gpu else "CPU"
         names = [DeviceName(None, kind, i) for i in range(checked_number(devices))]
     else:
         names = device_names(devices)

@@ -1,6 +1,6 @@
 """Lists, verifies and compares checkpoints.
 
-    python -m lingvo_pipe.training.checkpoint.checkpoint_tool list /tmp/digits
+    lingvo_pipe checkpoints list /tmp/digits
 
 Other commands are `verify /tmp/digits` and `compare /tmp/digits /tmp/others`.
 A path is a run's directory, its `checkpoints`, or a checkpoint in it, `ckpt-00000600`.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tables import text_table
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command in the arguments; exits with 1 on damage or differences."""
     flags = _parse(arguments)
-    with quiet_startup():
+    with importing_tensorflow():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
     try:
         is_good = flags.command(*[Path(path).expanduser() for path in flags.paths])
@@ -122,7 +122,7 @@ def _read_all(
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m lingvo_pipe.training.checkpoint.checkpoint_tool",
+        prog="lingvo_pipe checkpoints",
         description="Lists, verifies and compares checkpoints.",
         epilog="A path is a run's directory or one of its checkpoints.",
     )

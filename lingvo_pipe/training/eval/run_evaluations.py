@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from lingvo_pipe.core.activity import activity
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.schedule import DevBasedSchedule
 from lingvo_pipe.training.eval.evaluation import Evaluation
@@ -120,7 +121,8 @@ class RunEvaluations:
         draws = self.task.params.eval.images
         images = self.task.MakeEvalImages(self.test_input) if draws else None
         try:
-            metrics = self.evaluation(self._batches(), images)
+            with activity("evaluating", file_delay=60.0):
+                metrics = self.evaluation(self._batches(), images)
         except _StoppingError:
             return {}
         self._evaluated[step] = metrics

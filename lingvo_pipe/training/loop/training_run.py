@@ -19,9 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.signals import TerminationSignals, announcing_signals
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
+from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.eval.run_evaluations import RunEvaluations
@@ -60,6 +62,7 @@ class _Segment:
     evaluations: RunEvaluations
     reports: StepReports
     signals: TerminationSignals
+    progress: Progress
     part: RunPart
 
 
@@ -94,7 +97,8 @@ class TrainingRun:
         self._checkpointer = Checkpointer(
             directory.checkpoints_path, state, p.keep_checkpoints, log
         )
-        restored = self._checkpointer.restore()
+        with activity("reading the checkpoint"):
+            restored = self._checkpointer.restore()
         self._start, self._is_resumed = restored or 0, restored is not None
         self._activity = "the first batch"
         self._max_steps = p.max_steps
@@ -118,10 +122,12 @@ class TrainingRun:
         learners = self._step.learners.values()
         self._schedules = [s for each in learners for s in each.DevBasedSchedules()]
         # First, because a training step takes longer to trace.
-        self._evaluation.Trace(test_input.EvalBatches().element_spec)
+        with activity("tracing the evaluation"):
+            self._evaluation.Trace(test_input.EvalBatches().element_spec)
         best = BestEvaluation(task.params.eval)
         best.check_metrics(self._evaluation.metric_names)
-        self._step.Trace(batch_spec)
+        with activity("tracing a training step"):
+            self._step.Trace(batch_spec)
         for schedule in self._schedules:
             interval_steps = task.params.eval.interval_steps
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
@@ -199,15 +205,21 @@ class TrainingRun:
                     planned,
                 )
             reports = StepReports(self._step, metrics_log, spikes, profiler)
+            batch_size = self._train_input.params.batch_size
+            progress = Progress(self._max_steps, batch_size, self._start)
             predicted = self._predicted and self._predicted.bubble_fraction
             part = RunPart(self._start, describe_run(self._task), predicted)
-            segment = _Segment(metrics_log, saver, evaluations, reports, signals, part)
+            segment = _Segment(
+                metrics_log, saver, evaluations, reports, signals, progress, part
+            )
             last = self._train_steps(segment)
             if evaluations.best.is_over:
                 log(f"Stopped after step {last}: {evaluations.best.reason}")
             metrics = {} if signals.last_signal_name else evaluations.evaluate(last)
             saver.wait()
             evaluations.best_writer()()
+            if last > self._start:
+                log(f"Trained {progress.summary()}; {self._result(segment)}")
             if signals.last_signal_name:
                 log(self._stopped_text(signals.last_signal_name, last))
         report_end(directory, log)
@@ -224,7 +236,7 @@ class TrainingRun:
         save_interval = self._task.params.train.save_interval_steps
         is_last = self._is_last(step, segment)
         batch_size = self._train_input.params.batch_size
-        with Progress(self._max_steps, batch_size, step) as progress:
+        with segment.progress as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
                 for batch in group:
@@ -237,6 +249,7 @@ class TrainingRun:
                 with segment.part.timing(len(group), batch_size):
                     segment.reports.add(step, self._failures.train(group), progress)
                 step += len(group)
+                progress.advance(step)
                 is_stopped = step == self._max_steps or segment.signals.last_signal_name
                 if evaluations.is_due(step) and not is_stopped:
                     self._activity = f"a batch of the evaluation after step {step}"
@@ -283,6 +296,14 @@ class TrainingRun:
         self._record.write()
         best = segment.evaluations.best.step
         segment.saver.save(step, best, segment.evaluations.best_writer())
+
+    def _result(self, segment: _Segment) -> str:
+        """Returns the best metric, if there is one, and the path of its checkpoint."""
+        best, text = segment.evaluations.best, "newest checkpoint"
+        step = max(self._checkpointer.saved_steps())
+        if best.step is not None:
+            step, text = best.step, best.description
+        return f"{text}: {self._directory.checkpoints_path / stem_of(step)}"
 
     def _announce(self, signal: str) -> None:
         self._log(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from lingvo_pipe.core.activity import activity, set_detail
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -36,10 +38,12 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
     their balance, and the predicted bubble.
     """
     with tf.Graph().as_default():
-        task = task_params.Instantiate()
+        with activity("building the model"):
+            task = task_params.Instantiate()
         batch = batch_placeholders(input_generator.element_spec)
         shapes = _output_shapes(task, batch)
-        work, bubble = _predicted(task, batch)
+        with activity("predicting the bubble"):
+            work, bubble = _predicted(task, batch)
         rows: list[tuple[str, ...]] = [_HEADER]
         before, cells = task.pipeline.before, task.pipeline.cells
         for layer, shape in zip(before, shapes, strict=False):
@@ -57,9 +61,13 @@ def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
     """Returns each layer's output shapes, including layers before the cells."""
     layers = [*task.pipeline.before, *task.pipeline.cells]
     thetas = [layer.theta for layer in layers]
-    with ForwardContext(do_eval=True):
-        _, *outputs = outputs_in_sequence(layers, thetas, task.PipelineInputs(batch))
-    return [" ".join(str([*x.shape]) for x in present(y)) for y in outputs]
+    shapes = []
+    with ForwardContext(do_eval=True), activity("computing shapes"):
+        outputs = outputs_in_sequence(layers, thetas, task.PipelineInputs(batch))
+        for i, y in enumerate(itertools.islice(outputs, 1, None), start=1):
+            set_detail(f"layer {i:,} of {len(layers):,}")
+            shapes.append(" ".join(str([*x.shape]) for x in present(y)))
+    return shapes
 
 
 def _layer_rows(

@@ -80,6 +80,12 @@ class BestEvaluation:
             f"{self._metric} over step {self.step}."
         )
 
+    @property
+    def description(self) -> str:
+        """The best value, and the step that it is of."""
+        value = self._sign * self._value
+        return f"best {SPLIT} {self._name} {value:.4f} at step {self.step}"
+
     def check_metrics(self, names: Collection[str]) -> None:
         """Raises ValueError unless the metric is among an evaluation's."""
         if self._name and self._name not in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import sys
 import time
@@ -13,13 +14,19 @@ import tqdm
 
 from lingvo_pipe.pipeline.devices.device_names import device_name
 
+_NUM_SMOOTHED = 10  # Reports whose speed gives the time left.
+# In a file, the first reports have a line each; 2% of the run's time is between others.
+_NUM_FIRST_LINES, _LINE_GAP = 20, 0.02
+
 
 class Progress:
     """Step, speed, utilization, loss and time left, as a bar or as lines.
 
     Training goes from `start_step` to `num_steps`; a step has `batch_size` examples.
-    Speed is measured since the previous report, in seconds by `clock`. If `stream` is
-    None, the output is standard error. Use it as a context manager, or close it.
+    Speed is measured since the previous report, in seconds by `clock`; the mean is
+    since the start, and the time left is by the speed of the last few reports. A file
+    gets a line for each of the first reports, and later for few of them. If `stream`
+    is None, the output is standard error. Use it as a context manager, or close it.
     """
 
     def __init__(
@@ -35,7 +42,11 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._step = start_step
-        self._time = clock()
+        # Step and time of the start and of the last reports.
+        self._start = (start_step, clock())
+        self._reports = collections.deque([self._start], _NUM_SMOOTHED + 1)
+        self._num_lines, self._line_time = 0, self._start[1]
+        self._time = self._start[1]
         self._bar = None
         if self._stream.isatty():
             self._bar = tqdm.tqdm(
@@ -48,22 +59,48 @@ class Progress:
 
     def report(self, step: int, loss: float, utilization: float | None = None) -> None:
         """Shows the progress after a step; see `stage_utilization`."""
-        now = self._clock()
-        speed = (step - self._step) / max(now - self._time, 1e-9)
-        self._step, self._time = step, now
+        last, now = self._reports[-1], (step, self._clock())
+        self._step = step
+        self._reports.append(now)
+        speed, smoothed = _speed(last, now), _speed(self._reports[0], now)
         busy = "" if utilization is None else f"stages {utilization:.0%} busy, "
         shown = (
-            f"{speed:.3g} steps/s, {speed * self._batch_size:.4g} examples/s, {busy}"
-            f"loss {loss:.4f}, {self._time_left(speed)} left"
+            f"{speed:.3g} steps/s (mean {_speed(self._start, now):.3g}), "
+            f"{speed * self._batch_size:.4g} examples/s, {busy}loss {loss:.4f}, "
+            f"{self._time_left(smoothed)} left"
         )
-        if self._bar is None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(shown, refresh=False)
+            self._bar.n = step
+            self._bar.refresh()
+        elif self._is_line_due(now[1]):
             print(
                 f"step {step}/{self._num_steps}: {shown}", file=self._stream, flush=True
             )
-        else:
-            self._bar.n = step
-            self._bar.set_postfix_str(shown, refresh=False)
-            self._bar.refresh()
+
+    def advance(self, step: int) -> None:
+        """Notes that a step is done; moves the bar."""
+        self._step, self._time = step, self._clock()
+        if self._bar is not None:
+            self._bar.update(step - self._bar.n)
+
+    def summary(self) -> str:
+        """Returns the number of steps up to the last one, their time and mean speed."""
+        first, start = self._start
+        speed = _speed(self._start, (self._step, self._time))
+        return (
+            f"{self._step - first:,} steps in {_duration(self._time - start)}, "
+            f"{speed:.3g} steps/s, {speed * self._batch_size:.4g} examples/s"
+        )
+
+    def _is_line_due(self, now: float) -> bool:
+        """Returns whether a file gets a line, and notes that it did."""
+        is_last = self._step >= self._num_steps
+        gap = (now - self._start[1]) * _LINE_GAP
+        if self._num_lines >= _NUM_FIRST_LINES and now - self._line_time < gap:
+            return is_last
+        self._num_lines, self._line_time = self._num_lines + 1, now
+        return True
 
     def close(self) -> None:
         """Ends the bar's line."""
@@ -79,8 +116,16 @@ class Progress:
     def _time_left(self, speed: float) -> str:
         if speed <= 0:
             return "unknown time"
-        seconds = round((self._num_steps - self._step) / speed)
-        return str(datetime.timedelta(seconds=seconds))
+        return _duration((self._num_steps - self._step) / speed)
+
+
+def _speed(start: tuple[int, float], end: tuple[int, float]) -> float:
+    """Returns the steps per second between two steps and their times."""
+    return (end[0] - start[0]) / max(end[1] - start[1], 1e-9)
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def stage_utilization(

@@ -34,8 +34,8 @@ def show(stream, seconds, reports, **kwargs):
 def test_a_file_gets_a_line_for_each_report():
     shown = show(io.StringIO(), [10.0, 15.0, 16.0], [(10, 1.5), (20, float("nan"))])
     assert shown.splitlines() == [
-        "step 10/100: 2 steps/s, 16 examples/s, loss 1.5000, 0:00:45 left",
-        "step 20/100: 10 steps/s, 80 examples/s, loss nan, 0:00:08 left",
+        "step 10/100: 2 steps/s (mean 2), 16 examples/s, loss 1.5000, 0:00:45 left",
+        "step 20/100: 10 steps/s (mean 3.33), 80 examples/s, loss nan, 0:00:24 left",
     ]
 
 
@@ -49,8 +49,53 @@ def test_a_terminal_gets_a_bar():
     shown = show(Terminal(), [0.0, 5.0], [(50, 1.5)])
     last = shown.split("\r")[-1]
     assert last.startswith(" 50%|")
-    assert "50/100, 10 steps/s, 80 examples/s, loss 1.5000, 0:00:05 left" in last
+    assert (
+        "50/100, 10 steps/s (mean 10), 80 examples/s, loss 1.5000, 0:00:05 left" in last
+    )
     assert last.endswith("\n")
+
+
+def test_the_time_left_is_by_the_last_reports():
+    """A slow start is forgotten, and one slow report changes little."""
+    steps = range(1, 16)
+    seconds = [0.0, *(1000.0 + step for step in steps)]
+    shown = show(io.StringIO(), seconds, [(step, 1.0) for step in steps])
+    last = shown.splitlines()[-1]
+    assert "(mean 0.0148)" in last
+    assert "0:01:25 left" in last
+    seconds[-1] += 10
+    shown = show(io.StringIO(), seconds, [(step, 1.0) for step in steps])
+    assert "0:02:50 left" in shown.splitlines()[-1]  # 85 steps of 20 s / 10.
+
+
+def test_a_file_gets_few_lines_of_a_long_run():
+    num = 20_000
+    clock, stream = iter([0.0, *range(1, num + 1)]).__next__, io.StringIO()
+    with Progress(num, batch_size=8, stream=stream, clock=clock) as progress:
+        for step in range(1, num + 1):
+            progress.report(step, 1.0)
+    steps = [int(line[5 : line.index("/")]) for line in stream.getvalue().splitlines()]
+    assert steps[:20] == list(range(1, 21))
+    assert steps[-1] == num
+    assert 100 < len(steps) < 400
+    limits = 0.02 * np.array(steps[1:]) + 1
+    assert (np.diff(steps) <= limits).all()
+
+
+def test_a_bar_moves_between_reports():
+    stream, clock = Terminal(), iter([0.0, 5.0, 6.0, 7.0]).__next__
+    with Progress(100, batch_size=8, stream=stream, clock=clock) as progress:
+        progress.report(50, 1.5)
+        progress.advance(51)
+    assert "51/100, 10 steps/s" in stream.getvalue().split("\r")[-1]
+
+
+def test_the_summary_is_of_this_runs_steps():
+    clock = iter([100.0, 105.0, 190.0]).__next__
+    with Progress(2000, 8, 500, io.StringIO(), clock) as progress:
+        progress.report(550, 1.5)
+        progress.advance(1850)
+    assert progress.summary() == ("1,350 steps in 0:01:30, 15 steps/s, 120 examples/s")
 
 
 def test_utilization_is_shown_where_it_is_known():

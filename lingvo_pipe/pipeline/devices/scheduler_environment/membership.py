@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.core.tensorflow_startup import quiet_startup
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 from lingvo_pipe.pipeline.devices.cluster_spec import (
     HELP,
     TRAINER_JOB,
@@ -99,7 +99,7 @@ def _ask(scheduler: str, labels: str) -> SchedulersCluster:
         if not text:
             raise UserValueError(f"--cluster=tf_config: TF_CONFIG is not set. {HINT}")
         check_tf_config(text)
-    with quiet_startup():
+    with importing_tensorflow():
         from lingvo_pipe.pipeline.devices.scheduler_environment import cluster_resolvers
     if scheduler == "kubernetes":
         return cluster_resolvers.from_kubernetes(labels or cluster_resolvers.LABELS)

@@ -1,0 +1,125 @@
+"""Compares pipelines with PyTorch's: time, speed-up, start and memory.
+
+    lingvo_pipe benchmark --output=/tmp/pipeline.json
+
+Prints tables of measurements and of prediction errors; README.md describes their
+columns. Devices are CPU devices with one core each, so it runs anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+from lingvo_pipe.tools.benchmarks.configuration import (
+    Configuration,
+    quick_configurations,
+    standard_configurations,
+)
+from lingvo_pipe.tools.benchmarks.rounds import measure_rounds
+from lingvo_pipe.tools.benchmarks.rows import (
+    format_predictions,
+    format_table,
+    format_traffic,
+    make_rows,
+    write_rows,
+)
+from lingvo_pipe.tools.benchmarks.worker_process import has_torch, run_workers
+from lingvo_pipe.tools.programs import check_writable, program
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("output", None, "File for the rows, as JSON.")
+flags.DEFINE_integer("rounds", 5, "Number of rounds.", lower_bound=1)
+flags.DEFINE_integer("steps", 5, "Timed steps in each round.", lower_bound=1)
+flags.DEFINE_string(
+    "only", "", "Measure only configurations with this text in their name."
+)
+flags.DEFINE_enum("devices", "2", ["2", "4"], "K of the timed pipelines.")
+flags.DEFINE_bool(
+    "quick", False, "Measure a tiny model, to check that everything works."
+)
+flags.DEFINE_string(
+    "torch_python",
+    None,
+    "A Python that can import torch and numpy, for PyTorch's rows; this one by "
+    "default, if it can.",
+)
+
+_NO_TORCH = (
+    "this Python cannot import torch and numpy. Run 'pip install torch numpy' in any "
+    "environment, and give its Python by --torch_python=PATH."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Checks the flags, measures, and prints tables."""
+    with program(argv):
+        if output := FLAGS.output and Path(FLAGS.output):
+            check_writable(output, "--output")
+        selected = _selected()
+        torch_python = _torch_python()
+        groups = _chosen(selected, lambda c: bool(torch_python) or c.system != "torch")
+        if not groups:
+            raise ValueError(f"--only={FLAGS.only} selects PyTorch's rows: {_NO_TORCH}")
+    rounds = measure_rounds(
+        groups,
+        FLAGS.rounds,
+        FLAGS.steps,
+        cores=sorted(os.sched_getaffinity(0)),
+        run=lambda requests: run_workers(requests, torch_python),
+        log=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    rows = make_rows(rounds)
+    if output:
+        write_rows(output, rows)
+    print(format_table(rows))
+    if table := format_predictions(rows):
+        print(f"\nSteps, predicted from earlier steps:\n\n{table}")
+    if table := format_traffic(rows):
+        print(f"\nBytes that a step sends between processes:\n\n{table}")
+    if groups != selected:
+        print(f"\nPyTorch's rows are left out: {_NO_TORCH}")
+
+
+def _selected() -> list[list[Configuration]]:
+    choose = quick_configurations if FLAGS.quick else standard_configurations
+    known = choose(int(FLAGS.devices))
+    selected = _chosen(known, lambda configuration: FLAGS.only in configuration.name)
+    if not selected:
+        names = "\n  ".join(c.name for group in known for c in group)
+        raise ValueError(
+            "--only: expected a part of a configuration's name, got "
+            f"{FLAGS.only!r}. The names are:\n  {names}"
+        )
+    return selected
+
+
+def _chosen(
+    groups: Sequence[Sequence[Configuration]], choose: Callable[[Configuration], bool]
+) -> list[list[Configuration]]:
+    """Returns the chosen configurations of each group, without empty groups."""
+    chosen = [[c for c in group if choose(c)] for group in groups]
+    return [group for group in chosen if group]
+
+
+def _torch_python() -> str | None:
+    """Returns the Python that runs PyTorch, if there is one."""
+    given = FLAGS.torch_python
+    if not given:
+        return sys.executable if has_torch(sys.executable) else None
+    if not has_torch(given):
+        raise ValueError(
+            "--torch_python: expected a Python that can import "
+            f"torch.distributed.pipelining and numpy, got {given}. "
+            "Install them there ('pip install torch numpy'), or leave the flag out."
+        )
+    return os.path.abspath(given) if os.path.dirname(given) else given
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,162 @@
+"""Supervision of a trainer and its workers until the trainer ends. Pure.
+
+Like Slurm or Kubernetes elsewhere, it restarts processes that were killed, and kills
+those that hang. It does not restart a trainer that exits by itself, even with an error.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lingvo_pipe.core.signals import TerminationSignals
+from lingvo_pipe.tools.local_cluster.heartbeat import WorkerHeartbeat
+from lingvo_pipe.tools.local_cluster.member import Member
+
+# Maximum number of restarts, of all processes together, without progress.
+MAX_RESTARTS = 10
+_PERIOD = 0.2  # Seconds between two looks at the processes.
+_TERMINATION = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
+
+
+class Supervisor:
+    """Starts processes, and keeps them running.
+
+    The trainer's end ends all. A process may be stopped for `timeout` seconds. The text
+    of `progress` changes with the trainer's progress; `log` takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        trainer: Member,
+        workers: Sequence[tuple[Member, WorkerHeartbeat]],
+        timeout: float,
+        progress: Callable[[], str],
+        log: Callable[[str], None],
+    ) -> None:
+        self._trainer, self._workers = trainer, workers
+        self._timeout, self._progress, self._log = timeout, progress, log
+        self._members = [*(worker for worker, _ in workers), trainer]
+        self._stopped = {member.name: StoppedTime() for member in self._members}
+        self._restarts, self._reached = 0, progress()
+        self._has_logged_end = False
+        self._received: list[signal.Signals] = []
+
+    def run(self) -> int:
+        """Runs all until the trainer has ended, then ends the others in any case.
+
+        The exit code is the trainer's, or 128 and a signal's number if one ended it, or
+        1 if processes die repeatedly.
+        """
+        with TerminationSignals(_TERMINATION, self._on_signal):
+            try:
+                for member in self._members:
+                    member.start()
+                while (code := self._look()) is None:
+                    time.sleep(_PERIOD)
+                return code
+            finally:
+                for member in reversed(self._members):
+                    member.end()
+
+    def _look(self) -> int | None:
+        """Acts on the processes' current state; returns the exit code at the end."""
+        received = self._received
+        if len(received) > 1:
+            self._log(f"{received[-1].name}: ending all processes.")
+            return 128 + received[-1]
+        code = self._trainer.exit_code()
+        if code is not None and (code >= 0 or received or -code in _TERMINATION):
+            self._log(f"The trainer has ended, {_how(code)}.")
+            return code if code >= 0 else 128 - code
+        for member in self._members:
+            is_now = member.exit_code() is None and is_stopped(member.process.pid)
+            if self._stopped[member.name].look(is_now) > self._timeout:
+                self._kill(member, f"has been stopped for {self._timeout:g} seconds")
+        if received:  # The trainer saves its step, or notices that it can't.
+            if not self._has_logged_end:
+                self._has_logged_end = True
+                self._log(
+                    f"{received[0].name}: the trainer ends after its step; a second "
+                    "signal ends all processes at once."
+                )
+            return None
+        for worker, heartbeat in self._workers:
+            if worker.exit_code() is None and heartbeat.is_hung():
+                self._kill(worker, f"has not answered for {self._timeout:g} seconds")
+        for worker, heartbeat in self._workers:
+            code = worker.exit_code() or 0
+            if code > 0 and not heartbeat.was_up:  # Such as without its port.
+                worker.end()  # Forwards its last lines.
+                self._log(
+                    f"error: {worker.name} has ended, {_how(code)}, before it "
+                    "answered. See its last lines above."
+                )
+                return 1
+        return self._restart_dead()
+
+    def _kill(self, member: Member, reason: str) -> None:
+        self._log(f"{member.name} {reason}: killing it.")
+        member.end()
+
+    def _restart_dead(self) -> int | None:
+        codes = ((member, member.exit_code()) for member in self._members)
+        dead = {member: code for member, code in codes if code is not None}
+        for member, code in dead.items():
+            progress = self._progress()
+            if progress != self._reached:
+                self._restarts, self._reached = 0, progress
+            end = f"{member.name} has ended, {_how(code)}"
+            if self._restarts == MAX_RESTARTS:
+                self._log(
+                    f"error: {end}, after {MAX_RESTARTS} restarts without a new "
+                    "checkpoint. See its last lines above. The same command resumes "
+                    "from the last checkpoint."
+                )
+                return 1
+            self._restarts += 1
+            self._log(f"{end}: restarting it.")
+            member.end()  # Forwards its last lines.
+            member.start()
+        for worker, heartbeat in self._workers:
+            if worker in dead:
+                heartbeat.restarted()
+        return None
+
+    def _on_signal(self, received: signal.Signals) -> None:
+        self._received.append(received)
+        if len(self._received) == 1:
+            self._trainer.process.send_signal(signal.SIGTERM)
+
+
+class StoppedTime:
+    """The time for which a process was seen to be stopped, without a break.
+
+    Between two looks, only the time up to a limit counts: if the machine slept, the
+    looks themselves paused.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds, self._last = 0.0, clock()
+
+    def look(self, is_stopped: bool, limit: float = 1.0) -> float:
+        """Records the current state; returns the time, in seconds."""
+        now = self._clock()
+        passed, self._last = min(now - self._last, limit), now
+        self._seconds = self._seconds + passed if is_stopped else 0.0
+        return self._seconds
+
+
+def is_stopped(pid: int) -> bool:
+    """Returns True if a signal has stopped a child process, and none continued it."""
+    # The state follows the program's name, which may hold brackets and spaces itself.
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()[0] == _STOPPED
+
+
+def _how(code: int) -> str:
+    return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"

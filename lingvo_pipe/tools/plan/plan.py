@@ -1,0 +1,139 @@
+"""Plans how to run a registered model, before any device is rented.
+
+    lingvo_pipe plan --model=lm.giant.L103 --devices=8xTPUv3
+    lingvo_pipe plan --largest=lm.giant --devices=8xTPUv3
+
+Prints the fastest ways that fit into memory, how far others exceed it, and the
+trainer's flags for the first. Needs no device and allocates nothing; but
+`--devices=2xmeasured` means this machine's devices, and times the model's cells on
+them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lingvo_pipe.core.error_text import user_message
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
+
+with importing_tensorflow():
+    import model_registry
+    from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+    from lingvo_pipe.pipeline.simulation.draw import draw_timelines
+    from lingvo_pipe.planner.resources.candidate import SCHEDULES
+    from lingvo_pipe.planner.resources.device_model import parse_devices
+    from lingvo_pipe.planner.resources.resources import Constraints
+    from lingvo_pipe.planner.search.plan_report import report
+    from lingvo_pipe.tools.plan.planned_model import (
+        PlannedModel,
+        find_devices,
+        largest_that_fits,
+    )
+    from lingvo_pipe.tools.programs import check_writable, flag_parser
+
+# The flag for each attribute of Constraints.
+_FLAGS = {
+    "num_replicas": "--num_replicas",
+    "num_devices": "--num_stages",
+    "num_micro_batches": "--num_micro_batches",
+    "schedule": "--schedule",
+    "recompute": "--recompute",
+}
+_IMAGE_SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Plans; returns the exit code."""
+    options = _options(arguments)
+    try:
+        _plan(options)
+    except Exception as error:
+        line = str(error) if isinstance(error, ValueError) else user_message(error)
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> None:
+    image = None if options.picture is None else _image_path(options.picture)
+    devices = find_devices(*parse_devices(options.devices))
+    model_registry.ImportModels(options.model_imports)
+    given = {name: getattr(options, flag[2:]) for name, flag in _FLAGS.items()}
+    constraints = Constraints(**given, names=_FLAGS)
+    override = options.model_params_override
+    make = functools.partial(PlannedModel, override=override, batch_size=options.batch)
+    if options.largest is None:
+        model = make(options.model)
+        print(model.title(devices), end="\n\n", flush=True)
+        if devices.names:
+            print("timing cells may take minutes", file=sys.stderr)
+        found = model.plan(devices, constraints)
+    else:
+        model, found = largest_that_fits(
+            options.largest,
+            make,
+            lambda each: each.plan(devices, constraints),
+            lambda line: print(line, flush=True),
+        )
+        print(f"\n{model.title(devices)}\n")
+    batch = "" if options.batch is None else f"input.batch_size : {options.batch}"
+    changes = [override.rstrip("; "), batch, *model.changes()]
+    print(report(found, model.resources(devices), "; ".join(filter(None, changes))))
+    if image is not None:
+        best = found.fastest[0]
+        num_replicas = best.candidate.num_replicas
+        which = f", of one of {num_replicas} replicas" if num_replicas > 1 else ""
+        draw_timelines({f"{best.candidate}{which}": best.timeline}, image)
+        print(f"\nThe timeline of a step{which}, without the update, is {image}.")
+
+
+def _image_path(text: str) -> Path:
+    """Returns the path of an image, relative to the folder where Bazel was called."""
+    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "")
+    path = Path(folder, os.path.expanduser(text))
+    if path.suffix not in _IMAGE_SUFFIXES:
+        raise ValueError(
+            f"--picture: expected a path that ends in {', '.join(_IMAGE_SUFFIXES)}, "
+            f"got {path}. Choose another."
+        )
+    check_writable(path, "--picture")
+    return path
+
+
+def at_least_one(text: str) -> int:
+    """Returns the number of a flag that must be at least 1; refuses other texts."""
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = flag_parser("lingvo_pipe plan", __doc__)
+    add = parser.add_argument
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--model", help="name of a registered model")
+    model.add_argument(
+        "--largest", help="prefix of model names; plans the largest that fits"
+    )
+    add("--model_imports", action="append", default=[], help="packages that register")
+    add("--model_params_override", default="", help="changes, as in the trainer")
+    add("--devices", required=True, help="number and kind of devices: 8xTPUv3")
+    add("--batch", type=at_least_one, help="rows of a mini-batch; default: the model's")
+    add("--num_replicas", type=at_least_one, help="number of pipelines side by side")
+    add("--num_stages", type=at_least_one, help="number of devices of each pipeline")
+    add("--num_micro_batches", type=at_least_one, help="number for all replicas")
+    add("--schedule", choices=SCHEDULES, help="schedule to use")
+    add("--recompute", choices=POLICIES, help="recomputation policy to use")
+    add("--picture", help="file for the timeline of the first: .png, .pdf or .svg")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

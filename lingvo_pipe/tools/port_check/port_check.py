@@ -1,0 +1,51 @@
+"""Lists, line by line, what in Lingvo's files will not port, and what to write instead.
+
+    lingvo_pipe port_check my_layers.py my_models.py
+
+Ends with 0 if there is nothing to change but imports, with 1 if there is more, and with
+2 if a file cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
+
+
+def main(argv: Sequence[str]) -> int:
+    """Checks the files that `argv` names; returns the exit status."""
+    is_help = argv in (["-h"], ["--help"])
+    if is_help or not argv or any(name.startswith("-") for name in argv):
+        stream = sys.stdout if is_help else sys.stderr
+        print("usage: lingvo_pipe port_check FILE...", file=stream)
+        return 0 if is_help else 2
+    with importing_tensorflow():
+        from lingvo_pipe.tools.port_check.source_check import check_source
+    status = 0
+    for name in argv:
+        try:
+            findings = check_source(Path(name).read_text(encoding="utf-8"))
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            print(f"error: {name}: {error}", file=sys.stderr)
+            return 2
+        for each in findings:
+            print(f"{name}:{each.line}: {each.kind}: {each.what}: {each.instead}")
+        num_changes = sum(each.kind == "change" for each in findings)
+        status = max(status, int(num_changes > 0))
+        text = (
+            f"{num_changes} change{'s' * (num_changes > 1)} besides"
+            if num_changes
+            else "nothing to change but"
+        )
+        print(f"{name}: {text} imports")
+    return status
+
+
+if __name__ == "__main__":
+    # `bazel run` changes the working directory and sets this variable to the user's.
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,340 @@
+"""Checks of one file's syntax tree: what will not port, line by line."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+import lingvo_pipe
+from lingvo_pipe.builder import Base
+from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.gpipe import PipeliningLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.schedule import BaseSchedule
+from lingvo_pipe.tools.port_check.counterparts import (
+    IN_FPROP,
+    INSTEAD,
+    MODULES,
+    MORE_IN_LINGVO,
+    RANDOM,
+    UNCALLED,
+    UNKNOWN,
+    bad_call,
+    find,
+)
+from lingvo_pipe.training.task.base_task import BaseTask
+from lingvo_pipe.training.task.protocols import DecodingTask
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*")
+_METHOD = re.compile(r"_?[A-Z]\w*")
+_STATE = "Return it, or call self.Accumulate or self.AddMetric."
+_CONDITION = "Write tf.cond or tf.where: FProp is traced, and not autographed."
+_LAMBDA = "Name a function that the module defines: the trainer needs its text."
+_SPLITS = "Set splits, the number of stages: it is 1 unless you do."
+_UNCALLED = "Nothing calls it here: delete it, or call it yourself."
+_VALUE = "Define Value(self), a function of py_utils.GetGlobalStep()."
+_SCOPE = (
+    "Leave it out: operations have the scope already, and a layer that reads its name "
+    "is traced by itself."
+)
+
+
+@dataclass(order=True, frozen=True)
+class Finding:
+    """A line, what is in it, and what to write instead.
+
+    `kind` is "import" if it only gets another name, "change" if it will not port as it
+    is, and "note" if it ports, but does less than in Lingvo, or could be better.
+    """
+
+    line: int
+    kind: str
+    what: str
+    instead: str
+
+
+def check_source(source: str) -> list[Finding]:
+    """Returns the findings in a file's text; raises SyntaxError if it is not Python."""
+    tree = ast.parse(source)
+    check = _Check()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            check.add_import(node)
+    check.visit(tree)
+    return sorted(check.findings)
+
+
+class _Check(ast.NodeVisitor):
+    """The walk over a file.
+
+    Attributes:
+        findings: findings so far.
+        names: values of imported names. A class of the file is a class with the same
+            bases and members, whose values are UNKNOWN, of this module.
+        is_lingvos: True if the file imports Lingvo.
+        cls: such a class while the walk is in a layer or a builder.
+        method: name of its method that the walk is in.
+        tensors: names of the method's variables that hold tensors.
+    """
+
+    def __init__(self) -> None:
+        self.findings: set[Finding] = set()
+        self.names: dict[str, Any] = {}
+        self.is_lingvos = False
+        self.cls: Any = None
+        self.method = ""
+        self.tensors: set[str] = set()
+
+    def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Notes the values of an import's names, and the import's new form."""
+        module = getattr(node, "module", None) or ""
+        for alias in node.names:
+            name, local = alias.name, alias.asname or alias.name
+            path = f"{module}.{name}".strip(".")
+            self.is_lingvos |= path.startswith("lingvo.")
+            if path.startswith("lingvo_pipe") and name != "*":
+                with contextlib.suppress(AttributeError, ImportError):
+                    pkgutil.resolve_name(path)  # Imports the modules on the path.
+                self.names[local] = self._found(node, lingvo_pipe, path.split(".")[1:])
+            elif isinstance(node, ast.Import) or module in ("lingvo", "lingvo.core"):
+                self._add_module(node, path, local)
+            elif module.startswith("lingvo."):
+                self._add_module(node, module, "")
+                if module in MODULES and name != "*":
+                    self.names[local] = self._found(node, MODULES[module], [name])
+
+    def _add_module(self, node: ast.AST, module: str, local: str) -> None:
+        if module in ("tensorflow", "tensorflow.compat.v1"):
+            self.names[local] = tf
+        if module not in (*MODULES, "tensorflow.compat.v1"):
+            if module.partition(".")[0] == "lingvo":
+                text = "Port that module first, or leave out what uses it."
+                self._find(node, module, INSTEAD.get(module.split(".")[-1], text))
+            return
+        value = self.names[local] = MODULES.get(module, tf)
+        package, _, name = value.__name__.rpartition(".")
+        written = f"from {package} import {name}" if package else f"import {name}"
+        if not local:
+            written = f"from {value.__name__} import ..."
+        elif "." in local:
+            written = f"import {value.__name__}, and write this where it is used"
+        elif local != name:
+            written += f" as {local}"
+        self._find(node, module, written, "import")
+
+    # ---- Names and calls.
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        names, text = _dotted(node), ast.unparse(node)
+        root, rest = self._root(names)
+        is_part = text.startswith("self.") and node.attr in IN_FPROP
+        if self.cls and self.method == "FProp" and is_part:
+            self._find(node, f"{text} in FProp", IN_FPROP[node.attr])
+        if names[:2] == ["self", "params"] or names[:1] == ["p"]:
+            self._check_param(node, names[-1])
+        elif names[:1] == ["self"] and self.cls:
+            self._check_own(node, names[1], "self", [self.cls])
+        elif self.cls and text == f"super().{node.attr}":
+            self._check_own(node, node.attr, "super()", self.cls.__bases__)
+        elif root is not UNKNOWN:
+            self._found(node, root, rest, ".".join(names))
+            return
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        keywords = [each.arg for each in node.keywords if each.arg]
+        names, num_args = _dotted(node.func), len(node.args)
+        root, rest = self._root(names)
+        value = find(root, rest)[0]
+        if names[:1] == ["self"] and self.cls and len(names) == 2:
+            value = getattr(self.cls, names[1], UNKNOWN)
+            member = inspect.getattr_static(self.cls, names[1], None)
+            num_args += inspect.isfunction(member)  # It gets `self` too.
+        is_plain = not any(isinstance(x, ast.Starred) for x in node.args)
+        if is_plain and (problem := bad_call(value, num_args, keywords)):
+            self._find(node, ".".join(names), problem)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "Set":
+            self._check_params(node.func.value, keywords)
+        reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
+        if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
+            self._find(node, ast.unparse(node), _SCOPE, "note")
+        values = [*node.args, *(each.value for each in node.keywords)]
+        in_builder = names[:1] == ["self"] and issubclass(self.cls or object, Base)
+        if in_builder and any(isinstance(x, ast.Lambda) for x in values):
+            self._find(node, f"a lambda in {'.'.join(names)}", _LAMBDA)
+        self.generic_visit(node)
+
+    def _check_param(self, node: ast.AST, name: str) -> None:
+        """Checks `p.name` in a layer."""
+        hint = getattr(self.cls, "PARAM_HINTS", {}).get(name)
+        if hint and not hasattr(self.cls, name) and name not in self.cls.Params():
+            self._find(node, f"p.{name}", hint)
+
+    def _check_params(self, node: ast.AST, keywords: list[str]) -> None:
+        """Checks the names in `Class.Params().Set(name=...)`."""
+        names = _dotted(node.func) if isinstance(node, ast.Call) else []
+        cls = find(*self._root(names[:-1]))[0]
+        is_class = inspect.isclass(cls)
+        if is_class and names[-1:] == ["Params"]:
+            if cls is PipeliningLayer and "splits" not in keywords:
+                self._find(node, ".".join(names), _SPLITS, "note")
+            known, hints = cls.Params().GetKeys(), getattr(cls, "PARAM_HINTS", {})
+            # A class of the file may have params that its functions define.
+            unknown = hints if cls.__module__ == __name__ else keywords
+            for name in {*keywords}.intersection(unknown) - {*known, *dir(cls)}:
+                near = hints.get(name) or did_you_mean(name, known).strip()
+                text = f"{cls.__name__} has no param {name!r}. {near}".strip()
+                self._find(node, ".".join(names), text)
+
+    def _root(self, names: list[str]) -> tuple[Any, list[str]]:
+        """Returns the value that a dotted name begins with, and the names after it."""
+        for i in range(len(names), 0, -1):
+            if ".".join(names[:i]) in self.names:
+                return self.names[".".join(names[:i])], names[i:]
+        return UNKNOWN, []
+
+    def _found(self, node: ast.AST, root: Any, names: list[str], what: str = "") -> Any:
+        value, instead = find(root, names)
+        if self.is_lingvos:
+            for name in set(names).intersection(MORE_IN_LINGVO):
+                self._find(node, name, MORE_IN_LINGVO[name], "note")
+        if instead:
+            # Inputs and tests may draw as they like.
+            kind = "note" if instead == RANDOM and not self.cls else "change"
+            self._find(node, what or ".".join(names), instead, kind)
+        return value
+
+    # ---- Conditions.
+
+    def visit_If(self, node: ast.If | ast.While | ast.IfExp | ast.Assert) -> None:
+        if self.cls and self.method == "FProp" and self._is_tensor(node.test):
+            self._find(node.test, ast.unparse(node.test), _CONDITION)
+        self.generic_visit(node)
+
+    visit_While = visit_IfExp = visit_Assert = visit_If
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        targets = {x.id for x in node.targets if isinstance(x, ast.Name)}
+        self.tensors -= targets
+        if self._is_tensor(node.value):
+            self.tensors |= targets
+
+    def _is_tensor(self, node: ast.AST) -> bool:
+        """Returns whether an expression certainly has a tensor's value."""
+        if isinstance(node, ast.Call):
+            value = find(*self._root(_dotted(node.func)))[0]
+            # TensorFlow's operations have dispatchers; is_tensor and the like have not.
+            return hasattr(value, "_tf_fallback_dispatchers")
+        if isinstance(node, ast.Name):
+            return node.id in self.tensors
+        parts = (ast.BinOp, ast.BoolOp, ast.Compare, ast.Subscript, ast.UnaryOp)
+        if not isinstance(node, parts) or re.search(r" (is|in) ", ast.unparse(node)):
+            return False
+        return any(map(self._is_tensor, ast.iter_child_nodes(node)))
+
+    # ---- Layers and builders.
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        outer, self.cls = self.cls, None
+        bases = [find(*self._root(_dotted(each)))[0] for each in node.bases]
+        known = [x for x in bases if inspect.isclass(x)]
+        if any(issubclass(x, (BaseLayer, Base)) for x in known):
+            members = dict.fromkeys(_defined(node), UNKNOWN) | {"__module__": __name__}
+            self.cls = self.names[node.name] = type(node.name, tuple(known), members)
+        self.generic_visit(node)
+        self.cls = outer
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        outer, self.method = self.method, self.method or node.name
+        if not outer:
+            args = node.args.args[2 : -len(node.args.defaults) or None]
+            self.tensors = {x.arg for x in args if node.name == "FProp"}
+            if self.cls:
+                self._check_override(node)
+        self._visit_scope(node)
+        self.method = outer
+
+    def _visit_scope(self, node: ast.FunctionDef | ast.Lambda) -> None:
+        """Visits a function, whose local names hide imported ones."""
+        names, self.names = self.names, dict(self.names)
+        for each in ast.walk(node):
+            if isinstance(each, ast.arg):
+                self.names.pop(each.arg, None)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                self.names.pop(each.id, None)
+        self.generic_visit(node)
+        self.names = names
+
+    visit_Lambda = _visit_scope
+
+    def _check_override(self, node: ast.FunctionDef) -> None:
+        """Checks that a method is called, and with all the arguments it needs."""
+        for cls, names in UNCALLED.items():
+            if issubclass(self.cls, cls) and node.name in names:
+                self._find(node, node.name, _UNCALLED)
+        if issubclass(self.cls, BaseTask) and node.name == "Decode":
+            ours = inspect.signature(DecodingTask.Decode)
+            if len(node.args.args) != len(ours.parameters):
+                self._find(node, "Decode", f"It is called as Decode{ours}.")
+        base = inspect.getattr_static(self.cls.__mro__[1], node.name, None)
+        if not inspect.isfunction(base) or node.name == "__init__":
+            return
+        if node.name == "FProp":
+            if issubclass(self.cls, BaseSchedule):
+                self._find(node, "FProp", _VALUE)
+            return
+        given = [x.arg for x in node.args.args]
+        steps = {"current_step", "global_step", "step"}.intersection(given)
+        if steps or bad_call(base, len(given) - len(node.args.defaults), []):
+            hint = " Call py_utils.GetGlobalStep()." if steps else ""
+            called = f"It is called as {node.name}{inspect.signature(base)}."
+            self._find(node, node.name, called + hint)
+
+    def _check_own(
+        self, node: ast.Attribute, name: str, of: str, classes: Iterable[type]
+    ) -> None:
+        """Checks `self.name` or `super().name` in a layer; `classes` define it."""
+        known = {x for cls in classes for x in dir(cls)}
+        if isinstance(node.ctx, ast.Store):
+            if self.method == "FProp":
+                self._find(node, f"self.{name} = ... in FProp", _STATE)
+        elif name not in known:
+            near = did_you_mean(name, (x for x in known if x[:2] != "__"))
+            if name in INSTEAD or _METHOD.fullmatch(name):
+                instead = near.strip() or "There is no such method."
+                self._find(node, f"{of}.{name}", INSTEAD.get(name, instead))
+
+    def _find(
+        self, node: ast.AST, what: str, instead: str, kind: str = "change"
+    ) -> None:
+        line = getattr(node, "lineno", 0)
+        self.findings.add(Finding(line, kind, what, instead))
+
+
+def _defined(node: ast.ClassDef) -> set[str]:
+    """Returns names of a class's methods, attributes, children and params, and more."""
+    names = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.FunctionDef):
+            names.add(each.name)
+        elif isinstance(getattr(each, "ctx", None), ast.Store):
+            text = ast.unparse(each).removeprefix("self.")
+            names.add(text.partition("[")[0])
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            names.add(each.value)
+    return {x for x in names if x.isidentifier() and x[:2] != "__"} - {"Params"}
+
+
+def _dotted(node: ast.AST) -> list[str]:
+    """Returns the parts of `a.b.c`; none if it is something else."""
+    text = ast.unparse(node)
+    return text.split(".") if _DOTTED.fullmatch(text) else []

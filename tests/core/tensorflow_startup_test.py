@@ -1,0 +1,95 @@
+"""TensorFlow's reports on its start are hidden; errors are not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lingvo_pipe
+from lingvo_pipe.core import tensorflow_startup
+
+ROOT = Path(lingvo_pipe.__file__).parents[1]
+CHATTER = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written",
+    "I0000 00:00:1.2 1 cpu_feature_guard.cc:227] This TensorFlow binary is optimized",
+    "To enable the following instructions: AVX2, in other operations, rebuild",
+    "W0000 00:00:1.2 1 gpu_device.cc:2344] Cannot dlopen some GPU libraries.",
+    "E0000 00:00:1.2 1 cuda_fft.cc:485] Unable to register cuFFT factory: Attempting",
+    "2026-01-01 00:00:00.1: E xla/cuda_fft.cc:485] Unable to register cuFFT factory",
+]
+NO_GPU = "E0000 00:00:1.2 1 cuda_platform.cc:52] failed call to cuInit: (303)"
+PROBLEM = "E0000 00:00:1.2 1 loader.cc:1] cannot read the model"
+OLD_PROBLEM = "2026-01-01 00:00:00.1: F tensorflow/x.cc:1] cannot read the model"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(tensorflow_startup, "_NVIDIA", "/nonexistent")
+
+
+def _start(*lines: str) -> None:
+    with tensorflow_startup.quiet_startup():
+        os.write(2, "".join(f"{line}\n" for line in lines).encode())
+
+
+def test_reports_are_hidden_and_errors_are_not(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    _start(*CHATTER, PROBLEM, NO_GPU, OLD_PROBLEM)
+    assert capfd.readouterr().err == f"{PROBLEM}\n{OLD_PROBLEM}\n"
+    _start(*CHATTER, PROBLEM)  # The level is now set, by the first call.
+    assert capfd.readouterr().err == f"{PROBLEM}\n"
+
+
+def test_a_gpu_that_does_not_start_is_an_error_if_it_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tensorflow_startup, "_NVIDIA", os.devnull)
+    _start(*CHATTER, NO_GPU)
+    assert capfd.readouterr().err == f"{NO_GPU}\n"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    _start(*CHATTER, NO_GPU)
+    assert capfd.readouterr().err == ""
+
+
+def test_all_is_shown_with_an_exception(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with tensorflow_startup.quiet_startup():
+            os.write(2, CHATTER[0].encode())
+            raise ImportError
+
+    with pytest.raises(ImportError):
+        fail()
+    assert capfd.readouterr().err == CHATTER[0]
+
+
+def test_all_is_shown_at_a_low_level(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    _start(CHATTER[0])
+    assert capfd.readouterr().err == f"{CHATTER[0]}\n"
+
+
+def test_a_session_that_imports_lingvo_pipe_is_quiet() -> None:
+    code = (
+        "import lingvo_pipe as lp; lp.layers.FCLayer; "
+        "print(*lp.initialize_devices(2)); import tensorflow as tf; tf.constant(1) + 1"
+    )
+    unset = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES")
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    session = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert session.returncode == 0, session.stderr
+    assert len(session.stdout.split()) == 2
+    assert session.stderr == ""
