@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -53,8 +54,9 @@ def quiet_startup() -> Iterator[None]:
 @contextlib.contextmanager
 def importing_tensorflow() -> Iterator[None]:
     """Hides lines as `quiet_startup` does, and shows that TensorFlow is imported."""
+    # Unbuffered: closing it writes nothing, which would fail if its reader is gone.
     with (
-        open(os.dup(2), "w") as stream,
+        io.TextIOWrapper(io.FileIO(os.dup(2), "w"), write_through=True) as stream,
         activity("importing TensorFlow", stream, file_delay=1.0),
         quiet_startup(),
     ):

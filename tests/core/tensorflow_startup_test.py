@@ -93,3 +93,17 @@ def test_a_session_that_imports_lingvo_pipe_is_quiet() -> None:
     assert session.returncode == 0, session.stderr
     assert len(session.stdout.split()) == 2
     assert session.stderr == ""
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    code = (
+        "import time; from lingvo_pipe.core import tensorflow_startup as s\n"
+        "with s.importing_tensorflow(): time.sleep(1.3)\n"
+        "print('done')"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=writing)
+    os.close(writing)
+    assert (run.returncode, run.stdout) == (0, b"done\n")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import tools
+import lingvo_pipe.tools
 
-ROOT = Path(tools.__file__).parents[1]
+ROOT = Path(lingvo_pipe.tools.__file__).parents[2]
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 PARENT = f"""
 import subprocess, sys

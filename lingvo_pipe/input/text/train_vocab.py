@@ -132,7 +132,7 @@ def _chunks(number: int, maximum: int) -> list[np.ndarray]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="lingvo_pipe_train_vocab",
+        prog="lingvo_pipe vocab",
         description="Makes a vocabulary from text files, or from a data set.",
     )
     add = parser.add_argument
