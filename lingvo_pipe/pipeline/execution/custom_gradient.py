@@ -36,7 +36,7 @@ def with_gradient(
 
     No tape watched the run, whose outputs are on `device` and depend on `sources`,
     pairs of a device and tensors. `gradients` maps the gradients of the differentiable
-    outputs, flat, to those of the sources' tensors; None for no gradient.
+    outputs, flat, to the gradients of the sources' tensors; None for no gradient.
     """
     flat = differentiable(outputs)
     found: list[Sequence[Any]] = []
