@@ -87,7 +87,7 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     colors = {split: i % _NUM_COLORS for i, split in enumerate(splits)}
     last_step = max([0, *sizes, *(each.last.step for each in all_series)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
-    best_metric = run_record.param_value(params, "task.eval.best_metric")
+    best_metric = run_record.best_metric(directory)
     profiles = sorted(run_record.read_profiles(directory).items(), reverse=True)
     return {
         "model_name": directory.model_name,

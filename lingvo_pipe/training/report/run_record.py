@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import itertools
 import json
@@ -21,6 +22,7 @@ from lingvo_pipe.core.regular_file import (
     read_text,
 )
 from lingvo_pipe.hyperparams.literals import read_plain
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     checkpoint_stats,
     stem_of,
@@ -133,11 +135,15 @@ def software_versions() -> dict[str, str]:
     return versions
 
 
-def param_value(params_text: str, path: str) -> Any:
-    """Returns a number, text or None from the text of params; None if missing."""
-    form = rf"{re.escape(path)}(?: \(\w+\))? : (.*)"
-    match = re.search(f"^{form}$", params_text, re.MULTILINE)
-    return read_plain(match[1]) if match else None
+def best_metric(directory: RunDirectory) -> str | None:
+    """Returns the run's best metric; raises ValueError if the param is damaged."""
+    entries = entries_by_path(directory.read_params() or "")
+    entry = entries.get("task.eval.best_metric")
+    with contextlib.suppress(ValueError):
+        value = read_plain(entry.text) if entry else None
+        if value is None or isinstance(value, str):
+            return value
+    raise damaged(directory.params_path, "a text as task.eval.best_metric", entry)
 
 
 def _read_bytes(path: Path) -> bytes | None:
