@@ -1,0 +1,65 @@
+"""Random damage to files of a run: an error of one line, or the same results."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.cases import exhaustive
+from tests.support.command_line import saved_variables
+from tests.training.toy_run import STEPS
+from tests.training.whole_run import JOBS, problem_of, train_toy, write_whole_run
+
+NUM_CORRUPTIONS = 500
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logdir = tmp_path_factory.mktemp("runs") / "whole"
+    write_whole_run(logdir)
+    return logdir
+
+
+def _corrupt(draw: random.Random, content: bytes) -> bytes:
+    """Returns content with a random slice flipped, cut, repeated, zeroed or drawn."""
+    start = draw.randrange(len(content) + 1)
+    end = min(len(content), start + 2 ** draw.randrange(12))
+    piece = content[start:end]
+    return content[:start] + draw.choice(
+        [
+            bytes(byte ^ 1 << draw.randrange(8) for byte in piece[:1])
+            + content[start + 1 :],
+            b"",
+            content[end:],
+            piece + piece + content[end:],
+            bytes(len(piece)) + content[end:],
+            draw.randbytes(len(piece) or 1) + content[end:],
+        ]
+    )
+
+
+def _results(logdir: Path) -> tuple[object, ...]:
+    variables = saved_variables(logdir, STEPS)
+    names = "metrics.jsonl", "best.json", "skipped_batches.json"
+    return variables, *((logdir / name).read_text() for name in names)
+
+
+@pytest.mark.parametrize("seed", [0, *map(exhaustive, range(1, NUM_CORRUPTIONS))])
+def test_a_random_corruption_is_a_line_or_changes_no_result(
+    tmp_path: Path, whole: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    logdir = shutil.copytree(whole, tmp_path / "run")
+    files = [p for p in sorted(logdir.rglob("*")) if p.is_file()]
+    before = _results(logdir)
+    for path in draw.sample(files, draw.choice([1, 1, 2])):
+        path.write_bytes(_corrupt(draw, path.read_bytes()))
+    job = draw.choice([train_toy, *JOBS])
+    line = problem_of(job, logdir)
+    if line:
+        assert str(logdir) in line or line.startswith("Cannot resume: ")
+    elif job is train_toy:
+        assert _results(logdir) == before
