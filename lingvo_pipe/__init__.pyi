@@ -7,7 +7,7 @@ from .nested_map import NestedMap
 from .pipeline.devices.stage_devices import initialize_devices
 from .pipeline.pipelining_layer import PipeliningLayer
 from .serving.trained_model import TrainedModel, load
-from .training.optim.keras_optimizer import OptimizerParams
+from .training.optim.keras_optimizer import OptimizerParams, ScheduleParams
 from .training.task.base_task import BaseTask
 from .training.task.single_task_model_params import (
     SingleTaskModelParams,

@@ -140,7 +140,7 @@ def test_a_model_of_a_builder_is_cut(tmp_path: Path) -> None:
 def test_images_in_folders_are_learned(tmp_path: Path) -> None:
     """From files to the accuracy that the trainer prints."""
     text = page("images").replace("/tmp", str(tmp_path))
-    (_, write), (path, model), _ = python_blocks(text)
+    (_, write), (path, model), *_ = python_blocks(text)
     _run(tmp_path, write)
     (flags,) = re.findall(r"input\.prepare (.*--check)$", text, re.MULTILINE)
     program = CommandLine(tmp_path)
@@ -150,7 +150,7 @@ def test_images_in_folders_are_learned(tmp_path: Path) -> None:
     (tmp_path / path).parent.mkdir()
     (tmp_path / path).write_text(model)
     commands = [x.split() for x in trainer_commands(text)]
-    own, registered = (x for x in commands if f"--data_dir={tmp_path}/data" in x)
+    own, registered, _ = (x for x in commands if f"--data_dir={tmp_path}/data" in x)
     output, _ = program.train(*own)
     assert re.match(r"Images of my_digits .*\b16 x 16\b.*input\.image_size", output)
     accuracy = re.search(r"step 200: test accuracy (\S+),", output)
@@ -166,14 +166,14 @@ def test_images_in_folders_are_learned(tmp_path: Path) -> None:
 
 
 def test_all_code_is_run() -> None:
-    """Here, by toy_test.py, translation_test.py or the tests of loaded models."""
+    """Here, by toy_test.py, translation_test.py, walk_test.py or tests/trainer."""
     found = {name: len(python_blocks(text)) for name, text in PAGES.items()}
     assert {name.rpartition("/")[2]: n for name, n in found.items() if n} == {
         "README.md": 2,
-        "images.md": 3,
+        "images.md": 4,
         "keras.md": 2,
         "layers.md": 2,
         "lingvo.md": 1,
         "pipelines.md": 3,
-        "text.md": 3,
+        "text.md": 4,
     }

@@ -12,9 +12,9 @@ import pytest
 NAMES = {
     "lingvo_pipe": """
         BaseLayer BaseTask ForwardContext InstantiableParams NestedMap OptimizerParams
-        Params PipeliningLayer SingleTaskModelParams TrainedModel WeightInit
-        WeightParams base_layer current_context gpipe initialize_devices input keras
-        layers load models py_utils register_model tshape
+        Params PipeliningLayer ScheduleParams SingleTaskModelParams TrainedModel
+        WeightInit WeightParams base_layer current_context gpipe initialize_devices
+        input keras layers load models py_utils register_model tshape
     """,
     "lingvo_pipe.keras": "PipelinedModel deferred_variables",
     "lingvo_pipe.input": """

@@ -53,6 +53,7 @@ MISTAKES = [
         None,
     ),
     Mistake("unknown_flag", ["--modle=x"], r"'modle'.*\bmode, model\b"),
+    Mistake("near_flag", [DIGITS, "--max_step=3"], r"'max_step'.*\bmax_steps\b"),
     Mistake("flag_of_absl", [DIGITS, "--log_dir=x"], r"--log_dir\b.*'logdir'.*--help"),
     Mistake(
         "unknown_mode",

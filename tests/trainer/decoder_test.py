@@ -140,10 +140,10 @@ def test_an_exported_model_translates_without_this_project(
     want = {(x["source"], x["target_language"]): x["hypothesis"] for x in found}
     sources = sorted({source for source, _ in want})
     given = json.dumps([[*sources, " ", ""], *LANGUAGES])
-    of_page = python_blocks(page("text"))[2][1]
+    of_page = python_blocks(page("text"))[3][1]
     for old, new in (
-        ('"/tmp/de-en/export/5000"', "sys.argv[1]"),
-        ('["ein Hund", "ein Baum"]', "sources[:2]"),
+        ('"/tmp/en-fr/export/2000"', "sys.argv[1]"),
+        ('["cannot open the file", "unknown option"]', "sources[:2]"),
         ("(sentences=", "(target_language=tf.constant(languages[0]), sentences="),
     ):
         assert of_page.count(old) == 1
@@ -237,10 +237,13 @@ def test_a_python_program_translates_as_the_decoder_does(
     languages = {each["target_language"] for each in found}
     sources = [each["source"] for each in found]
     given = json.dumps([[*sources, ""], *languages])
-    of_page = python_blocks(page("text"))[1][1]
+    of_page = python_blocks(page("text"))[2][1]
     for old, new in (
-        ('"/tmp/de-en"', "run"),
-        ('["ein Hund", "ein Baum"], to="en"', "sources[:2], to=target_language"),
+        ('"/tmp/en-fr"', "run"),
+        (
+            '["cannot open the file", "unknown option"], to="fr"',
+            "sources[:2], to=target_language",
+        ),
     ):
         assert of_page.count(old) == 1
         of_page = of_page.replace(old, new)

@@ -67,7 +67,7 @@ def test_automatic_splits_balance_the_flops(tmp_path: Path) -> None:
     assert max(shares) < 55
 
 
-def test_lists_models(tmp_path: Path) -> None:
+def test_lists_models_beside_modules_that_do_not_import(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("")
     (tmp_path / "mine" / "one.py").write_text(
@@ -79,7 +79,11 @@ def test_lists_models(tmp_path: Path) -> None:
         "class Model(SingleTaskModelParams):\n"
         "    pass\n"
     )
-    output, _ = CommandLine(tmp_path).train("--list_models", "--model_imports=mine")
+    (tmp_path / "mine" / "two.py").write_text("import not_installed")
+    output, errors = CommandLine(tmp_path).train(
+        "--list_models", "--model_imports=mine"
+    )
+    assert re.search(r"(?m)^warning: mine\.two\b.*'not_installed'", errors)
     names = output.splitlines()
     assert names == sorted(names)
     assert {"image.digits.AmoebaNetDigits", "mine.one.Model"} <= set(names)

@@ -51,7 +51,7 @@ def test_images_are_classified_as_in_the_evaluation(tmp_path: Path) -> None:
     CommandLine(tmp_path).train(
         SMALL, "--logdir=run", f"--model_params_override={overrides}"
     )
-    *_, (_, of_page) = python_blocks(page("images"))
+    *_, (_, of_page), _ = python_blocks(page("images"))
     for old, new in (('"/tmp/digits"', '"run"'), ('"seven.png"', '"0.png"')):
         assert of_page.count(old) == 1
         of_page = of_page.replace(old, new)
