@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import lingvo_pipe.tools
+import lingvo_pipe
 from lingvo_pipe.tools.commands import COMMANDS, main, usage
 
-ROOT = Path(lingvo_pipe.tools.__file__).parents[2]
+ROOT = Path(lingvo_pipe.__file__).parents[1]
 
 
 @pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import lingvo_pipe.tools
+import lingvo_pipe
 
-ROOT = Path(lingvo_pipe.tools.__file__).parents[2]
+ROOT = Path(lingvo_pipe.__file__).parents[1]
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 PARENT = f"""
 import subprocess, sys

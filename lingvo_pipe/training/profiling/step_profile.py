@@ -117,7 +117,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepProfile:
-    """One step, or those of a call up to `step`, predicted and measured, with notes."""
+    """The steps of a call up to `step`, predicted and measured, with notes."""
 
     step: int
     predicted: Timeline
