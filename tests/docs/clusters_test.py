@@ -151,6 +151,7 @@ def _start_slurm(shell: Shell, run: str, steps: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.exhaustive
 def test_the_script_for_slurm_does_the_whole_thing(shell: Shell) -> None:
     output = _output(_start_slurm(shell, "slurm", FOR_STEPS))
     assert "stages: 2 (cpu:0, worker:0/cpu:0); micro" in output

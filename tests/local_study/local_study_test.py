@@ -17,6 +17,7 @@ def _run(folder: Path, *flags: str) -> Outcome:
     return CommandLine(folder).run(*study, *flags)
 
 
+@pytest.mark.exhaustive
 def test_trains_each_in_its_own_process(tmp_path: Path) -> None:
     schemes = ("backpropagation", "greedy")
     flags = [_TOY, f"--schemes={','.join(schemes)}", "--batch_sizes=4", "--steps=2"]

@@ -33,7 +33,7 @@ def up_to(most: int) -> Callable[[PlannedModel], SearchResult]:
     return plan
 
 
-@pytest.mark.parametrize("index", [0, 1, *map(exhaustive, range(2, len(NAMES)))])
+@pytest.mark.parametrize("index", [0, *map(exhaustive, range(1, len(NAMES)))])
 def test_it_plans_the_largest_and_reports_larger_ones(index: int) -> None:
     most = PlannedModel(NAMES[index]).num_parameters
     lines: list[str] = []

@@ -56,7 +56,10 @@ def test_models_are_registered() -> None:
     assert "image.digits.AmoebaNetDigits" in MODELS
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [exhaustive(x) if x in ("lm.giant.L415", "lm.giant.L1663") else x for x in MODELS],
+)
 def test_params_survive_their_text(name: str) -> None:
     params = model_registry.GetParams(name, "Train")
     again = params.Copy()

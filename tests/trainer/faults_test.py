@@ -114,7 +114,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Runs]:
 @pytest.mark.parametrize(
     ("model", "fault"),
     [
-        ("Images", "disk"),
+        exhaustive("Images", "disk"),
         ("Images", "input"),
         exhaustive("Sentences", "disk"),
         exhaustive("Sentences", "input"),

@@ -115,6 +115,7 @@ def _start_and_save(cluster: Cluster, logdir: Path, *flags: str) -> ForkedProces
     return trainer
 
 
+@pytest.mark.exhaustive
 def test_who_waits_for_a_stopped_worker_can_be_asked_to_end(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -76,7 +76,9 @@ def run(folder, kind, logdir, steps, pipeline=None, **values):
 
 
 # That batches of translations resume exactly is tested by themselves, too.
-@pytest.mark.parametrize("kind", ["language model", exhaustive("translation")])
+@pytest.mark.parametrize(
+    "kind", [exhaustive("language model"), exhaustive("translation")]
+)
 def test_a_resumed_run_ends_in_the_same_bytes(folder, kind):
     whole, variables = run(folder, kind, "whole", 5)
     run(folder, kind, "parts", 3)

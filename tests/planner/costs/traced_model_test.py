@@ -48,7 +48,7 @@ def reduced_costs(name: str) -> ModelCosts:
     [
         (TEXT, "gpipe", "always"),
         (TEXT, "zero_bubble", "never"),
-        (IMAGES, "1f1b", "always"),
+        exhaustive(IMAGES, "1f1b", "always"),
         exhaustive(TEXT, "gpipe", "never"),
         exhaustive(TEXT, "1f1b", "always"),
         exhaustive(IMAGES, "gpipe", "always"),

@@ -21,6 +21,7 @@ from lingvo_pipe.training.profiling.step_profiler import StepProfiler
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
+from tests.support.cases import exhaustive
 
 BATCH, STEPS = 4, 6
 
@@ -142,7 +143,7 @@ def test_steps_that_cannot_be_profiled_are_refused(tmp_path: Path, step: int) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("step", "profiled"), [(3, []), (4, []), (5, [5])])
+@pytest.mark.parametrize(("step", "profiled"), [exhaustive(3, []), (4, []), (5, [5])])
 def test_a_resumed_run_profiles_only_later_steps(
     tmp_path: Path, step: int, profiled: list[int]
 ) -> None:
