@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from lingvo_pipe.cli.flags import FLAGS, USING_JOBS
 from lingvo_pipe.core.atomic_file import write_atomically
@@ -20,16 +21,17 @@ def errors_as_lines() -> Iterator[None]:
     """Ends the process with a line on standard error if there is an error within."""
     try:
         yield
+        sys.stdout.flush()
     except KeyboardInterrupt:
         is_using = FLAGS.job in USING_JOBS
         then = "starts again" if is_using else "resumes from the last checkpoint"
         print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # The reader of standard output wants no more.
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        sys.exit(1)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and not _has_reader(sys.stdout):
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+            sys.exit(1)
         if FLAGS.traceback:
             raise
         if user_message(error):
@@ -38,6 +40,13 @@ def errors_as_lines() -> Iterator[None]:
         path = write_traceback(error, FLAGS.logdir or "", FLAGS.model, foreign)
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
         exit_with(f"{error_text(error)}\n{hint}")
+
+
+def _has_reader(stream: TextIO) -> bool:
+    """Returns whether there is still somebody to read what is written to a pipe."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return not poll.poll(0)  # Only errors are reported.
 
 
 def write_traceback(

@@ -134,7 +134,8 @@ def _check_mode() -> None:
     is_allowed = {
         "profile_step": FLAGS.mode == "train",
         "allow_params_change": FLAGS.mode == "train",
-        "allow_foreign_logdir": FLAGS.mode in ("train", "report", "diff_params"),
+        "allow_foreign_logdir": FLAGS.mode in ("train", "report")
+        or (is_diff and FLAGS.logdir is not None),
         "other_model": is_diff,
     }
     wrong = _given(name for name, allowed in is_allowed.items() if not allowed)

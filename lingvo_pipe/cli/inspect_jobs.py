@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import model_registry
 from lingvo_pipe.cli.auto_params import AutoParams
-from lingvo_pipe.cli.model_request import ModelRequest, joined, place_model
+from lingvo_pipe.cli.model_request import ModelRequest, check_batch, joined, place_model
 from lingvo_pipe.core.error_text import error_text
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.differences import diff_texts
@@ -24,8 +24,7 @@ def list_models(imports: Sequence[str]) -> list[str]:
     """Returns the names of all models; prints modules that do not import."""
 
     def report(name: str, error: Exception) -> None:
-        problem = f"{type(error).__name__}: {error_text(error)}"
-        print(f"warning: {name} does not import: {problem}", file=sys.stderr)
+        print(f"warning: {name} does not import: {error_text(error)}", file=sys.stderr)
 
     model_registry.ImportModels(["params", *imports], report)
     return model_registry.ListModels()
@@ -34,6 +33,7 @@ def list_models(imports: Sequence[str]) -> list[str]:
 def inspect_model(request: ModelRequest) -> str:
     """Describes layers, shapes, parameters and stages of a model."""
     model = request.params("Train")
+    check_batch(model)
     auto = AutoParams(model.task.pipeline)
     note = place_model(model, request)
     data = model.input.Instantiate()

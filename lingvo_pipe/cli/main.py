@@ -64,7 +64,6 @@ def _run_job(member: Membership) -> None:
     with importing_tensorflow():
         from lingvo_pipe.cli import inspect_jobs
         from lingvo_pipe.cli.model_request import ModelRequest
-        from lingvo_pipe.cli.param_values import naming_override
         from lingvo_pipe.pipeline.devices.shutdown_notice import announcing_shutdown
     # TensorFlow's modules and graphs are millions of objects: with Python's own
     # thresholds, looking through them for garbage takes a sixth of the start.
@@ -96,13 +95,13 @@ def _run_job(member: Membership) -> None:
             stack.enter_context(announcing_shutdown(member.cluster))
         if watch is not None:
             stack.enter_context(watch.surviving())
-        stack.enter_context(naming_override(request.override))
         _dispatch(request)
 
 
 def _dispatch(request: ModelRequest) -> None:
     """Runs the job of --job and --mode with a model."""
-    from lingvo_pipe.cli import inspect_jobs, train_job, use_jobs
+    from lingvo_pipe.cli import train_job, use_jobs
+    from lingvo_pipe.cli.param_values import naming_override
 
     using = {
         "evaler": use_jobs.evaluate_data_set,
@@ -128,16 +127,7 @@ def _dispatch(request: ModelRequest) -> None:
             )
         else:
             using[FLAGS.job](request, use)
-    elif FLAGS.mode == "inspect_model":
-        print(inspect_jobs.inspect_model(request))
-    elif FLAGS.mode == "inspect_params":
-        print(inspect_jobs.inspect_params(request))
-    elif FLAGS.mode == "diff_params":
-        found = inspect_jobs.diff_params(
-            request, FLAGS.other_model, FLAGS.logdir, FLAGS.allow_foreign_logdir
-        )
-        print(found)
-    else:
+    elif FLAGS.mode == "train":
         train_job.train_model(
             request,
             FLAGS.logdir,
@@ -145,3 +135,19 @@ def _dispatch(request: ModelRequest) -> None:
             FLAGS.allow_params_change,
             FLAGS.allow_foreign_logdir,
         )
+    else:
+        with naming_override(request.override):
+            print(_inspect(request))
+
+
+def _inspect(request: ModelRequest) -> str:
+    """Returns the output of a --mode that only prints."""
+    from lingvo_pipe.cli import inspect_jobs
+
+    if FLAGS.mode == "inspect_model":
+        return inspect_jobs.inspect_model(request)
+    if FLAGS.mode == "inspect_params":
+        return inspect_jobs.inspect_params(request)
+    return inspect_jobs.diff_params(
+        request, FLAGS.other_model, FLAGS.logdir, FLAGS.allow_foreign_logdir
+    )

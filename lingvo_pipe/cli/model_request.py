@@ -80,7 +80,6 @@ def place_model(
     pipeline = model.task.pipeline
     if open_run is not None:
         extract_from_run(pipeline, open_run, request.devices)
-    _check_batch(model)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
@@ -88,8 +87,8 @@ def place_model(
     return joined(workers_note(), unused_note(pipeline.devices), placement.note)
 
 
-def _check_batch(model: Params) -> None:
-    """Raises ValueError if a batch has fewer examples than micro-batches.
+def check_batch(model: Params) -> None:
+    """Raises ValueError if a batch to train on has fewer examples than micro-batches.
 
     Checked first, because a schedule of many micro-batches takes minutes.
     """

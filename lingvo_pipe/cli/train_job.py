@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.cli.auto_params import AutoParams
-from lingvo_pipe.cli.model_request import ModelRequest, joined, log_after, place_model
+from lingvo_pipe.cli.model_request import (
+    ModelRequest,
+    check_batch,
+    joined,
+    log_after,
+    place_model,
+)
+from lingvo_pipe.cli.param_values import naming_override
 from lingvo_pipe.core.activity import activity
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -23,6 +31,7 @@ from lingvo_pipe.training.run.run_vocabulary import (
     check_num_tokens,
     check_one_vocabulary,
 )
+from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.local_training import with_local_losses
@@ -40,7 +49,40 @@ def train_model(
 
     See `RunDirectory` for `allow_foreign`.
     """
+    with naming_override(request.override):
+        job = _build(request, logdir, profile_step, allowed_changes, allow_foreign)
+    with labels_explained(job.train_input, job.test_input):
+        train(
+            **vars(job),
+            profile_step=profile_step,
+            allowed_changes=allowed_changes,
+            building=naming_override(request.override),
+        )
+
+
+@dataclass(frozen=True)
+class _TrainJob:
+    """Arguments of `train`."""
+
+    task: BaseTask
+    train_input: Any
+    test_input: Any
+    directory: RunDirectory
+    params_text: str
+    log: Callable[[str], None]
+    planned: PlannedStep | None
+
+
+def _build(
+    request: ModelRequest,
+    logdir: str,
+    profile_step: int | None,
+    allowed_changes: Sequence[str],
+    allow_foreign: bool,
+) -> _TrainJob:
+    """Builds the model and its inputs; writes nothing."""
     model, test_model = request.params("Train"), request.params("Test")
+    check_batch(model)
     path = os.path.expanduser(logdir)
     pipeline = model.task.pipeline
     auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
@@ -66,18 +108,8 @@ def train_model(
     log, planned = log_after(joined(note, getattr(train_input, "note", ""))), None
     if profile_step is not None:
         planned = planned_for_profile(model, task.pipeline, train_input, log)
-    with labels_explained(train_input, test_input):
-        train(
-            task,
-            train_input,
-            test_input,
-            directory,
-            model.ToText(),
-            log=log,
-            profile_step=profile_step,
-            allowed_changes=allowed_changes,
-            planned=planned,
-        )
+    text = model.ToText()
+    return _TrainJob(task, train_input, test_input, directory, text, log, planned)
 
 
 def planned_for_profile(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lingvo_pipe.cli.model_request import ModelRequest, log_after, place_model
+from lingvo_pipe.cli.param_values import naming_override
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
@@ -141,13 +142,14 @@ def _prepare(
     log_to: TextIO | None = None,
 ) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
     """Returns task, input, the run's directory, `weights_in_turn`, and a log."""
-    model = request.params(use.split)
-    note = place_model(model, request, lambda: use.directory(request.name))
-    data = model.input.Instantiate()
-    # Checked first, because building the model may take minutes.
-    check_input(data)
-    directory = use.open(request.name, model)
-    configure_inputs(model.task, data)
-    task, log = plain_task(model.task).Instantiate(), log_after(note, log_to)
+    with naming_override(request.override):
+        model = request.params(use.split)
+        note = place_model(model, request, lambda: use.directory(request.name))
+        data = model.input.Instantiate()
+        # Checked first, because building the model may take minutes.
+        check_input(data)
+        directory = use.open(request.name, model)
+        configure_inputs(model.task, data)
+        task, log = plain_task(model.task).Instantiate(), log_after(note, log_to)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
     return task, data, directory, steps, log

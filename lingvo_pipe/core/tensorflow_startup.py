@@ -29,12 +29,12 @@ def quiet_startup() -> Iterator[None]:
     log level. Errors among these lines that say more are shown at the end. If the
     environment's TF_CPP_MIN_LOG_LEVEL is below 2, nothing is hidden.
     """
-    if os.environ.setdefault(_LEVEL, "2") in ("0", "1"):
+    if sys.stderr is None or os.environ.get(_LEVEL) in ("0", "1"):
         yield
         return
     sys.stderr.flush()
     shown = os.dup(2)
-    with tempfile.TemporaryFile() as hidden:
+    with _level("2"), tempfile.TemporaryFile() as hidden:
         os.dup2(hidden.fileno(), 2)
         has_failed = False
         try:
@@ -61,6 +61,22 @@ def importing_tensorflow() -> Iterator[None]:
         quiet_startup(),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _level(level: str) -> Iterator[None]:
+    """Sets TensorFlow's log level in the environment, unless the user has set it.
+
+    TensorFlow reads it once. Processes that the user starts later do not inherit it.
+    """
+    if _LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LEVEL] = level
+    try:
+        yield
+    finally:
+        del os.environ[_LEVEL]
 
 
 def _is_error(line: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import re
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from lingvo_pipe.input.embedded import cldr_sentences, optdigits  # noqa: F401
 from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
 
 _MAX_SHOWN = 10
+# Errors of a folder that cannot be made or written.
+_NO_FOLDER = errno.EACCES, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EPERM
 
 
 def find_builder(name: str, data_dir: str | None = None) -> Any:
@@ -61,7 +64,7 @@ def prepared_builder(name: str, data_dir: str | None = None) -> Any:
         if isinstance(builder, EmbeddedBuilder):
             return prepare(name, data_dir)
     except OSError as error:
-        if disk_problem(error):
+        if disk_problem(error) or error.errno not in _NO_FOLDER:
             raise
         raise UserValueError(
             f"data_dir: expected a folder that data sets can be written to, got "
@@ -156,7 +159,7 @@ def _configuration_problem(name: str) -> str:
 
 
 def _command(builder: Any, name: str, data_dir: str | None) -> str:
-    command = f"python -m lingvo_pipe.input.prepare --dataset={name}"
+    command = f"lingvo_pipe prepare --dataset={name}"
     if data_dir is not None:
         command += f" --data_dir={data_dir}"
     if not is_in_catalog(builder):

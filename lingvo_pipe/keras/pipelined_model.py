@@ -23,6 +23,7 @@ import tensorflow as tf
 from absl import logging
 from keras import tree
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
@@ -69,6 +70,7 @@ class PipelinedModel(keras.Model):
     output_shape = property(attrgetter("model.output_shape"))
     save = property(attrgetter("model.save"))
     export = property(attrgetter("model.export"))
+    to_json = property(attrgetter("model.to_json"))
     save_weights = property(attrgetter("model.save_weights"))
     load_weights = property(attrgetter("model.load_weights"))
 
@@ -95,6 +97,13 @@ class PipelinedModel(keras.Model):
             **params: other params of a `PipeliningLayer`, such as schedule, splits,
                 recompute or num_replicas.
         """
+        if isinstance(model, PipelinedModel):
+            raise UserValueError(
+                path="PipelinedModel",
+                expected="a plain Keras model",
+                got="a PipelinedModel",
+                hint="Give it the other's plain model, its attribute `model`.",
+            )
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model = model

@@ -44,7 +44,9 @@ class Classification(NamedTuple):
     probabilities: np.ndarray  # float32 [N]
 
 
-def load(logdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
+def load(
+    logdir: str | Path, checkpoint: str | None = None, allow_foreign: bool = False
+) -> TrainedModel:
     """Returns the model of a run, with its weights, on the first GPU or the CPU.
 
     The model is found by its registered name, so the package that registers it must be
@@ -55,13 +57,16 @@ def load(logdir: str | Path, checkpoint: str | None = None) -> TrainedModel:
         logdir: directory of the run, which may be in training.
         checkpoint: a name such as `ckpt-00000600`, or `best` for the best evaluation's;
             if None, the newest.
+        allow_foreign: whether the run may have links, or files of another user, as
+            --allow_foreign_logdir allows.
 
     Raises:
         LookupError: if the model is not registered.
         ValueError: if there is no such run or checkpoint, or the registered model is
             not the one that was trained.
     """
-    directory = open_run(os.path.expanduser(logdir), None)
+    path = os.path.expanduser(logdir)
+    directory = open_run(path, None, allow_foreign=allow_foreign)
     p = params_of_run(directory, "Test")
     vocabulary = directory.path.absolute() / COPY
     if vocabulary.exists() and "vocab_file" in p.input:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.cli.error_output import write_traceback
+from lingvo_pipe.cli.error_output import errors_as_lines, write_traceback
+from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 
@@ -39,3 +40,13 @@ def test_what_is_no_run_of_the_model_stays_as_it_is(
     before = sorted(tmp_path.rglob("*"))
     assert write_traceback(_error(), str(tmp_path / logdir), "mine.Model") is None
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_broken_pipe_of_something_else_is_an_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Once it ended any program without a word."""
+    FLAGS.mark_as_parsed()
+    with pytest.raises(SystemExit), errors_as_lines():
+        raise BrokenPipeError("of a worker")
+    assert capfd.readouterr().err.startswith("error: BrokenPipeError: of a worker")

@@ -289,6 +289,9 @@ def test_weights_are_used_in_the_model_they_were_trained_in(
     others = [_change("train.max_steps", "7"), _change("eval.images", "false")]
     use("; ".join([_change(ACTIVATION, "'TANH'"), *others]))
     assert len(done) == 3
+    monkeypatch.setattr(use_jobs, worker, lambda *_: [][0])
+    with pytest.raises(IndexError):  # The override is not blamed.
+        use(_change(ACTIVATION, "'TANH'"))
 
 
 @pytest.mark.parametrize("begun", [False, True])

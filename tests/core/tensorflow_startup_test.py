@@ -107,3 +107,20 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
     run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=writing)
     os.close(writing)
     assert (run.returncode, run.stdout) == (0, b"done\n")
+
+
+def test_without_standard_error_nothing_is_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with tensorflow_startup.quiet_startup():
+        pass
+
+
+def test_later_processes_of_the_user_have_their_own_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    with tensorflow_startup.quiet_startup():
+        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "2"
+    assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ

@@ -142,9 +142,9 @@ def test_images_in_folders_are_learned(tmp_path: Path) -> None:
     text = page("images").replace("/tmp", str(tmp_path))
     (_, write), (path, model), *_ = python_blocks(text)
     _run(tmp_path, write)
-    (flags,) = re.findall(r"input\.prepare (.*--check)$", text, re.MULTILINE)
+    (flags,) = re.findall(r"lingvo_pipe prepare (.*--check)$", text, re.MULTILINE)
     program = CommandLine(tmp_path)
-    checked = program.run("-m", "lingvo_pipe.input.prepare", *flags.split())
+    checked = program.run("-m", "lingvo_pipe.tools.commands", "prepare", *flags.split())
     assert checked.code == 0, checked.errors
     assert re.search(r"(?m)^total +359 +1,438$", checked.output)
     (tmp_path / path).parent.mkdir()

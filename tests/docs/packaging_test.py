@@ -48,7 +48,9 @@ def test_the_wheel_has_our_packages_and_no_other(site: Path) -> None:
     for module, _ in COMMANDS.values():
         assert (site / f"{module.replace('.', '/')}.py").exists()
     metadata = (site / information / "METADATA").read_text("utf-8")
-    assert re.search(r"^License-Expression: Apache-2\.0$", metadata, re.MULTILINE)
+    assert re.search(
+        r"^License-Expression: Apache-2\.0 AND Unicode-3\.0$", metadata, re.MULTILINE
+    )
     licenses = {p.name for p in (site / information).rglob("LICENSE*")}
     assert licenses == {"LICENSE", "LICENSE.unicode"}
 

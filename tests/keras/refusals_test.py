@@ -54,6 +54,7 @@ def _own_step() -> keras.Model:
 _MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     "no model": (lambda: 3, "PipelinedModel"),
     "a layer": (lambda: layers.Dense(3), "keras.Sequential"),
+    "pipelined": (lambda: PipelinedModel(_sequential()), "`model`"),
     "subclassed": (_Subclassed, "subclassed"),
     "unbuilt": (lambda: keras.Sequential([layers.Dense(3)], name="open"), "open"),
     "own train_step": (_own_step, "train_step"),

@@ -87,6 +87,17 @@ MISTAKES = [
         r"--mode=train\b.*--other_model\b",
     ),
     Mistake(
+        "no_foreign_run_to_compare_with",
+        [
+            DIGITS,
+            "--mode=diff_params",
+            f"--other_{DIGITS[2:]}",
+            "--allow_foreign_logdir",
+        ],
+        r"--mode=diff_params\b.*--allow_foreign_logdir\b",
+        None,
+    ),
+    Mistake(
         "no_run_to_compare_with", [DIGITS, "--mode=diff_params"], r"--logdir\b.*\bnew\b"
     ),
     Mistake("nothing_to_report", ["--mode=report"], r"=report\b[^=-]*--logdir\b", None),
@@ -217,7 +228,7 @@ MISTAKES = [
     Mistake(
         "no_data",
         ["--model=image.imagenet.AmoebaNetB557M", "--data_dir=nowhere"],
-        r"imagenet2012\b.*\bnowhere/.*input\.prepare --dataset=imagenet2012\b",
+        r"imagenet2012\b.*\bnowhere/.*lingvo_pipe prepare --dataset=imagenet2012\b",
     ),
     Mistake(
         "no_images",
@@ -308,6 +319,7 @@ def test_is_told_in_one_line(outcome: Outcome, mistake: Mistake) -> None:
     code, output, errors = outcome.results[mistake.name]
     assert code == 1, errors
     assert output == ""
+    errors = re.sub(r"(?m)^.* \.\.\. \d+ s\n", "", errors)  # Of a slow machine.
     assert errors.startswith("error: ")
     assert errors.count("error: ") == 1
     assert "Traceback" not in errors

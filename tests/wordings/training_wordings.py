@@ -299,7 +299,8 @@ WORDINGS = [
         "{folder}/run/lock",
         "--logdir: expected only files of this user, got {folder}/run/lock, which is a "
         "symbolic link. Choose another --logdir, or accept it by "
-        "--allow_foreign_logdir if you trust whoever put it there.",
+        "--allow_foreign_logdir, or allow_foreign=True in Python, if you trust whoever "
+        "put it there.",
     ),
     Wording(
         "lost metrics",

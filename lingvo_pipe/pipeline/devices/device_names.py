@@ -25,7 +25,6 @@ _LONG = (
     rf"|/job:{WORKER_JOB}(/replica:0)?/task:(?P<task>\d{{1,99}}))/device:{_DEVICE}"
 )
 _FORMS = [re.compile(form, re.IGNORECASE) for form in (_SHORT, _LONG)]
-_MAX_DIGITS = 20  # Of a number that is shown.
 # Devices of a process. More CPU devices would take gigabytes.
 _MAX_DEVICES = 4096
 _HELP = (
@@ -96,8 +95,8 @@ def parse_devices(text: str) -> int | list[str]:
         ValueError: if the number is out of range, or a name is invalid or repeated.
     """
     entries = [entry.strip() for entry in text.split(",")]
-    if len(entries) == 1 and entries[0].lstrip("-").isdigit():
-        return checked_number(int(entries[0][:_MAX_DIGITS]))
+    if len(entries) == 1 and re.fullmatch(r"-?\d{1,20}", entries[0], re.ASCII):
+        return checked_number(int(entries[0]))
     return [name.full for name in device_names(entries)]
 
 

@@ -46,13 +46,14 @@ flags.DEFINE_bool(
 flags.DEFINE_string(
     "torch_python",
     None,
-    "A Python that can import torch and numpy, for PyTorch's rows; this one by "
-    "default, if it can.",
+    "A Python that can import torch, numpy and lazy_loader, for PyTorch's rows; this "
+    "one by default, if it can.",
 )
 
 _NO_TORCH = (
-    "this Python cannot import torch and numpy. Run 'pip install torch numpy' in any "
-    "environment, and give its Python by --torch_python=PATH."
+    "this Python cannot import torch, numpy and lazy_loader. Run 'pip install torch "
+    "numpy lazy-loader' in any environment, and give its Python by "
+    "--torch_python=PATH."
 )
 
 
@@ -115,8 +116,9 @@ def _torch_python() -> str | None:
     if not has_torch(given):
         raise ValueError(
             "--torch_python: expected a Python that can import "
-            f"torch.distributed.pipelining and numpy, got {given}. "
-            "Install them there ('pip install torch numpy'), or leave the flag out."
+            f"torch.distributed.pipelining, numpy and lazy_loader, got {given}. "
+            "Install them there ('pip install torch numpy lazy-loader'), or leave the "
+            "flag out."
         )
     return os.path.abspath(given) if os.path.dirname(given) else given
 

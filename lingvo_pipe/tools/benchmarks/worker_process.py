@@ -26,7 +26,7 @@ _RUN_MODULE = (
     "sys.path = [*filter(None, sys.path), root]; "
     "runpy.run_module(module, run_name='__main__', alter_sys=True)"
 )
-_TORCH_IMPORTS = "import numpy, torch.distributed.pipelining"
+_TORCH_IMPORTS = "import lazy_loader, numpy, torch.distributed.pipelining"
 _TIME_LIMIT_SECONDS = 900
 _MAX_LOG_CHARACTERS = 4000
 

@@ -48,6 +48,10 @@ def checkpoints_folder(path: Path) -> Path | None:
     return next((folder for folder in folders if steps_in(folder)), None)
 
 
+class RenamedError(UserValueError):
+    """An intact checkpoint with the name of another step."""
+
+
 class ReadCheckpoint(NamedTuple):
     """A checkpoint whose tensors were all read, with correct checksums."""
 
@@ -71,6 +75,8 @@ def read_newest(
         prefix = str(directory / stem_of(steps[-1]))
         try:
             reader = read_through(prefix)
+        except RenamedError:
+            raise
         except ValueError as error:
             reasons[steps[-1]] = str(error)
             log(f"Checkpoint {prefix} is damaged: {error}")
@@ -88,8 +94,8 @@ def read_newest(
 def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
-    Raises ValueError, its message beginning with `title`, if the checkpoint is damaged
-    or its name is of another step; OSError if the system refuses to read it.
+    Raises ValueError, its message beginning with `title`, if the checkpoint is damaged;
+    RenamedError if it holds another step; OSError if the system refuses to read it.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -99,7 +105,14 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
         if name and reader.has_tensor("global_step"):
             step = reader.get_tensor("global_step")
             if step != int(name[1]):
-                raise ValueError(f"it holds step {step}")
+                raise RenamedError(
+                    path=prefix,
+                    expected=f"the checkpoint of step {int(name[1])}",
+                    got=f"step {step}",
+                    hint="Rename its files back, or move them out of the folder.",
+                )
+    except RenamedError:
+        raise
     except _UNREADABLE as error:
         for number in _REFUSED:
             if os.strerror(number) in str(error):

@@ -6,7 +6,8 @@
     the loss has a spike                   roll back to the newest checkpoint and skip
                                            the batches since; end the run after more
                                            than max_rollbacks to the same checkpoint
-    the batches end before max_steps       save, then end the run
+    the batches end before max_steps, or   save, then end the run
+      an example's weight is negative
 
 The first three end the run with a FloatingPointError, the last with a ValueError.
 """
@@ -26,6 +27,7 @@ from lingvo_pipe.training.stability.non_finite import NonFiniteVariables, Skippe
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.input_checks import check_weights
 
 
 class FailurePolicy:
@@ -85,8 +87,18 @@ class FailurePolicy:
         self.skipped_batches.skip(start, spike.step)
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
 
-    def batches_ended(self, step: int) -> ValueError:
-        """Returns the error for batches that end after a step."""
+    def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
+        """Returns an error if there are no batches after a step, or with wrong weights.
+
+        A weight that is not finite is left to the step, whose loss it makes so.
+        """
+        try:
+            for batch in group:
+                check_weights(batch, may_be_infinite=True)
+        except UserValueError as error:
+            return UserValueError(f"{error} The run is saved after step {step}.")
+        if group:
+            return None
         return UserValueError(
             "TrainBatches: expected a batch for each of "
             f"{self._params.max_steps} steps; they end after step {step}, which is "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tqdm
@@ -29,6 +31,7 @@ def train(
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
     planned: PlannedStep | None = None,
+    building: AbstractContextManager[None] | None = None,
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
 
@@ -46,6 +49,7 @@ def train(
         profile_step: step to profile, or None; see `StepProfiler`.
         allowed_changes: params that may differ from before; see `check_changes`.
         planned: prediction of a step, to compare with the profiled one.
+        building: context in which the run's graphs are built.
 
     Returns:
         The last evaluation's metrics; none if a signal stopped the run before it.
@@ -69,7 +73,8 @@ def train(
             directory.lock()  # Before reading what another trainer may be writing.
             if steps_in(directory.checkpoints_path):
                 changes = check_changes(before, params_text, allowed_changes)
-        run = TrainingRun(task, train_input, test_input, directory, log)
+        with building or contextlib.nullcontext():
+            run = TrainingRun(task, train_input, test_input, directory, log)
         directory.lock()
         if directory.read_params() != before:
             raise UserValueError(

@@ -48,7 +48,6 @@ from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpike
 from lingvo_pipe.training.step.step_loop import StepLoop
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
-from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.placement import describe_run
 from lingvo_pipe.training.warm_start.init_from_checkpoint import init_from_checkpoint
 
@@ -205,6 +204,9 @@ class TrainingRun:
                     planned,
                 )
             reports = StepReports(self._step, metrics_log, spikes, profiler)
+            if self._start < self._max_steps and evaluations.is_missing(self._start):
+                evaluations.evaluate(self._start)
+                evaluations.best_writer()()
             batch_size = self._train_input.params.batch_size
             progress = Progress(self._max_steps, batch_size, self._start)
             predicted = self._predicted and self._predicted.bubble_fraction
@@ -228,9 +230,6 @@ class TrainingRun:
     def _train_steps(self, segment: _Segment) -> int:
         """Trains, reports, evaluates and saves; returns the last step."""
         step, evaluations = self._start, segment.evaluations
-        if step < self._max_steps and evaluations.is_missing(step):
-            evaluations.evaluate(step)
-            evaluations.best_writer()()
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
         save_interval = self._task.params.train.save_interval_steps
@@ -239,12 +238,11 @@ class TrainingRun:
         with segment.progress as progress:
             while not is_last:
                 group = batches.next(self._max_group(step))
-                for batch in group:
-                    check_weights(batch)
-                if not group:
+                if problem := self._failures.input_problem(group, step):
+                    self._failures.check_variables(step)
                     self._save(step, segment)
                     segment.saver.wait()
-                    raise self._failures.batches_ended(step)
+                    raise problem
                 self._activity = f"step {step + len(group)} to end"
                 with segment.part.timing(len(group), batch_size):
                     segment.reports.add(step, self._failures.train(group), progress)

@@ -27,6 +27,7 @@ from lingvo_pipe.hyperparams import Params
 
 SPLIT = "test"
 
+_INFINITE = -math.inf, math.inf
 _HINT = "The trainer's command, run again, rebuilds it from metrics.jsonl."
 
 
@@ -138,7 +139,7 @@ def read_best(path: Path) -> dict[str, Any]:
         return {}
     is_record = isinstance(record, dict) and is_count(record.get("step"), 0)
     if not is_record or not all(
-        is_number(value) and abs(value) <= sys.float_info.max
+        is_number(value) and (value in _INFINITE or abs(value) <= sys.float_info.max)
         for value in record.values()
     ):
         raise damaged(path, "step and value of the best evaluation", record, _HINT)

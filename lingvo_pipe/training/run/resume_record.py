@@ -16,7 +16,7 @@ from typing import Any
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.checks import is_count, is_sequence
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.regular_file import damaged, read_json, read_text
+from lingvo_pipe.core.regular_file import damaged, open_file, read_json, read_text
 from lingvo_pipe.training.run.metrics_log import FILE_NAME, lines_until
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
@@ -30,16 +30,23 @@ class ResumeRecord:
         self._metrics_path = directory.path / FILE_NAME
         self._skipped = skipped
         self._hint = f"Put back a copy, or remove {self._path} to resume without it."
+        self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
 
     def write(self) -> None:
         """Records the files as they are, before a checkpoint of this moment."""
-        self._write(read_text(self._metrics_path) or "")
+        with open_file(self._metrics_path, "rb") as file:
+            file.seek(self._num_bytes)
+            self._write(file.read())
 
     def rewind(self, step: int) -> None:
         """Records what is left of the metrics before those after `step` are dropped."""
-        text, record = lines_until(self._metrics_path, step), self._read()
-        if record is not None and text.count("\n") < record["num_lines"]:
-            self._write(text)
+        self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
+        record = self._read()
+        if record is None:
+            return
+        text = lines_until(self._metrics_path, step)
+        if text.count("\n") < record["num_lines"]:
+            self._write(text.encode())
 
     def check(self, step: int) -> None:
         """Raises ValueError if files changed since the last checkpoint, of `step`."""
@@ -48,7 +55,8 @@ class ResumeRecord:
             return
         expected = record["num_lines"]
         *lines, _ = (read_text(self._metrics_path) or "").split("\n")
-        if _digest("".join(f"{x}\n" for x in lines[:expected])) != record["sha256"]:
+        text = "".join(f"{x}\n" for x in lines[:expected])
+        if hashlib.sha256(text.encode()).hexdigest() != record["sha256"]:
             got = "other ones" if len(lines) >= expected else str(len(lines))
             raise UserValueError(
                 f"{self._metrics_path}: expected the {expected} lines that it had at "
@@ -58,10 +66,14 @@ class ResumeRecord:
         recorded = list(map(tuple, record["skipped_batches"]))
         self._skipped.check_recorded(recorded, step, self._hint)
 
-    def _write(self, text: str) -> None:
+    def _write(self, more: bytes) -> None:
+        """Records the metrics of the last record, and `more`, since files are long."""
+        self._digest.update(more)
+        self._num_bytes += len(more)
+        self._num_lines += more.count(b"\n")
         record = {
-            "num_lines": text.count("\n"),
-            "sha256": _digest(text),
+            "num_lines": self._num_lines,
+            "sha256": self._digest.hexdigest(),
             "skipped_batches": self._skipped.entries,
         }
         self._path.parent.mkdir(exist_ok=True)
@@ -82,7 +94,3 @@ class ResumeRecord:
             return record
         expected = "num_lines, sha256 and skipped_batches"
         raise damaged(self._path, expected, record, self._hint)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

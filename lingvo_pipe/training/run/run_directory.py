@@ -235,6 +235,6 @@ def _check_own(path: Path) -> None:
             continue
         raise UserValueError(
             f"--logdir: expected only files of this user, got {entry}, {problem}. "
-            "Choose another --logdir, or accept it by --allow_foreign_logdir if you "
-            "trust whoever put it there."
+            "Choose another --logdir, or accept it by --allow_foreign_logdir, or "
+            "allow_foreign=True in Python, if you trust whoever put it there."
         )

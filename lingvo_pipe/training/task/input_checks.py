@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
@@ -40,13 +41,13 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
     return batches
 
 
-def check_weights(batch: NestedMap) -> None:
-    """Raises ValueError if an example's weight is negative or not finite."""
+def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
+    """Raises ValueError if an example's weight is negative, or else not finite."""
     weights = batch.get(_WEIGHT)
     if not isinstance(weights, tf.Tensor) or not weights.dtype.is_floating:
         return
     values = weights.numpy().ravel()
-    wrong = values[~((values >= 0) & (values < float("inf")))]
+    wrong = values[(values < 0) | ~(may_be_infinite | np.isfinite(values))]
     if wrong.size:
         raise UserValueError(
             f"{_WEIGHT}: expected finite weights of at least 0 for a batch's "

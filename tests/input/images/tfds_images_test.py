@@ -126,7 +126,7 @@ def test_what_is_not_there_is_named_with_the_command_that_prepares_it(tmp_path):
     for name in ("cifar10", "imagenet2012"):
         with pytest.raises(ValueError, match=f"/{name}/") as raised:
             TfdsImages(name, place).Open("train")
-        command = f"-m lingvo_pipe.input.prepare --dataset={name} --data_dir={place}"
+        command = f": lingvo_pipe prepare --dataset={name} --data_dir={place}"
         assert str(raised.value).endswith(command)
     # A builder of the user's own is found by importing it.
     with pytest.raises(ValueError, match=" --imports=tests.input.example_images$"):

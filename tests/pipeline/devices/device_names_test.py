@@ -44,6 +44,8 @@ def test_names_are_short_or_full(short: str) -> None:
     [
         ("0", r"\b1\D* 0\b"),
         ("-2", r"\b1\D* -2\b"),
+        ("0" * 20 + "3", r"\['0+3'\]"),
+        ("\N{SUPERSCRIPT TWO}", r"\['\N{SUPERSCRIPT TWO}'\]"),
         ("cpu", r"\['cpu'\].* cpu:0\?"),
         ("gpus:1", r"\['gpus:1'\].* gpu:1\?"),
         ("worker:1:gpu:0", r"\['worker:1:gpu:0'\].* worker:1/gpu:0\?"),

@@ -14,7 +14,14 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.task.base_task import BaseTask
-from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
+from tests.training.toy_run import (
+    Input,
+    batch,
+    make_task,
+    run,
+    saved_bytes,
+    saved_steps,
+)
 
 STEPS = 12
 
@@ -44,6 +51,29 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path: Path) -> None:
     assert saved_bytes(tmp_path / "parts", STEPS) == saved_bytes(
         tmp_path / "whole", STEPS
     )
+
+
+def test_weights_that_are_not_finite_make_such_a_step(tmp_path: Path) -> None:
+    batches = [batch(n) for n in range(4)]
+    batches[1].weight = np.full_like(batches[1].weight, np.nan)
+    logged: list[str] = []
+    run(
+        _task(max_skipped_steps=1, max_steps=4),
+        Input(*batches),
+        tmp_path,
+        logged.append,
+    )
+    assert [line for line in logged if re.match(r"Skipped\b.*step 2\b", line)]
+    assert _steps(tmp_path) == [1, 3, 4]
+
+
+def test_a_negative_weight_ends_the_run_after_saving_it(tmp_path: Path) -> None:
+    batches = [batch(n) for n in range(STEPS)]
+    batches[4].weight = -batches[4].weight
+    task = _task(save_interval_steps=100)
+    with pytest.raises(ValueError, match=r"^weight: .* step 4\b"):
+        run(task, Input(*batches), tmp_path)
+    assert saved_steps(tmp_path) == [4]
 
 
 def test_a_skipped_step_changes_no_weight(tmp_path: Path) -> None:

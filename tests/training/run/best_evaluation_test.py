@@ -94,6 +94,13 @@ def test_the_best_evaluation_is_read_back(tmp_path: Path, metric: str) -> None:
     assert read_best_step(tmp_path / "best.json") is None
 
 
+def test_the_best_may_be_infinite(tmp_path: Path) -> None:
+    best = BestEvaluation(params(best_metric="ratio"))
+    best.add(20, {"ratio": float("inf")})
+    write_best(tmp_path / "best.json", best.text())
+    assert read_best_step(tmp_path / "best.json") == 20
+
+
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[]", b"{}", b'{"step": null}'])
 def test_a_damaged_file_is_named_and_replaced(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "best.json"

@@ -78,6 +78,11 @@ def test_bad_weights_are_refused(weight: float) -> None:
     batch = NestedMap(weight=tf.constant([[1.0, weight], [0.0, 0.5]]))
     with pytest.raises(ValueError, match=r"^weight: .*\b1 of 4\b"):
         check_weights(batch)
+    if weight < 0:
+        with pytest.raises(ValueError, match=r"^weight: "):
+            check_weights(batch, may_be_infinite=True)
+    else:
+        check_weights(batch, may_be_infinite=True)
 
 
 @pytest.mark.parametrize("values", [[0.0, 2.5], [0.0, 0.0], []])
