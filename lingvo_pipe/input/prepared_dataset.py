@@ -21,7 +21,14 @@ from lingvo_pipe.input.embedded.embedded_builder import EmbeddedBuilder
 
 _MAX_SHOWN = 10
 # Errors of a folder that cannot be made or written.
-_NO_FOLDER = errno.EACCES, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EPERM
+_NO_FOLDER = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+)
 
 
 def find_builder(name: str, data_dir: str | None = None) -> Any:

@@ -20,7 +20,7 @@ from tests.docs.pages import PAGES, README, ROOT, SOURCE_ROOT, trainer_commands
 
 # What a command is called by, and the program.
 OTHERS: dict[str, Callable[[list[str]], Any]] = {
-    r"-m lingvo_pipe\.input\.prepare": prepare.main,
+    "lingvo_pipe prepare": prepare.main,
     "//tools:train_vocab --": train_vocab.main,
     "//tools:plan --": plan.main,
 }

@@ -22,6 +22,7 @@ from lingvo_pipe.local_parallelism.local_cells import local_pipeline
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from tests.support.cases import exhaustive
 
 DIM, NUM_CLASSES, NUM_LAYERS, BATCH = 4, 3, 5, 6
 
@@ -121,7 +122,10 @@ def _written_out(
 @pytest.mark.parametrize(("scheme", "chunks"), SCHEMES)
 @pytest.mark.parametrize(
     "params",
-    [{}, {"splits": 2, "num_micro_batches": 3, "schedule": "local"}],
+    [
+        exhaustive({}),
+        {"splits": 2, "num_micro_batches": 3, "schedule": "local"},
+    ],
     ids=["one", "two"],
 )
 def test_gradients_are_those_of_the_blocks_written_out(
@@ -142,13 +146,13 @@ def test_gradients_are_those_of_the_blocks_written_out(
 
 
 WAYS: list[dict[str, Any]] = [
-    {"splits": 2, "num_micro_batches": 3},
     {"splits": [1, 3, 4, 5], "num_micro_batches": 3, "schedule": "local"},
+    {"splits": 2, "num_micro_batches": 3},
     {"splits": 5, "num_micro_batches": 3, "schedule": "1f1b", "recompute": [1, 3]},
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", [WAYS[0], *map(exhaustive, WAYS[1:])], ids=str)
 def test_bytes_do_not_depend_on_the_stages(way: dict[str, Any]) -> None:
     alone = _step(_local("overlapping", num_micro_batches=3).Instantiate())
     found = _step(_local("overlapping", **way).Instantiate())

@@ -116,7 +116,7 @@ def _state_after_steps_of_one_stage(name: str) -> dict[str, bytes]:
     ("name", "num_devices", "schedule", "recompute"),
     [
         exhaustive("transformer", 3, "1f1b", "except_last"),
-        ("transformer of 16", 8, "interleaved", SOME_CELLS),
+        exhaustive("transformer of 16", 8, "interleaved", SOME_CELLS),
         ("bfloat16", 2, "zero_bubble", None),
         exhaustive("bfloat16", 4, "1f1b", "always"),
         exhaustive("amoebanet-d", 3, "zero_bubble", SOME_CELLS),

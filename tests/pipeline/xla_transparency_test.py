@@ -26,10 +26,7 @@ def trainings() -> Trainings:
 
 RECOMPUTED = ["always", "except_last", "never", [0, 2]]
 SCHEDULES = ["gpipe", "zero_bubble"]
-ORDINARY = [
-    (3, "gpipe", "never"),
-    (4, "zero_bubble", [0, 2]),
-]
+ORDINARY = [(4, "zero_bubble", [0, 2])]
 
 
 def _cases() -> Iterator[Any]:

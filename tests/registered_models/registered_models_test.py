@@ -90,7 +90,7 @@ def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     assert "total: " in text
 
 
-@pytest.mark.parametrize("name", _first_of_each_module(_SLOW))
+@pytest.mark.parametrize("name", _first_of_each_module(_LIKE_DIGITS | _SLOW))
 def test_it_learns_something_in_a_step(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)

@@ -29,6 +29,7 @@ from tests.input.text.small_texts import (
     translation_input,
     write_texts,
 )
+from tests.support.cases import exhaustive
 
 EVERY = [
     (*sentences, *languages)
@@ -144,7 +145,10 @@ def test_the_temperature_gives_pairs_their_shares(folder, temperature):
 
 @pytest.mark.parametrize(
     ("start_step", "values"),
-    [(1, {}), (13, {}), (29, {}), (7, {"shuffle": False}), (7, {"packing": False})],
+    [
+        *((1, {}), (29, {}), (7, {"packing": False})),
+        *(exhaustive(13, {}), exhaustive(7, {"shuffle": False})),
+    ],
 )
 def test_training_resumes_exactly(folder, start_step, values):
     whole = take(translation_input(folder, **values).TrainBatches(), 30)
@@ -152,7 +156,7 @@ def test_training_resumes_exactly(folder, start_step, values):
     assert_same(take(resumed, 30 - start_step), whole[start_step:])
 
 
-@pytest.mark.parametrize("values", [{}, {"packing": False}])
+@pytest.mark.parametrize("values", [{}, exhaustive({"packing": False})])
 def test_training_resumes_exactly_from_a_position(folder, values):
     first = translation_input(folder, **values)
     batches = iter(first.TrainBatches())

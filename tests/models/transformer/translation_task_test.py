@@ -24,6 +24,7 @@ from tests.models.transformer.small_models import (
     translation_batch,
     translation_task,
 )
+from tests.support.cases import exhaustive
 
 SOURCES = sentences([3, 5, 2, 4, 7, 1], seed=1)
 TARGETS = sentences([4, 1, 5, 3, 6, 2], seed=2)
@@ -83,7 +84,7 @@ def test_what_stands_in_padding_changes_not_a_byte() -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, found, want)
 
 
-@pytest.mark.parametrize(("num_micro_batches", "splits"), [(3, 2), (4, 3)])
+@pytest.mark.parametrize(("num_micro_batches", "splits"), [exhaustive(3, 2), (4, 3)])
 def test_micro_batches_count_by_their_tokens(
     plain: Any, num_micro_batches: int, splits: int
 ) -> None:

@@ -28,6 +28,7 @@ from lingvo_pipe.pipeline.devices.listener_restriction import (
     restricting_listeners,
 )
 from lingvo_pipe.pipeline.devices.own_addresses import interface_addresses
+from tests.support.cases import exhaustive
 
 NOBODY = 65534
 LOOPBACK = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -56,7 +57,7 @@ def _reaches(ip: str, port: int) -> bool:
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 @pytest.mark.parametrize(
     "addresses",
-    [["127.0.0.2"], ["127.0.0.1", "127.0.0.3"], ["127.0.0.1", "::1"]],
+    [exhaustive(["127.0.0.2"]), ["127.0.0.1", "127.0.0.3"], ["127.0.0.1", "::1"]],
 )
 def test_sockets_answer_where_they_may(
     family: socket.AddressFamily, addresses: list[str]

@@ -96,7 +96,8 @@ def _batch(batch_size: int) -> Any:
     return [x], NestedMap(targets, weight=tf.constant(weight))
 
 
-SIZES = [(8, 1), (8, 2), (8, 4), (8, 8), (7, 3), (30, 4)]
+EVEN = [(8, 1), (8, 2), (8, 4), (8, 8)]
+SIZES = [*(exhaustive(*sizes) for sizes in EVEN), (7, 3), (30, 4)]
 
 
 @pytest.mark.parametrize(("batch_size", "num_micro_batches"), SIZES)

@@ -27,6 +27,7 @@ from tests.pipeline.prologue_models import (
     make_token_batch,
     pipeline_of,
 )
+from tests.support.cases import exhaustive
 
 
 def _plain_outputs(layer: PipeliningLayer, inputs: Any) -> Any:
@@ -91,7 +92,7 @@ def test_examples_may_be_in_another_dimension() -> None:
     [
         ("norm", {}),
         ("tokens", {}),
-        ("twice", {}),
+        exhaustive("twice", {}),
         ("twice", {"state_dtype": tf.bfloat16}),
     ],
 )

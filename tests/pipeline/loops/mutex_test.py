@@ -15,6 +15,7 @@ from tests.pipeline.example_layers import (
     image_cells,
     pipeline,
 )
+from tests.support.cases import exhaustive
 
 NUM_RUNS = 4
 
@@ -49,7 +50,7 @@ def _looped(run: Any, batches: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("schedule", [exhaustive("gpipe"), "1f1b"])
 @pytest.mark.parametrize("together", [_unrolled, _looped])
 def test_training_runs_in_one_step_are_those_of_steps_of_their_own(
     together: Any, schedule: str

@@ -19,6 +19,7 @@ from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import gradients, loss_fn, pipeline, state_batch
+from tests.support.cases import exhaustive
 
 
 class Message(NamedTuple):
@@ -141,7 +142,7 @@ CASES: dict[str, tuple[list, collections.Counter]] = {
 }
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble"])
+@pytest.mark.parametrize("schedule", [exhaustive("gpipe"), "zero_bubble"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_value_goes_straight_from_maker_to_user(case: str, schedule: str) -> None:
     """And its gradient back; targets and inputs go nowhere."""

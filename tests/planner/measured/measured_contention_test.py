@@ -18,6 +18,7 @@ from lingvo_pipe.planner.measured import measured_contention as measured
 from lingvo_pipe.planner.measured.measured_contention import measured_contention
 from lingvo_pipe.planner.resources.device_model import Contention
 from tests.registered_models.reduced_models import reduced_params
+from tests.support.cases import exhaustive
 
 TRACED: Any = SimpleNamespace(stage_calls=[], specs={})
 ALONE = [CellSeconds(0.25, 0.75)]
@@ -84,7 +85,9 @@ def test_one_device_has_no_contention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("most", [4, 1000])
-@pytest.mark.parametrize("name", ["image.digits.AmoebaNetDigits", "lm.giant.L3"])
+@pytest.mark.parametrize(
+    "name", [exhaustive("image.digits.AmoebaNetDigits"), "lm.giant.L3"]
+)
 def test_an_update_is_like_the_models(
     name: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

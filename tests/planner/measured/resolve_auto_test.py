@@ -183,7 +183,7 @@ def test_they_become_those_of_the_fastest(plans: list[SearchResult]) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"num_micro_batches": 2},
+        exhaustive({"num_micro_batches": 2}),
         exhaustive({"schedule": "1f1b"}),
         exhaustive({"recompute": "always"}),
         exhaustive({"recompute": None}),

@@ -17,6 +17,7 @@ from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.task.base_task import BaseTask
+from tests.support.cases import exhaustive
 from tests.training.toy_run import CLASSES, STEPS, Input, batch, make_task, run
 
 DATA = Input(*map(batch, range(STEPS)))
@@ -66,7 +67,7 @@ def too_high(seed: int) -> NestedMap:
             r"pass of the loss\b.*, micro-batch 0: .*\b7\b.* \(operation .*\)",
             "classes",
         ),
-        (
+        exhaustive(
             greedy_task,
             DATA,
             tf.errors.ResourceExhaustedError,

@@ -17,6 +17,7 @@ from lingvo_pipe.training.step.train_state import TrainState
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.layers.lingvo_layers import Norm
+from tests.support.cases import exhaustive
 from tests.training.toy_run import batch as toy_batch
 from tests.training.toy_run import published_params
 
@@ -210,7 +211,7 @@ def bad_batches(example: int, value: float) -> NestedMap:
     return batch
 
 
-@pytest.mark.parametrize("num_stages", [1, 2, 4])
+@pytest.mark.parametrize("num_stages", [exhaustive(1), 2, exhaustive(4)])
 def test_a_step_that_is_not_finite_changes_nothing(num_stages: int) -> None:
     """With weight decay, clipping, RMSProp, moving averages and batch norm."""
     step = TrainStep(published_params(num_stages=num_stages).Instantiate())

@@ -19,6 +19,7 @@ from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for s
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.loop.training_loop import train
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from tests.support.cases import exhaustive
 from tests.training.toy_run import CLASSES, Input, batch
 
 STEPS = 4
@@ -100,7 +101,7 @@ def _data() -> Input:
     return Input(*map(_images, range(STEPS)))
 
 
-@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("splits", [exhaustive(1), 2])
 def test_images_are_in_the_events_after_each_evaluation(
     tmp_path: Path, data: Input, splits: int
 ) -> None:
