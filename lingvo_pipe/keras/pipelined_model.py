@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl import logging
 from keras import tree
 
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
@@ -85,7 +85,7 @@ class PipelinedModel(keras.Model):
         """Moves the model's variables to the devices of their stages.
 
         A compiled model, such as a loaded one, is compiled in the same way, with its
-        optimizer's state, but without steps_per_execution and jit_compile. Raises
+        optimizer's state, but without options that change how steps are run. Raises
         ValueError if the model cannot be cut, or a param is not valid.
 
         Args:
@@ -136,6 +136,15 @@ class PipelinedModel(keras.Model):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Runs the model on one device, without the pipeline."""
         return self.model(inputs, training=training)
+
+    def get_config(self) -> dict[str, Any]:
+        """Raises TypeError: what is saved and cloned is the plain model."""
+        raise UserTypeError(
+            path="PipelinedModel",
+            expected="a plain Keras model to be cloned or made part of another",
+            got="a PipelinedModel",
+            hint="Use its attribute `model`; `save` writes that, too.",
+        )
 
     def compile(
         self,

@@ -106,6 +106,6 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     Keras's public `get_compile_config` refuses lambdas and unregistered classes.
     """
     given = dict(model._compile_config.config, optimizer=model.optimizer)
-    for name in ("steps_per_execution", "jit_compile"):
+    for name in ("steps_per_execution", "jit_compile", "run_eagerly"):
         given.pop(name, None)
     return given

@@ -144,6 +144,13 @@ def check_compilation(jit_compile: Any, options: Mapping[str, Any]) -> None:
             got=options["steps_per_execution"],
             hint="Raise num_micro_batches, or the size of the mini-batch.",
         )
+    if options.get("run_eagerly"):
+        raise UserValueError(
+            path="compile(run_eagerly=...)",
+            expected="False, because a pipeline is a graph",
+            got=True,
+            hint="To debug layers, fit the plain model, the attribute `model`.",
+        )
 
 
 def _check_layer(layer: keras.Layer) -> None:

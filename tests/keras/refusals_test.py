@@ -112,6 +112,7 @@ def test_a_layer_that_would_differ_by_micro_batch(layer: Any, named: str) -> Non
         {"loss": None},
         {"steps_per_execution": 2},
         {"jit_compile": True},
+        {"run_eagerly": True},
         {"loss": keras.losses.MeanSquaredError(reduction=None)},
     ],
 )
@@ -130,3 +131,10 @@ def test_a_distribution_strategy() -> None:
         model = _sequential()
         with pytest.raises(ValueError, match="strategy"):
             PipelinedModel(model, devices=1)
+
+
+def test_what_is_cloned_is_the_plain_model() -> None:
+    pipelined = PipelinedModel(_sequential(), devices=1)
+    with pytest.raises(TypeError, match="`model`"):
+        keras.models.clone_model(pipelined)
+    assert pipelined.to_json() == pipelined.model.to_json()
