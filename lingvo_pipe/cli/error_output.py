@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from lingvo_pipe.cli.flags import FLAGS, USING_JOBS
+from lingvo_pipe.cli.lasting_output import ending_with_reader
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text, user_message
 
@@ -20,18 +20,14 @@ from lingvo_pipe.core.error_text import error_text, user_message
 def errors_as_lines() -> Iterator[None]:
     """Ends the process with a line on standard error if there is an error within."""
     try:
-        yield
-        sys.stdout.flush()
+        with ending_with_reader():
+            yield
     except KeyboardInterrupt:
         is_using = FLAGS.job in USING_JOBS
         then = "starts again" if is_using else "resumes from the last checkpoint"
         print(f"\nInterrupted. The same command {then}.", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and not _has_reader(sys.stdout):
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), sys.stdout.fileno())
-            sys.exit(1)
         if FLAGS.traceback:
             raise
         if user_message(error):
@@ -40,13 +36,6 @@ def errors_as_lines() -> Iterator[None]:
         path = write_traceback(error, FLAGS.logdir or "", FLAGS.model, foreign)
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
         exit_with(f"{error_text(error)}\n{hint}")
-
-
-def _has_reader(stream: TextIO) -> bool:
-    """Returns whether there is still somebody to read what is written to a pipe."""
-    poll = select.poll()
-    poll.register(stream.fileno(), 0)
-    return not poll.poll(0)  # Only errors are reported.
 
 
 def write_traceback(

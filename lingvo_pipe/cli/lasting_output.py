@@ -1,11 +1,14 @@
-"""Standard streams that outlive their reader, as in `trainer ... | head`."""
+"""Standard streams whose reader goes away, as in `trainer ... | head`."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import select
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 
 class _LastingFile(io.FileIO):
@@ -42,3 +45,28 @@ def _lasting(stream: Any, others: list[int]) -> io.TextIOWrapper:
         errors=stream.errors,
         line_buffering=True,
     )
+
+
+@contextlib.contextmanager
+def ending_with_reader() -> Iterator[None]:
+    """Ends the process without a word if standard output is a pipe without a reader."""
+    try:
+        try:
+            yield
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if _has_reader(sys.stdout):  # It was another pipe.
+            raise
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _has_reader(stream: TextIO) -> bool:
+    """Returns whether there is still somebody to read what is written to a pipe."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return not poll.poll(0)  # Only errors are reported.

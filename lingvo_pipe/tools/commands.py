@@ -12,6 +12,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from lingvo_pipe.cli.lasting_output import ending_with_reader
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.version import VERSION
 
@@ -107,7 +108,8 @@ def run() -> None:
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     sys.path.append(os.getcwd())  # For the user's own models.
-    sys.exit(main(sys.argv[1:]))
+    with ending_with_reader():
+        sys.exit(main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

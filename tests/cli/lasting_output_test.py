@@ -73,3 +73,13 @@ def test_a_list_that_nobody_reads_on_ends_quietly(tmp_path: Path) -> None:
         trainer.stdout = None
         _, errors = trainer.communicate(30)
     assert (trainer.returncode, errors) == (1, "")
+
+
+def test_a_help_that_nobody_reads_on_ends_quietly() -> None:
+    """Once absl's help, printed line by line, ended in a traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "lingvo_pipe.tools.commands", "train", "--help"]
+    run = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (1, b"")
