@@ -7,6 +7,7 @@ prefix is its path without `.index`.
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
 from collections.abc import Callable
@@ -98,6 +99,7 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     RenamedError if it holds another step; OSError if the system refuses to read it.
     """
     try:
+        _check_regular(Path(prefix))
         reader = tf.train.load_checkpoint(prefix)
         for key in reader.get_variable_to_shape_map():
             reader.get_tensor(key)
@@ -119,6 +121,15 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
                 raise OSError(number, os.strerror(number), prefix) from error
         raise UserValueError(title + " ".join(str(error).split())) from error
     return reader
+
+
+def _check_regular(prefix: Path) -> None:
+    """Raises OSError if a file of a checkpoint is a pipe or the like."""
+    # TensorFlow would wait for a pipe's other end.
+    data_files = prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")
+    for path in (Path(f"{prefix}.index"), *data_files):
+        if path.exists() and not path.is_file():
+            raise OSError(errno.ENXIO, "not a regular file", str(path))
 
 
 class CheckpointStats(NamedTuple):
