@@ -1,4 +1,4 @@
-"""Status of workers, from their answers: up, gone, restarted or silent. Pure.
+"""Status of workers, from their answers: up, gone, restarted, silent, cut off. Pure.
 
 Each worker is asked separately, through the status call of its TensorFlow server. (A
 session's list of devices would wait for all workers, and a stopped process accepts
@@ -8,6 +8,7 @@ that no other process has.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,6 +18,8 @@ import grpc
 _STATUS = "/tensorflow.WorkerService/GetStatus"
 _KEEP_ALIVE = "/tensorflow.eager.EagerService/KeepAlive"
 _CLOSE_CONTEXT = "/tensorflow.eager.EagerService/CloseContext"
+# Without a session, the server asks all other workers for their devices.
+_LIST_DEVICES = "/tensorflow.MasterService/ListDevices"
 _CONTEXT_ID = b"\x09"  # Before 8 bytes: the first field of both calls' messages.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
@@ -54,7 +57,7 @@ class WorkerQuestions:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
         self._calls = {
             name: [channel.unary_unary(name, bytes, bytes) for channel in channels]
-            for name in (_STATUS, _KEEP_ALIVE, _CLOSE_CONTEXT)
+            for name in (_STATUS, _KEEP_ALIVE, _CLOSE_CONTEXT, _LIST_DEVICES)
         }
 
     def ask(self, seconds: float) -> Sequence[Answer]:
@@ -69,6 +72,13 @@ class WorkerQuestions:
         """Returns True for workers that answer and no longer know a client."""
         sent = self._send(_KEEP_ALIVE, seconds, client)
         return [each.code() == grpc.StatusCode.ABORTED for each in sent]
+
+    def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
+        """Returns the workers among `tasks` that do not reach all others."""
+        calls = self._calls[_LIST_DEVICES]
+        sent = {task: calls[task].future(b"", timeout=seconds) for task in tasks}
+        late = grpc.StatusCode.DEADLINE_EXCEEDED
+        return [task for task, answer in sent.items() if answer.code() == late]
 
     def forget(self, client: int, seconds: float) -> None:
         """Frees a lost client's objects in all workers, later in a silent one."""
@@ -108,13 +118,19 @@ class LostWorkers:
         self._questions, self._timeout, self._sleep = questions, timeout, sleep
         self.client = client
         self._known: Sequence[bytes | None] = [None] * len(self._names)
+        self._turns = itertools.cycle(range(len(self._names)))
 
     def absent(self) -> list[str]:
-        """Returns names of workers that don't answer soon; remembers the others."""
-        answers = self._questions.ask(min(self._timeout, _ANSWER_SECONDS))
+        """Returns names of workers that don't answer soon; remembers the others.
+
+        If all answer, returns those that don't reach each other.
+        """
+        seconds = min(self._timeout, _ANSWER_SECONDS)
+        answers = self._questions.ask(seconds)
         self._known = [answer.identity for answer in answers]
         known = zip(self._names, self._known, strict=True)
-        return [name for name, identity in known if identity is None]
+        silent = [name for name, identity in known if identity is None]
+        return silent or self._cut_off(range(len(self._names)), seconds)
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
@@ -126,7 +142,12 @@ class LostWorkers:
         if not any(changes):
             changes = self._forgetful()
         pairs = zip(self._names, changes, strict=True)
-        return [f"{name} {change}." for name, change in pairs if change]
+        lost = [f"{name} {change}." for name, change in pairs if change]
+        # One at a time: each asks all others.
+        if not lost and self._cut_off([next(self._turns)], self._timeout):
+            cut_off = self._cut_off(range(len(self._names)), self._timeout)
+            lost = [f"{each} for {self._timeout:g} seconds." for each in cut_off]
+        return lost
 
     def lost_after_failure(self) -> list[str]:
         """Returns the same as `lost`, although a worker may just have been killed."""
@@ -138,6 +159,15 @@ class LostWorkers:
     def forget(self, client: int) -> None:
         """Frees the objects of a client that is gone in all workers."""
         self._questions.forget(client, _ANSWER_SECONDS)
+
+    def _cut_off(self, tasks: Sequence[int], seconds: float) -> list[str]:
+        """Returns the workers among `tasks` that do not reach all others."""
+        if len(self._names) == 1:
+            return []
+        return [
+            f"{self._names[task]}, which does not reach another worker"
+            for task in self._questions.cut_off(tasks, seconds)
+        ]
 
     def _change(self, answer: Answer, known: bytes | None) -> str:
         if answer.is_gone:

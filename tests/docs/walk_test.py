@@ -111,7 +111,9 @@ def without_project(code: str, folder: Path) -> str:
 
 def commands(text: str) -> list[str]:
     """Returns the commands on a page."""
-    found = re.findall(r"^    ((?:PYTHONPATH|tools|python).*?(?:\\\n.*)*)$", text, re.M)
+    found = re.findall(
+        r"^    ((?:PYTHONPATH|tools|python|lingvo_pipe).*?(?:\\\n.*)*)$", text, re.M
+    )
     return [command for command in found if "..." not in command]
 
 

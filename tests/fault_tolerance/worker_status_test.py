@@ -154,6 +154,10 @@ class Replies(WorkerQuestions):
         self._answers = list(answers)
         self.asked: list[float] = []
         self.forgetful = [False, False]
+        self.isolated: set[int] = set()
+
+    def cut_off(self, tasks: Sequence[int], seconds: float) -> list[int]:
+        return [task for task in tasks if task in self.isolated]
 
     def ask(self, seconds: float) -> Sequence[Answer]:
         self.asked.append(seconds)
@@ -236,3 +240,20 @@ def test_a_worker_may_forget_this_process() -> None:
     not_connected = _lost(replies)
     not_connected.absent()
     assert not_connected.lost() == []
+
+
+@pytest.mark.parametrize("isolated", [{0, 1}, {1}])
+def test_workers_that_do_not_reach_each_other_are_lost(isolated: set[int]) -> None:
+    """Whichever is asked first; a job waits until they do."""
+    replies = Replies((FIRST, SECOND))
+    workers = _lost(replies)
+    assert workers.absent() == []
+    assert workers.lost() == []
+    replies.isolated = isolated
+    named = [f"worker:{task} at {ADDRESSES[task]}" for task in sorted(isolated)]
+    lines = workers.lost() or workers.lost()
+    assert [line.partition(",")[0] for line in lines] == named
+    assert all("30" in line for line in lines)
+    assert [line.partition(",")[0] for line in workers.absent()] == named
+    replies.isolated = set()
+    assert workers.absent() == []

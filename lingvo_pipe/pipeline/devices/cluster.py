@@ -18,6 +18,10 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserConnectionError, UserRuntimeError
+from lingvo_pipe.pipeline.devices.answered_sources import (
+    answered_note,
+    answered_sources,
+)
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
 from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB
 from lingvo_pipe.pipeline.devices.handshake import (
@@ -30,7 +34,10 @@ from lingvo_pipe.pipeline.devices.handshake import (
     server_session,
     versions,
 )
-from lingvo_pipe.pipeline.devices.listener_restriction import restricting_listeners
+from lingvo_pipe.pipeline.devices.listener_restriction import (
+    restrict_listeners,
+    restricting_early,
+)
 from lingvo_pipe.pipeline.devices.own_addresses import (
     check_port,
     is_loopback,
@@ -122,11 +129,12 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
         return
     own = cluster.trainer or f"{ready.own_host}:0"
     addresses = [] if cluster.listens_on_all else own_addresses(own, workers)
+    sources = answered_sources(cluster)
     host, port = own.rpartition(":")[0], split_address(own)[1] or unused_ports(1)[0]
     check_port("The trainer", f"{host}:{port}")
     # It listens before it is connected to all workers.
     with (
-        restricting_listeners(port, addresses)
+        restricting_early(port, addresses, sources.ips)
         if addresses
         else contextlib.nullcontext()
     ):
@@ -136,7 +144,10 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
             task_index=0,
         )
         tf.config.list_logical_devices()  # Makes the connections.
-    _connection.workers, _connection.note = workers, ready.note(cluster)
+    is_filtered = bool(addresses) and restrict_listeners(port, addresses, sources.ips)
+    answered = answered_note(cluster, sources, is_filtered)
+    _connection.note = f"{ready.note(cluster)}; the trainer {answered}"
+    _connection.workers = workers
     _connection.incarnations = _incarnations(f"{host}:{port}")
 
 
@@ -174,7 +185,8 @@ def _reach(workers: Sequence[str]) -> str:
             raise UserConnectionError(
                 f"Cannot reach {', '.join(absent)} within {_PATIENCE:.0f} seconds. "
                 "Start each with --job=worker --task=<its number> and the same "
-                "--cluster, before the trainer."
+                "--cluster, before the trainer, on the machines that it names: if it "
+                "names a trainer, tasks answer only these."
             )
         time.sleep(_POLL_SECONDS)
 

@@ -1,13 +1,14 @@
-"""Restriction of a listening port of this process to some of its addresses. Pure.
+"""Restriction of a listening port of this process to some addresses. Pure.
 
 TensorFlow's server always listens at every address of its machine, and executes any
 client's code. So a kernel filter (classic BPF) is attached to its sockets. It drops
-packets for other addresses: their senders get no answer.
+packets for other addresses than its own and, if sources are given, packets from other
+addresses than these: their senders get no answer.
 
 Recent kernels allow such a filter on TCP sockets only with the capability
 CAP_NET_ADMIN. Without it, the sockets are bound to the addresses' network interface,
 which every process may do since Linux 5.7: they answer at all addresses of that
-interface, and at no others.
+interface, and at no others, from any source.
 """
 
 from __future__ import annotations
@@ -42,27 +43,31 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _SO_BINDTODEVICE, _SO_ATTACH_FILTER = 25, 26
 _MAX_INTERFACE_NAME = 16
 # From linux/filter.h: instructions, and the offset of the IP header.
-_LOAD_WORD, _LOAD_BYTE, _AND, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x30, 0x54, 0x15, 0x06
+_LOAD_WORD, _LOAD_BYTE, _AND, _RETURN = 0x20, 0x30, 0x54, 0x06
+_JUMP, _JUMP_IF_EQUAL = 0x05, 0x15
 _IP_HEADER = -0x100000 & 0xFFFFFFFF
 _VERSION_BITS, _VERSION_4 = 0xF0, 0x40
-_DESTINATION = {4: 16, 6: 24}
+_SOURCE, _DESTINATION = {4: 12, 6: 8}, {4: 16, 6: 24}
 _KEEP, _DROP = 0xFFFFFFFF, 0
 
 # Operation, jump if true, jump if false, operand.
 Instruction = tuple[int, int, int, int]
 
 
-def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
+def restrict_listeners(
+    port: int, addresses: Sequence[str], sources: Sequence[str] = ()
+) -> bool:
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
-    Then closes connections that clients made elsewhere before. Without the capability
-    CAP_NET_ADMIN, the sockets may answer at other addresses of the same interface, too:
-    for a loopback address, at all loopback addresses.
+    They answer packets from `sources` alone, from all if there are none. Then closes
+    connections that other clients made before. Without the capability CAP_NET_ADMIN,
+    the sockets may answer at other addresses of the same interface, too, for a loopback
+    address at all loopback addresses, and answer all sources: then returns False.
 
     Raises ConnectionError if the system rejects the restriction, or ignores it.
     """
     try:
-        interfaces = _restrict(port, addresses)
+        interfaces = _restrict(port, addresses, sources)
         others = _forbidden_addresses(addresses, interfaces)
     except OSError as error:
         raise _restriction_error(port, addresses, str(error.strerror)) from error
@@ -72,80 +77,103 @@ def restrict_listeners(port: int, addresses: Sequence[str]) -> None:
     if answering:
         reason = f"it still answers at {', '.join(answering)}"
         raise _restriction_error(port, addresses, reason)
-    close_other_connections(port, addresses)
+    close_other_connections(port, addresses, sources)
+    return not any(interfaces)
 
 
 @contextlib.contextmanager
-def restricting_listeners(port: int, addresses: Sequence[str]) -> Iterator[None]:
+def restricting_early(
+    port: int, addresses: Sequence[str], sources: Sequence[str] = ()
+) -> Iterator[None]:
     """Restricts a port as soon as it listens in the block, which may take long.
 
-    At the end of the block, `restrict_listeners` checks the restriction, and may raise
-    ConnectionError.
+    Call `restrict_listeners` after the block: it checks the restriction.
     """
     ended = threading.Event()
 
-    def restrict_early() -> None:
-        # The restriction at the end of the block raises the same errors.
+    def restrict() -> None:
+        # The restriction after the block raises the same errors.
         with contextlib.suppress(OSError):
             for _ in range(_MAX_SEARCHES):
-                if _restrict(port, addresses):
-                    close_other_connections(port, addresses)
+                if _restrict(port, addresses, sources):
+                    close_other_connections(port, addresses, sources)
                     return
                 if ended.wait(_SEARCH_SECONDS):
                     return
 
-    early = threading.Thread(
-        target=restrict_early, name="listener restriction", daemon=True
-    )
+    early = threading.Thread(target=restrict, name="listener restriction", daemon=True)
     early.start()
     try:
         yield
     finally:
         ended.set()
         early.join()
-    restrict_listeners(port, addresses)
 
 
-def close_other_connections(port: int, addresses: Sequence[str]) -> None:
-    """Shuts down connections to a port of this process at other addresses.
+def close_other_connections(
+    port: int, addresses: Sequence[str], sources: Sequence[str] = ()
+) -> None:
+    """Shuts down connections to a port of this process that a filter would drop.
 
     Clients made them just before the restriction.
     """
     for each in _sockets(port):
         with each, contextlib.suppress(OSError):  # It was closed meanwhile.
-            own = each.getsockname()[0].removeprefix("::ffff:")
-            if not _listens(each) and own not in addresses:
+            if not _listens(each) and (
+                _plain_ip(each.getsockname()) not in addresses
+                or (sources and _plain_ip(each.getpeername()) not in sources)
+            ):
                 each.shutdown(socket.SHUT_RDWR)
 
 
-def filter_program(addresses: Sequence[str]) -> list[Instruction]:
-    """Returns a kernel filter program that keeps only packets for these addresses."""
-    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
+def _plain_ip(address: Sequence[object]) -> str:
+    return str(address[0]).removeprefix("::ffff:")
+
+
+def filter_program(
+    addresses: Sequence[str], sources: Sequence[str] = ()
+) -> list[Instruction]:
+    """Returns a kernel filter program that keeps packets for addresses from sources.
+
+    Without sources, it keeps packets from all.
+    """
     version_4, version_6 = (
-        _instructions(version, [ip.packed for ip in ips if ip.version == version])
+        [
+            *_one_of(version, _DESTINATION, addresses),
+            *(_one_of(version, _SOURCE, sources) if sources else []),
+            (_RETURN, 0, 0, _KEEP),
+        ]
         for version in (4, 6)
     )
     return [
         (_LOAD_BYTE, 0, 0, _IP_HEADER),
         (_AND, 0, 0, _VERSION_BITS),
-        (_JUMP_IF_EQUAL, 0, len(version_4), _VERSION_4),
+        (_JUMP_IF_EQUAL, 1, 0, _VERSION_4),
+        (_JUMP, 0, 0, len(version_4)),
         *version_4,
         *version_6,
     ]
 
 
-def _instructions(version: int, addresses: Sequence[bytes]) -> list[Instruction]:
-    """Returns instructions that keep packets of one IP version for these addresses."""
-    program: list[Instruction] = []
-    for address in addresses:
-        words = struct.unpack(f"!{len(address) // 4}I", address)
+def _one_of(
+    version: int, field: dict[int, int], addresses: Sequence[str]
+) -> list[Instruction]:
+    """Returns instructions that drop a packet unless a field is one of the addresses.
+
+    If it is, the next instruction after these follows.
+    """
+    ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
+    program: list[Instruction] = [(_RETURN, 0, 0, _DROP)]
+    for packed in reversed([ip.packed for ip in ips if ip.version == version]):
+        words = struct.unpack(f"!{len(packed) // 4}I", packed)
+        compared: list[Instruction] = []
         for i, word in enumerate(words):
-            offset = (_IP_HEADER + _DESTINATION[version] + 4 * i) & 0xFFFFFFFF
-            # Skips the rest of this address, and its _RETURN.
+            offset = (_IP_HEADER + field[version] + 4 * i) & 0xFFFFFFFF
+            # Skips the rest of this address, and its _JUMP.
             skip = 2 * (len(words) - i - 1) + 1
-            program += [(_LOAD_WORD, 0, 0, offset), (_JUMP_IF_EQUAL, 0, skip, word)]
-        program.append((_RETURN, 0, 0, _KEEP))
-    return [*program, (_RETURN, 0, 0, _DROP)]
+            compared += [(_LOAD_WORD, 0, 0, offset), (_JUMP_IF_EQUAL, 0, skip, word)]
+        program = [*compared, (_JUMP, 0, 0, len(program)), *program]
+    return program
 
 
 def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
@@ -159,19 +187,23 @@ def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> No
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
 
 
-def _restrict(port: int, addresses: Sequence[str]) -> list[str | None]:
+def _restrict(
+    port: int, addresses: Sequence[str], sources: Sequence[str]
+) -> list[str | None]:
     """Restricts a port's listeners; returns each one's interface, None for a filter."""
     interfaces = []
     for each in _sockets(port):
         with each:
             if _listens(each):
-                interfaces.append(_restrict_listener(each, addresses))
+                interfaces.append(_restrict_listener(each, addresses, sources))
     return interfaces
 
 
-def _restrict_listener(listener: socket.socket, addresses: Sequence[str]) -> str | None:
+def _restrict_listener(
+    listener: socket.socket, addresses: Sequence[str], sources: Sequence[str]
+) -> str | None:
     try:
-        attach_filter(listener, filter_program(addresses))
+        attach_filter(listener, filter_program(addresses, sources))
     except PermissionError as error:
         interface = common_interface(addresses)
         if interface is None:

@@ -44,7 +44,7 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
         )
     if not all(map(is_loopback, own)) or _means_loopback(host):
         return own
-    seen = [ip for ip in map(_route_source, others) if ip is not None]
+    seen = [ip for ip in map(route_source, others) if ip is not None]
     outside = [ip for ip in seen if not is_loopback(ip)]
     if outside:
         return list(dict.fromkeys([*own, *outside]))
@@ -112,7 +112,7 @@ def _means_loopback(host: str) -> bool:
     return False
 
 
-def _route_source(address: str) -> str | None:
+def route_source(address: str) -> str | None:
     """Returns this machine's address on the way to another task; sends nothing."""
     with contextlib.suppress(OSError):
         found = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)

@@ -8,6 +8,11 @@ import signal
 import tensorflow as tf
 
 from lingvo_pipe.core.signals import exit_on_sigterm
+from lingvo_pipe.pipeline.devices.answered_sources import (
+    answer_later,
+    answered_note,
+    answered_sources,
+)
 from lingvo_pipe.pipeline.devices.cluster_spec import (
     Cluster,
     checked_task,
@@ -40,14 +45,15 @@ def serve(
     """Lends this machine's devices until interrupted, one CPU device per core.
 
     Anyone who reaches the worker's port can execute code, so the worker answers only at
-    its own address. If `ends_with_trainer` and the cluster has the trainer's address,
-    it ends with the trainer, which waits for its workers for `patience` seconds.
-    See `start_worker` for errors; also raises ConnectionError if no trainer starts.
+    its own address and, if each task has an address, only other tasks. If
+    `ends_with_trainer` and the cluster has the trainer's address, it ends with the
+    trainer, which waits for its workers for `patience` seconds. See `start_worker` for
+    errors; also raises ConnectionError if no trainer starts.
     """
     exit_on_sigterm()
-    server = start_worker(cluster, task)
+    server, note = start_worker(cluster, task)
     address, number = cluster.workers[task], len(cluster.workers)
-    print(f"{WORKER_JOB}:{task} of {number} runs at {address}.", flush=True)
+    print(f"{WORKER_JOB}:{task} of {number} runs at {address}. It {note}.", flush=True)
     try:
         if ends_with_trainer and cluster.trainer is not None:
             notice = ShutdownNotice(server.target)
@@ -62,8 +68,10 @@ def serve(
         del server
 
 
-def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
+def start_worker(cluster: Cluster, task: int) -> tuple[tf.distribute.Server, str]:
     """Starts the server of a worker, and writes the worker's description.
+
+    Also returns words for the user about the senders that it answers.
 
     Raises ValueError if there is no such worker; ConnectionError if another process
     uses its port, its address is not this machine's, or the server can't be restricted
@@ -87,13 +95,16 @@ def start_worker(cluster: Cluster, task: int) -> tf.distribute.Server:
         # Such as a worker that was started at the same moment.
         raise port_error(name, address, error.message) from error
     port = split_address(address)[1]
-    if addresses:
-        restrict_listeners(port, addresses)
+    sources = answered_sources(cluster)
+    is_filtered = bool(addresses) and restrict_listeners(port, addresses, sources.ips)
     server.start()
     describe_worker(server.target, cluster, task)
     if addresses:
-        close_other_connections(port, addresses)  # Connections not accepted yet.
-    return server
+        # Connections not accepted yet.
+        close_other_connections(port, addresses, sources.ips if is_filtered else ())
+    if is_filtered and sources.unknown:
+        answer_later(cluster, port, addresses, sources)
+    return server, answered_note(cluster, sources, is_filtered)
 
 
 def _config() -> tf.compat.v1.ConfigProto:

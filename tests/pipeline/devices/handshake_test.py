@@ -46,7 +46,7 @@ def _cluster() -> Cluster:
 def cluster() -> Cluster:
     """Returns a cluster of two workers that end with this process."""
     cluster = _cluster()
-    workers = [start_worker(cluster, task) for task in range(2)]
+    workers = [start_worker(cluster, task)[0] for task in range(2)]
     assert len(workers) == 2
     return cluster
 
@@ -79,7 +79,7 @@ def test_workers_learn_that_their_trainer_has_ended(
 ) -> None:
     monkeypatch.setattr(handshake, "ANSWER_SECONDS", 1.0)  # Of the one that is gone.
     cluster = _cluster()
-    workers = [start_worker(cluster, task) for task in range(2)]
+    workers = [start_worker(cluster, task)[0] for task in range(2)]
     notices = [ShutdownNotice(worker.target) for worker in workers]
     gone = Cluster((f"127.0.0.2:{unused_ports(1)[0]}", *cluster.workers))
 
@@ -122,7 +122,7 @@ def _open_worker() -> tuple[tf.distribute.Server, str]:
     """Returns a worker, and its address for sessions that really send messages."""
     (port,) = unused_ports(1)
     cluster = Cluster((f"127.0.0.2:{port}",), None, True)
-    return start_worker(cluster, 0), f"127.0.0.1:{port}"
+    return start_worker(cluster, 0)[0], f"127.0.0.1:{port}"
 
 
 def test_a_worker_that_is_busy_is_waited_for(
@@ -253,7 +253,7 @@ def test_only_a_cluster_that_says_so_listens_on_all_addresses(
     is_open: bool,
 ) -> None:
     (port,) = unused_ports(1)
-    worker = start_worker(Cluster((f"127.0.0.2:{port}",), None, is_open), 0)
+    worker, _ = start_worker(Cluster((f"127.0.0.2:{port}",), None, is_open), 0)
     assert worker.target
     try:
         with socket.create_connection(("127.0.0.1", port), 0.5):

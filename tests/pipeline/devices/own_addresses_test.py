@@ -63,7 +63,7 @@ def test_a_name_that_is_loopback_only_here_has_the_address_that_others_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sources = {"other:1": "192.0.2.5", "debian:2": "127.0.0.1", "lost:1": None}
-    monkeypatch.setattr(module, "_route_source", sources.get)
+    monkeypatch.setattr(module, "route_source", sources.get)
     assert own_addresses("debian:1", ["debian:2"]) == ["127.0.1.1"]
     both = ["127.0.1.1", "192.0.2.5"]
     assert own_addresses("debian:1", ["debian:2", "other:1"]) == both
@@ -85,8 +85,8 @@ def test_other_machines_are_refused(address: str, pattern: str) -> None:
 
 
 def test_the_route_to_this_machine_has_a_loopback_source() -> None:
-    assert module._route_source("127.0.0.3:9") == "127.0.0.1"
-    assert module._route_source("nowhere:9") is None
+    assert module.route_source("127.0.0.3:9") == "127.0.0.1"
+    assert module.route_source("nowhere:9") is None
 
 
 KNOWN = [

@@ -1,0 +1,81 @@
+"""Sources that a task of a cluster answers: the addresses of all tasks. Pure.
+
+Anyone who reaches a task's port can execute code there. In a cluster in which each task
+has an address, the trainer too, a task knows where all packets for it come from.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import NamedTuple
+
+from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
+from lingvo_pipe.pipeline.devices.listener_restriction import restrict_listeners
+from lingvo_pipe.pipeline.devices.own_addresses import ALL_FLAG, route_source
+
+_POLL_SECONDS = 1.0
+_NUM_SHOWN = 4
+
+
+class Sources(NamedTuple):
+    """IP addresses from which a cluster's tasks send; none if any address may."""
+
+    ips: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()  # Tasks whose names are not known yet.
+
+
+def answered_sources(cluster: Cluster) -> Sources:
+    """Returns the sources that a task answers, as far as names are known now."""
+    if cluster.listens_on_all or cluster.trainer is None:
+        return Sources()
+    ips: dict[str, None] = {}
+    unknown = []
+    for task in (cluster.trainer, *cluster.workers):
+        try:
+            found = socket.getaddrinfo(split_address(task)[0], None)
+        except OSError:  # Such as a pod that Kubernetes has not created yet.
+            unknown.append(task)
+            continue
+        ips |= dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
+        # A task on this machine may send from another of its addresses.
+        own = route_source(task)
+        if own is not None:
+            ips[own.partition("%")[0]] = None
+    return Sources(tuple(ips), tuple(unknown))
+
+
+def answered_note(cluster: Cluster, sources: Sources, is_filtered: bool) -> str:
+    """Returns words for the user about the senders that a task answers."""
+    if cluster.listens_on_all:
+        return f"answers everyone who reaches it, by {ALL_FLAG}"
+    if cluster.trainer is None:
+        return "answers everyone who reaches it: --cluster has no trainer=<host>:<port>"
+    if not is_filtered:
+        return "answers everyone who reaches it: no capability CAP_NET_ADMIN"
+    shown = ", ".join(sources.ips[:_NUM_SHOWN])
+    more = len(sources.ips) - _NUM_SHOWN
+    return f"answers only {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def answer_later(
+    cluster: Cluster, port: int, addresses: list[str], sources: Sources
+) -> None:
+    """Starts a thread that lets in tasks as their names become known."""
+
+    def wait(known: Sources) -> None:
+        while known.unknown:
+            time.sleep(_POLL_SECONDS)
+            now = answered_sources(cluster)
+            # A name that was known stays so, whatever its server says meanwhile.
+            ips = tuple(dict.fromkeys((*known.ips, *now.ips)))
+            if ips != known.ips:
+                try:
+                    restrict_listeners(port, addresses, ips)
+                except UserConnectionError as error:
+                    print(error, flush=True)
+            known = Sources(ips, now.unknown)
+
+    threading.Thread(target=wait, args=(sources,), daemon=True).start()
