@@ -144,10 +144,10 @@ def test_one_command_for_all_tasks_of_tf_config(shell: Shell) -> None:
 
 def _start_slurm(shell: Shell, run: str, steps: str) -> subprocess.Popen[str]:
     script = shell.folder / "train.sbatch"
-    script.write_text(SBATCH.rstrip("\n") + f" {steps}\n")
+    script.write_text(SBATCH)
     job = str(os.getpid())
     return shell.start(
-        "bash train.sbatch", SLURM_JOB_ID=job, SLURM_NTASKS="2", LOGDIR=run
+        f"bash train.sbatch {steps}", SLURM_JOB_ID=job, SLURM_NTASKS="2", LOGDIR=run
     )
 
 

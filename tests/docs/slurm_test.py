@@ -1,0 +1,116 @@
+"""The batch script on the page about clusters, in a real Slurm, survives kills."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lingvo_pipe.training.run.run_directory import LOCK_NAME
+from tests.support.command_line import (
+    ROOT,
+    SMALL,
+    CommandLine,
+    saved_variables,
+    write_small_model,
+)
+from tests.support.one_node_slurm import NUM_TASKS, Slurm, one_node_slurm
+
+PAGE = (ROOT / "lingvo_pipe" / "docs" / "clusters.md").read_text(encoding="utf-8")
+(SBATCH,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+STEPS = 400
+FLAGS = (
+    f"--max_steps={STEPS}",
+    "--model_params_override=task.train.save_interval_steps : 5; "
+    "task.train.report_interval_steps : 5",
+)
+
+
+class Job:
+    """The page's script as a job, in a folder with a run."""
+
+    def __init__(self, slurm: Slurm, folder: Path):
+        write_small_model(folder)
+        program = folder / "bin" / "lingvo_pipe_trainer"
+        program.parent.mkdir()
+        program.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -m lingvo_pipe.trainer "$@"\n'
+        )
+        program.chmod(0o755)
+        script = folder / "train.sbatch"
+        script.write_text(SBATCH)
+        slurm.environment |= {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "TFDS_DATA_DIR": str(folder / "data_sets"),
+            "MODEL": SMALL.removeprefix("--model="),
+            "LOGDIR": str(folder / "run"),
+        }
+        self._slurm = slurm
+        self._written = folder / "output.txt"
+        here = [f"--chdir={folder}", f"--output={self._written}"]
+        # The page's job is for two nodes with GPUs; this machine is one without.
+        this = ["--nodes=1", f"--ntasks-per-node={NUM_TASKS}", "--gpus-per-node=0"]
+        self.logdir = folder / "run"
+        self._id = slurm.submit(script, *here, *this, flags=FLAGS)
+
+    def output(self) -> str:
+        """Returns all that the tasks have written so far."""
+        return self._written.read_text() if self._written.exists() else ""
+
+    def kill(self, find: Callable[[], int]) -> None:
+        """Waits until the job trains again, and kills a task with SIGKILL."""
+        since = len(self.output())
+        while not re.search(r"^step \d+/", self.output()[since:], re.MULTILINE):
+            assert self._slurm.state(self._id) in ("PENDING", "RUNNING"), self.output()
+            time.sleep(0.1)
+        os.kill(find(), signal.SIGKILL)
+
+    def trainer(self) -> int:
+        """Returns the process of the trainer, which holds the run's lock."""
+        (found,) = re.findall(r"\d+", (self.logdir / LOCK_NAME).read_text())[:1]
+        return int(found)
+
+    def worker(self) -> int:
+        """Returns the process of the first worker, which the trainer names."""
+        return int(re.findall(r"worker:0 at .*?process (\d+)", self.output())[-1])
+
+    def wait(self) -> str:
+        """Returns the job's last state."""
+        return self._slurm.wait(self._id)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A job of three tasks, of which a worker and the trainer are killed."""
+    folder = tmp_path_factory.mktemp("slurm")
+    with one_node_slurm(folder / "slurm") as slurm:
+        job = Job(slurm, folder)
+        job.kill(job.worker)
+        job.kill(job.trainer)
+        assert job.wait() == "COMPLETED", job.output()
+        yield job
+
+
+@pytest.mark.exhaustive
+def test_killed_tasks_are_started_again_and_the_run_is_whole(
+    job: Job, tmp_path: Path
+) -> None:
+    assert job.output().count("Resumed ") == 2, job.output()
+    write_small_model(tmp_path)
+    CommandLine(tmp_path).train(SMALL, f"--logdir={tmp_path / 'whole'}", *FLAGS)
+    assert saved_variables(job.logdir, STEPS) == saved_variables(
+        tmp_path / "whole", STEPS
+    )
+
+
+@pytest.mark.exhaustive
+def test_devices_that_the_job_does_not_use_are_named(job: Job) -> None:
+    assert re.search(r"worker:1/cpu:0\b.*\bnot use|not use.*\bworker:1", job.output())
