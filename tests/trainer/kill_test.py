@@ -1,4 +1,8 @@
-"""A run that is killed over and over, or asked to stop, ends as one that was not."""
+"""A run that is killed over and over, or asked to stop, ends as one that was not.
+
+Three models are killed three hundred times, and each start trains in another way: on
+other devices, under another schedule, with other recomputation and replicas.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ from tests.support.command_line import (
 from tests.trainer.killed_runs import Kill, KilledRun, Moment
 from tests.trainer.translating_models import write_data
 
-_OTHER_MODEL = "--model_params_override=task.train.learning_rate : 0.05"
-# Of each model; it is killed as often in all.
+_OTHER_MODEL = "task.train.learning_rate : 0.05"
+# Of each run of a model; it is killed as often in all.
 _KILLS = Counter(
     {
         Moment.STARTING: 2,
@@ -54,14 +58,34 @@ class Model:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """All flags but --logdir."""
-        override = (
-            "--model_params_override=task.train.report_interval_steps : 1; "
-            f"task.train.save_interval_steps : {self.save_interval}; "
-            f"task.eval.interval_steps : {self.eval_interval}; "
-            "task.eval.images : false"
-        )
-        return (*self.flags, f"--max_steps={self.steps}", override)
+        """All flags but --logdir and the way to train."""
+        return (*self.flags, f"--max_steps={self.steps}")
+
+    def way(self, num_devices: int = 2, **pipeline: object) -> tuple[str, ...]:
+        """Returns the flags for a way to train, with some params of the pipeline."""
+        override = {
+            "task.train.report_interval_steps": 1,
+            "task.train.save_interval_steps": self.save_interval,
+            "task.eval.interval_steps": self.eval_interval,
+            "task.eval.images": False,
+            "task.pipeline.num_batch_shards": 2,
+            **{f"task.pipeline.{name}": value for name, value in pipeline.items()},
+        }
+        text = "; ".join(f"{path} : {value}" for path, value in override.items())
+        return (f"--devices={num_devices}", f"--model_params_override={text}")
+
+    def ways(self) -> list[tuple[str, ...]]:
+        """Returns ways that all leave the same bytes."""
+        return [
+            self.way(),
+            self.way(1, recompute="never"),
+            self.way(3, schedule="1f1b"),
+            self.way(2, schedule="1f1b", recompute="except_last"),
+            self.way(2, schedule="zero_bubble"),
+            self.way(4, num_replicas=2),
+            self.way(2, num_replicas=2, recompute="never"),
+            self.way(2, schedule="interleaved", stages_per_device=2),
+        ]
 
 
 # Text in packed rows, from an encoder to a decoder with tied embeddings.
@@ -71,22 +95,29 @@ MODELS = {
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
     "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
+# Of each model; each run is killed as often as _KILLS says, so there are 300 kills.
+NUM_RUNS = {"digits": 4, "letters": 10, "small": 16}
 STOPPED = "small"  # The model that is asked to stop.
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """Numbers of kills of a model's run, by kind of moment."""
+    """Numbers of kills of a model's run, by kind of moment, and a seed of the rest."""
 
     model: str
     kills: Counter[Moment]
+    seed: int = 0
 
 
 CAMPAIGNS = {
     "few": Campaign(
         STOPPED, Counter([Moment.STEPPING, Moment.SAVING, Moment.EVALUATING])
     ),
-    **{name: Campaign(name, _KILLS) for name in ("digits", "letters")},
+    **{
+        f"{name}{seed}": Campaign(name, _KILLS, seed)
+        for name, number in NUM_RUNS.items()
+        for seed in range(number)
+    },
 }
 _each_campaign = pytest.mark.parametrize(
     "name",
@@ -95,7 +126,7 @@ _each_campaign = pytest.mark.parametrize(
 
 
 class Runs:
-    """Runs below a folder: of each campaign one as it is, and one that is killed."""
+    """Runs below a folder: each model undisturbed, and each campaign with its kills."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -104,22 +135,37 @@ class Runs:
         shutil.copy(Path(__file__).with_name("translating_models.py"), folder / "mine")
         write_data(folder)
         self.kills = functools.cache(self._kills)
+        self.whole = functools.cache(self._whole)
+
+    def _whole(self, name: str) -> Path:
+        """Trains a model as it is; returns the run's directory."""
+        model, logdir = MODELS[name], self.folder / name
+        self.command_line.train(*model.all_flags, *model.way(), f"--logdir={logdir}")
+        return logdir
+
+    def killed(self, name: str) -> Path:
+        """Returns the directory of a campaign's run."""
+        return self.folder / f"killed_{name}"
 
     def _kills(self, name: str) -> list[Kill]:
-        """Trains a campaign's model as it is, then through kills; returns these."""
+        """Trains a campaign's model through kills; returns these."""
         campaign = CAMPAIGNS[name]
         model = MODELS[campaign.model]
-        whole, killed = (self.folder / name / kind for kind in ("whole", "killed"))
-        self.command_line.train(*model.all_flags, f"--logdir={whole}")
         run = KilledRun(
-            self.command_line, model.all_flags, killed, model.eval_interval, seed=1
+            self.command_line,
+            model.all_flags,
+            self.killed(name),
+            model.eval_interval,
+            campaign.seed,
+            model.ways(),
         )
         return run.train(list(campaign.kills.elements()))
 
 
 def _train_through_a_stop(command_line: CommandLine, logdir: Path) -> list[str]:
     """Asks the trainer to stop when it trains; returns what was said on the way."""
-    ours = (*MODELS[STOPPED].all_flags, f"--logdir={logdir}")
+    model = MODELS[STOPPED]
+    ours = (*model.all_flags, f"--logdir={logdir}", *model.way())
     trainer = command_line.start_trainer(*ours)
     assert trainer.stderr is not None
     reports = iter(trainer.stderr.readline, "")
@@ -128,7 +174,9 @@ def _train_through_a_stop(command_line: CommandLine, logdir: Path) -> list[str]:
     trainer.send_signal(signal.SIGTERM)
     output, _ = trainer.communicate()
     assert trainer.returncode == 0
-    _, changed = command_line.start_trainer(*ours, _OTHER_MODEL).communicate()
+    *others, override = ours
+    changing = command_line.start_trainer(*others, f"{override}; {_OTHER_MODEL}")
+    _, changed = changing.communicate()
     command_line.train(*ours)
     return [second, output, changed]
 
@@ -158,16 +206,17 @@ def test_the_variables_are_those_of_a_run_that_was_not_killed(
 ) -> None:
     assert runs.kills(name)
     steps = MODELS[CAMPAIGNS[name].model].steps
-    whole = saved_variables(runs.folder / name / "whole", steps)
-    assert saved_variables(runs.folder / name / "killed", steps) == whole
+    whole = saved_variables(runs.whole(CAMPAIGNS[name].model), steps)
+    assert saved_variables(runs.killed(name), steps) == whole
 
 
 @_each_campaign
 def test_metrics_are_those_of_a_run_that_was_not_killed(runs: Runs, name: str) -> None:
     assert runs.kills(name)
     model = MODELS[CAMPAIGNS[name].model]
-    text = (runs.folder / name / "killed" / "metrics.jsonl").read_text()
-    assert text == (runs.folder / name / "whole" / "metrics.jsonl").read_text()
+    text = (runs.killed(name) / "metrics.jsonl").read_text()
+    whole = runs.whole(CAMPAIGNS[name].model)
+    assert text == (whole / "metrics.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     trained = [line["step"] for line in lines if line["split"] == "train"]
     assert trained == list(range(1, model.steps + 1))
@@ -182,8 +231,7 @@ def test_a_run_that_was_asked_to_stop_is_saved(runs: Runs, said: list[str]) -> N
     found = re.search(r"SIGTERM.*\b(\d+)\b", last)
     assert found, last
     assert int(found[1]) < MODELS[STOPPED].steps
-    assert runs.kills("few")
-    folders = runs.folder / "stopped", runs.folder / "few" / "whole"
+    folders = runs.folder / "stopped", runs.whole(STOPPED)
     steps = MODELS[STOPPED].steps
     variables = [saved_variables(folder, steps) for folder in folders]
     assert variables[0] == variables[1]

@@ -1,4 +1,7 @@
-"""Kills a trainer over and over, each time at a moment of some kind."""
+"""Kills a trainer over and over, each time at a moment of some kind.
+
+Each start may train in another way, such as on other devices.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,7 @@ class KilledRun:
         logdir: Path,
         eval_interval: int,
         seed: int,
+        ways: Sequence[Sequence[str]] = ((),),
     ):
         """Initializes it.
 
@@ -68,7 +72,8 @@ class KilledRun:
             flags: all of the trainer's but --logdir; every step is to be reported.
             logdir: of the run.
             eval_interval: every so many steps the run is evaluated.
-            seed: of the times between moments and kills.
+            seed: of the times between moments and kills, and of the ways.
+            ways: lists of more flags, of which each start takes one.
         """
         self._command_line = command_line
         self._output = logdir.with_suffix(".txt")
@@ -76,6 +81,7 @@ class KilledRun:
         self._incomplete = logdir / "checkpoints" / "incomplete"
         self._eval_interval = eval_interval
         self._random = random.Random(seed)
+        self._ways = ways
 
     def train(self, moments: Sequence[Moment]) -> list[Kill]:
         """Trains to the end, with a kill at each of these moments in some order.
@@ -109,7 +115,8 @@ class KilledRun:
         return Kill(moment, self._is(moment, before), self._last()[0])
 
     def _start(self) -> ForkedProcess:
-        return self._command_line.start_trainer(*self._flags, output=self._output)
+        way = self._random.choice(self._ways)
+        return self._command_line.start_trainer(*self._flags, *way, output=self._output)
 
     def _said(self) -> str:
         return self._output.read_text()

@@ -49,10 +49,6 @@ def checkpoints_folder(path: Path) -> Path | None:
     return next((folder for folder in folders if steps_in(folder)), None)
 
 
-class RenamedError(UserValueError):
-    """An intact checkpoint with the name of another step."""
-
-
 class ReadCheckpoint(NamedTuple):
     """A checkpoint whose tensors were all read, with correct checksums."""
 
@@ -76,8 +72,6 @@ def read_newest(
         prefix = str(directory / stem_of(steps[-1]))
         try:
             reader = read_through(prefix)
-        except RenamedError:
-            raise
         except ValueError as error:
             reasons[steps[-1]] = str(error)
             log(f"Checkpoint {prefix} is damaged: {error}")
@@ -95,8 +89,8 @@ def read_newest(
 def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
-    Raises ValueError, its message beginning with `title`, if the checkpoint is damaged;
-    RenamedError if it holds another step; OSError if the system refuses to read it.
+    Raises ValueError, its message beginning with `title`, if the checkpoint is damaged
+    or holds another step than its name says; OSError if the system refuses to read it.
     """
     try:
         _check_regular(Path(prefix))
@@ -107,14 +101,9 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
         if name and reader.has_tensor("global_step"):
             step = reader.get_tensor("global_step")
             if step != int(name[1]):
-                raise RenamedError(
-                    path=prefix,
-                    expected=f"the checkpoint of step {int(name[1])}",
-                    got=f"step {step}",
-                    hint="Rename its files back, or move them out of the folder.",
+                raise ValueError(
+                    f"its name says step {int(name[1])}, and it holds {step}"
                 )
-    except RenamedError:
-        raise
     except _UNREADABLE as error:
         for number in _REFUSED:
             if os.strerror(number) in str(error):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import re
+import shutil
 import time
 
 import numpy as np
@@ -293,16 +294,28 @@ def test_a_kill_at_any_moment_loses_nothing_saved(tmp_path):
         assert last_sent > restored
 
 
-def test_a_renamed_checkpoint_is_refused_and_stays(tmp_path):
-    """Once it counted as damaged, and the next save deleted it."""
+@pytest.mark.parametrize("put", [shutil.copy, shutil.move])
+def test_a_checkpoint_of_another_step_is_passed_over(tmp_path, put):
     variables = {"w": tf.Variable(0.0), "global_step": tf.Variable(0, dtype=tf.int64)}
     checkpointer = Checkpointer(tmp_path, variables)
-    for step in (1, 2):
+    for step in (1, 2, 3):
         assign(variables, step)
         checkpointer.save(step)
     for path in tmp_path.glob("ckpt-00000001.*"):
-        path.rename(str(path).replace("001.", "003."))
-    with pytest.raises(ValueError, match=rf"{tmp_path}/ckpt-00000003\b.*\b3\b.*\b1\b"):
-        Checkpointer(tmp_path, variables).restore()
+        put(path, str(path).replace("001.", "003."))
+    lines: list[str] = []
+    assert Checkpointer(tmp_path, variables, log=lines.append).restore() == 2
     assert values_of(variables) == {2}
-    assert checkpointer.saved_steps() == [2, 3]
+    (line,) = lines
+    assert re.search(rf"{tmp_path}/ckpt-00000003\b.*damaged: .*\b3\b.*\b1\b", line)
+
+
+def test_a_lone_checkpoint_of_another_step_is_refused_and_stays(tmp_path):
+    variables = {"w": tf.Variable(0.0), "global_step": tf.Variable(0, dtype=tf.int64)}
+    checkpointer = Checkpointer(tmp_path, variables)
+    checkpointer.save(0)
+    for path in tmp_path.glob("ckpt-00000000.*"):
+        path.rename(str(path).replace("000.", "003."))
+    with pytest.raises(ValueError, match=rf"{tmp_path}\b.*\b3\b.*\b0\b"):
+        Checkpointer(tmp_path, variables).restore()
+    assert checkpointer.saved_steps() == [3]
