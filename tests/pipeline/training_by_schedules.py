@@ -28,6 +28,12 @@ NUM_MICRO_BATCHES = 4
 # Number of cells of the smaller tasks.
 NUM_CELLS = 8
 _MAX_CACHED = 6
+_TWO_STAGES_PER_DEVICE = (
+    "interleaved",
+    "interleaved_zero_bubble",
+    "zero_bubble_v",
+    "dualpipe_v",
+)
 
 
 def two_by_two(num_devices: int, num_micro_batches: int) -> Schedule:
@@ -77,7 +83,7 @@ def task_params(
         jit_compile: see the pipeline's params.
         num_replicas: see the pipeline's params; each has one batch shard.
     """
-    stages_per_device = 2 if schedule == "interleaved" else 1
+    stages_per_device = 2 if schedule in _TWO_STAGES_PER_DEVICE else 1
     splits: Any = num_devices * stages_per_device
     name = model if splits <= NUM_CELLS else f"{model} of 16"
     if schedule == "1f1b" and num_devices == 3:

@@ -6,7 +6,7 @@ that recomputes nothing, for the product of:
     models         transformer (dropout, Adam), amoebanet (batch norm, dropout,
                    momentum; cells pass on two outputs)
     devices        1, 2, 3, 4, 8
-    schedules      gpipe, 1f1b, interleaved, zero_bubble, files
+    schedules      all by name but local, and files
     recomputation  always, except_last, never, some cells; but a file with
                    recomputation admits no policy
     replicas       1, 2
@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.pipeline.small_tasks import TASKS
 from tests.pipeline.training_by_schedules import (
@@ -36,7 +37,7 @@ from tests.support.cases import exhaustive, pairwise_params
 
 MODELS = ["transformer", "amoebanet"]
 NUMS_DEVICES = [1, 2, 3, 4, 8]
-SCHEDULES = ["gpipe", "1f1b", "interleaved", "zero_bubble", "plain.csv"]
+SCHEDULES = [*(name for name in SCHEDULE_NAMES if name != "local"), "plain.csv"]
 SOME_CELLS = [0, 2]
 POLICIES = ["always", "except_last", "never"]
 MAX_DEVICES = 8

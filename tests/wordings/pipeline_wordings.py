@@ -179,8 +179,9 @@ WORDINGS = [
         ValueError,
         "'gpip'",
         "pipe.schedule: Unknown schedule 'gpip'. Expected 'gpipe', '1f1b', "
-        "'zero_bubble', 'local', 'interleaved' or a path ending in '.csv'. Did you "
-        "mean 'gpipe'?",
+        "'zero_bubble', 'local', 'interleaved', 'interleaved_zero_bubble', "
+        "'zero_bubble_v', 'dualpipe_v' or a path ending in '.csv'. Did you mean "
+        "'gpipe'?",
     ),
     Wording(
         "unknown recomputation",

@@ -20,13 +20,34 @@ from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.pipeline.schedules.csv_file import read_csv
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
+from lingvo_pipe.pipeline.schedules.split_backward import (
+    dualpipe_v,
+    interleaved_zero_bubble,
+    zero_bubble_v,
+)
 
 _ONE_STAGE_PER_DEVICE = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "zero_bubble": zero_bubble,
 }
-SCHEDULE_NAMES = (*_ONE_STAGE_PER_DEVICE, "local", "interleaved")
+_ANY_STAGES_PER_DEVICE = {
+    "interleaved": interleaved,
+    "interleaved_zero_bubble": interleaved_zero_bubble,
+}
+_TWO_STAGES_PER_DEVICE = {"zero_bubble_v": zero_bubble_v, "dualpipe_v": dualpipe_v}
+SCHEDULE_NAMES = (
+    *_ONE_STAGE_PER_DEVICE,
+    "local",
+    *_ANY_STAGES_PER_DEVICE,
+    *_TWO_STAGES_PER_DEVICE,
+)
+# They recompute nothing unless told to.
+SPLIT_BACKWARD_NAMES = (
+    "zero_bubble",
+    "interleaved_zero_bubble",
+    *_TWO_STAGES_PER_DEVICE,
+)
 
 
 def make_schedule(
@@ -40,13 +61,14 @@ def make_schedule(
     """Returns a checked schedule for training on K devices with M micro-batches.
 
     The name is one of SCHEDULE_NAMES, or the path of a '.csv' file, see csv_file.py.
-    V stages per device are above 1 only for 'interleaved' and files. A file has K·V
+    V stages per device are 2 for 'zero_bubble_v' and 'dualpipe_v', any number for
+    'interleaved', 'interleaved_zero_bubble' and files, and 1 for others. A file has K·V
     stages and assigns them to devices. 'local' makes blocks of `block_boundaries`, see
     `Schedule`.
 
-    `recompute` is a policy of recompute.py. If None, 'zero_bubble' and files stay
-    unchanged, and all others follow 'always'. With a list of cells, which the stages
-    apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
+    `recompute` is a policy of recompute.py. If None, files and SPLIT_BACKWARD_NAMES
+    stay unchanged, and all others follow 'always'. With a list of cells, which the
+    stages apply, the schedule follows 'always'; a file with RECOMPUTE operations stays
     unchanged. Raises ValueError if an argument or the file is not valid.
     """
     _check_arguments(name, num_devices, num_micro_batches, stages_per_device)
@@ -56,12 +78,14 @@ def make_schedule(
         )
     elif name == "local":
         schedule = local(num_devices, num_micro_batches, block_boundaries)
-    elif name == "interleaved":
-        schedule = interleaved(num_devices, num_micro_batches, stages_per_device)
+    elif name in _ANY_STAGES_PER_DEVICE:
+        make = _ANY_STAGES_PER_DEVICE[name]
+        schedule = make(num_devices, num_micro_batches, stages_per_device)
     else:
-        schedule = _ONE_STAGE_PER_DEVICE[name](num_devices, num_micro_batches)
+        rules = _ONE_STAGE_PER_DEVICE | _TWO_STAGES_PER_DEVICE
+        schedule = rules[name](num_devices, num_micro_batches)
     if recompute is None:
-        recomputes = not _is_file(name) and name != "zero_bubble"
+        recomputes = not _is_file(name) and name not in SPLIT_BACKWARD_NAMES
     else:
         recomputes = isinstance(recompute, str) or Kind.RECOMPUTE not in schedule.kinds
     if recomputes:
@@ -98,6 +122,11 @@ def _check_arguments(
         raise UserValueError(
             f"The schedule {name!r} has one stage per device; got stages_per_device="
             f"{stages_per_device}. For several use 'interleaved'."
+        )
+    if stages_per_device != 2 and name in _TWO_STAGES_PER_DEVICE:
+        raise UserValueError(
+            f"The schedule {name!r} has two stages per device; got stages_per_device="
+            f"{stages_per_device}. Set it to 2, and splits to an even number of stages."
         )
 
 

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lingvo_pipe.pipeline.schedules.by_name import SPLIT_BACKWARD_NAMES
+
 _MAX_STAGES_PER_DEVICE = 8  # More would slow the search more than they gain.
 # A schedule, its numbers of stages per device, and its recomputation policies.
 _SCHEDULES = (
@@ -14,6 +16,9 @@ _SCHEDULES = (
     ("1f1b", (1,), ("never", "always")),
     ("interleaved", range(2, _MAX_STAGES_PER_DEVICE + 1), ("never", "always")),
     ("zero_bubble", (1,), ("never",)),
+    ("interleaved_zero_bubble", (2,), ("never",)),
+    ("zero_bubble_v", (2,), ("never",)),
+    ("dualpipe_v", (2,), ("never",)),
 )
 SCHEDULES = tuple(name for name, *_ in _SCHEDULES)
 _VARIANTS = [
@@ -21,7 +26,8 @@ _VARIANTS = [
     for schedule, numbers, policies in _SCHEDULES
     for stages, policy in itertools.product(numbers, policies)
 ]
-_MULTI_DEVICE_SCHEDULES = ("interleaved", "zero_bubble")  # On one device they are 1f1b.
+# On one device they are 1f1b.
+_MULTI_DEVICE_SCHEDULES = ("interleaved", *SPLIT_BACKWARD_NAMES)
 _MAX_EXHAUSTIVE_DEVICES = 16  # Up to here the planner tries every number of devices.
 _MAX_MICRO_BATCHES, _MAX_MICRO_BATCHES_PER_DEVICE = 1024, 16
 
@@ -48,7 +54,7 @@ class Candidate:
     @property
     def has_own_recompute(self) -> bool:
         """True if the policy is the schedule's default, which recompute=None means."""
-        own = "never" if self.schedule == "zero_bubble" else "always"
+        own = "never" if self.schedule in SPLIT_BACKWARD_NAMES else "always"
         return self.recompute == own
 
     @property
@@ -123,6 +129,7 @@ def _can_run(candidate: Candidate, num_cells: int) -> bool:
         and candidate.num_stages <= num_cells
         and (num_devices > 1 or schedule not in _MULTI_DEVICE_SCHEDULES)
         and (schedule != "interleaved" or per_replica % num_devices == 0)
+        and (schedule != "dualpipe_v" or per_replica >= 2 * num_devices)
     )
 
 

@@ -15,11 +15,22 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
 from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+from lingvo_pipe.pipeline.schedules.split_backward import (
+    dualpipe_v,
+    interleaved_zero_bubble,
+    zero_bubble_v,
+)
 
 
 def test_names_make_their_schedules() -> None:
-    made = {name: make_schedule(name, 2, 4) for name in SCHEDULE_NAMES}
+    v_shaped = {"zero_bubble_v": zero_bubble_v(2, 4), "dualpipe_v": dualpipe_v(2, 4)}
+    made = {
+        name: make_schedule(name, 2, 4, stages_per_device=1 + (name in v_shaped))
+        for name in SCHEDULE_NAMES
+    }
     assert made == {
+        **v_shaped,
+        "interleaved_zero_bubble": zero_bubble(2, 4),
         "gpipe": recomputed(gpipe(2, 4), "always"),
         "1f1b": recomputed(one_f_one_b(2, 4), "always"),
         "local": recomputed(one_f_one_b(2, 4), "always"),
@@ -29,6 +40,8 @@ def test_names_make_their_schedules() -> None:
     assert make_schedule("interleaved", 2, 4, stages_per_device=3) == recomputed(
         interleaved(2, 4, 3), "always"
     )
+    found = make_schedule("interleaved_zero_bubble", 2, 4, stages_per_device=3)
+    assert found == interleaved_zero_bubble(2, 4, 3)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -114,6 +127,14 @@ def test_several_stages_a_device_are_for_interleaved(name: str) -> None:
     given = r"\bstages_per_device=2\b"
     with pytest.raises(ValueError, match=f"'{name}'.*{given}.*'interleaved'"):
         make_schedule(name, 2, 2, stages_per_device=2)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("name", ["zero_bubble_v", "dualpipe_v"])
+def test_v_shapes_have_two_stages_a_device(name: str, number: int) -> None:
+    given = rf"\bstages_per_device={number}\b"
+    with pytest.raises(ValueError, match=f"'{name}'.*{given}"):
+        make_schedule(name, 2, 4, stages_per_device=number)
 
 
 @pytest.mark.parametrize("name", [*SCHEDULE_NAMES, "some.csv"])

@@ -11,6 +11,11 @@ from lingvo_pipe.pipeline.schedules.by_rule import (
 )
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES, recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.split_backward import (
+    dualpipe_v,
+    interleaved_zero_bubble,
+    zero_bubble_v,
+)
 
 SIZES = list(itertools.product([1, 2, 3, 4, 7], [1, 2, 3, 4, 6, 9]))
 
@@ -21,9 +26,12 @@ def plain_schedules() -> Iterator[tuple[str, Schedule]]:
         yield f"evaluation{sizes}", gpipe(*sizes).forward_part()
         for generate in (gpipe, one_f_one_b, zero_bubble):
             yield f"{generate.__name__}{sizes}", generate(*sizes)
-        for num_stages in (1, 2, 3):
-            name = f"interleaved{(*sizes, num_stages)}"
-            yield name, interleaved(*sizes, num_stages)
+        for make in (zero_bubble_v, dualpipe_v):
+            yield f"{make.__name__}{sizes}", make(*sizes)
+        for interleave in (interleaved, interleaved_zero_bubble):
+            for num_stages in (1, 2, 3):
+                name = f"{interleave.__name__}{(*sizes, num_stages)}"
+                yield name, interleave(*sizes, num_stages)
 
 
 def every_schedule() -> Iterator[tuple[str, Schedule]]:

@@ -1,0 +1,192 @@
+"""Zero-bubble schedules with several stages per device. Pure.
+
+Two are made greedily. In each tick, as long as any one operation, a device runs the
+first of these that is ready:
+
+1. the backward pass of its earliest stage, for which other devices wait;
+2. the forward pass of its latest stage, while it may stash another micro-batch;
+3. the gradients of the weights of its earliest stage, which frees what it stashed.
+
+In the pictures F, B and W are a device's first stage, f, b and w its second.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+
+from lingvo_pipe.core.checks import check_counts
+from lingvo_pipe.pipeline.schedules.by_rule import zero_bubble
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
+
+
+def zero_bubble_v(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Returns ZB-V (arXiv 2401.10241, 6): two stages per device, in the shape of a V.
+
+    The first K stages go up the devices, the others down again, so the first device
+    also has the last stage:
+
+        device 1 |    F0 f0 F1 f1 b0 B0 W0 F2 b1 B1 W1 f2 w0 w1 b2 B2 W2 w2
+        device 0 | F0 F1 F2 f0 b0 w0 f1 B0 b1 W0 w1 B1 W1 f2 b2 w2    B2 W2
+
+    With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations, which
+    fill the pipeline, or a few more; 1F1B's is 3·(K - 1) operations, each twice as
+    long. A device stashes at most 2·K micro-batches of such half stages: 1F1B's memory.
+    """
+    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
+    return _greedy(_v_shape(num_devices), num_micro_batches, 2 * num_devices)
+
+
+def interleaved_zero_bubble(
+    num_devices: int, num_micro_batches: int, stages_per_device: int
+) -> Schedule:
+    """Returns a zero-bubble schedule with `interleaved`'s stages and its memory.
+
+    Stage s is on device s mod `num_devices`. For 2 devices with 2 stages each:
+
+        device 1 |    F0 F1 f0 b0 f1 B0 b1 F2 B1 W0 f2 b2 W1 B2 W2 w0 w1 w2
+        device 0 | F0 F1 f0 f1 F2 b0 w0 B0 b1 f2 B1 W0 W1 b2 w1 B2 W2 w2
+
+    With F, B and W of equal costs and M >= 2·K, the bubble is K - 1 operations of one
+    stage, or a few more.
+    """
+    check_counts(
+        num_devices=num_devices,
+        num_micro_batches=num_micro_batches,
+        stages_per_device=stages_per_device,
+    )
+    if stages_per_device == 1:
+        return zero_bubble(num_devices, num_micro_batches)
+    num_stages = num_devices * stages_per_device
+    placement = [range(k, num_stages, num_devices) for k in range(num_devices)]
+    # As many as the first device of `interleaved` stashes.
+    max_stashed = (stages_per_device + 1) * num_devices - 1
+    return _greedy(placement, num_micro_batches, max_stashed)
+
+
+def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Returns DualPipe-V, the half of DeepSeek's DualPipe (arXiv 2412.19437, 3.2.1).
+
+    Stages are placed as in ZB-V. Once the pipeline is full, a device alternates the
+    forward pass of one of its stages with the whole backward pass of the other, which
+    lets devices send one's results while they compute the other. A device stashes at
+    most 2·K + 1 micro-batches of a stage. Fewer than 2·K micro-batches are the
+    beginning of 2·K:
+
+        1 |    F0 f0 F1 f1 F2 b0 w0 f2 B0 W0 F3 b1 w1 f3 B1 W1 b2 w2 B2 W2 b3 B3 w3 W3
+        0 | F0 F1 F2 f0 b0 w0 f1 F3 b1 w1 f2 B0 W0 b2 w2 f3 B1 W1 b3 w3 B2 W2    B3 W3
+
+    """
+    check_counts(num_devices=num_devices, num_micro_batches=num_micro_batches)
+    number = max(num_micro_batches, 2 * num_devices)
+    columns = tuple(
+        tuple(
+            op
+            for op in _dualpipe_column(stages, num_devices, number)
+            if op.micro_batch < num_micro_batches
+        )
+        for stages in _v_shape(num_devices)
+    )
+    return Schedule(2 * num_devices, num_micro_batches, columns)
+
+
+def _v_shape(num_devices: int) -> list[list[int]]:
+    """Returns the two stages of each device."""
+    return [[k, 2 * num_devices - 1 - k] for k in range(num_devices)]
+
+
+def _dualpipe_column(
+    stages: Sequence[int], num_devices: int, num_micro_batches: int
+) -> list[Op]:
+    """Returns the operations of the device with these two stages."""
+    device = stages[0]
+    later, half = num_devices - 1 - device, (device + 1) // 2
+    # F and B as in the pictures; B+ is a backward pass with its weight gradients, W the
+    # oldest of those that are left out.
+    phases = [
+        ("F", 2 * later),
+        ("F f", device + 1),
+        ("b W f", later),
+        ("F b+ f B+", num_micro_batches - num_devices - later),
+        ("b+ f B+", later),
+        ("b+ B+", half),
+        ("b+ B", device + 1 - 2 * half),
+        ("b B", half),
+        ("W B", later),
+        ("W", device + 1),
+    ]
+    numbers = {kind: itertools.count() for kind in "FfBb"}
+    waiting: deque[Op] = deque()
+    column: list[Op] = []
+    names = [x for names, times in phases for x in names.split() * times]
+    for name in names:
+        if name != "W":
+            kind = name[0]
+            op = Op(Kind(kind.upper()), next(numbers[kind]), stages[kind.islower()])
+            column.append(op)
+            if op.kind is Kind.BACKWARD:
+                waiting.append(op._replace(kind=Kind.WEIGHT_GRADIENT))
+        if name == "W" or name.endswith("+"):
+            column.append(waiting.popleft())
+    return column
+
+
+def _greedy(
+    placement: Sequence[Sequence[int]], num_micro_batches: int, max_stashed: int
+) -> Schedule:
+    """Returns the schedule of the module's rules.
+
+    Args:
+        placement: each device's stages, ascending.
+        num_micro_batches: M.
+        max_stashed: micro-batches that a device may stash, its stages together; at
+            least the number of its stages.
+    """
+    num_stages = sum(map(len, placement))
+    ticks = _Ticks(num_stages, num_micro_batches)
+    columns: list[list[Op]] = [[] for _ in placement]
+    while any(ops := [ticks.next_op(stages, max_stashed) for stages in placement]):
+        for column, op in zip(columns, ops, strict=True):
+            if op:
+                column.append(op)
+                ticks.done[op.kind][op.stage] += 1
+    return Schedule(num_stages, num_micro_batches, tuple(map(tuple, columns)))
+
+
+class _Ticks:
+    """Numbers of operations that are done before a tick.
+
+    Attributes:
+        done: by kind and stage.
+    """
+
+    def __init__(self, num_stages: int, num_micro_batches: int):
+        self.done = {
+            kind: [0] * num_stages
+            for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+        }
+        self._end = num_stages - 1
+        self._num_micro_batches = num_micro_batches
+
+    def next_op(self, stages: Sequence[int], max_stashed: int) -> Op | None:
+        """Returns the operation of the device with these stages, or None."""
+        forward, backward, weights = self.done.values()
+        for stage in stages:
+            number = backward[stage]
+            if number < forward[stage] and (
+                stage == self._end or number < backward[stage + 1]
+            ):
+                return Op(Kind.BACKWARD, number, stage)
+        room = max_stashed - sum(forward[s] - weights[s] for s in stages)
+        for stage in reversed(stages):
+            number = forward[stage]
+            arrived = forward[stage - 1] if stage else self._num_micro_batches
+            if number < arrived and room > 0:
+                return Op(Kind.FORWARD, number, stage)
+            # Earlier stages leave room for this one.
+            room -= number == weights[stage]
+        for stage in stages:
+            if weights[stage] < backward[stage]:
+                return Op(Kind.WEIGHT_GRADIENT, weights[stage], stage)
+        return None
