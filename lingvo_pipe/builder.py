@@ -14,8 +14,6 @@ The methods have Lingvo's names and arguments. A function that is a lambda has n
 so a trainer's model needs functions that a module defines, or layers.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -9,8 +9,6 @@ Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a positi
 or before a sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

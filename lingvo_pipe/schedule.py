@@ -9,8 +9,6 @@ py_utils.GetGlobalStep(). In formulas x is the step, 0 in the first, and interva
 with their boundaries: Keras's PiecewiseConstantDecay changes one step later.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping

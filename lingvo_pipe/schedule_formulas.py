@@ -3,8 +3,6 @@
 `lingvo_pipe.schedule` has their names too.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Sequence

@@ -5,8 +5,6 @@
 The flags are in `cli/flags.py`, the program in `cli/main.py`.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Imports of modules whose classes register themselves."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ of devices, choose new stages:
     --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params

@@ -1,7 +1,5 @@
 """Base class of registered Transformers, and their learning rate schedules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams, Params

@@ -3,8 +3,6 @@
 tools/bazel run //tools:api_reference -- --output=/tmp/api
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

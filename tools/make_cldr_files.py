@@ -3,8 +3,6 @@
 python -m tools.make_cldr_files
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

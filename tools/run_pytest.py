@@ -4,8 +4,6 @@ Only files named *_test.py hold tests. It fails if no test is collected, or if p
 does not report success.
 """
 
-from __future__ import annotations
-
 import atexit
 import itertools
 import os

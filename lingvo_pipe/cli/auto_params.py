@@ -1,7 +1,5 @@
 """Params of a pipeline that are `auto`: taken from a run, or left to the planner."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Errors as lines on standard error, unless --traceback is given."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Checks that the trainer's flags fit together, before TensorFlow is imported."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags, our_flags

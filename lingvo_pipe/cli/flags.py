@@ -1,7 +1,5 @@
 """The trainer's flags. Needs no TensorFlow."""
 
-from __future__ import annotations
-
 import sys
 
 from absl import flags

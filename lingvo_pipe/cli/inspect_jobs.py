@@ -1,7 +1,5 @@
 """Jobs that only print: models, params, differences, the path of a run's page."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

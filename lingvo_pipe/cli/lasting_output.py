@@ -1,7 +1,5 @@
 """Standard streams whose reader goes away, as in `trainer ... | head`."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

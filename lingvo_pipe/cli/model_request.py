@@ -1,7 +1,5 @@
 """A registered model with the user's changes, placed on devices."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Values that no model can be built with: found in its params, or by building it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

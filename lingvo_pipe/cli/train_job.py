@@ -1,7 +1,5 @@
 """The job that trains a model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

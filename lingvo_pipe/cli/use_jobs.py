@@ -1,7 +1,5 @@
 """Jobs that use the weights of a run: evaluate, translate, export."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence

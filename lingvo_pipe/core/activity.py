@@ -4,8 +4,6 @@ A terminal has a spinner that vanishes at the end. A file gets a line after some
 seconds, and further lines at intervals that double, so it stays short.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import itertools

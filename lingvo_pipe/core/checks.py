@@ -1,7 +1,5 @@
 """Checks of numbers, for the params of several packages. Pure."""
 
-from __future__ import annotations
-
 import numbers
 from typing import Any, TypeGuard
 

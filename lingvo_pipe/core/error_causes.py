@@ -1,7 +1,5 @@
 """Likely causes of TensorFlow's errors, with what to do. Pure."""
 
-from __future__ import annotations
-
 import re
 
 # Text of an error in a Python function that TensorFlow called: it explains itself.

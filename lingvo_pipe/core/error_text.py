@@ -1,7 +1,5 @@
 """Text of an error as users see it, and below it the lines of their own code."""
 
-from __future__ import annotations
-
 import errno
 import linecache
 import os

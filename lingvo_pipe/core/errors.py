@@ -4,8 +4,6 @@ Each kind is also one of Python's, so that `except ValueError` catches it. Progr
 such an error as a line; see `error_text` for other errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

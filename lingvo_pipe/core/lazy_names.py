@@ -1,7 +1,5 @@
 """Public names of packages, imported when they are first used."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

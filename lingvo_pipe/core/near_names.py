@@ -1,7 +1,5 @@
 """Known names that are similar to an unknown one, for errors."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Nested structures of tensors with None for an absent tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

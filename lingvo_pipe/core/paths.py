@@ -1,7 +1,5 @@
 """Paths such as `task.cells[0].x` and `branches['left'].x`."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

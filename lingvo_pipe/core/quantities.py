@@ -1,7 +1,5 @@
 """Bytes and seconds as text for users. Pure."""
 
-from __future__ import annotations
-
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 

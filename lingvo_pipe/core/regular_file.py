@@ -1,7 +1,5 @@
 """Regular files and folders: opened without following links, read, and removed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -3,8 +3,6 @@
 A table is a sequence of rows with equally many cells each; the first row is the header.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Sequence
 
 

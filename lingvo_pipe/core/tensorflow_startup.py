@@ -1,7 +1,5 @@
 """Settings made before TensorFlow is imported. Needs no TensorFlow."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

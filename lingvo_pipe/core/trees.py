@@ -4,8 +4,6 @@ For Lingvo's methods, tuples are leaves. Dicts are walked in the order of their 
 keys, as by tf.nest. The path of a node is written as in `a.b[0].c`. Pure.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Iterator

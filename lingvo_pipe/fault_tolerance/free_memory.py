@@ -5,8 +5,6 @@ frees them, but the C library keeps most of the memory in an arena per thread, a
 next trainer's threads take new arenas: a worker would grow with each trainer.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

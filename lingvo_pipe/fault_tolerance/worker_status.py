@@ -6,8 +6,6 @@ connections too.) The answer is the worker's devices with their incarnations, nu
 that no other process has.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Sequence

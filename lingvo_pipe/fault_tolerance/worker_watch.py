@@ -9,8 +9,6 @@ connection waits for it forever. So the thread restarts the process, wherever it
 thread is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

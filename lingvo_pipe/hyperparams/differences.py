@@ -3,8 +3,6 @@
 Lines that begin with `>` are of the first, and with `<` of the second.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any

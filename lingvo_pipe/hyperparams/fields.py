@@ -1,7 +1,5 @@
 """The fields of a Params: their definition, and paths from them to nested values."""
 
-from __future__ import annotations
-
 import contextlib
 import keyword
 import re

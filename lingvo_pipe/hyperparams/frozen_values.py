@@ -1,7 +1,5 @@
 """Copies, frozen forms and comparison of the values that Params hold."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from typing import Any

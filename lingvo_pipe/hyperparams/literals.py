@@ -4,8 +4,6 @@ Unlike in Python's literals, which `read_plain` reads, the items of a `Literal` 
 bare words, which a given function reads.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Run directories keep texts of Params. List here a class that moves to another mo
 and a param that gets another name, so that such texts can still be read.
 """
 
-from __future__ import annotations
-
 import re
 
 # Old names of params, with the names before them that make them unique.

@@ -1,7 +1,5 @@
 """Descriptions of the params at a path or near it, for errors."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -7,8 +7,6 @@ The functions raise ValueError for a malformed text, and for a class, function o
 that its module does not hold under its name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import importlib

@@ -1,7 +1,5 @@
 """One line of a text: `path : value`, or `path (type) : value`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

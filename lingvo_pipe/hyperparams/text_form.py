@@ -5,8 +5,6 @@ Params that fresh ones may lack are written as a template first, and a value tha
 be read as another type is written with its type.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Walks through everything that Params hold, and a nested form that is easy to read."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

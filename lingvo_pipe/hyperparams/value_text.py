@@ -1,7 +1,5 @@
 """Values to text and back: texts written here, and texts that people type."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import enum

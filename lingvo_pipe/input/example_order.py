@@ -7,8 +7,6 @@ batch to batch, so a run resumed at any step reads the same examples as an unint
 one.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 

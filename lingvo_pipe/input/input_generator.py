@@ -10,8 +10,6 @@ method `Place(step)`, which returns the position of that batch as a text, and a 
 argument `place` of TrainBatches, which accepts it. Checkpoints store the text.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import tensorflow as tf

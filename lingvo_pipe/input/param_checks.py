@@ -1,7 +1,5 @@
 """Checks of the params of inputs, of their data sets and of their transforms. Pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lingvo_pipe.core.checks import is_count

@@ -4,8 +4,6 @@ lingvo_pipe prepare --dataset=cifar10 --data_dir=/data
 lingvo_pipe prepare --dataset=my_images --data_dir=/data --check
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

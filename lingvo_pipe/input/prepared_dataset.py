@@ -1,7 +1,5 @@
 """Data sets of TensorFlow Datasets: search, preparation on disk, random access."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Steps of tf.data pipelines that all inputs use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

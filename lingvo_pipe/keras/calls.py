@@ -14,8 +14,6 @@ The calls are cut into cells, whatever the number of stages:
     passed on     b,a        e              what later cells, or the model, still need
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

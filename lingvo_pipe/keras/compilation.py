@@ -9,8 +9,6 @@ not add up, all are updated once, by the mini-batch's outputs.
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Shapes: b rows in a micro-batch. A cell takes and returns triples (value, mask, 
 flat; see `values`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -10,8 +10,6 @@ inputs alone, so they can be known without running the model.
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

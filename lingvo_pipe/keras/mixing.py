@@ -5,8 +5,6 @@ depend on M, as with batch normalization. Each is tried out on a few random exam
 once and in two halves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cells of a Keras model: their calls, and which variables each has."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import operator

@@ -6,8 +6,6 @@ The function is run once. Its model has no values: initial values are drawn when
 creates its variables, from the seed that the model was made with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -11,8 +11,6 @@ same variables for Keras, so its weights, checkpoints and callbacks see each ste
 Shapes: B examples in the mini-batch.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter

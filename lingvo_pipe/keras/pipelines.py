@@ -3,8 +3,6 @@
 All have the stages that were chosen for the first one.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping, Sequence

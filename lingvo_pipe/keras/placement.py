@@ -5,8 +5,6 @@ placed    they move to the devices of a pipeline's stages
 created   a task's own variables begin as a Keras model's would
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

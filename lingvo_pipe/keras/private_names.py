@@ -5,8 +5,6 @@ of. `tests/keras/private_names_test.py` shows that each name exists and does wha
 expected of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, methodcaller
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of Keras models and compilations that a pipeline cannot run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -11,8 +11,6 @@ A draw belongs to the rows if its first dimension is the number of rows. Any oth
 operation that is given a `RowSeed` is refused by TensorFlow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

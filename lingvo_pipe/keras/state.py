@@ -10,8 +10,6 @@ moments      0, so that what is written are the    moving averages of the whole
 state        given                                 mean of what was written, by rows
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

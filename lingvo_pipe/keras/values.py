@@ -8,8 +8,6 @@ Between cells and to the loss each value is such a triple, because attributes ar
 there. Only outputs of the model keep their logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -12,8 +12,6 @@ two blocks: 2' has the weights of 2, which both losses train. It repeats the com
 of 2, so the weights' two gradients come from separate passes.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple

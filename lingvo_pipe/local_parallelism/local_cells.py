@@ -11,8 +11,6 @@ Cells keep their names, and so do variables and checkpoints: a model trained blo
 block is used as the plain model, without heads.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Sequence
 

@@ -7,8 +7,6 @@ In the SavedModel the layers run one after another, on any device, for any numbe
 examples B. Beside it, `README.md` describes its signatures.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@ cores. The system kills the program when its parent dies. Only this process can 
 that, before it becomes the program.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

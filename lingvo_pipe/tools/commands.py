@@ -5,8 +5,6 @@
 Each is a module that `python -m` runs as well. Only the chosen one is imported.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """The frame of the tools' programs: their folder, their errors, files to write."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Base class of registered AmoebaNets, and initial values from another run."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

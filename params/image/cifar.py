@@ -3,8 +3,6 @@
 `AmoebaNetA_18_32` is an AmoebaNet-A of 18 normal cells and 32 filters.
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.transforms.recipes import Recipe, cifar

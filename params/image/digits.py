@@ -7,8 +7,6 @@ A run on some digits gives initial values for others:
         --model_params_override='task.train.init_from_checkpoint_override : /tmp/low'
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe

@@ -7,8 +7,6 @@ learning rate in proportion to the batch.
 Stages have nearly equal flops; `staged_model` says how to choose others.
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.transforms.recipes import Recipe, imagenet

@@ -3,8 +3,6 @@
 trainer --model=image.keras_digits.KerasDigits --logdir=/tmp/keras_digits
 """
 
-from __future__ import annotations
-
 import keras
 
 import model_registry

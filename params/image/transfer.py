@@ -11,8 +11,6 @@ Everything else is as on ImageNet. The published text gives neither the length o
 training nor its learning rate.
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.transforms.recipes import Recipe, transfer

@@ -9,8 +9,6 @@ your own text in `--data_dir`, with blank lines between documents:
 Stages have nearly equal flops; `staged_model` says how to choose others.
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.text.text_files import BLANK_LINES

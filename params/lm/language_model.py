@@ -1,7 +1,5 @@
 """Base class of registered language models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lingvo_pipe.hyperparams import InstantiableParams

@@ -13,8 +13,6 @@ For your own text train a vocabulary, and derive a model in `my_models/novel.py`
         VOCAB_SIZE = 4000
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.input.cldr.shipped import (

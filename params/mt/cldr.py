@@ -6,8 +6,6 @@ r"""Translation to English from other languages of CLDR: small, real, embedded.
     trainer --model=mt.cldr.TransformerTiny --logdir=/tmp/tiny --job=decoder
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.cldr.shipped import (

@@ -15,8 +15,6 @@ The number of stages is the published one; their flops are nearly equal. `staged
 says how to choose others.
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.cldr.languages import ENGLISH, LANGUAGES

@@ -1,7 +1,5 @@
 """Base classes of registered translation models."""
 
-from __future__ import annotations
-
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.input.text.translation_input import TranslationInput
 from lingvo_pipe.models.transformer.logits import LogitsLayer

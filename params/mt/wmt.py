@@ -6,8 +6,6 @@ r"""Translation with the data of the WMT evaluations, from TensorFlow Datasets.
         --vocab_size=32000 --languages=de,en --dataset=wmt14_translate/de-en
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs

@@ -1,7 +1,5 @@
 """Phrases that are dates or times: "March 4, 2031", "Mar 4 – 9, 2031", "3:30 PM"."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 The units of measurement in sentences are units of everyday life.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 from collections.abc import Container, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Phrases that are quantities: "3.5 miles", "12 thousand", "34%", "20.00 euros"."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -13,8 +13,6 @@ their set has one split: if "Japan or Welsh" is for testing, "Welsh and Japan" i
 for training.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Literal, NamedTuple
 

@@ -3,8 +3,6 @@
 `python -m tools.make_cldr_files` rebuilds them.
 """
 
-from __future__ import annotations
-
 from importlib import resources
 
 # Vocabularies of English, of English and EIGHT, and of English and all LANGUAGES. The

@@ -5,8 +5,6 @@ Importing this module registers it with TensorFlow Datasets, for
 sentences from Babel's data, so they may differ under another version of Babel.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """The base of the embedded data sets."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from typing import Any

@@ -4,8 +4,6 @@ Importing this module registers it with TensorFlow Datasets, for
 `tfds.load("optdigits")`. Nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from importlib import resources

@@ -7,8 +7,6 @@ nothing extra.
 Shapes: K examples.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: B examples in a batch, N in the data set, images of H x W pixels in C channels.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -3,8 +3,6 @@
 Shapes: images of H x W pixels in C channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

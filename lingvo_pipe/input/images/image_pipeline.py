@@ -12,8 +12,6 @@ any parallelism. Memory holds only a few batches.
 Shapes: K examples are drawn at a time, N are in the data set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

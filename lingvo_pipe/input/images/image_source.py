@@ -4,8 +4,6 @@ Shapes: K examples of N in a split, images of H x W pixels in C channels. A wind
 int32 [4]: the row of its first pixel, the column, its height, its width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 Shapes: K examples of N in a split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

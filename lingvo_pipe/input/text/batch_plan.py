@@ -17,8 +17,6 @@ filled to 98 %. A million sentences take a second or two.
 Shapes: N sentences in the data, n in a batch of B rows, S source and T target tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -3,8 +3,6 @@
 Shapes: B rows of T tokens in a batch, n documents.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

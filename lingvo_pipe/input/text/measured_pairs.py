@@ -5,8 +5,6 @@ All sentences are tokenized once, before the first batch.
 Shapes: N sentences, K of them at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -15,8 +15,6 @@ Pairs differ in size by a factor of up to 100,000. Sampling sentences uniformly 
 small languages; sampling pairs uniformly harms large ones. The temperature balances.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@
 Shapes: K sentences of N.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 

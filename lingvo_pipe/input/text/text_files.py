@@ -6,8 +6,6 @@ parallel files stay aligned even if sentences contain other separators.
 Shapes: K of N lines or documents.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Iterator, Sequence

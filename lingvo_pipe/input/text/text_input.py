@@ -1,7 +1,5 @@
 """The base of inputs of tokenized texts: their common params, and the vocabulary."""
 
-from __future__ import annotations
-
 import functools
 from typing import ClassVar
 

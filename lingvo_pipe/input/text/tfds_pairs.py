@@ -10,8 +10,6 @@ Two kinds of data sets are supported:
 Shapes: K sentences of N.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -7,8 +7,6 @@
 Shapes: n sentences of N tokens in all, in B rows of T tokens.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import tensorflow as tf

@@ -10,8 +10,6 @@ so resuming at a later step costs nothing.
 Shapes: N documents, R rows in an epoch, n documents in a batch of B rows of T tokens.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

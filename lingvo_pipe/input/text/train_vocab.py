@@ -8,8 +8,6 @@ lingvo_pipe_train_vocab --output=/data/eight.vocab --vocab_size=8000 \
 Without the package installed, `tools/bazel run //tools:train_vocab --` is the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import itertools

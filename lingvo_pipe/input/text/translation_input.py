@@ -3,8 +3,6 @@
 Shapes: B rows in a batch, S source and T target tokens in a row.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 

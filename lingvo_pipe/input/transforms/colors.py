@@ -3,8 +3,6 @@
 Shapes: images of H x W pixels in C channels.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ Shapes: images of H x W pixels in C channels. A window is int32 [4]: the row of 
 first pixel, the column, its height, its width.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@
 All transformed images have values from -1 to 1.
 """
 
-from __future__ import annotations
-
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.transforms.colors import ChromaShift, Normalization
 from lingvo_pipe.input.transforms.geometry import (

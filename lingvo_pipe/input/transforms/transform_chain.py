@@ -3,8 +3,6 @@
 Shapes: images of H x W pixels in C channels; the seed of random numbers is int64 [2].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

@@ -7,8 +7,6 @@ differ, and a pipeline could not share one trace among them.
 Shapes: images are `[B, H, W, C]`; F filters.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Collection
 from typing import Any

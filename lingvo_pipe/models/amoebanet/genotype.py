@@ -12,8 +12,6 @@ models/official/amoeba_net), which agrees with the published sizes; figures in e
 versions of the paper are wrong.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -10,8 +10,6 @@ drop-path, the number of cells so far. With an auxiliary head the inputs are ima
 label and weight, and the layers pass on label and weight up to that head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lingvo_pipe.core.errors import UserValueError

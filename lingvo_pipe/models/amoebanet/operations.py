@@ -6,8 +6,6 @@ have neither.
 Shapes: images are `[B, H, W, I]`; F filters of the cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Shapes: images are `[B, H, W, C]`; N classes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -23,8 +23,6 @@ Shapes: B examples, W hypotheses of each in the beam, N sequences returned, at m
 tokens, V tokens in the vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

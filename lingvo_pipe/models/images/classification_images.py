@@ -4,8 +4,6 @@ Shapes: B examples in a batch, images of H x W pixels in C channels, K examples,
 classes.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Sequence

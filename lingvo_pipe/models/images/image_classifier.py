@@ -3,8 +3,6 @@
 Shapes: B examples, H height, W width, C channels, N classes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

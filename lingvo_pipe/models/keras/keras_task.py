@@ -10,8 +10,6 @@
 Shapes: B examples in a batch, b in a micro-batch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -9,8 +9,6 @@ Shapes: B examples, S source tokens, W hypotheses in the beam, N returned, at mo
 tokens, V tokens in the vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

@@ -13,8 +13,6 @@ and for each example of the source.
 Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -10,8 +10,6 @@ with one.
 Shapes: B examples, T target tokens, V tokens in the vocabulary, D channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -9,8 +9,6 @@ threshold helps (GPipe, 1811.06965, section 5, which does not give the threshold
 Shapes: B examples, T tokens, V tokens in the vocabulary, D channels.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams

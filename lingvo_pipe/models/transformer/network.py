@@ -10,8 +10,6 @@ Norms come first in each part, and one more ends the encoder and the decoder. Th
 norm has no scale and no bias: the matrices after it can do the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lingvo_pipe.core.errors import UserValueError

@@ -18,8 +18,6 @@ Shapes: B examples, S source tokens, T tokens of the target or of the layer's st
 tokens in the vocabulary, D channels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams

@@ -3,8 +3,6 @@
 Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

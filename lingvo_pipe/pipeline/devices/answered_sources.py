@@ -4,8 +4,6 @@ Anyone who reaches a task's port can execute code there. In a cluster in which e
 has an address, the trainer too, a task knows where all packets for it come from.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -7,8 +7,6 @@ devices of the trainer's process. Each task reaches each other task by its addre
 trainer's address is the given one, or else the one that workers see.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import time

@@ -4,8 +4,6 @@ A trainer needs an address only to listen at a certain one, or to lend its own d
 like the other tasks: `trainer=host0:2222@worker=host1:2222,host2:2222`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

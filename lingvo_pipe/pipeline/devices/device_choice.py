@@ -3,8 +3,6 @@
 `stage_devices.initialize_devices` chooses the devices of a single machine.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A worker stores a description of itself in its own TensorFlow server, as a varia
 a known name. The trainer reads it, and compares it with what it expects.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

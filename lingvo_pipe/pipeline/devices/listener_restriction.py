@@ -11,8 +11,6 @@ which every process may do since Linux 5.7: they answer at all addresses of that
 interface, and at no others, from any source.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import ipaddress

@@ -1,7 +1,5 @@
 """Addresses, interfaces and ports of this machine. Pure."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import socket

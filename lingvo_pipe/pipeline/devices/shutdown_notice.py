@@ -3,8 +3,6 @@
 Like a worker's description, a notice is a variable of the worker's TensorFlow server.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

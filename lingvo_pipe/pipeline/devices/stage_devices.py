@@ -14,8 +14,6 @@ stashes. So the loop of a TPU's stage runs on its host, and calls functions on t
 This follows TensorFlow's documentation and was never run on a TPU.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 

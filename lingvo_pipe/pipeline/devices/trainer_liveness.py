@@ -4,8 +4,6 @@ A scheduler's job ends when all its tasks have ended, and nothing else ends its 
 A trainer that ends gives a shutdown notice; one that was killed stops answering.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable

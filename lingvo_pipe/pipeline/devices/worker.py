@@ -1,7 +1,5 @@
 """A worker task: a process that lends its devices to a trainer."""
 
-from __future__ import annotations
-
 import os
 import signal
 

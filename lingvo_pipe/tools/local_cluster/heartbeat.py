@@ -1,7 +1,5 @@
 """Heartbeats of workers: a thread asks each one repeatedly. Pure."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

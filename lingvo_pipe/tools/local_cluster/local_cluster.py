@@ -9,8 +9,6 @@ those that hang; the run resumes from its last checkpoint. After Ctrl-C the trai
 saves its step and ends; a second Ctrl-C ends all at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

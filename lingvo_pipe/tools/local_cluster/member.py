@@ -1,7 +1,5 @@
 """A process of the cluster: its start, its output and its end. Pure."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Like Slurm or Kubernetes elsewhere, it restarts processes that were killed, and 
 those that hang. It does not restart a trainer that exits by itself, even with an error.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The study's charts. Needs matplotlib; no TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -19,8 +19,6 @@ to clip by, and gradients of weights that several blocks share.
 After Laskin et al. 2020 (arXiv 2012.03837), which weighs cost against sequential FLOPs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence

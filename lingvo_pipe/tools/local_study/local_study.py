@@ -8,8 +8,6 @@ losses of their own, and writes rows, a table and charts; see README.md. The sam
 command resumes an interrupted study.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

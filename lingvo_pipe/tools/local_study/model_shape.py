@@ -1,7 +1,5 @@
 """Costs and traffic of a model's blocks, from shapes, without running anything."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schemes that reach a loss at minimum cost or in minimum time. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

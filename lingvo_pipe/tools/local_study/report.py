@@ -1,7 +1,5 @@
 """The study's tables, as Markdown. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import stdev
 

@@ -1,7 +1,5 @@
 """A registered model as the study trains it, by one scheme or another."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The study: trains missing rows, and writes the results."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One training of the study, and its local gradients compared with true ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import multiprocessing

@@ -3,8 +3,6 @@
 The tables hold only what the modules themselves cannot tell.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ Ends with 0 if there is nothing to change but imports, with 1 if there is more, 
 2 if a file cannot be read.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Checks of one file's syntax tree: what will not port, line by line."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

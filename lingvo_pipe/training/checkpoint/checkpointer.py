@@ -7,8 +7,6 @@ the folder `incomplete`. It exists once its index is renamed, last and atomicall
 here.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Translation of a data set: B sentences, N hypotheses of each, at most T tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

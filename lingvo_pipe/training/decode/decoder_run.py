@@ -12,8 +12,6 @@ The same model and sentences give the same bytes, except that the image and the 
 depend on the versions of their libraries.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ each character counts as a word, since better tokenizers need downloads. The sig
 name the tokenizer. chrF needs none.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections import defaultdict

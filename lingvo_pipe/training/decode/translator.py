@@ -1,7 +1,5 @@
 """Translation of K sentences that are in no data set, B in a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Evaluation: metrics over one pass of a data set, pipelined."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Evaluations of a run, by its trainer or by another process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any

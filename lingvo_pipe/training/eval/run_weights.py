@@ -1,7 +1,5 @@
 """Weights of a run's checkpoints, for other processes, which may follow the run."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The batches of a run: where in the data they start, and groups of equal shapes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

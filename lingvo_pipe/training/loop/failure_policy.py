@@ -12,8 +12,6 @@
 The first three end the run with a FloatingPointError, the last with a ValueError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Reports on trained steps: metrics, progress, histograms and profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The entry point of the training loop: trains a task in a directory."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

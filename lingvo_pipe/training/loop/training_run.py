@@ -13,8 +13,6 @@ stops
     - on a failure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

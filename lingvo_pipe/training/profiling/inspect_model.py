@@ -1,7 +1,5 @@
 """A model's layers, shapes, parameters and stages as text."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

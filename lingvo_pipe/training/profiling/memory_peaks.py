@@ -1,7 +1,5 @@
 """Peak memory use of this process's devices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf

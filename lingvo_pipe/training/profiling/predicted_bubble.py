@@ -1,7 +1,5 @@
 """The stages' shares of the work and the resulting bubble, computed from shapes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Sequence

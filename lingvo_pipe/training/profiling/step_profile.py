@@ -5,8 +5,6 @@ steps before. It uses nothing of the measured step, so differences show what the
 schedule and its costs do not explain. Pure except for writing files: no TensorFlow.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

@@ -1,7 +1,5 @@
 """Profiles one step of a training run."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Axes of curves: the range of numbers they show, and the labeled ticks. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

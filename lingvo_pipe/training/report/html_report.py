@@ -5,8 +5,6 @@ last evaluation, translations, profiles, checkpoints, params; and the versions o
 software that wrote it. The template is `report.html.jinja`, which escapes all texts.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime
 import fcntl

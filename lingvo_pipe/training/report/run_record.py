@@ -1,7 +1,5 @@
 """Contents of a run's directory, for its page. A damaged file is a ValueError."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import itertools

@@ -1,7 +1,5 @@
 """A run's metrics as series of numbers by step. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

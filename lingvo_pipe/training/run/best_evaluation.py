@@ -8,8 +8,6 @@ Only a value that is better than the best counts as an improvement; of equal val
 first stays the best.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

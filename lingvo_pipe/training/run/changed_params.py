@@ -1,7 +1,5 @@
 """Checks that a run is resumed, or used, with the params that it was started with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from lingvo_pipe.core.errors import UserValueError

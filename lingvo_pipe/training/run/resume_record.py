@@ -7,8 +7,6 @@ skipped ones. So a run does not resume if their files have lost or changed what 
 when the newest checkpoint was saved. Runs of earlier versions have no record.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

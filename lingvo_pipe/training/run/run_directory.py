@@ -21,8 +21,6 @@
 with other files but without it is refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

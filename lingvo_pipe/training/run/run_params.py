@@ -1,7 +1,5 @@
 """The params of a run's model, from its registered name and from `params.txt`."""
 
-from __future__ import annotations
-
 import contextlib
 
 import model_registry

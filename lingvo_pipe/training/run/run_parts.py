@@ -4,8 +4,6 @@ A part lasts from a start, resume or roll-back until the run stops; `parts.json`
 them. Training does not depend on it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime

@@ -4,8 +4,6 @@ With another vocabulary, weights would mean other tokens, and nothing would fail
 run saves the fingerprint in `vocabulary.txt`, and the vocabulary beside it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ loss   2.1  2.0  2.1  1.9  2.0 [ 9.7 ]       a spike: over 3 times the median
 saved        *          *                    roll back, resume with later batches
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Mapping
 from statistics import median

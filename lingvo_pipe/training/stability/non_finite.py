@@ -1,7 +1,5 @@
 """Losses, gradients and variables that are not finite."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 

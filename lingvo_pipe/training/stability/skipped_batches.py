@@ -7,8 +7,6 @@ A file of the run records them, so the run has the same batches whichever checkp
 resumes from.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """BaseTask: a model's pipeline, inputs, loss and training; B examples in a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

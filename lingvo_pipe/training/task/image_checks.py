@@ -1,7 +1,5 @@
 """Checks that images, of C channels and N classes, fit a model; labels explained."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Checks of what a model's input returns: its data sets, and each batch's weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

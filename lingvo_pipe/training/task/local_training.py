@@ -5,8 +5,6 @@
 Laskin et al. 2020 (arXiv 2012.03837): truncated layer-wise backpropagation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shapes and dtypes of a pipeline's inputs, written to its params."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Devices of a model's stages, from its params and the flag --devices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Shapes: B examples in a batch, N sequences for each, T tokens at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 

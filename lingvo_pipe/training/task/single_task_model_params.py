@@ -14,8 +14,6 @@ For example:
             return lp.models.ImageClassifier.Params().Set(...)
 """
 
-from __future__ import annotations
-
 import model_registry
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params

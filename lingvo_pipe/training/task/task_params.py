@@ -1,7 +1,5 @@
 """Params of a task's training, evaluation and local losses, and their checks."""
 
-from __future__ import annotations
-
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams, Params

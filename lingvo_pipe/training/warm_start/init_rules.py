@@ -11,8 +11,6 @@ groups; the first matching expression counts. A variable that matches an express
 the second list is excluded. Lingvo has the same rules.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

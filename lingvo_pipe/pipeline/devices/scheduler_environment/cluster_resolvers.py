@@ -1,7 +1,5 @@
 """Clusters of schedulers, read by TensorFlow's cluster resolvers."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -3,8 +3,6 @@
 TensorFlow is imported only to ask a scheduler, so that other errors come at once.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ TensorFlow reads it unchecked: mistakes raise a KeyError, or wait for a task tha
 not exist.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
