@@ -1,7 +1,6 @@
-"""Activities: lines about work that takes long, on standard error.
+"""Activities: lines on standard error about work that takes long.
 
-A terminal has a spinner that vanishes at the end. A file gets a line after some
-seconds, and further lines at intervals that double, so it stays short.
+A terminal has a spinner that vanishes; a file gets lines at intervals that double.
 """
 
 import contextlib
@@ -21,11 +20,7 @@ _PERIOD = 0.2  # Seconds between two frames of the spinner.
 def activity(
     name: str, stream: TextIO | None = None, file_delay: float = _FILE_DELAY
 ) -> Iterator[None]:
-    """Shows the name, and what `set_detail` adds to it, while the block runs.
-
-    If `stream` is None, the output is standard error. A file's first line is written
-    after `file_delay` seconds.
-    """
+    """Shows the name and `set_detail`'s text on standard error while the block runs."""
     shown = _Shown(name, sys.stderr if stream is None else stream, file_delay)
     thread = threading.Thread(target=shown.run, daemon=True)
     token = _CURRENT.set(shown)

@@ -12,10 +12,9 @@ def scratch_path(path: Path) -> Path:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replaces the file at `path` by `content`, text in UTF-8.
+    """Replaces the file or link at `path` by `content`, text in UTF-8.
 
-    A reader sees the old file or the new one, even after this process is killed or the
-    machine goes down during the call. A link at `path` is replaced, never followed.
+    A reader sees the old file or the new one, even if the machine goes down meanwhile.
     """
     scratch = scratch_path(path)
     with naming(scratch):

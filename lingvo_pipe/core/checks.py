@@ -36,11 +36,9 @@ def check_counts(
     hint: str = "",
     **more: Any,
 ) -> None:
-    """Raises one UserValueError that names every value that is not such a count.
+    """Raises a UserValueError that names each value not from `minimum` to MAX_COUNT.
 
-    A count is an integer of at least `minimum` and at most MAX_COUNT.
-    `counts` are by path, such as {"task.train.max_steps": 100}, and `more` by name. The
-    hint says what to do, as sentences.
+    `counts` are by path, such as {"task.train.max_steps": 100}, and `more` by name.
     """
     problems = [
         f"{path}: expected an integer of at least {minimum}"

@@ -107,10 +107,7 @@ _CAUSES = (
 
 
 def likely_cause(kind: str, message: str) -> str:
-    """Returns two lines, the likely cause and what to do; "" if they are unknown.
-
-    `kind` is the name of the error's class in tf.errors.
-    """
+    """Returns a tf.errors class's likely cause and a remedy in two lines, or ""."""
     if CALLED not in message:
         for pattern, cause, remedy in _CAUSES:
             if re.search(pattern, f"{kind}: {message}"):

@@ -54,9 +54,8 @@ _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in (.*)$', re.M)
 def error_text(error: Exception) -> str:
     """Returns the text of an error, and below it the user's own code that led to it.
 
-    A UserError's text is complete. Any other error's begins with its type. An error in
-    a Python function that TensorFlow called, such as an input's, has the text that it
-    would have without TensorFlow.
+    A UserError's text is complete; any other begins with its type. An error in a Python
+    function that TensorFlow called has the text that it would have without TensorFlow.
     """
     line = user_message(error)
     if line is not None:
@@ -109,10 +108,10 @@ def plain_message(message: str) -> str:
 
 
 def frames_text(frames: Iterable[Any]) -> str:
-    """Returns the user's own stack frames as lines to put below a message.
+    """Returns the user's stack frames, outermost first, as lines below a message.
 
-    If our code called the user's, only such frames are included, not the callers.
-    Frames are of Python's traceback or TensorFlow's, outermost first.
+    Frames are Python's or TensorFlow's. If our code called the user's, callers are left
+    out.
     """
     flat = list(frames)
     first = next((i for i, x in enumerate(flat) if _is_in(x.filename, _OURS)), 0)

@@ -1,7 +1,6 @@
-"""Errors that a user can fix, with the expected value, the given value and a hint.
+"""Errors that a user can fix: what was expected, what was given, and what to do.
 
-Each kind is also one of Python's, so that `except ValueError` catches it. Programs show
-such an error as a line; see `error_text` for other errors.
+Each is also one of Python's kinds, so `except ValueError` catches it.
 """
 
 from collections.abc import Sequence
@@ -9,12 +8,9 @@ from typing import Any
 
 
 class UserError(Exception):
-    """An error that a user can fix.
-
-    Give either the message, or the fields that make it up.
+    """An error that a user can fix, from its whole `message` or from fields.
 
     Args:
-        message: the whole text, or "".
         path: what is wrong, such as the path of a param: "task.pipeline.splits".
         expected: what is allowed there, such as "at most 8 stages (one per cell)".
         got: what was given.
@@ -85,11 +81,7 @@ class UserConnectionError(UserError, ConnectionError):
 
 
 def raise_problems(problems: Sequence[str], hint: str = "") -> None:
-    """Raises one UserValueError that lists all problems; does nothing without any.
-
-    Each is such as "length: expected an integer of at least 1, got 0". The hint says
-    what to do, as sentences.
-    """
+    """Raises one UserValueError that lists all problems; does nothing without any."""
     if problems:
         end = f" {hint}" if hint else ""
         raise UserValueError(f"{'; '.join(problems)}.{end}")

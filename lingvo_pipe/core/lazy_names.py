@@ -12,10 +12,7 @@ from lingvo_pipe.core.tensorflow_startup import quiet_startup
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns a package's `__getattr__`, `__dir__` and `__all__`, from its stub.
-
-    The name that imports TensorFlow shows nothing of TensorFlow's reports on its start.
-    """
+    """Returns a package's `__getattr__`, `__dir__` and `__all__`, from its stub."""
     get, list_names, names = lazy_loader.attach_stub(package, file)
 
     def get_quietly(name: str) -> Any:

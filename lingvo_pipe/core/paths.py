@@ -34,10 +34,9 @@ _ITEM = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[Step, ...]:
-    """Splits a path into its steps, of which the first is a Name.
+    """Splits names joined by dots, each with any [index] or ['key'], into steps.
 
-    A path is names joined by dots, each followed by any number of [index] or ['key'].
-    Raises ValueError if `text` is something else.
+    The first is a Name. Raises ValueError if `text` is something else.
     """
     steps: list[Step] = []
     rest = text

@@ -37,20 +37,14 @@ def damaged(
 
 
 def open_file(path: Path, mode: str) -> IO[Any]:
-    """Opens a regular file, a text in UTF-8 unless the mode has a `b`.
-
-    A link, a pipe or a directory in its place is a ValueError.
-    """
+    """Opens a file, in UTF-8 without `b`; a link, pipe or directory is a ValueError."""
     with naming(path):
         encoding = None if "b" in mode else "utf-8"
         return open(path, mode, encoding=encoding, opener=_open_no_link)
 
 
 def read_text(path: Path, hint: str = _PUT_BACK) -> str | None:
-    """Returns the text of a file, or None if it is missing.
-
-    `hint` is what to do about a file that is not UTF-8, for the ValueError.
-    """
+    """Returns a file's text, None if missing; ValueError with the hint if no UTF-8."""
     try:
         with open_file(path, "r") as file:
             return str(file.read())
@@ -110,7 +104,7 @@ def check_local(name: str, path: str) -> None:
 def naming(path: Path) -> Iterator[None]:
     """Names the file at `path` in an OSError that names none, as failed writes do.
 
-    If something else is in the file's place, or it is not permitted, raises ValueError.
+    Raises ValueError if something else is in its place, or it is not permitted.
     """
     try:
         yield

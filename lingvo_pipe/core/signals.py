@@ -1,7 +1,4 @@
-"""Termination signals as requests to stop, so that nothing is lost. Pure.
-
-Schedulers of clusters send SIGTERM before they take a machine away, Ctrl-C SIGINT.
-"""
+"""Termination signals (SIGTERM of schedulers, Ctrl-C) as requests to stop. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +18,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class TerminationSignals:
     """A context manager that remembers termination signals instead of ending at once.
 
-    By default a first signal is remembered, and a second SIGINT does what it would do
-    without this object. A second SIGTERM changes nothing: schedulers may send several.
-
-    With `on_signal`, which is called with every signal received, a second SIGINT has no
-    other effect. Only the main thread may handle signals; in another one nothing is
-    changed.
+    A second SIGINT acts as it would without this object, unless `on_signal`, which is
+    called with every signal, is given. A second SIGTERM changes nothing: schedulers may
+    send several. Outside the main thread nothing is changed.
     """
 
     def __init__(
@@ -64,11 +58,10 @@ class TerminationSignals:
 
 
 class FirstSignal:
-    """The first termination signal, even while the main thread hangs.
+    """The first termination signal, even while the main thread hangs in TensorFlow.
 
-    Python runs a signal's handler in the main thread, which may hang in TensorFlow. But
-    the system's handler writes the number of each handled signal to a socket at once,
-    and any thread may read it there. Create the object in the main thread, once.
+    The system's handler writes each signal's number to a socket at once, and any thread
+    may read it there. Create the object in the main thread, once.
     """
 
     def __init__(self) -> None:
@@ -102,10 +95,9 @@ def _first_of(numbers: bytes) -> signal.Signals | None:
 
 @contextlib.contextmanager
 def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
-    """Calls `announce` with the name of the first termination signal, on a thread.
+    """Calls `announce` with the first termination signal's name, on a thread, at once.
 
-    It does so at once, even while the main thread hangs, as `FirstSignal` does. Signals
-    still reach an earlier reader of such a socket. In another thread it does nothing.
+    Earlier readers of signals still get them. Outside the main thread it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -132,8 +124,5 @@ def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def exit_on_sigterm() -> None:
-    """Makes SIGTERM exit this process with code 143 from now on.
-
-    The system has no default action for the first process of a container.
-    """
+    """Makes SIGTERM exit this process with code 143, even a container's first one."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -1,16 +1,10 @@
-"""Tables as aligned text or as Markdown. Pure.
-
-A table is a sequence of rows with equally many cells each; the first row is the header.
-"""
+"""Tables, rows of cells with the header first, as aligned text or Markdown. Pure."""
 
 from collections.abc import Container, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Returns lines with aligned columns that are two spaces apart.
-
-    The header is the first row. Columns with an index in `right` are right-aligned.
-    """
+    """Returns aligned lines; columns with an index in `right` are right-aligned."""
     return ["  ".join(cells).rstrip() for cells in _padded(rows, right)]
 
 

@@ -21,11 +21,9 @@ _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 
 @contextlib.contextmanager
 def quiet_startup() -> Iterator[None]:
-    """Hides what TensorFlow writes to standard error, unless an error follows.
+    """Hides TensorFlow's reports on its start, unless an error follows.
 
-    TensorFlow reports on each start how it was built and that there is no GPU, at any
-    log level. Errors among these lines that say more are shown at the end. If the
-    environment's TF_CPP_MIN_LOG_LEVEL is below 2, nothing is hidden.
+    Errors among them are shown at the end. TF_CPP_MIN_LOG_LEVEL below 2 shows all.
     """
     if sys.stderr is None or os.environ.get(_LEVEL) in ("0", "1"):
         yield
@@ -63,10 +61,7 @@ def importing_tensorflow() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _level(level: str) -> Iterator[None]:
-    """Sets TensorFlow's log level in the environment, unless the user has set it.
-
-    TensorFlow reads it once. Processes that the user starts later do not inherit it.
-    """
+    """Sets TensorFlow's log level while it is read, unless the user has set it."""
     if _LEVEL in os.environ:
         yield
         return

@@ -1,7 +1,6 @@
-"""Trees: dicts, lists, tuples and namedtuples with anything else as leaves.
+"""Trees: dicts, lists, tuples and namedtuples with anything else as leaves. Pure.
 
-For Lingvo's methods, tuples are leaves. Dicts are walked in the order of their sorted
-keys, as by tf.nest. The path of a node is written as in `a.b[0].c`. Pure.
+Dicts are walked by sorted keys, as in tf.nest. Paths are written as in `a.b[0].c`.
 """
 
 import copy
@@ -26,10 +25,9 @@ def leaves(node: Any, path: str = "", tuples: bool = True) -> Iterator[tuple[str
 
 
 def transform(node: Any, fn: Callable[[str, Any], Any], path: str = "") -> Any:
-    """Returns a tree of the same structure with `fn(path, leaf)` as leaves.
+    """Returns the tree with `fn(path, leaf)` for each leaf; tuples are leaves.
 
-    Tuples are leaves. Leaves that become DROPPED are removed, and with them nodes
-    without other leaves.
+    Leaves that become DROPPED are removed, and with them nodes without other leaves.
     """
     children = _children(node, tuples=False)
     if children is None:

@@ -1,10 +1,8 @@
 """The order of training examples, a pure function of a seed and a position.
 
-Training reads one endless stream of example indices. Position `p` belongs to epoch
-`p // n` and reads entry `p % n` of that epoch's permutation; step `s` trains on the `B`
-positions from `s * B` on, which may extend into the next epoch. No state is kept from
-batch to batch, so a run resumed at any step reads the same examples as an uninterrupted
-one.
+Position `p` of the endless stream reads entry `p % n` of epoch `p // n`'s permutation;
+step `s` trains on the `B` positions from `s * B` on. No state is kept, so a run resumed
+at any step reads the same examples as an uninterrupted one.
 """
 
 import functools
@@ -12,25 +10,22 @@ import hashlib
 
 import numpy as np
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 
 
 def check_start_step(start_step: int) -> None:
     """Raises a ValueError if the number of steps already trained is negative."""
-    if start_step < 0:
-        raise UserValueError(
-            f"start_step: expected a number of steps already trained, from 0, got "
-            f"{start_step}. Pass the step to resume from."
-        )
+    hint = "Pass the number of steps already trained."
+    check_counts(start_step=start_step, minimum=0, hint=hint)
 
 
 @functools.lru_cache(maxsize=4)
 def permutation(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Returns the shuffled numbers below `num_examples`, int64, read-only.
 
-    Each epoch has its own order. It comes from sorting raw Philox output, which NumPy
-    promises never to change, so a run can be resumed with another version of NumPy.
-    Raises ValueError unless the seed is from 0 to 2**64 - 1.
+    Sorted raw Philox output, which NumPy promises never to change, makes them. Raises
+    ValueError unless the seed is from 0 to 2**64 - 1.
     """
     if not 0 <= seed < 2**64:
         expected = "an integer from 0 to 2**64 - 1"
@@ -50,7 +45,7 @@ def named_seed(seed: int, name: str) -> int:
 def stream_indices(
     seed: int | None, start: int, stop: int, num_examples: int
 ) -> np.ndarray:
-    """Returns the examples at positions `start` to `stop` (excluded): int64 numbers.
+    """Returns the examples, int64, at positions from `start` to before `stop`.
 
     If `seed` is None, every epoch has the data set's order.
     """

@@ -1,13 +1,12 @@
 """The protocol of inputs: four members that training and evaluation use.
 
-Any class with these four can be the input of a model, whose `Train` and `Test` return
-its params. It needs no base class. With `class_names`, a list in the order of the
-labels, evaluations of images show the names. If its params have `dataset`, --dataset
-sets it, by the class method `ReplaceDataset(params, name)` if there is one.
+Any class with these four can be a model's input. With `class_names`, in the order of
+the labels, evaluations of images show the names. If its params have `dataset`,
+--dataset sets it, by the class method `ReplaceDataset(params, name)` if there is one.
 
-If an input can reach a late batch only by processing all earlier data, it may have a
-method `Place(step)`, which returns the position of that batch as a text, and a second
-argument `place` of TrainBatches, which accepts it. Checkpoints store the text.
+If an input reaches a late batch only by processing earlier data, its `Place(step)` may
+return that batch's position as a text, which checkpoints store, and TrainBatches accept
+it as a second argument `place`.
 """
 
 from typing import Protocol
@@ -22,8 +21,8 @@ class InputGenerator(Protocol):
     """A source of batches for training or evaluation.
 
     A batch is a NestedMap of tensors with the names that the task reads, such as
-    `image`, `label` and `weight`. All batches have the same shapes; padding of `weight`
-    0 replaces missing examples.
+    `image` and `weight`. Batches have the same shapes; padding of `weight` 0 fills the
+    last one.
     """
 
     @property
@@ -35,10 +34,10 @@ class InputGenerator(Protocol):
         """The tf.TensorSpec of each tensor of a batch; needs no data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns endless batches for a run that has trained `start_step` steps.
+        """Returns the endless batches after `start_step` steps.
 
-        Batch n must be a function of the params and n alone, so that a resumed run
-        reads the same batches. The data repeat without end.
+        Batch n must be a function of the params and n alone, so that runs can be
+        resumed.
         """
 
     def EvalBatches(self) -> tf.data.Dataset:

@@ -12,11 +12,7 @@ def check_params(
     checks: dict[str, tuple[bool, str]],
     remedy: str = "Set them",
 ) -> None:
-    """Raises one ValueError that names every param that fails its check.
-
-    The checks are by the param's name: True for a valid value, and the valid values in
-    words.
-    """
+    """Raises a ValueError that names all params that fail (is valid, expected)."""
     problems = [
         f"{name}: expected {expected}, got {p.Get(name)!r}"
         for name, (is_valid, expected) in checks.items()

@@ -32,10 +32,9 @@ _NO_FOLDER = (
 def find_builder(name: str, data_dir: str | None = None) -> Any:
     """Returns the tfds builder of a data set, which need not be prepared.
 
-    The name is in TensorFlow Datasets, such as `cifar10` or `cifar10:3.0.2`, of an
-    embedded data set, or of one prepared in `data_dir`, the folder of data sets; if
-    None, the environment's TFDS_DATA_DIR, or ~/tensorflow_datasets. Raises ValueError
-    if no such data set is known.
+    The name is of TensorFlow Datasets, such as `cifar10:3.0.2`, embedded, or prepared
+    in the folder `data_dir`, by default TFDS_DATA_DIR or ~/tensorflow_datasets. Raises
+    ValueError if no such data set is known.
     """
     try:
         return tfds.builder(name, data_dir=data_dir)
@@ -56,11 +55,10 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
 
 
 def prepared_builder(name: str, data_dir: str | None = None) -> Any:
-    """Returns the builder of a data set that is prepared on disk.
+    """Returns the builder of a data set on disk, after preparing it if it is embedded.
 
-    Prepares an embedded data set if necessary. Downloads nothing. See `find_builder`
-    for arguments and errors; also raises ValueError, with the command that prepares
-    the data set, if it is not prepared.
+    See `find_builder`; ValueError, with the command to prepare it, if it is not
+    prepared.
     """
     try:
         builder = find_builder(name, data_dir)
@@ -84,12 +82,10 @@ def prepared_builder(name: str, data_dir: str | None = None) -> Any:
 def prepare(name: str, data_dir: str | None, manual_dir: str | None = None) -> Any:
     """Prepares a data set on disk, with downloads, unless it is prepared already.
 
-    Several processes may prepare the same data set: one works, the others wait. An
-    incomplete preparation of a killed process is repeated.
-
-    `manual_dir` holds manually downloaded files; if None, downloads/manual in the
-    folder of data sets does. See `find_builder` for other arguments and errors; the
-    builder may raise others, for example without a network.
+    Several processes may do so at once: one works, the others wait. What a killed
+    process left is repeated. `manual_dir` holds manually downloaded files, by default
+    downloads/manual in the folder of data sets. The builder may raise other errors than
+    `find_builder`.
     """
     builder = find_builder(name, data_dir)
     with _lock(builder):
@@ -116,8 +112,8 @@ def open_records(builder: Any, split: str) -> Any:
 def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
     """Returns the examples of a split such as `train[:90%]`, with random access.
 
-    Passes the options to the builder's `as_data_source`. Raises ValueError if the split
-    does not exist or is empty, or the format has no random access.
+    `options` are those of `as_data_source`. Raises ValueError if the split is unknown
+    or empty, or the format has no random access.
     """
     try:
         return builder.as_data_source(split, **options)

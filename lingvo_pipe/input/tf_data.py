@@ -35,10 +35,7 @@ def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
-    """Calls a pure function of an array in a graph.
-
-    `specs` is the tf.TensorSpec of the result, or a list for a list of results.
-    """
+    """Calls a pure function of an array in a graph; `specs`: TensorSpecs of results."""
     dtypes = tf.nest.map_structure(lambda spec: spec.dtype, specs)
     results = tf.numpy_function(function, [argument], dtypes, stateful=False)
     return tf.nest.map_structure(

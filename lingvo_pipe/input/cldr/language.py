@@ -1,7 +1,4 @@
-"""A language in Unicode CLDR: its names for things, and its way of writing.
-
-The units of measurement in sentences are units of everyday life.
-"""
+"""A language in Unicode CLDR: its names for things, and its way of writing."""
 
 import datetime
 import functools
@@ -65,10 +62,7 @@ _UNSEEN = "\u061c\u200b\u200e\u200f"
 
 
 class Language:
-    """One language: codes of the things it has its own words for, and its digits.
-
-    Its code is the name of a locale of Babel, such as `de`.
-    """
+    """A locale of Babel, such as `de`: the codes of what it names, and its digits."""
 
     def __init__(self, code: str) -> None:
         self.locale = Locale.parse(code)
@@ -86,11 +80,7 @@ class Language:
         self._replaced = digits | dict.fromkeys(map(ord, _UNSEEN))
 
     def plain(self, text: str) -> str:
-        """Returns Babel's text with the language's digits and plain spaces.
-
-        Babel writes Latin digits in all languages. CLDR's patterns have spaces of many
-        widths, and invisible characters, which are removed.
-        """
+        """Returns Babel's text with the language's digits and plain visible spaces."""
         return " ".join(text.translate(self._replaced).split())
 
 
@@ -130,7 +120,7 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns the width of each unit, without units written as international symbols.
+    """Returns the width of each unit that is not written as an international symbol.
 
     Unlike Babel, CLDR uses the short form where a long one is missing.
     """

@@ -1,12 +1,10 @@
 """The languages that sentences are translated from and to: 102, and English.
 
-Unicode CLDR covers them well, in the version of Babel 2.18.0 (CLDR 47). Babel has a
-locale for each, without a script or territory, that
+Those of Babel 2.18.0 (CLDR 47) with a locale without script or territory, that
+
 - does not copy its words from another language, as Nynorsk does from Norwegian;
-- has its own words for months, weekdays, quarters, times relative to now, large numbers
-  and "or";
-- has its own names for at least 70 % each of the territories, languages, scripts,
-  currencies and units in sentences. Its sentences use only these.
+- has its own words for dates, relative times, large numbers and "or", and for at least
+  70 % each of the territories, languages, scripts, currencies and units in sentences.
 """
 
 from babel import Locale

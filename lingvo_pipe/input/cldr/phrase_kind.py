@@ -18,10 +18,10 @@ Content = tuple[int | str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of phrase: dates, prices, and so on.
+    """A kind of phrase: dates, prices, and so on; equal names are styles of one kind.
 
-    Kinds with equal names write the same values in different styles. `draw` draws a
-    value that the language and English have words for, and `render` writes it.
+    `draw` draws a value that the language and English have words for; `render` writes
+    it.
     """
 
     name: str
@@ -48,11 +48,7 @@ _MIN_RANGE = 2**64
 
 
 class Draws:
-    """A reproducible sequence of random integers.
-
-    A key gives the same numbers on every machine and Python: they are digits of BLAKE2b
-    hashes of the key and a counter.
-    """
+    """A sequence of random integers from a key, equal on every machine and Python."""
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key)

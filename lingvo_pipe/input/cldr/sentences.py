@@ -1,16 +1,12 @@
 """Sentences: lists of phrases, drawn as values and written in any language.
 
-**The split.** Test sentences share no content with training sentences. The content is
-the values of the phrases: a date, a quantity, a price. A hash of the value, the same
-for all languages and seeds, assigns it to training or to testing (one in 16), and all
-values of a sentence have its split. So a test sentence's date occurs in no training
-sentence: neither alone nor among other phrases, neither with its weekday nor with a
-time of day, and not as the end of an interval.
+**The split.** Test sentences share no content with training sentences. A hash of each
+phrase's value (a date, a quantity, a price), the same for all languages and seeds,
+assigns it to training or to testing (one in 16), and all values of a sentence have its
+split. So a test sentence's date occurs in no training sentence, in whatever phrase.
 
-Names are the exception, since nobody can translate an unseen name: names of
-territories, languages and scripts are in both splits. If a sentence has only names,
-their set has one split: if "Japan or Welsh" is for testing, "Welsh and Japan" is not
-for training.
+Names of territories, languages and scripts are in both splits, since nobody can
+translate an unseen one. If a sentence has only names, their set has one split.
 """
 
 import hashlib
@@ -102,9 +98,8 @@ class Sentence(NamedTuple):
 def draw_sentence(language: str, split: str, index: int, seed: int = 0) -> Sentence:
     """Returns a sentence that a language and English have words for.
 
-    It is a function of the arguments and of Babel's version. The language is one of
-    LANGUAGES, the split `train` or `test`, or else ValueError is raised; the index is
-    from 0, without limit, in the seed's sequence of sentences.
+    It is a function of the arguments and of Babel's version. `index` is from 0, without
+    limit. Raises ValueError for a language not in LANGUAGES or a split not in SPLITS.
     """
     if split not in SPLITS:
         raise UserValueError(f"split: expected {' or '.join(SPLITS)}, got {split!r}.")

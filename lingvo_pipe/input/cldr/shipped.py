@@ -1,7 +1,4 @@
-"""Files made from the sentences and included in the project.
-
-`python -m tools.make_cldr_files` rebuilds them.
-"""
+"""Files of sentences in the project, made by `python -m tools.make_cldr_files`."""
 
 from importlib import resources
 

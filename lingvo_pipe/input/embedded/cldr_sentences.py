@@ -1,8 +1,7 @@
 """The embedded data set `cldr_sentences`: translations to and from English.
 
-Importing this module registers it with TensorFlow Datasets, for
-`tfds.load("cldr_sentences/8_to_en")`. Nothing is downloaded: `sentences.py` makes the
-sentences from Babel's data, so they may differ under another version of Babel.
+Importing this module registers it, for `tfds.load("cldr_sentences/8_to_en")`. The
+sentences are made from Babel's data, so they may differ under another version of it.
 """
 
 import dataclasses
@@ -67,11 +66,7 @@ def _configs() -> list[Translations]:
 
 
 class CldrSentences(EmbeddedBuilder):
-    """The builder of `cldr_sentences`: `source`, `target` and their languages.
-
-    Examples cycle through the languages, so a slice of a split has equally many of
-    each.
-    """
+    """The builder of `cldr_sentences`; examples cycle through the languages."""
 
     name = "cldr_sentences"
     VERSION = tfds.core.Version("1.0.0")

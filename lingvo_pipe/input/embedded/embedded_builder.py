@@ -8,11 +8,7 @@ import tensorflow_datasets as tfds
 
 
 class EmbeddedBuilder(tfds.core.GeneratorBasedBuilder):
-    """The builder of a data set that needs no download.
-
-    It is prepared on first use, within a minute, without output from TensorFlow
-    Datasets.
-    """
+    """The builder of a data set without download, prepared silently on first use."""
 
     def download_and_prepare(self, **kwargs: Any) -> None:
         with (

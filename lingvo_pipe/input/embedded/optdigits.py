@@ -1,7 +1,6 @@
 """The embedded data set `optdigits`: 1,797 real handwritten digits of 8x8 pixels.
 
-Importing this module registers it with TensorFlow Datasets, for
-`tfds.load("optdigits")`. Nothing is downloaded.
+Importing this module registers it, for `tfds.load("optdigits")`.
 """
 
 import gzip

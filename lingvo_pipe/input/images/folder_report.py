@@ -1,12 +1,9 @@
-"""A report about a folder of images, and the files that training could not read.
+"""A report about a folder of images, all read and decoded, and the unreadable files.
 
-    class  test  train
-    cat       2      8
-    dog       1      9
-    total     3     17
-    Smallest image: 20 x 30 pixels (height x width), data/pets/train/cat/3.jpg.
-
-All images are read and decoded.
+class  test  train
+cat       2      8
+total     2      8
+Smallest image: 20 x 30 pixels (height x width), data/pets/train/cat/3.jpg.
 """
 
 from collections import Counter

@@ -1,10 +1,6 @@
-"""Errors that name the example that cannot be read.
+"""Errors that name the unreadable example; TensorFlow's name only the operation.
 
-TensorFlow's errors name the operation, not its input. So after an error, the examples
-of the failed batch are read again, one by one, until one fails. Other batches cost
-nothing extra.
-
-Shapes: K examples.
+After an error, the failed batch's examples are read again, one by one, until one fails.
 """
 
 import re
@@ -22,9 +18,9 @@ from lingvo_pipe.input.images.image_source import ImageSource, read_pixels
 class NamedErrorsDataset(tf.data.Dataset):
     """A dataset whose iterators raise a ValueError that names an unreadable example.
 
-    Datasets derived from it raise TensorFlow's own errors. `examples` maps the number
-    of an element, from 0, to the examples of the source that may have been read for it
-    and for no earlier one, int [K].
+    Datasets derived from it raise TensorFlow's errors. `examples` maps an element's
+    number to the examples, int [K], that may have been read for it and for no earlier
+    one.
     """
 
     def __init__(
@@ -55,10 +51,7 @@ class NamedErrorsDataset(tf.data.Dataset):
         return [self._dataset]
 
     def _name_unreadable(self, number: int) -> None:
-        """Raises a ValueError that names the first unreadable example, if any.
-
-        Records are fetched in chunks, so the example may belong to a later element.
-        """
+        """Raises a ValueError that names the first unreadable example, if any."""
         for index in dict.fromkeys(self._examples(number).tolist()):
             try:
                 records = self._source.Fetch(tf.constant([index], tf.int64))
@@ -86,8 +79,5 @@ def reason_of(error: tf.errors.OpError) -> str:
 
 
 def consecutive(first: int, size: int, num_examples: int) -> np.ndarray:
-    """Returns the examples that may have been read for a batch of `size` from `first`.
-
-    Padding follows the last of all examples.
-    """
+    """Returns the examples that may have been read for a batch from `first` on."""
     return np.arange(first, min(first + size + CHUNK_SIZE, num_examples))

@@ -1,13 +1,6 @@
-"""Classified images in the user's folders.
+"""Classified images in the user's folders: ROOT/SPLIT/CLASS/IMAGE.jpg.
 
-    ROOT/train/cat/1.jpg
-    ROOT/train/dog/2.jpg
-    ROOT/test/cat/3.png
-
-Each folder in ROOT is a split; each folder in a split is a class. Names that begin with
-a dot are ignored.
-
-Shapes: K examples of N in a split.
+Names that begin with a dot are ignored. Shapes: K examples of N in a split.
 """
 
 from __future__ import annotations
@@ -30,10 +23,9 @@ _LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
 
 
 class ImageFolder:
-    """An `ImageDataset` of RGB images of any size, in folders.
+    """An `ImageDataset` of RGB images of any size; its classes are sorted by name.
 
-    The classes are the folders of all splits, sorted by name. The images of a split
-    are shuffled, so that `train[:90%]` has some of each class.
+    The images of a split are shuffled, so that `train[:90%]` has some of each class.
     """
 
     format = _FORMAT

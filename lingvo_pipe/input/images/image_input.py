@@ -18,20 +18,13 @@ from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
 from lingvo_pipe.input.images import image_input_checks as checks
+from lingvo_pipe.input.images import image_pipeline as pipeline
 from lingvo_pipe.input.images.image_errors import (
     NamedErrorsDataset,
     consecutive,
     read_all,
 )
 from lingvo_pipe.input.images.image_folder import ImageFolder
-from lingvo_pipe.input.images.image_pipeline import (
-    CHUNK_SIZE,
-    Draw,
-    in_batches,
-    one_pass,
-    read_examples,
-    training_draws,
-)
 from lingvo_pipe.input.images.image_source import (
     ImageDataset,
     ImageSource,
@@ -57,13 +50,10 @@ class ImageClassificationInput:
     - label: int32 [B].
     - weight: float32 [B], 1 for an example and 0 for padding.
 
-    Training batches depend only on the params and the step, so a resumed run reads the
-    same batches as an uninterrupted one. Only a few batches are in memory.
-
-    The data set is opened when first read; `element_spec` needs no data. If an image
-    cannot be read, the error at its batch names it. Raises ValueError if a param is
-    unset or out of range, the data set is unknown or has no classified images, or
-    transforms give images of different shapes.
+    Training batches depend only on the params and the step. The data set is opened when
+    first read. If an image cannot be read, the error at its batch names it. Raises
+    ValueError if a param is unset or out of range, the data set is unknown or has no
+    classified images, or transforms give images of different shapes.
     """
 
     @classmethod
@@ -137,8 +127,8 @@ class ImageClassificationInput:
     def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
         """Sets another data set; its images come out in the shape of the present one's.
 
-        Sets `image_size` and `channels` to that shape, unless they are set or it is
-        unknown, and `pixel_max` to None.
+        Sets `image_size` and `channels` to that shape if unset, and `pixel_max` to
+        None.
         """
         if name == p.dataset:
             return
@@ -206,10 +196,7 @@ class ImageClassificationInput:
         )
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches of training after `start_step` steps.
-
-        Raises ValueError if `start_step` is negative or a batch exceeds the split.
-        """
+        """Returns endless batches; ValueError if a batch exceeds the split."""
         p, num_examples = self.params, self.num_examples
         check_start_step(start_step)
         if p.batch_size > num_examples:
@@ -219,23 +206,20 @@ class ImageClassificationInput:
                 "batch_size or a larger split."
             )
         seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
-        draws = training_draws(seed, start, num_examples)
+        draws = pipeline.training_draws(seed, start, num_examples)
 
         def examples(number: int) -> np.ndarray:
             first = start + number * p.batch_size
-            last = first + p.batch_size + CHUNK_SIZE
+            last = first + p.batch_size + pipeline.CHUNK_SIZE
             return stream_indices(seed, first, last, num_examples)
 
         batches = self._batches(draws, self._train_chain)
         return NamedErrorsDataset(batches, self._source, examples)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns one pass over the split, in its order.
-
-        The last batch is padded by its last example, of weight 0.
-        """
+        """Returns one pass in order, padded by the last example with weight 0."""
         size, num_examples = self.params.batch_size, self.num_examples
-        draws = one_pass(num_examples, self.num_batches * size)
+        draws = pipeline.one_pass(num_examples, self.num_batches * size)
         batches = self._batches(draws, self._eval_chain).apply(
             tf.data.experimental.assert_cardinality(self.num_batches)
         )
@@ -244,12 +228,12 @@ class ImageClassificationInput:
         )
 
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns an image that is in no data set as evaluations read it.
+        """Returns an image of no data set as evaluations read it: float32 [H, W, C].
 
-        It is the content of an image file, string [], or pixels from 0 to `pixel_max`,
-        in the data set's shape. Returns float32 [H, W, C]. Raises ValueError if the
-        shape is another one, or tf.errors.InvalidArgumentError if that is found later,
-        a pixel is out of its range, or the content is no image.
+        It is an image file's content, string [], or pixels from 0 to `pixel_max` in the
+        data set's shape. Raises ValueError for another shape;
+        tf.errors.InvalidArgumentError if that is found later, a pixel is out of range,
+        or the content is no image.
         """
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max
@@ -308,26 +292,26 @@ class ImageClassificationInput:
         # Random numbers depend on the seed, the epoch and the example.
         signed = np.uint64(p.random_seed).astype(np.int64)
 
-        def example(draw: Draw, record: Any) -> NestedMap:
+        def example(draw: pipeline.Draw, record: Any) -> NestedMap:
             seed = tf.constant([signed, 0], tf.int64)
             seed = tf.random.fold_in(tf.random.fold_in(seed, draw.epoch), draw.index)
             pixels, label = read_pixels(source, record, chain.first_window(seed))
             image = self._transformed(pixels, chain, seed)
             return NestedMap(image=image, label=label, weight=draw.weight)
 
-        examples = read_examples(source, draws, example, p.num_parallel_calls)
-        return in_batches(examples, p.batch_size)
+        parallel = p.num_parallel_calls
+        examples = pipeline.read_examples(source, draws, example, parallel)
+        return pipeline.in_batches(examples, p.batch_size)
 
 
 _FOLDER = "image_folder:"
 
 
 def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
-    """Returns the data set of a name, without opening it.
+    """Returns the data set of a name, without opening it; ValueError if none is known.
 
     The PATH of `image_folder:PATH` is absolute or within `data_dir`. PATH alone names a
-    folder, too, if the folder `train` is in it, or the catalog has no such name. Raises
-    ValueError if no such data set is known, or it has no classified images.
+    folder, too, if the folder `train` is in it, or the catalog has no such name.
     """
     path = name.removeprefix(_FOLDER)
     parent = data_dir or tfds.core.constants.DATA_DIR

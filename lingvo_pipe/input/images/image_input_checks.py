@@ -1,7 +1,4 @@
-"""Checks of an image input's params.
-
-Shapes: images of H x W pixels in C channels.
-"""
+"""Checks of an image input's params; images have H x W pixels in C channels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -63,7 +60,7 @@ def image_size(p: InstantiableParams) -> tuple[int, int] | None:
 def common_shape(
     train: ImageShape, evaluation: ImageShape, size: tuple[int, int] | None
 ) -> tuple[int, int, int]:
-    """Returns the shape (H, W, C) of all images, of training and of evaluation.
+    """Returns the shape (H, W, C) of all images.
 
     Raises ValueError if the shapes differ or are not fixed, or do not have `size`.
     """

@@ -1,6 +1,6 @@
 """The tf.data pipeline from example numbers to batches.
 
-    draws                     numbers of examples, in chunks
+    draws                     numbers of examples, K at a time, of N
       | fetch                 their records, in parallel
       | example               decode and transform each, in parallel
       | batch, prefetch
@@ -8,8 +8,6 @@
 
 An example is a function of its draw and its record, so a batch has the same bytes at
 any parallelism. Memory holds only a few batches.
-
-Shapes: K examples are drawn at a time, N are in the data set.
 """
 
 from collections.abc import Callable
@@ -40,11 +38,7 @@ class Draw(NamedTuple):
 
 
 def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
-    """Returns the endless draws of training, Draws of K examples each.
-
-    If `seed` is None, every epoch has the data set's order. `start` examples were
-    drawn before.
-    """
+    """Returns training's Draws of K examples after `start`; in order without seed."""
 
     def indices(first: np.ndarray) -> np.ndarray:
         return stream_indices(seed, int(first), int(first) + CHUNK_SIZE, num_examples)
@@ -58,10 +52,7 @@ def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.D
 
 
 def one_pass(num_examples: int, num_draws: int | None = None) -> tf.data.Dataset:
-    """Returns draws of all N examples once, in order: Draws of up to K examples.
-
-    If there are more draws, those after the N-th repeat the last example as padding.
-    """
+    """Returns Draws of all N examples in order; further draws repeat the last one."""
 
     def draw(position: tf.Tensor) -> Draw:
         return Draw(
@@ -80,10 +71,9 @@ def read_examples(
     make_example: Callable[[Draw, Any], Any],
     num_parallel_calls: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns the drawn examples, in the order of the draws.
+    """Returns `make_example(draw, record)` of the drawn examples, in order.
 
-    `make_example` makes an element of an example's Draw and record, several in
-    parallel; if `num_parallel_calls` is None, tf.data tunes their number.
+    If `num_parallel_calls` is None, tf.data tunes how many are made in parallel.
     """
     parallel = num_parallel_calls or tf.data.AUTOTUNE
     records = map_plainly(

@@ -36,16 +36,10 @@ class ImageSource(Protocol):
         """N."""
 
     def Fetch(self, indices: tf.Tensor) -> Any:
-        """Returns the records of examples, int64 [K]: a structure of tensors [K, ...].
-
-        Runs in a function of tf.data, for several examples at once for speed.
-        """
+        """Returns records of examples, int64 [K]: a structure of tensors [K, ...]."""
 
     def Read(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns an image, string [] or pixels [H, W, C], and its label, int32 [].
-
-        The record is a structure of tensors [...], of one example.
-        """
+        """Returns a record's image, string [] or [H, W, C], and its label, int32 []."""
 
     def Name(self, index: int) -> str:
         """Returns the location of an example for errors, such as a file."""
@@ -65,8 +59,8 @@ class ImageDataset(Protocol):
     def Open(self, split: str) -> ImageSource:
         """Returns a split such as `train`, or a slice such as `train[:90%]`.
 
-        Raises ValueError if the data set is missing, with the way to get it, or the
-        split does not exist, is empty or has no labels.
+        Raises ValueError if the data are missing, or the split has no example or no
+        labels.
         """
 
 
@@ -92,9 +86,8 @@ def decode_image(
 ) -> tf.Tensor:
     """Returns the pixels, uint8 [H, W, C], of an image or of a window of it.
 
-    A window of a JPEG is bitwise equal to that part of the whole image, but little more
-    than the window is decoded. `encoded`, string [], is the content of a JPEG, PNG, GIF
-    or BMP file; images with other channels than C are converted.
+    `encoded`, string [], is a JPEG, PNG, GIF or BMP file. Of a JPEG, little more than
+    the window is decoded, bitwise equal to that part of the whole image.
     """
 
     def whole() -> tf.Tensor:

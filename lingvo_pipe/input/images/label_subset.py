@@ -1,7 +1,4 @@
-"""A source restricted to the examples of some classes.
-
-Shapes: K examples of N in a split.
-"""
+"""A source restricted to examples of some classes: K examples of N in a split."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +12,10 @@ from lingvo_pipe.input.images.image_source import ImageSource
 
 
 class LabelSubset:
-    """An `ImageSource` of the examples with one of the given labels.
+    """An `ImageSource` of the examples of label `labels[i]`, which get label i.
 
-    An example of label `labels[i]` gets label i. The whole split is read once to find
-    the examples. Raises ValueError if no example has such a label, or one cannot be
-    read.
+    Reads the whole split to find them. Raises ValueError if there are none, or one
+    cannot be read.
     """
 
     def __init__(self, source: ImageSource, labels: Sequence[int]) -> None:

@@ -1,7 +1,4 @@
-"""Classified images from TensorFlow Datasets.
-
-Shapes: K examples of N in a split, images of H x W pixels in C channels.
-"""
+"""Classified images from TensorFlow Datasets: K of N examples, images [H, W, C]."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ from lingvo_pipe.input.tf_data import call_numpy
 
 
 class TfdsImages:
-    """An `ImageDataset` of TensorFlow Datasets, named as in `find_builder`.
-
-    Raises ValueError if no such data set is known, or it has no classified images.
-    """
+    """An `ImageDataset` of tfds; ValueError if unknown, or without labeled images."""
 
     def __init__(self, name: str, data_dir: str | None) -> None:
         self._name, self._data_dir = name, data_dir
@@ -53,10 +47,7 @@ class TfdsImages:
 
 
 class TfdsSplit:
-    """An `ImageSource` of a split of a prepared data set.
-
-    Stored records are fetched as bytes; TensorFlow's operations parse them in parallel.
-    """
+    """An `ImageSource` of a prepared split; TensorFlow's operations parse records."""
 
     def __init__(self, builder: Any, split: str, image_format: ImageFormat) -> None:
         self._records = open_records(builder, split)

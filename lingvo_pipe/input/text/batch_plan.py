@@ -1,20 +1,15 @@
 """Batch plans: the sentences of each row, and positions from which training resumes.
 
-A round of sentences is cut into windows, and each window is packed by itself. So a row
-is a function of the order and of the sentences' lengths alone. From the position of a
-batch, planning resumes and repacks at most one window.
-
-Packing keeps padding small. Rows are filled in turn, always with the longest source
-that still fits. Among sources of that length, the target that keeps the remaining room
-in proportion is chosen:
+A round of sentences is cut into windows, each packed by itself. So a row is a function
+of the order and of the sentences' lengths alone, and resuming repacks one window at
+most. Rows are filled in turn, always with the longest source that still fits; among
+those, with the target that keeps the remaining room in proportion:
 
     source  aaaaaaabbbbccc.    S = 15
     target  aaaaabbbbbccc      T = 13
 
-Rows five times as long as most sentences, with targets about as long as sources, are
-filled to 98 %. A million sentences take a second or two.
-
-Shapes: N sentences in the data, n in a batch of B rows, S source and T target tokens.
+Rows five times as long as most sentences are filled to 98 %. A million sentences take a
+second or two. Shapes: N sentences in the data, n in a batch of B rows.
 """
 
 import hashlib
@@ -67,7 +62,7 @@ class BatchPlanner:
     def training(
         self, order: MixtureOrder, start_step: int, position: Position
     ) -> Iterator[tuple[Position, BatchPlan]]:
-        """Yields the batches from `start_step` on, without end, and their positions.
+        """Yields endless batches from `start_step` on, each with its position.
 
         `position` belongs to the first of them or to an earlier batch, or is `FIRST`.
         """
@@ -166,14 +161,10 @@ def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
 
 
 def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
-    """Returns the rows, each a list of sentence numbers in ascending order.
+    """Returns the rows, lists of ascending sentence numbers, sorted by the first.
 
-    Rows are sorted by their first sentence, so shuffled sentences give shuffled rows.
-
-    Args:
-        lengths: int [N, 2], source and target tokens of each sentence; if not from 1 to
-            the capacity, ValueError is raised.
-        capacity: (S, T).
+    `lengths`, int [N, 2], are source and target tokens of sentences, `capacity` is (S,
+    T). Raises ValueError for a length that is not from 1 to the capacity.
     """
     if lengths.size and (lengths.min() < 1 or (lengths > capacity).any()):
         raise UserValueError(
@@ -194,10 +185,7 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
 
 
 class _Unpacked:
-    """Sentences not yet in a row, indexed by length.
-
-    In `present`, bit n is set if a sentence has n source tokens.
-    """
+    """Sentences not yet in a row; bit n of `present` is set if one has n tokens."""
 
     def __init__(self, lengths: np.ndarray, longest: int) -> None:
         # By source length: ascending target lengths, with their sentences.

@@ -1,16 +1,13 @@
-"""Batches of running text, for language models.
-
-Shapes: B rows of T tokens in a batch, n documents.
-"""
+"""Batches of running text, B rows of T tokens of n documents, for language models."""
 
 import functools
 
 import numpy as np
 import tensorflow as tf
 
-from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
+from lingvo_pipe.input.param_checks import check_params
 from lingvo_pipe.input.text.text_files import (
     BLANK_LINES,
     LINES,
@@ -41,9 +38,9 @@ class LanguageModelInput(TextInput):
     token. Documents in a row are segments 1, 2, ...; no segment attends to another. A
     document longer than the rest of its row continues in another row.
 
-    Batches depend only on the params, the data and the step. Data are opened when
-    first read. Raises ValueError if a param is unset or out of range; later, if the
-    data or the vocabulary cannot be used.
+    Batches depend only on the params, the data and the step. Raises ValueError if a
+    param is unset or out of range, or later, if the data or the vocabulary cannot be
+    used.
     """
 
     SIZES = ("batch_size", "length", "vocab_size")
@@ -69,15 +66,13 @@ class LanguageModelInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        if params.documents not in (LINES, BLANK_LINES):
-            raise UserValueError(
-                f"documents: expected {LINES} or {BLANK_LINES}, got "
-                f"{params.documents!r}."
-            )
-        if not isinstance(params.files, list | tuple) or not params.files:
-            raise UserValueError(
-                f"files: expected a list of names of text files, got {params.files!r}."
-            )
+        kinds, files = (LINES, BLANK_LINES), params.files
+        are_files = isinstance(files, list | tuple) and len(files) > 0
+        checks = {
+            "documents": (params.documents in kinds, " or ".join(kinds)),
+            "files": (are_files, "a list of names of text files"),
+        }
+        check_params(params, checks)
 
     @property
     def element_spec(self) -> NestedMap:
@@ -88,10 +83,7 @@ class LanguageModelInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches of training after `start_step` steps.
-
-        Raises ValueError if `start_step` is negative.
-        """
+        """Returns the endless batches of training after `start_step` steps."""
         check_start_step(start_step)
         p = self.params
         seed = p.random_seed if p.shuffle else None

@@ -1,8 +1,6 @@
 """Sentences with their token counts and language pairs, and which of them fit rows.
 
-All sentences are tokenized once, before the first batch.
-
-Shapes: N sentences, K of them at a time.
+Shapes: N sentences, K of them at a time. All are tokenized before the first batch.
 """
 
 from collections.abc import Sequence
@@ -61,8 +59,8 @@ class MeasuredPairs:
     ) -> np.ndarray:
         """Returns the sentences that fit, ascending, and logs the others by pair.
 
-        If the limit of targets is None, targets may have any length or be empty. Raises
-        ValueError if others exist but are not allowed, or a pair has none that fits.
+        Without a limit, targets may be empty or of any length. Raises ValueError if
+        others exist but are not allowed, or a pair has none that fits.
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]

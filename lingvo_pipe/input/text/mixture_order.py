@@ -1,18 +1,14 @@
 """The order of training sentences of several language pairs, from seed and position.
 
-Training reads an endless stream in rounds. A round has as many sentences as the data;
-the temperature sets the share of each pair, and the pairs are mixed at random. Each
-pair reads epochs of its own, each with its own order, and resumes where the last round
-ended:
+Training reads an endless stream in rounds, each as many sentences as the data. The
+temperature sets the share of each pair, since pairs differ in size by a factor of up to
+100,000. Each pair reads epochs of its own, and resumes where the last round ended:
 
     pairs        de-en fr-en de-en de-en fr-en ...
     of de-en       0           1     2         ...   of its stream of epochs
     of fr-en             0                 1   ...
 
 A round is computed from its number; nothing is stored.
-
-Pairs differ in size by a factor of up to 100,000. Sampling sentences uniformly starves
-small languages; sampling pairs uniformly harms large ones. The temperature balances.
 """
 
 import math
@@ -63,14 +59,11 @@ class MixtureOrder:
 
 
 def sampling_probabilities(sizes: Sequence[int], temperature: float) -> np.ndarray:
-    """Returns the sampling probability of each pair: p ~ (D / sum of all D)^(1/T).
+    """Returns the probability of each pair, float64: p ~ (D / sum of all D)^(1/T).
 
-    The formula is from Arivazhagan et al. (1907.05019), who chose T = 5. GPipe
-    (1811.06965, section 5) uses it, after BERT, without stating T.
-
-    The sizes D are at least 1; the result is float64 [number of pairs]. Raises
-    ValueError unless T is at least 1: 1 samples sentences uniformly, infinity samples
-    pairs uniformly.
+    From Arivazhagan et al. (1907.05019), who chose T = 5; GPipe (1811.06965, section 5)
+    states no T. T = 1 samples sentences uniformly, infinity pairs. Raises ValueError
+    unless T is at least 1; sizes D are, too.
     """
     weights = np.array([float(w) for w in _weights(sizes, temperature)])
     return weights / weights.sum()
@@ -81,12 +74,9 @@ def quotas(
 ) -> list[int]:
     """Returns how many sentences of each pair the first blocks of a stream hold.
 
-    Any number of blocks of `num_sentences` hold each pair's share by its probability,
-    to within one sentence. With T = 1 and blocks as large as the data, each block holds
-    each sentence once.
-
-    `num_sentences` is at least the sum of sizes, so that no pair's count shrinks from
-    block to block. See `sampling_probabilities` for sizes, temperature and errors.
+    They hold each pair's share by `sampling_probabilities`, to within one sentence.
+    With T = 1 and blocks as large as the data, each block holds each sentence once.
+    `num_sentences` is at least the sum of sizes, so that no pair's count shrinks.
     """
     weights = _weights(sizes, temperature)
     total, below, before, found = sum(weights), Fraction(0), 0, []

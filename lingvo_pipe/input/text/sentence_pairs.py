@@ -1,12 +1,6 @@
 """The protocol of data sets of translated sentences.
 
-    data set, from params   ParallelFiles, TsvFile, TfdsPairs or one of your own
-      | Open
-    source of pairs         sentences by number
-      | Fetch
-    SentencePairs
-
-Shapes: K sentences of N.
+A data set, from params, opens a source, which fetches K of N sentences by number.
 """
 
 from collections.abc import Sequence
@@ -32,10 +26,7 @@ class PairSource(Protocol):
         """N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns the sentences of numbers from 0 to N - 1, int64 [K].
-
-        Several threads of tf.data call it at once.
-        """
+        """Returns sentences by number, int64 [K]; several threads may call it."""
 
     def Where(self, number: int) -> str:
         """Returns the location of a sentence for messages, such as a file and line."""
@@ -45,9 +36,9 @@ class PairDataset(Protocol):
     """A data set made from params, which need not be on disk until it is opened."""
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Returns its sentences; raises ValueError if they cannot be read.
+        """Returns the sentences in `data_dir`, or in the default folder if None.
 
-        They are in `data_dir`; if None, in the data set's own default.
+        Raises ValueError if they cannot be read.
         """
 
 

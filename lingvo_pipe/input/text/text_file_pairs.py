@@ -3,7 +3,6 @@
     two files, line by line      one file, a tab between
     train.de     train.en        train.tsv
     Guten Tag.   Good day.       Guten Tag.<tab>Good day.
-    Danke.       Thank you.      Danke.<tab>Thank you.
 
 Shapes: K sentences of N.
 """
@@ -16,7 +15,7 @@ import numpy as np
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.input.param_checks import is_name
+from lingvo_pipe.input.param_checks import check_params, is_name
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.text_files import LineFile, data_path
 
@@ -24,10 +23,7 @@ _TAB = b"\t"
 
 
 class _TextFiles:
-    """A data set of one language pair, with the params of its languages.
-
-    Raises ValueError if a param is unset, or both languages are the same.
-    """
+    """A data set of one language pair; ValueError for unset or equal languages."""
 
     FILES: ClassVar[tuple[str, ...]]
 
@@ -35,28 +31,18 @@ class _TextFiles:
     def Params(cls) -> InstantiableParams:
         """Returns the params of the data set."""
         p = InstantiableParams(cls)
-        p.Define(
-            "source_language", None, "The language to translate from, such as 'de'."
-        )
+        text = "The language to translate from, such as 'de'."
+        p.Define("source_language", None, text)
         p.Define("target_language", None, "The language to translate to.")
         return p
 
     def __init__(self, params: InstantiableParams) -> None:
         p = self._params = params
         names = ("source_language", "target_language", *self.FILES)
-        wrong = [name for name in names if not is_name(p.Get(name))]
-        if wrong:
-            raise UserValueError(
-                f"{' and '.join(wrong)}: expected names, got "
-                f"{', '.join(repr(p.Get(name)) for name in wrong)}. Set them in the "
-                f"params of {p.cls.__name__}."
-            )
-        if p.source_language == p.target_language:
-            raise UserValueError(
-                "source_language and target_language: expected different languages, "
-                f"got {p.source_language!r} for both. Set them in the params of "
-                f"{p.cls.__name__}."
-            )
+        check_params(p, {name: (is_name(p.Get(name)), "a name") for name in names})
+        differ = p.source_language != p.target_language
+        expected = f"another language than source_language={p.source_language!r}"
+        check_params(p, {"target_language": (differ, expected)}, "Set it")
         self._languages = (p.source_language, p.target_language)
 
 

@@ -1,9 +1,7 @@
-r"""Text files: their paths, their lines and their documents. Pure.
+r"""Text files: their paths, their lines and their documents, K of N. Pure.
 
 Files stay on disk; memory holds 16 bytes per line. Only \n and \r\n end a line, so two
 parallel files stay aligned even if sentences contain other separators.
-
-Shapes: K of N lines or documents.
 """
 
 import mmap
@@ -19,11 +17,9 @@ from lingvo_pipe.core.near_names import did_you_mean
 def data_path(
     name: str, data_dir: str | None, purpose: str = "A file of text", hint: str = ""
 ) -> str:
-    """Returns the path of a file; relative names are within `data_dir`.
+    """Returns a file's path; relative names are in `data_dir`, or the current folder.
 
-    `~` is the home directory. If `data_dir` is None, it is the working directory.
-    Raises ValueError with the file's purpose, near names and the hint, a sentence, if
-    there is no such file.
+    Raises ValueError with the file's purpose, near names and the hint if there is none.
     """
     path = os.path.join(*map(os.path.expanduser, (data_dir or "", str(name))))
     if os.path.isfile(path):
@@ -47,10 +43,7 @@ _BLOCK_LINES = 1 << 16
 
 
 class LineFile:
-    """The lines of an open UTF-8 text file, with random access.
-
-    Raises ValueError if the file is empty, or a line is not UTF-8.
-    """
+    """The lines of a text file, by number; ValueError if empty or not UTF-8."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -125,8 +118,8 @@ class Documents:
     """The documents of several files, in the order of the files.
 
     With `lines`, each line that is not blank is a document; with `blank_lines`, blank
-    lines separate documents. Raises ValueError if there are no documents, or one is
-    longer than a megabyte.
+    lines separate documents. Raises ValueError without any, or for one beyond a
+    megabyte.
     """
 
     def __init__(self, files: Sequence[LineFile], separated_by: str) -> None:

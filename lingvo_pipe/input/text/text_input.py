@@ -10,10 +10,7 @@ from lingvo_pipe.input.text.vocabulary import Vocabulary, open_vocabulary
 
 
 class TextInput:
-    """The base of inputs of tokenized texts; subclasses define `data_dir`.
-
-    Raises ValueError if a param is unset or out of range.
-    """
+    """The base of inputs of tokenized texts; subclasses define `data_dir`."""
 
     SIZES: ClassVar[tuple[str, ...]]  # params that must be positive integers
 

@@ -1,13 +1,8 @@
-"""Translated sentences from TensorFlow Datasets.
+"""Translated sentences, K of N, from two kinds of TensorFlow Datasets.
 
-Two kinds of data sets are supported:
-
-- a text for each language, as `tfds.features.Translation`, such as
+- A text for each language, as `tfds.features.Translation`, such as
   `wmt14_translate/de-en`; each text can be source or target;
-- the texts `source`, `target`, `source_language` and `target_language`; languages may
-  differ from example to example.
-
-Shapes: K sentences of N.
+- the texts `source`, `target`, `source_language` and `target_language`.
 """
 
 import itertools
@@ -33,10 +28,7 @@ _CHUNK_SIZE = 1024
 
 
 class TfdsPairs:
-    """A data set of TensorFlow Datasets, prepared on disk.
-
-    Raises ValueError if a param is unset or not allowed.
-    """
+    """A prepared data set of TensorFlow Datasets; ValueError for a wrong param."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -31,9 +31,9 @@ def source_rows(
 ) -> NestedMap:
     """Returns the source stream of tokens, int32 [n, (tokens)]; see models' `streams`.
 
-    Its `ids`, `segment_ids` and `segment_pos` are int32 [B, T]. `languages`, int32 [n],
-    are the first token of each sentence, unless None. `row_sizes`, int32 [B], are the
-    sentences in each row, and `length` is T.
+    `ids`, `segment_ids` and `segment_pos` are int32 [B, T]. `languages`, int32 [n], are
+    the first tokens, unless None. `row_sizes`, int32 [B], are the sentences in each
+    row.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
     if languages is not None:
@@ -46,10 +46,10 @@ def source_rows(
 def target_rows(
     tokens: tf.RaggedTensor, row_sizes: tf.Tensor, length: int, vocabulary: MarkIds
 ) -> NestedMap:
-    """Returns the target stream with its labels and weights; see `source_rows`.
+    """Returns the target stream, whose `labels` are one token ahead of its `ids`.
 
-    The labels, int32 [B, T], are one token ahead of the `ids`; `weights`, float32
-    [B, T], are 1 for a token and 0 for padding.
+    Both are int32 [B, T]; `weights`, float32 [B, T], are 1 for a token and 0 for
+    padding.
     """
     read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
     labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
@@ -77,10 +77,7 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Returns consecutive values [N] as rows: int32 [B, T], with padding at their ends.
-
-    Rows have starts in `values` and sizes, int64 [B].
-    """
+    """Returns values [N] as padded rows, int32 [B, T]; bounds are int64 [B]."""
     columns = tf.range(length, dtype=tf.int64)
     is_there = columns < sizes[:, tf.newaxis]
     positions = tf.where(is_there, starts[:, tf.newaxis] + columns, 0)

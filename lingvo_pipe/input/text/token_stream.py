@@ -4,8 +4,8 @@
     rows        0 . . . 1 . . . 2 . . . ...     of T = 4 tokens
 
 An epoch has all documents in its own order, cut into rows that are shuffled as well;
-its last row may be shorter. The position of a row in the stream determines its tokens,
-so resuming at a later step costs nothing.
+its last row may be shorter. A row's position determines its tokens, so resuming is
+free.
 
 Shapes: N documents, R rows in an epoch, n documents in a batch of B rows of T tokens.
 """
@@ -27,10 +27,9 @@ class BatchSpans(NamedTuple):
 
 
 class TokenStream:
-    """An endless stream of rows cut from documents, R in an epoch.
+    """An endless stream of rows of T tokens from documents, of lengths int [N] >= 1.
 
-    The documents' lengths are int [N], at least 1, and `row_length` is T. The seed of
-    the order is from 0 to 2**64 - 1; if None, the data's order is kept.
+    If the seed, from 0 to 2**64 - 1, is None, the data's order is kept.
     """
 
     def __init__(self, lengths: np.ndarray, row_length: int, seed: int | None) -> None:

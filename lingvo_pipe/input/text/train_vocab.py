@@ -2,10 +2,9 @@ r"""Makes a vocabulary from text files, or from a data set of translations.
 
 lingvo_pipe_train_vocab --output=/data/de-en.vocab --vocab_size=8000 \
     --languages=de,en /data/train.de /data/train.en
+
 lingvo_pipe_train_vocab --output=/data/eight.vocab --vocab_size=8000 \
     --dataset=cldr_sentences/8_to_en
-
-Without the package installed, `tools/bazel run //tools:train_vocab --` is the same.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
@@ -87,9 +87,7 @@ def _check(flags: argparse.Namespace) -> None:
             "--languages: expected different names with commas and no spaces between "
             f"them, such as de,en, got {','.join(names)!r}."
         )
-    if flags.max_texts < 2:
-        problem = f"--max_texts: expected at least 2, got {flags.max_texts}."
-        raise UserValueError(problem)
+    check_counts({"--max_texts": flags.max_texts}, minimum=2)
     if flags.output.is_dir() or not flags.output.parent.is_dir():
         expected = "--output: expected a file in an existing folder"
         raise UserValueError(f"{expected}, got {flags.output}.")

@@ -44,12 +44,8 @@ class TranslationInput(TextInput):
     the translation and the end token. No sentence is ever split or truncated.
 
     Training mixes the language pairs by `temperature`. Batches depend only on the
-    params, the data and the step, so a resumed run reads the same batches as an
-    uninterrupted one.
-
-    Data are opened, and their tokens counted, when first read; `element_spec` needs no
-    data. Raises ValueError if a param is unset or out of range; later, if the data or
-    the vocabulary cannot be used.
+    params, the data and the step. Raises ValueError if a param is unset or out of
+    range, or later, when data are first read, if they or the vocabulary cannot be used.
     """
 
     SIZES = ("batch_size", "source_length", "target_length", "vocab_size")
@@ -120,8 +116,7 @@ class TranslationInput(TextInput):
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns the endless batches of training after `start_step` steps.
 
-        `place`, the text from `Place` or "", saves packing earlier batches again, and
-        does not change the batches. Raises ValueError if `start_step` is negative.
+        `place`, a text from `Place`, saves packing earlier batches again.
         """
         check_start_step(start_step)
         p, measured, fitting = self.params, self._measured, self._fitting
@@ -151,12 +146,9 @@ class TranslationInput(TextInput):
         return self._batches(lambda: planner.one_pass(fitting), self._batch)
 
     def DecodeBatches(self) -> tf.data.Dataset:
-        """Returns one pass over all sources to translate, one sentence per row.
+        """Returns one pass over all sources to translate, one per row, longest first.
 
-        The longest come first, so a batch has sentences of similar length: a batch
-        takes as long as its longest translation.
-
-        A batch is a NestedMap of
+        A batch takes as long as its longest translation. It is a NestedMap of
 
         - source: as in other batches;
         - source_text, target_text: string [B], the sentence and its translation;
@@ -170,11 +162,7 @@ class TranslationInput(TextInput):
         return self._batches(lambda: planner.one_pass(sources), self._decode_batch)
 
     def TargetLanguages(self) -> list[str]:
-        """Returns the languages that the model translates to, sorted.
-
-        They are the data's languages, or the vocabulary's if params of the data name
-        none; empty if neither does.
-        """
+        """Returns the languages that the data, or the vocabulary, names, sorted."""
         p = self.params
         named = [x.target_language for x in p.data if "target_language" in x]
         if len(named) < len(p.data):
@@ -182,10 +170,7 @@ class TranslationInput(TextInput):
         return sorted(set(named))
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns the tokens of each sentence, int64 [K], without added ones.
-
-        Raises ValueError if one is too long for a row.
-        """
+        """Returns tokens per sentence, int64 [K]; ValueError if one is too long."""
         limit, _ = self._limits()
         num_tokens = self.vocabulary.Tokenize(tf.constant(sentences)).row_lengths()
         longest = int(tf.argmax(num_tokens))
@@ -200,8 +185,8 @@ class TranslationInput(TextInput):
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
         """Returns the `source` of sentences, string [B], one in each row.
 
-        Its `weight`, float32 [B], is 0 for a sentence without words, and else 1.
-        `language`, string [], is one of `TargetLanguages`.
+        Its `weight`, float32 [B], is 0 for a sentence without words. `language`, string
+        [], is one of `TargetLanguages`.
         """
         tokens, (limit, _) = self.vocabulary.Tokenize(sentences), self._limits()
         tf.debugging.assert_less_equal(

@@ -1,8 +1,7 @@
 """The vocabulary: conversion of texts to tokens and back, in the graph; its training.
 
-A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226) with the
-normalization rule, the tokens and their scores. `<2de>` is the language token of
-German; it precedes the source of a translation (Johnson et al., 1611.04558).
+A vocabulary is a SentencePiece file (Kudo and Richardson, 1808.06226). `<2de>` is the
+language token of German; it precedes a source (Johnson et al., 1611.04558).
 
 Shapes: K texts, V tokens in the vocabulary, B rows of T tokens.
 """
@@ -19,6 +18,7 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text
 
+from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.input.text.text_files import data_path
@@ -51,10 +51,7 @@ def language_token(language: str) -> str:
 def open_vocabulary(
     vocab_file: str, data_dir: str | None, vocab_size: int
 ) -> Vocabulary:
-    """Opens the vocabulary of an input's params; see `data_path`.
-
-    Raises ValueError if the file is missing, no vocabulary, or of another size.
-    """
+    """Opens an input's vocabulary; ValueError if missing or of another size."""
     vocabulary = Vocabulary(data_path(vocab_file, data_dir, "vocab_file", _HINT))
     if vocabulary.size != vocab_size:
         raise UserValueError(
@@ -68,8 +65,8 @@ def open_vocabulary(
 class Vocabulary(tf.Module):
     """A vocabulary of V tokens, its `size`, which a SavedModel can hold.
 
-    The file's checksum, 16 hexadecimal digits, is its `fingerprint`. Raises ValueError
-    if the file is not a vocabulary, or has no padding, unknown, begin or end token.
+    Its `fingerprint` is 16 digits of the file's checksum. Raises ValueError if the file
+    is no vocabulary, or has no padding, unknown, begin or end token.
     """
 
     def __init__(self, path: str) -> None:
@@ -119,10 +116,7 @@ class Vocabulary(tf.Module):
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def LanguageId(self, language: tf.Tensor) -> tf.Tensor:
-        """Returns the token of a language, string [], as int32 [].
-
-        Raises tf.errors.InvalidArgumentError if it has none.
-        """
+        """Returns a language's token: string [] to int32 []; an error if unknown."""
         found = self._tokenizer.string_to_id(tf.strings.join(["<2", language, ">"]))
         message = f"Expected a language of {', '.join(self.languages)}."
         tf.debugging.assert_none_equal(found, self.unk_id, message=message)
@@ -133,10 +127,7 @@ class Vocabulary(tf.Module):
         return self._tokenizer.tokenize(texts)
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the text of each row of int32 [B, T] up to its end token, string [B].
-
-        Padding and begin tokens are left out.
-        """
+        """Returns texts, string [B], of rows int32 [B, T] up to their end tokens."""
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
         before_end = tf.equal(tf.cumsum(is_end, axis=1), 0)
         return self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end))
@@ -153,29 +144,16 @@ def train_vocabulary(
 ) -> bytes:
     """Returns the content of a vocabulary file; equal texts give equal bytes.
 
-    Args:
-        texts: sentences or lines, up to a megabyte each.
-        vocab_size: number of tokens, including language tokens and `PAD_ID` to
-            `EOS_ID`.
-        languages: languages that get a token `<2xx>`.
-        model_type: `unigram` or `bpe`.
-        character_coverage: share of all characters that have a token; rarer ones are
-            unknown.
-        normalization: SentencePiece's rule; `identity` keeps texts unchanged.
-        split_digits: if True, each digit is a separate token.
-
-    Raises ValueError if there are no texts, a text is too long, or the texts do not
-    allow such a vocabulary.
+    `texts` have up to a megabyte each, `vocab_size` counts language tokens and `PAD_ID`
+    to `EOS_ID`, `model_type` is `unigram` or `bpe`, `character_coverage` is the share
+    of characters that have a token, `normalization` is SentencePiece's rule or
+    `identity`. Raises ValueError if the texts do not allow such a vocabulary.
     """
-    if vocab_size < 1:
-        raise UserValueError(
-            f"vocab_size: expected a positive number of tokens, got {vocab_size}. "
-            "Usual sizes are 8,000 to 64,000."
-        )
+    check_counts(vocab_size=vocab_size, hint="Usual sizes are 8,000 to 64,000.")
     if not 0.98 <= character_coverage <= 1.0:
+        expected = "a share of all characters from 0.98 to 1.0"
         raise UserValueError(
-            "character_coverage: expected a share of all characters from 0.98 to 1.0, "
-            f"got {character_coverage}."
+            path="character_coverage", expected=expected, got=character_coverage
         )
     file = io.BytesIO()
     try:

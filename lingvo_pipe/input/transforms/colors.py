@@ -1,7 +1,4 @@
-"""Transforms of an image's values: colors and normalization.
-
-Shapes: images of H x W pixels in C channels.
-"""
+"""Transforms of the values of images of H x W pixels in C channels."""
 
 import functools
 import math
@@ -27,10 +24,7 @@ _ORDERS = (
 
 
 class Channels(ImageTransform):
-    """A conversion of gray images to RGB, or of RGB images to gray.
-
-    Gray is the luma of ITU-R BT.601, as in JPEG.
-    """
+    """A conversion of gray images to RGB, or of RGB to gray by luma of ITU-R BT.601."""
 
     PARAMS: ClassVar = {"channels": (3, "1 for gray, 3 for RGB.")}
 
@@ -64,9 +58,8 @@ class ColorDistortion(_RgbTransform):
     """Random brightness, saturation, hue and contrast, in one of four orders.
 
     From A. G. Howard, "Some Improvements on Deep Convolutional Neural Network Based
-    Image Classification" (2013), with the strengths and orders of Inception's
-    preprocessing. A strength of 0 changes nothing. Values are clipped to 0 to 1 after
-    all four. Images have 3 channels.
+    Image Classification" (2013), with Inception's strengths and orders. Strength 0
+    changes nothing. Values are clipped to 0 to 1 at the end. Images have 3 channels.
     """
 
     PARAMS: ClassVar = {
@@ -122,10 +115,9 @@ _RGB_OF_Y_CB_CR = [
 
 
 class ChromaShift(_RgbTransform):
-    """Random numbers added to luma and to each chroma of all pixels.
+    """Random numbers added to luma and to each chroma of all pixels, clipped to 0 to 1.
 
-    This is the default of AmoebaNet's published program. Values are clipped to 0 to 1.
-    Images have 3 channels.
+    This is the default of AmoebaNet's published program. Images have 3 channels.
     """
 
     PARAMS: ClassVar = {
@@ -143,10 +135,9 @@ class ChromaShift(_RgbTransform):
 
 
 class Normalization(ImageTransform):
-    """A shift by `mean`, then a division by `stddev`.
+    """A shift by `mean`, then a division by `stddev`: numbers, or lists by channel.
 
-    Each is a number, or a list with one for each channel. The defaults map values from
-    0 to 1 to values from -1 to 1.
+    The defaults map 0 to 1 to -1 to 1.
     """
 
     PARAMS: ClassVar = {

@@ -16,7 +16,7 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransf
 class CropTransform(ImageTransform):
     """A crop to a window that depends on the image's size, not on its pixels.
 
-    If the first transform is a crop, only that window of a JPEG is decoded.
+    If it is the first transform, only that window of a JPEG is decoded.
     """
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -37,10 +37,7 @@ def keep_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 class CentralCrop(CropTransform):
-    """A crop to the middle, the same share of height and width.
-
-    The default is from Inception's evaluation.
-    """
+    """A crop to the middle, the same share of both sides, by default Inception's."""
 
     PARAMS: ClassVar = {
         "fraction": (0.875, "Share of the height, and of the width, to keep.")
@@ -96,9 +93,8 @@ class RandomAreaCrop(CropTransform):
     """A crop to a random window of random area and aspect ratio.
 
     From C. Szegedy et al., "Going Deeper with Convolutions" (2014), section 6. If none
-    of a hundred windows fits, which happens with very narrow images, the whole image is
-    kept. Inception's preprocessing allows 5 % of the area, but also requires 10 % of
-    the image to be visible, so 10 % is its effective minimum.
+    of a hundred windows fits, the whole image is kept. Inception allows 5 % of the
+    area, but requires 10 % to be visible, so 10 % is its effective minimum.
     """
 
     PARAMS: ClassVar = {
@@ -143,11 +139,7 @@ def _is_range(value: Any) -> bool:
 
 
 class Resize(ImageTransform):
-    """A resize to a fixed size, at any aspect ratio.
-
-    It is bilinear, without smoothing as in Inception's preprocessing unless
-    `antialias` is True.
-    """
+    """A bilinear resize at any aspect ratio; by default, as Inception, no smoothing."""
 
     PARAMS: ClassVar = {
         "height": (None, "Pixels from top to bottom."),
@@ -175,8 +167,7 @@ class Cutout(ImageTransform):
     """A square painted over, with any pixel of the image as its center.
 
     From T. DeVries and G. W. Taylor, "Improved Regularization of Convolutional Neural
-    Networks with Cutout" (2017), whose size is 16 for CIFAR-10, 8 for CIFAR-100. Near
-    the border, part of the square is outside the image.
+    Networks with Cutout" (2017): size 16 for CIFAR-10, 8 for CIFAR-100.
     """
 
     PARAMS: ClassVar = {

@@ -1,7 +1,4 @@
-"""The base of image transforms.
-
-Shapes: images of H x W pixels in C channels; the seed of random numbers is int64 [2].
-"""
+"""The base of transforms of images [H, W, C]; seeds of random numbers are int64 [2]."""
 
 import copy
 import math
@@ -17,10 +14,7 @@ ImageShape = tuple[int | None, int | None, int]
 
 
 class ImageTransform:
-    """A transform of an image: a pure function of the image and a seed.
-
-    A param out of range raises a ValueError in the constructor.
-    """
+    """A pure function of image and seed; a param out of range is a ValueError."""
 
     # Default and description of each param, by name.
     PARAMS: ClassVar[dict[str, tuple[Any, str]]] = {}
@@ -54,9 +48,9 @@ class ImageTransform:
         check_params(self.params, {name: (is_valid, expected)}, "Set it")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        """Returns the shape (H, W, C) of transformed images of `shape`.
+        """Returns (H, W, C) of transformed images; H and W are None if images differ.
 
-        H and W are None if images differ. Raises ValueError for unsupported images.
+        Raises ValueError for unsupported images.
         """
         return shape
 

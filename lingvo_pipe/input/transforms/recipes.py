@@ -1,8 +1,6 @@
 """Transforms for the published experiments, as params of an image input.
 
-    ImageClassificationInput.Params().Set(
-        dataset="imagenet2012", split="train", batch_size=256, **imagenet(480)
-    )
+    ImageClassificationInput.Params().Set(dataset="imagenet2012", **imagenet(480))
 
 All transformed images have values from -1 to 1.
 """
@@ -22,10 +20,7 @@ Recipe = dict[str, list[InstantiableParams]]
 
 
 def imagenet(size: int) -> Recipe:
-    """Returns Inception's preprocessing, as in AmoebaNet's published program.
-
-    The transformed images have height and width `size`.
-    """
+    """Returns Inception's preprocessing, as in AmoebaNet's program, to size squared."""
     resize = Resize.Params().Set(height=size, width=size)
     return _recipe(
         [RandomAreaCrop.Params(), resize, RandomFlip.Params(), ChromaShift.Params()],
@@ -34,10 +29,7 @@ def imagenet(size: int) -> Recipe:
 
 
 def cifar(cutout_size: int = 16) -> Recipe:
-    """Returns the usual preprocessing of CIFAR: shift, flip, cutout.
-
-    The side of Cutout's square is 16 for CIFAR-10, 8 for CIFAR-100.
-    """
+    """Returns CIFAR's usual shift, flip and cutout, of 8 pixels for CIFAR-100."""
     cutout = Cutout.Params().Set(size=cutout_size)
     return _recipe([PadAndCrop.Params(), RandomFlip.Params(), cutout], [])
 
@@ -45,9 +37,9 @@ def cifar(cutout_size: int = 16) -> Recipe:
 def transfer(size: int) -> Recipe:
     """Returns GPipe's preprocessing for transfer: resize, flip, cutout.
 
-    From Y. Huang et al., "GPipe" (2019), section 4, where size is 480. The paper does
-    not state the square's size; half the image's side is used, as for CIFAR-10 in
-    Cutout's paper.
+    From Y. Huang et al., "GPipe" (2019), section 4, with size 480. The paper states no
+    size of the square; half the image's side is used, as for CIFAR-10 in Cutout's
+    paper.
     """
     resize = Resize.Params().Set(height=size, width=size)
     cutout = Cutout.Params().Set(size=size // 2)

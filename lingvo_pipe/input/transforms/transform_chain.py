@@ -1,7 +1,4 @@
-"""A sequence of transforms.
-
-Shapes: images of H x W pixels in C channels; the seed of random numbers is int64 [2].
-"""
+"""A sequence of transforms of images [H, W, C]; seeds are int64 [2]."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,13 +18,12 @@ ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 
 
 class TransformChain:
-    """A sequence of transforms, each with its own random numbers.
+    """Transforms, from their params, each with its own random numbers.
 
-    An initial crop is separate, because it can be done while decoding. The templates
-    are the transforms' params. `shape` is (H, W, C) of the images, and `output_shape`
-    (H, W, C) of transformed images; H and W are None if images differ. `conversion`
-    says in words what `fitting_chain` added. Raises ValueError if a template is invalid
-    or a transform does not support its images.
+    An initial crop is separate, because it can be done while decoding. Images have
+    `shape` (H, W, C), transformed ones `output_shape`; H and W are None if they differ.
+    `conversion` names what `fitting_chain` added. Raises ValueError if a template is
+    invalid or a transform does not support its images.
     """
 
     def __init__(
@@ -52,10 +48,7 @@ class TransformChain:
         self.output_shape = shape
 
     def first_window(self, seed: tf.Tensor) -> ChooseWindow | None:
-        """Returns the function that chooses the initial window; None without one.
-
-        It maps the image's shape, int32 [3], to the window, int32 [4].
-        """
+        """Returns the initial crop's function from shape to window, or None."""
         if not self._transforms or not isinstance(self._transforms[0], CropTransform):
             return None
         first = self._transforms[0]
@@ -75,10 +68,9 @@ def fitting_chain(
     size: tuple[int, int] | None,
     channels: int | None,
 ) -> TransformChain:
-    """Returns a chain that begins with the conversions that images of `shape` need.
+    """Returns a chain that first converts images of `shape` to `channels` and `size`.
 
-    Images are converted to `channels`, and resized to `size`, (H, W), if the transforms
-    would give another one; None leaves them as they are.
+    They are resized to `size`, (H, W), only if the transforms would give another one.
     """
     first, words = [], []
     if channels not in (None, shape[2]):
