@@ -87,9 +87,8 @@ class Fields:
             )
         if not isinstance(description, str):
             raise UserTypeError(
-                path=f"The description of param {name!r}",
-                expected="a string",
-                got=description,
+                f"The description of param {name!r}: expected a string, got "
+                f"{description!r}."
             )
         if name in self._fields:
             raise UserAttributeError(

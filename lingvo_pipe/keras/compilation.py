@@ -92,10 +92,9 @@ class Compilation:
         pruned = graph.prune(graph.inputs, present(found))
         if any(x.dtype == tf.resource and x.consumers() for x in pruned.inputs):
             raise UserValueError(
-                path="compile(loss=...)",
-                expected="several losses with masks that follow from the inputs alone",
-                got="a mask that depends on weights or random numbers",
-                hint="Use num_micro_batches=1, or compute the mask from an input.",
+                "compile(loss=...): expected several losses with masks that follow "
+                "from the inputs alone, got a mask that depends on weights or random "
+                "numbers. Use num_micro_batches=1, or compute the mask from an input."
             )
         values = [tf.fill([num_examples], x) for x in pruned(*present(data))]
         return pack_present(found, values)

@@ -102,13 +102,11 @@ class KerasCell(BaseLayer):
                 values += _made(call, values, training=not context.do_eval)
                 if scope.writes[id(unseeded)]:
                     raise UserValueError(
-                        path=f"layer {call.operation.name!r}",
-                        expected="random numbers from a keras.random.SeedGenerator of "
-                        "the layer",
-                        got="a draw from Keras's global seed",
-                        hint="Create self.seed_generator = "
+                        f"layer {call.operation.name!r}: expected random numbers from "
+                        "a keras.random.SeedGenerator of the layer, got a draw from "
+                        "Keras's global seed. Create self.seed_generator = "
                         "keras.random.SeedGenerator(seed) in the layer's __init__, and "
-                        "pass seed=self.seed_generator.",
+                        "pass seed=self.seed_generator."
                     )
         for layer in calls.layers:
             forget_losses(layer)
@@ -187,11 +185,10 @@ class KerasCell(BaseLayer):
                     self.Accumulate(f"keras_square{i}", new**2 * weight)
             elif kind.name != "seed" and scope.writes[id(v)]:
                 raise UserValueError(
-                    path=f"variable {v.path!r}",
-                    expected="weights that only the optimizer changes",
-                    got="a layer that writes it in its call",
-                    hint="Micro-batches would each write another value. Leave the "
-                    "layer out, or compute the value without storing it.",
+                    f"variable {v.path!r}: expected weights that only the optimizer "
+                    "changes, got a layer that writes it in its call. Micro-batches "
+                    "would each write another value. Leave the layer out, or compute "
+                    "the value without storing it."
                 )
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
@@ -225,11 +222,10 @@ def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Ten
 def _check_written_once(variable: keras.Variable, scope: CellScope) -> None:
     if scope.writes[id(variable)] > 1:
         raise UserValueError(
-            path=f"variable {variable.path!r}",
-            expected="a batch normalization that is called once between two kernels",
-            got=f"{scope.writes[id(variable)]} calls, each of which moves its averages",
-            hint="Use one layer for each call; in place of TimeDistributed, call the "
-            "layer itself.",
+            f"variable {variable.path!r}: expected a batch normalization that is "
+            f"called once between two kernels, got {scope.writes[id(variable)]} calls, "
+            "each of which moves its averages. Use one layer for each call; in place "
+            "of TimeDistributed, call the layer itself."
         )
 
 
@@ -269,10 +265,9 @@ def _check_unset(p: InstantiableParams) -> None:
     for name in ("dtype", "fprop_dtype", "params_init"):
         if p.Get(name) != default.Get(name):
             raise UserValueError(
-                path=f"{name} of a Keras model",
-                expected="None, because its layers have dtypes and initializers",
-                got=p.Get(name),
-                hint="Set keras.config.set_dtype_policy, or the layers' initializers.",
+                f"{name} of a Keras model: expected None, because its layers have "
+                f"dtypes and initializers, got {p.Get(name)!r}. Set "
+                "keras.config.set_dtype_policy, or the layers' initializers."
             )
 
 
@@ -285,9 +280,8 @@ def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
     made = tree.flatten(run_operation(call.operation, training, args, kwargs))
     if len(made) != call.num_made:
         raise UserValueError(
-            path=f"layer {call.operation.name!r}",
-            expected=f"{call.num_made} outputs, as when the model was built",
-            got=len(made),
+            f"layer {call.operation.name!r}: expected {call.num_made} outputs, as when "
+            f"the model was built, got {len(made)!r}."
         )
     return made
 

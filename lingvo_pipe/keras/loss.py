@@ -40,10 +40,9 @@ class PipelineLoss:
         unknown = sorted(set(map(_reduction, self._losses)) - set(_REDUCTIONS))
         if unknown:
             raise UserValueError(
-                path="compile(loss=...)",
-                expected=f"losses with a reduction among {list(_REDUCTIONS)}",
-                got=unknown,
-                hint="Set reduction='sum_over_batch_size'.",
+                "compile(loss=...): expected losses with a reduction among "
+                f"{list(_REDUCTIONS)}, got {unknown!r}. Set "
+                "reduction='sum_over_batch_size'."
             )
 
     @property

@@ -97,10 +97,8 @@ class PipelinedModel(keras.Model):
         """
         if isinstance(model, PipelinedModel):
             raise UserValueError(
-                path="PipelinedModel",
-                expected="a plain Keras model",
-                got="a PipelinedModel",
-                hint="Give it the other's plain model, its attribute `model`.",
+                "PipelinedModel: expected a plain Keras model, got a PipelinedModel. "
+                "Give it the other's plain model, its attribute `model`."
             )
         check_model(model)
         super().__init__(name=model.name, dtype=model.dtype_policy)
@@ -138,10 +136,9 @@ class PipelinedModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError: what is saved and cloned is the plain model."""
         raise UserTypeError(
-            path="PipelinedModel",
-            expected="a plain Keras model to be cloned or made part of another",
-            got="a PipelinedModel",
-            hint="Use its attribute `model`; `save` writes that, too.",
+            "PipelinedModel: expected a plain Keras model to be cloned or made part of "
+            "another, got a PipelinedModel. Use its attribute `model`; `save` writes "
+            "that, too."
         )
 
     def compile(

@@ -25,50 +25,41 @@ def check_model(model: Any) -> None:
     """Raises ValueError unless a model can be cut into cells."""
     if not isinstance(model, keras.Model):
         raise UserValueError(
-            path="PipelinedModel",
-            expected="a keras.Model",
-            got=type(model).__name__,
-            hint="Make one of layers by keras.Sequential([keras.Input(shape), ...]).",
+            f"PipelinedModel: expected a keras.Model, got {type(model).__name__!r}. "
+            "Make one of layers by keras.Sequential([keras.Input(shape), ...])."
         )
     if not is_graph(model):
         raise UserValueError(
-            path=f"model {model.name!r}",
-            expected="a Sequential or functional model, whose layers can be told apart",
-            got=f"{type(model).__name__} with a call method of its own",
-            hint="Write it as keras.Model(inputs, outputs), or put what call does into "
-            "layers of a functional model.",
+            f"model {model.name!r}: expected a Sequential or functional model, whose "
+            f"layers can be told apart, got {type(model).__name__} with a call method "
+            "of its own. Write it as keras.Model(inputs, outputs), or put what call "
+            "does into layers of a functional model."
         )
     if not model.built:
         raise UserValueError(
-            path=f"model {model.name!r}",
-            expected="a built model",
-            got="a Sequential model without an input shape",
-            hint="Begin it with keras.Input(shape).",
+            f"model {model.name!r}: expected a built model, got a Sequential model "
+            "without an input shape. Begin it with keras.Input(shape)."
         )
     if type(model).train_step is not keras.Model.train_step:
         raise UserValueError(
-            path=f"model {model.name!r}",
-            expected="keras.Model's own train_step",
-            got=f"{type(model).__name__}.train_step",
-            hint="Express it by the loss, add_loss, metrics and the optimizer.",
+            f"model {model.name!r}: expected keras.Model's own train_step, got "
+            f"{type(model).__name__}.train_step. Express it by the loss, add_loss, "
+            "metrics and the optimizer."
         )
     if tf.distribute.has_strategy():
         raise UserValueError(
-            path="PipelinedModel",
-            expected="no tf.distribute strategy",
-            got=type(tf.distribute.get_strategy()).__name__,
-            hint="Use num_replicas for pipelines side by side.",
+            "PipelinedModel: expected no tf.distribute strategy, got "
+            f"{type(tf.distribute.get_strategy()).__name__!r}. Use num_replicas for "
+            "pipelines side by side."
         )
     fixed = [
         x.name for x in graph_of(model).inputs if x.shape and x.shape[0] is not None
     ]
     if fixed:
         raise UserValueError(
-            path=f"inputs {fixed}",
-            expected="any number of examples",
-            got="a fixed batch size",
-            hint="Use keras.Input(shape) without batch_size: micro-batches are smaller "
-            "than the mini-batch.",
+            f"inputs {fixed}: expected any number of examples, got a fixed batch size. "
+            "Use keras.Input(shape) without batch_size: micro-batches are smaller than "
+            "the mini-batch."
         )
     for layer in flat_layers(model):
         _check_layer(layer)
@@ -79,18 +70,16 @@ def check_for_learner(model: keras.Model) -> None:
     for v in model.trainable_variables:
         if v.constraint is not None:
             raise UserValueError(
-                path=f"variable {v.path!r}",
-                expected="no constraint, which the trainer's learner does not apply",
-                got=type(v.constraint).__name__,
-                hint="Leave it out, or train by PipelinedModel.fit.",
+                f"variable {v.path!r}: expected no constraint, which the trainer's "
+                f"learner does not apply, got {type(v.constraint).__name__!r}. Leave "
+                "it out, or train by PipelinedModel.fit."
             )
     for layer in flat_layers(model):
         if layer.compute_dtype == "float16":
             raise UserValueError(
-                path=f"layer {layer.name!r}",
-                expected="a dtype that needs no loss scaling",
-                got=layer.dtype_policy.name,
-                hint="Use mixed_bfloat16, or train by PipelinedModel.fit.",
+                f"layer {layer.name!r}: expected a dtype that needs no loss scaling, "
+                f"got {layer.dtype_policy.name!r}. Use mixed_bfloat16, or train by "
+                "PipelinedModel.fit."
             )
 
 
@@ -100,18 +89,15 @@ def check_devices(devices: Any, num_cells: int | None = None) -> None:
     number = len(devices) if is_list else devices
     if not is_count(number):
         raise UserValueError(
-            path="PipelinedModel(devices=...)",
-            expected="the number of devices, at least 1, or a list of their names",
-            got=devices,
-            hint="Give devices=2, or devices=['gpu:0', 'gpu:1'].",
+            "PipelinedModel(devices=...): expected the number of devices, at least 1, "
+            f"or a list of their names, got {devices!r}. Give devices=2, or "
+            "devices=['gpu:0', 'gpu:1']."
         )
     if num_cells is not None and number > num_cells:
         raise UserValueError(
-            path="PipelinedModel(devices=...)",
-            expected=f"at most {num_cells}, one for each cell of the model",
-            got=devices,
-            hint="Use fewer. Each layer with a kernel starts a cell; summary() shows "
-            "them.",
+            f"PipelinedModel(devices=...): expected at most {num_cells}, one for each "
+            f"cell of the model, got {devices!r}. Use fewer. Each layer with a kernel "
+            "starts a cell; summary() shows them."
         )
 
 
@@ -119,10 +105,8 @@ def check_loss(compiled: Any) -> None:
     """Raises ValueError unless a model is compiled with a loss."""
     if compiled is None:
         raise UserValueError(
-            path="compile(loss=...)",
-            expected="a loss, besides what layers add",
-            got=None,
-            hint="Give the loss or losses of the outputs. predict needs none.",
+            "compile(loss=...): expected a loss, besides what layers add, got None. "
+            "Give the loss or losses of the outputs. predict needs none."
         )
 
 
@@ -130,24 +114,19 @@ def check_compilation(jit_compile: Any, options: Mapping[str, Any]) -> None:
     """Raises ValueError for options of compile that a pipeline cannot follow."""
     if jit_compile not in (False, "auto", None):
         raise UserValueError(
-            path="compile(jit_compile=...)",
-            expected="False or 'auto'",
-            got=jit_compile,
-            hint="Give jit_compile=True to PipelinedModel: XLA then compiles cells.",
+            f"compile(jit_compile=...): expected False or 'auto', got {jit_compile!r}. "
+            "Give jit_compile=True to PipelinedModel: XLA then compiles cells."
         )
     if options.get("steps_per_execution", 1) != 1:
         raise UserValueError(
-            path="compile(steps_per_execution=...)",
-            expected="1",
-            got=options["steps_per_execution"],
-            hint="Raise num_micro_batches, or the size of the mini-batch.",
+            "compile(steps_per_execution=...): expected 1, got "
+            f"{options['steps_per_execution']!r}. Raise num_micro_batches, or the size "
+            "of the mini-batch."
         )
     if options.get("run_eagerly"):
         raise UserValueError(
-            path="compile(run_eagerly=...)",
-            expected="False, because a pipeline is a graph",
-            got=True,
-            hint="To debug layers, fit the plain model, the attribute `model`.",
+            "compile(run_eagerly=...): expected False, because a pipeline is a graph, "
+            "got True. To debug layers, fit the plain model, the attribute `model`."
         )
 
 

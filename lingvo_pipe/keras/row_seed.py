@@ -69,11 +69,10 @@ def _state_tensor(
 
 def _refuse(*unused: Any, **options: Any) -> tf.Tensor:
     raise UserTypeError(
-        path="random numbers in a layer",
-        expected="uniform or normal numbers, or integers, of keras.random",
-        got="a draw from another distribution",
-        hint="It would give each micro-batch the same numbers. Make it from uniform "
-        "numbers, or apply the layer to the dataset, before fit.",
+        "random numbers in a layer: expected uniform or normal numbers, or integers, "
+        "of keras.random, got a draw from another distribution. It would give each "
+        "micro-batch the same numbers. Make it from uniform numbers, or apply the "
+        "layer to the dataset, before fit."
     )
 
 

@@ -117,11 +117,10 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
     norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
     if norms and norms != [layer]:
         raise UserValueError(
-            path=f"layer {layer.name!r}",
-            expected="batch normalization without a mask, or as a layer of the model",
-            got=f"{norms[0].name!r} within the layer, and a mask",
-            hint="How many values it averages is not known outside. Call it in the "
-            "model itself, or stop the mask before.",
+            f"layer {layer.name!r}: expected batch normalization without a mask, or as "
+            f"a layer of the model, got {norms[0].name!r} within the layer, and a "
+            "mask. How many values it averages is not known outside. Call it in the "
+            "model itself, or stop the mask before."
         )
     total = [tf.reduce_sum(tf.cast(mask, tf.float64)) for mask in masks]
     return {id(norm.moving_mean): total[0] for norm in norms}

@@ -43,20 +43,16 @@ def make_blocks(
     check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):
         raise UserValueError(
-            path="chunks",
-            expected="a number of blocks with scheme='chunked', else None",
-            got=chunks,
-            hint=f"The scheme is {scheme!r}. Set task.local.chunks accordingly.",
+            "chunks: expected a number of blocks with scheme='chunked', else None, got "
+            f"{chunks!r}. The scheme is {scheme!r}. Set task.local.chunks accordingly."
         )
     if scheme == "overlapping":
         firsts = [Block(k, k + 1, ahead=1) for k in range(num_layers - 2)]
         return [*firsts, Block(max(num_layers - 2, 0), num_layers)]
     if isinstance(chunks, str):
         raise UserValueError(
-            path="chunks",
-            expected="a number of blocks, or a list of their boundaries",
-            got=chunks,
-            hint="Write numbers without quotes.",
+            "chunks: expected a number of blocks, or a list of their boundaries, got "
+            f"{chunks!r}. Write numbers without quotes."
         )
     splits = {"backpropagation": 1, "greedy": num_layers}.get(scheme, chunks)
     assert splits is not None

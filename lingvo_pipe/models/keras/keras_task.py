@@ -112,10 +112,9 @@ class KerasTask(BaseTask):
         first = next(iter(params.pipeline.cell_tpl), None)
         if first is None or first.cls is not KerasCell or first.model is None:
             raise UserValueError(
-                path=f"{params.name}.pipeline.cell_tpl",
-                expected="the cells of a Keras model",
-                got=first and first.cls.__name__,
-                hint=f"Make the params by {type(self).__name__}.ParamsOf(function).",
+                f"{params.name}.pipeline.cell_tpl: expected the cells of a Keras "
+                f"model, got {first and first.cls.__name__!r}. Make the params by "
+                f"{type(self).__name__}.ParamsOf(function)."
             )
         super().__init__(params)
         p = self.params
@@ -173,10 +172,9 @@ class KerasTask(BaseTask):
         outputs = self.Outputs(predictions)
         if "loss" not in self._values or not tf.is_tensor(outputs):
             raise UserValueError(
-                path=f"{self.path}.loss",
-                expected="a loss of a model with one output",
-                got=f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs",
-                hint="Name one of keras.losses, or define ComputeLoss in a subclass.",
+                f"{self.path}.loss: expected a loss of a model with one output, got "
+                f"{self.params.loss!r} for {len(tree.flatten(outputs))} outputs. Name "
+                "one of keras.losses, or define ComputeLoss in a subclass."
             )
         own = outputs
         outputs = tf.cast(outputs, tf.as_dtype(keras.config.floatx()))
@@ -201,10 +199,8 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
     """Returns a function to values of a loss, `[b, ...]`."""
     if "reduction" in arguments:
         raise UserValueError(
-            path=f"{path}_arguments['reduction']",
-            expected="no reduction: the loss is the mean by the task's weights",
-            got=arguments["reduction"],
-            hint="Leave it out.",
+            f"{path}_arguments['reduction']: expected no reduction: the loss is the "
+            f"mean by the task's weights, got {arguments['reduction']!r}. Leave it out."
         )
     found: Any = _named(keras.losses, loss, path) if isinstance(loss, str) else loss
     is_class = inspect.isclass(found)
@@ -227,10 +223,9 @@ def _named(module: Any, name: Any, path: str) -> Any:
         known.setdefault(name, keras.losses.get(str(name)))
     if name not in known:
         raise UserValueError(
-            path=path,
-            expected=f"a name of {module.__name__}, one of {sorted(known)}",
-            got=name,
-            hint=did_you_mean(str(name), known).strip() or "Choose one of these.",
+            f"{path}: expected a name of {module.__name__}, one of {sorted(known)}, "
+            f"got {name!r}. "
+            f"{did_you_mean(str(name), known).strip() or 'Choose one of these.'}"
         )
     return known[name]
 

@@ -56,12 +56,10 @@ def parse_cluster_spec(text: str) -> Cluster:
     for entry in text.strip().split("@"):
         job, _, addresses = entry.partition("=")
         if job not in (WORKER_JOB, TRAINER_JOB) or job in jobs:
-            near = did_you_mean(job, [WORKER_JOB, TRAINER_JOB])
+            hint = f"{did_you_mean(job, [WORKER_JOB, TRAINER_JOB])} {HELP}"
             raise UserValueError(
-                path="--cluster",
-                expected=f"the job {WORKER_JOB!r}, and perhaps {TRAINER_JOB!r}, once",
-                got=text,
-                hint=f"{near} {HELP}".strip(),
+                f"--cluster: expected the job {WORKER_JOB!r}, and perhaps "
+                f"{TRAINER_JOB!r}, once, got {text!r}. {hint.strip()}"
             )
         jobs[job] = [address.strip() for address in addresses.split(",")]
     return checked_cluster(jobs, "--cluster", HELP)

@@ -290,10 +290,8 @@ def _configure(local: Sequence[DeviceName]) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
         raise UserRuntimeError(
-            path="initialize_devices",
-            expected="a call before TensorFlow has run anything, such as making a "
-            "tensor or a layer with weights",
-            got="TensorFlow's devices already in use",
-            hint="Move it to the top of the program, after the imports; in a notebook, "
-            "restart the kernel first.",
+            "initialize_devices: expected a call before TensorFlow has run anything, "
+            "such as making a tensor or a layer with weights, got TensorFlow's devices "
+            "already in use. Move it to the top of the program, after the imports; in "
+            "a notebook, restart the kernel first."
         ) from error

@@ -80,12 +80,10 @@ def find_membership(
     if scheduler in SCHEDULERS and (scheduler == "kubernetes" or not labels):
         return membership(_ask(scheduler, labels), job, task)
     if "=" not in scheduler:
-        near = did_you_mean(scheduler, SCHEDULERS)
+        hint = f"{did_you_mean(scheduler, SCHEDULERS)} {HELP}"
         raise UserValueError(
-            path="--cluster",
-            expected=f"the job 'worker', or one of {', '.join(SCHEDULERS)}",
-            got=flag,
-            hint=f"{near} {HELP}".strip(),
+            f"--cluster: expected the job 'worker', or one of {', '.join(SCHEDULERS)}, "
+            f"got {flag!r}. {hint.strip()}"
         )
     job = job or TRAINER_JOB
     return Membership(job, task, as_client(parse_cluster_spec(flag), job))
@@ -158,11 +156,8 @@ def _check_flags(
     def check(flag: str, got: object, expected: object, allowed: tuple) -> None:
         if got not in allowed:
             raise UserValueError(
-                path=flag,
-                expected=f"the value of {source}, {expected}",
-                got=got,
-                hint=f"Leave {flag} out, or give --cluster=worker=... to override "
-                f"{source}.",
+                f"{flag}: expected the value of {source}, {expected}, got {got!r}. "
+                f"Leave {flag} out, or give --cluster=worker=... to override {source}."
             )
 
     check("--job", job, its_job, (None, its_job, *_SUBSTITUTES.get(its_job, ())))
