@@ -1,7 +1,4 @@
-"""NestedMap: a dict with attribute access, also used as a tree of dicts and lists.
-
-A key such as `a.b[0].c` leads to a nested value.
-"""
+"""NestedMap: a dict with attribute access, also a tree with keys such as `a.b[0].c`."""
 
 from __future__ import annotations
 
@@ -35,10 +32,9 @@ _ABSENT = object()
 
 
 class NestedMap(dict):
-    """A dict whose keys are identifiers and can be used as attributes.
+    """A dict whose keys, in sorted order, can be used as attributes.
 
-    Iteration is in the order of the sorted keys. A key must not be the name of a
-    method, so that `nmap.key` is always the value.
+    A key is an identifier and not the name of a method.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -135,10 +131,7 @@ class NestedMap(dict):
         return [key for key, _ in self.FlattenItems()]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
-        """Returns a map of this structure with `values` as leaves.
-
-        Raises ValueError if there are more or fewer values than leaves.
-        """
+        """Returns this structure with other leaves; ValueError for another number."""
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
             raise UserValueError(
@@ -163,7 +156,7 @@ class NestedMap(dict):
     def FilterKeyVal(self, fn: Callable[[str, Any], bool]) -> NestedMap:
         """Returns a map of the leaves for which `fn(key, leaf)` is true.
 
-        Nodes that lose all their leaves are removed; lists get shorter.
+        Nodes without leaves are removed; lists get shorter.
         """
         filtered = trees.transform(
             self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
@@ -208,10 +201,9 @@ class NestedMap(dict):
     def Set(self, key: str, value: Any) -> None:
         """Sets the value at `key`; creates missing maps and lists on the way.
 
-        An index equal to the length of its list appends to it.
-
-        Raises ValueError, and changes nothing, if an index is larger, a step leads into
-        a leaf or a tuple or by name into a list, or the key is malformed.
+        An index equal to its list's length appends. Raises ValueError, and changes
+        nothing, if it is larger, a step leads into a leaf or a tuple or by name into a
+        list, or the key is malformed.
         """
         steps = _parse(key)
         node: Any = self

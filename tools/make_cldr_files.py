@@ -35,11 +35,7 @@ def english_sentences(split: str) -> Iterator[str]:
 
 
 def vocabulary(name: str) -> bytes:
-    """Returns a vocabulary of training sentences, with a token for each character.
-
-    Each digit is a token, so numbers of any length are translated digit by digit. Texts
-    stay unchanged, since they have only plain spaces.
-    """
+    """Returns a vocabulary of training sentences, a token per character and digit."""
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
     if name != ENGLISH_VOCABULARY:

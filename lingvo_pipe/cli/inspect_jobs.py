@@ -57,8 +57,8 @@ def diff_params(
 ) -> str:
     """Returns the params that differ between a model, `>`, and another or a run, `<`.
 
-    The first line is a legend. The other model has the same changes by the user. One of
-    `other` and `logdir` is None. See `RunDirectory` for `allow_foreign`.
+    The first line is a legend. The other model has the user's changes, too. One of
+    `other` and `logdir` is None.
     """
     ours = request.params("Train")
     if other is not None:

@@ -26,10 +26,7 @@ class _LastingFile(io.FileIO):
 
 
 def keep_output() -> None:
-    """Lets this process write on when the reader of a standard stream goes away.
-
-    Standard output continues on standard error, and that without a reader nowhere.
-    """
+    """Lets this process write on when the reader of a standard stream goes away."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     sys.stderr = _lasting(sys.stderr, [nowhere])
     sys.stdout = _lasting(sys.stdout, [sys.stderr.fileno(), nowhere])

@@ -29,10 +29,7 @@ _START = ProcessStart.now()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the job of the flags; shows an error as a line.
-
-    TensorFlow takes seconds to import, so flags are checked before.
-    """
+    """Checks the flags before TensorFlow is imported, and runs their job."""
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
     with errors_as_lines():

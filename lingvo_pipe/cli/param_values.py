@@ -30,8 +30,8 @@ _VALUE_ERRORS = (
 def check_values(model: Any) -> None:
     """Raises one ValueError that names every param whose value cannot be meant.
 
-    These are floats that are not finite in 32 bits, integers of more than 64 bits, and
-    groups of params that are something else, such as None. Defaults are allowed.
+    These are floats not finite in 32 bits, integers of more than 64 bits, and groups of
+    params that are something else. Defaults are allowed.
     """
     hint = "Correct --model_params_override, or the model."
     raise_problems(list(_problems("", model, None)), hint)

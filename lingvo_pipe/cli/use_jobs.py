@@ -89,10 +89,9 @@ def translate_file(
     output_file: str,
     language: str | None,
 ) -> None:
-    """Translates lines of text with trained weights, and writes as many lines.
+    """Translates a file's lines (`-`: standard input); those without words stay empty.
 
-    `-` is standard input and output. Lines without words stay empty. Raises ValueError
-    if a file cannot be read or written, or a line or the language cannot be translated.
+    Raises ValueError if a file, a line or the language cannot be used.
     """
     output = None if output_file == STANDARD else Path(output_file).expanduser()
     if output is not None and (output.is_dir() or not output.parent.is_dir()):

@@ -71,12 +71,11 @@ class Fields:
         self.__dict__.update(_fields={}, _frozen=False)
 
     def Define(self, name: str, default: Any, description: str) -> None:
-        """Defines a param with a default, which may be None.
+        """Defines a param with a default and its meaning, with its unit.
 
-        The name has lower-case letters, digits and underscores, a letter first. The
-        description is the param's meaning, with its unit. Raises AttributeError if the
-        param is already defined; TypeError if these Params are frozen, or the
-        description is not a string; ValueError if `name` is not a valid name.
+        The name has lower-case letters, digits and underscores, a letter first. Raises
+        AttributeError if it is defined; TypeError if these Params are frozen, or the
+        description is not a string; ValueError if `name` is not valid.
         """
         self._CheckMutable(f"define {name!r}")
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)

@@ -8,10 +8,9 @@ from lingvo_pipe.core.errors import UserTypeError
 
 
 def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Returns a deep, unfrozen copy of `value`; see copy.deepcopy for `memo`.
+    """Returns a deep, unfrozen copy; see copy.deepcopy for `memo`.
 
-    Objects of TensorFlow and Keras (tensors, variables, dtypes, optimizers), classes
-    and functions are shared, not copied.
+    Objects of TensorFlow and Keras, classes and functions are shared, not copied.
     """
     memo = {} if memo is None else memo
     if id(value) in memo:
@@ -29,7 +28,7 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def freeze_value(value: Any) -> Any:
-    """Returns `value` with all Params in it frozen, lists and dicts unmodifiable.
+    """Returns `value` with Params frozen, and plain lists and dicts unmodifiable.
 
     Lists and dicts of other classes stay modifiable; only their items are frozen.
     """
@@ -49,10 +48,9 @@ def freeze_value(value: Any) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal, NaN being equal to NaN.
+    """Returns whether two values are equal, also NaN; arrays in their dtypes, too.
 
-    Arrays are equal if their dtypes and all elements are, tensors only if they are the
-    same object.
+    Tensors are equal only if they are the same object.
     """
     if a is b:
         return True

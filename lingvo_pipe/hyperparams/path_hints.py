@@ -16,10 +16,9 @@ _MAX_SHOWN = 50  # Characters of a value.
 
 
 def about_path(params: Fields, path: str) -> str:
-    """Returns a sentence, after a blank, about the param at a path or similar ones.
+    """Returns " " and a sentence on a path's type, default and value, or "".
 
-    It has the param's type, its default, and its value if that differs. If nothing is
-    at the path, the same of up to three params with similar paths; "" without any.
+    If nothing is at the path, it is about up to three params with similar paths.
     """
     with contextlib.suppress(AttributeError, ValueError):
         return f" {path!r} has {_about(params, path)}."
@@ -48,10 +47,7 @@ def _short(value: Any) -> str:
 
 
 def _near_paths(params: Fields, path: str) -> list[str]:
-    """Returns paths that end in the same name, longest common end first, then others.
-
-    Includes only the first item of each list, and those that the path names.
-    """
+    """Returns paths that end in the same name, longest common end first, and others."""
     every = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
     same = [each for each in every if re.split(r"\W", each)[-1] == last_name]

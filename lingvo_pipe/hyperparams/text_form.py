@@ -1,8 +1,7 @@
-"""Params to text, and text to Params.
+"""Params to text, and text to Params: fresh ones of the same class, for any settings.
 
-The text rebuilds the values in fresh Params of the same class, for any settings: nested
-Params that fresh ones may lack are written as a template first, and a value that would
-be read as another type is written with its type.
+Nested Params that fresh ones may lack are written as a template first, and a value that
+would be read as another type is written with its type.
 """
 
 import contextlib

@@ -53,10 +53,10 @@ def kind_of(value: Any) -> str:
 
 
 def write_value(value: Any, like: Any = None) -> str:
-    """Returns the text of a value; the text of nested Params is their template.
+    """Returns the text of a value; ValueError if it has none.
 
-    A dataclass or named tuple needs a value of its class, `like`, on the reader's side.
-    Raises ValueError if the value has no text form.
+    Nested Params are written as templates. A dataclass or named tuple needs a value of
+    its class, `like`, on the reader's side.
     """
     value = as_plain(value)
     fields = record_fields(value) if type(value) is type(like) else None
@@ -103,10 +103,9 @@ def shown_value(value: Any) -> str:
 
 
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
-    """Reads a value; the texts `None` and Lingvo's `NoneType` are always None.
+    """Reads a value of the type `kind` or, without it, of `like` or of any type.
 
-    `kind` names its type. Without it, the value has the type of `like`, or any type if
-    that is None. Raises ValueError if the text is not a value of that type.
+    The texts `None` and `NoneType` are always None. Raises ValueError for other types.
     """
     text = text.strip()
     kind = kind or kind_of(like)

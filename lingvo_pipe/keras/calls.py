@@ -144,10 +144,9 @@ class Cell(NamedTuple):
 def cut(
     inputs: Sequence[int], steps: Sequence[Step], outputs: Sequence[int]
 ) -> list[Cell]:
-    """Returns the cells of a graph.
+    """Returns the cells of a graph; the last returns the outputs, in their order.
 
-    A value is passed on as long as a later cell takes it. The last cell returns the
-    outputs, in their order.
+    A value is passed on as long as a later cell takes it.
     """
     starts = [i for i, step in enumerate(steps) if step.starts_cell or i == 0]
     # Cheap calls before the first kernel belong to its cell.

@@ -47,7 +47,7 @@ class Compilation:
     def loss_function(
         self, num_examples: int, num_micro_batches: int
     ) -> Callable[..., NestedMap]:
-        """Returns the loss function of a pipeline, the same for each mini-batch size.
+        """Returns the loss function of a pipeline, the same for each batch size.
 
         It takes the outputs and (targets, sample weights, loss scale for each example,
         `divisors`), `[b, ...]` each; the last three may be None.
@@ -71,9 +71,8 @@ class Compilation:
     ) -> list[tf.Tensor | None] | None:
         """Returns what Keras divides several losses by, `[B]` each, all alike.
 
-        An item is None for a loss whose examples count alike, and the list is None if
-        no loss needs it. Raises ValueError if masks depend on the model's weights or on
-        random numbers.
+        An item is None if examples count alike, and the list if no loss needs it.
+        Raises ValueError if masks depend on weights or on random numbers.
         """
         loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
         if not loss.needs_divisors:

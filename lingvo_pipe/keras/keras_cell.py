@@ -37,11 +37,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class KerasCell(BaseLayer):
-    """Runs calls of Keras layers.
-
-    Its variables are the Keras model's, or its own that begin like these; see
-    `CellCalls.shares_variables`.
-    """
+    """Runs calls of Keras layers, by the model's variables or own ones alike."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -2,8 +2,7 @@
 
     KerasCell.Params().Set(model=digits_cnn, arguments={"width": 16}, index=2)
 
-The function is run once. Its model has no values: initial values are drawn when a cell
-creates its variables, from the seed that the model was made with.
+The function is run once; initial values are drawn when a cell creates its variables.
 """
 
 import contextlib
@@ -38,8 +37,7 @@ def built_model(
 ) -> BuiltModel:
     """Returns the model that a function makes of arguments, always the same object.
 
-    Raises ValueError if the model cannot be cut, or needs what only Keras's optimizers
-    and `fit` do.
+    Raises ValueError if it cannot be cut, or needs Keras's optimizers or `fit`.
     """
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name
@@ -54,10 +52,7 @@ def built_model(
 
 
 def fingerprint(model: keras.Model) -> str:
-    """Returns a digest of a model's layers, their settings and what each is called on.
-
-    The code of layers and lambdas is no part of it.
-    """
+    """Returns a digest of a model's layers, settings and calls, without their code."""
     calls = [
         (type(x.operation).__name__, _settings(x.operation), x.args, x.kwargs, x.made)
         for x in calls_of(model).calls

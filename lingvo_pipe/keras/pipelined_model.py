@@ -82,9 +82,9 @@ class PipelinedModel(keras.Model):
     ):
         """Moves the model's variables to the devices of their stages.
 
-        A compiled model, such as a loaded one, is compiled in the same way, with its
-        optimizer's state, but without options that change how steps are run. Raises
-        ValueError if the model cannot be cut, or a param is not valid.
+        A compiled model is compiled in the same way, with its optimizer's state, but
+        without options that change how steps are run. Raises ValueError if the model
+        cannot be cut, or a param is not valid.
 
         Args:
             model: the model; it is shared, not copied.
@@ -123,10 +123,7 @@ class PipelinedModel(keras.Model):
         return self._pipes.of_full_size
 
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
-        """Prints the cells with their stages, devices, layers and parameters.
-
-        `print_fn` is called with each line. `model.summary` prints the layers.
-        """
+        """Prints, by `print_fn`, the cells' stages, devices, layers and parameters."""
         cells = list(self._cells.cells.values())
         for line in summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
@@ -153,9 +150,8 @@ class PipelinedModel(keras.Model):
     ) -> None:
         """Sets optimizer, loss and metrics; see keras.Model.compile.
 
-        A built optimizer, such as a loaded model's, is copied with its state, because
-        Keras cannot show it that variables have moved. Raises ValueError if an option
-        is not supported, such as steps_per_execution.
+        A built optimizer is copied with its state, because Keras cannot show it that
+        variables have moved. Raises ValueError if an option is not supported.
         """
         given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation(jit_compile, given.arguments)

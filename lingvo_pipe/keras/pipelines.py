@@ -1,7 +1,4 @@
-"""The pipelines of a Keras model: their stages, one for each number of micro-batches.
-
-All have the stages that were chosen for the first one.
-"""
+"""The pipelines of a Keras model, with the same stages by number of micro-batches."""
 
 import math
 import textwrap
@@ -68,10 +65,7 @@ class Pipelines:
         return self._made.get(number) or self._make(number)
 
     def number_for(self, num_examples: int) -> int:
-        """Returns the number of micro-batches of B examples, at most B.
-
-        Raises ValueError if there are fewer examples than batch shards.
-        """
+        """Returns the micro-batches of B examples; ValueError for fewer than shards."""
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
             raise UserValueError(
@@ -117,8 +111,8 @@ def with_stages(
 ) -> dict[str, Any]:
     """Returns params of a pipeline with `devices`, and `splits` if it has none.
 
-    Raises ValueError if there are more stages than cells, replicas would differ, or
-    `splits` needs another number of devices.
+    Raises ValueError for more stages than cells, different replicas, or too few
+    devices.
     """
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):

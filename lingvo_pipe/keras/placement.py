@@ -43,9 +43,8 @@ def deferred_variables() -> Iterator[None]:
 def placed(variable: keras.Variable, path: str) -> tf.Variable:
     """Returns the tf.Variable that stores a Keras variable on the current device.
 
-    It is the one that stores it already, if that is on this device and as trainable as
-    the Keras variable; else a new one, and Keras reads and writes this one from now on.
-    A deferred variable gets its first one, with its initial value.
+    It is the present one if that is there and as trainable; else a new one, which Keras
+    reads and writes from now on. A deferred variable's has its initial value.
     """
     if _is_scratch_graph():
         return _variable(variable, path, lambda: _zeros(variable))
@@ -61,10 +60,7 @@ def placed(variable: keras.Variable, path: str) -> tf.Variable:
 
 
 def created(variable: keras.Variable, path: str) -> tf.Variable:
-    """Returns a new tf.Variable that begins as a Keras variable, which stays as it is.
-
-    The value is drawn on the host, so that it does not depend on the device.
-    """
+    """Returns a new tf.Variable that begins as a Keras variable, drawn on the host."""
 
     def initial() -> tf.Tensor:
         if _is_scratch_graph():  # It is never run, and constants cannot enter it.

@@ -1,8 +1,6 @@
 """The private names of Keras that this package leans on; no other file imports any.
 
-Keras's public interface says how to run a model, and not which operations it consists
-of. `tests/keras/private_names_test.py` shows that each name exists and does what is
-expected of it.
+`tests/keras/private_names_test.py` shows that each exists and does what is expected.
 """
 
 from collections.abc import Callable, Iterator, Sequence

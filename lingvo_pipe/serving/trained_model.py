@@ -49,21 +49,16 @@ def load(
 ) -> TrainedModel:
     """Returns the model of a run, with its weights, on the first GPU or the CPU.
 
-    The model is found by its registered name, so the package that registers it must be
-    importable, or imported. Translating needs no data set, since a run keeps its
-    vocabulary.
+    The package that registers the model must be importable; no data set is needed.
 
     Args:
         logdir: directory of the run, which may be in training.
-        checkpoint: a name such as `ckpt-00000600`, or `best` for the best evaluation's;
-            if None, the newest.
-        allow_foreign: whether the run may have links, or files of another user, as
-            --allow_foreign_logdir allows.
+        checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
+        allow_foreign: whether the run may have links, or files of another user.
 
     Raises:
         LookupError: if the model is not registered.
-        ValueError: if there is no such run or checkpoint, or the registered model is
-            not the one that was trained.
+        ValueError: if there is no such run or checkpoint, or another model was trained.
     """
     path = os.path.expanduser(logdir)
     directory = open_run(path, None, allow_foreign=allow_foreign)
@@ -94,18 +89,17 @@ class TrainedModel:
         """Returns the best translation of each sentence, and "" of an empty one.
 
         `to` is the target language, such as "en"; if None, the only one. Raises
-        TypeError if the model does not translate, and ValueError if the language is
-        unknown or a sentence is too long.
+        TypeError if the model does not translate; ValueError for an unknown language or
+        a long sentence.
         """
         return self._translator(sentences, to)
 
     def classify(self, images: Iterable[Any]) -> list[Classification]:
-        """Returns the class of each image.
+        """Returns the class of each image: a path, or an array `[H, W, C]`.
 
-        Images are paths of JPEG, PNG, GIF or BMP files, or arrays `[H, W, C]`, of the
-        data set's sizes and range: `input.pixel_max`, mostly 255, is the brightest.
-        They are prepared as in evaluations. Raises TypeError if the model does not
-        classify images, and ValueError if an image is none.
+        Arrays have the data set's sizes and range, up to `input.pixel_max`. Raises
+        TypeError if the model does not classify images, and ValueError if an image is
+        none.
         """
         data, classify = self._data, self._classifier
         if isinstance(images, (str, Path)):

@@ -104,8 +104,5 @@ class AmoebaNetModel(StagedModel):
 
 
 def all_but_softmax(model: str) -> dict[str, Any]:
-    """Returns `init_from_checkpoint_rules` for all weights but the softmax layers.
-
-    The run, of this model, is not known here: `init_from_checkpoint_override` names it.
-    """
+    """Returns rules for all weights but the softmax layers, of a run named later."""
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

@@ -1,10 +1,7 @@
-"""One cell of AmoebaNet, defined by its genotype.
+"""One cell of AmoebaNet, by its genotype: images `[B, H, W, C]`, F filters.
 
-Drop-path grows with a cell's depth: its number over the number of all cells. The
-network counts the cells as it runs. With a param, cells at different depths would
-differ, and a pipeline could not share one trace among them.
-
-Shapes: images are `[B, H, W, C]`; F filters.
+Drop-path grows with a cell's depth. The network counts the cells as it runs, since with
+a param a pipeline could not share one trace among them.
 """
 
 import operator
@@ -35,7 +32,7 @@ _SIDES = ("left", "right")
 class AmoebaCell(CompositeLayer):
     """(last output, previous output, number of cells) -> the same after this cell.
 
-    Further inputs, such as labels for a later layer, pass unchanged.
+    Further inputs pass unchanged.
     """
 
     @classmethod
@@ -94,9 +91,9 @@ class AmoebaCell(CompositeLayer):
     ) -> tuple:
         """Returns the output `[B, H'', W'', C'']`, `last`, the count and `*passed_on`.
 
-        `last` is `[B, H, W, C]`, the last output, and `before` `[B, H', W', C']` the
-        previous one, if any. `num_before` is `[B]` integers, all equal: the number of
-        cells so far; None if nothing drops.
+        `last` is `[B, H, W, C]`, and `before` `[B, H', W', C']` the output before it,
+        if any. `num_before` is `[B]` equal integers, the cells so far; None if nothing
+        drops.
         """
         num = None if num_before is None else num_before + 1
 
@@ -150,7 +147,7 @@ def _run_cell(
     run: Callable,
     add: Callable,
 ) -> list:
-    """Returns the states that a cell concatenates, or their shapes.
+    """Returns the states, or their shapes, that a cell concatenates.
 
     A part runs by `run(name, x)`; `add` adds the two sides of a pair.
     """

@@ -1,9 +1,6 @@
-"""AmoebaNet's operations: by name, and the factorized reduction.
+"""AmoebaNet's operations by name, on images `[B, H, W, I]` with F filters of the cell.
 
-No convolution has a bias; a ReLU precedes it and batch normalization follows it. Pools
-have neither.
-
-Shapes: images are `[B, H, W, I]`; F filters of the cell.
+A ReLU precedes each convolution, which has no bias, and batch normalization follows.
 """
 
 from collections.abc import Callable
@@ -43,10 +40,9 @@ class Channels(NamedTuple):
 
 
 def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
-    """Returns params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
+    """Returns params of a genotype's operation: `[B, H/stride, W/stride, F]`.
 
-    The name is from a genotype, or else ValueError is raised; the stride, in both
-    directions, is 1 or 2.
+    Raises ValueError for another name; the stride is 1 or 2.
     """
     if name not in _OPERATIONS:
         raise UserValueError(
@@ -88,7 +84,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
     """Returns 1x1 down, the (window, stride) convolutions of the middle, 1x1 up.
 
-    With fewer than four filters a quarter is none, and only the middle remains.
+    With fewer than four filters only the middle remains.
     """
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:

@@ -1,6 +1,6 @@
 """AmoebaNet's first and last layer, and its auxiliary head.
 
-Shapes: images are `[B, H, W, C]`; N classes.
+Images are `[B, H, W, C]`, N classes.
 """
 
 from typing import Any
@@ -26,10 +26,9 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
 class StemLayer(CompositeLayer):
-    """3x3 convolution and batch norm, no ReLU: image -> (features, None, 0 or None).
+    """3x3 convolution and batch norm: image -> (features, None, 0 or None), others.
 
-    None replaces the previous output, and 0 is the number of cells so far. Further
-    inputs pass unchanged.
+    None replaces the previous output, and 0 is the number of cells so far.
     """
 
     @classmethod

@@ -1,9 +1,8 @@
 """Translation by beam search over a pipeline's layers, each on its stage's device.
 
 The encoder runs once. Then one loop of the graph runs the decoder token by token for
-all hypotheses of all examples; a layer's states of past tokens stay on its device and
-follow the hypotheses. The search itself runs on the device of the logits. Stages work
-one after the other: a token needs all of them, and the next token needs that token.
+all hypotheses; a layer's states of past tokens stay on its device. The search runs on
+the device of the logits. Stages work one after the other.
 
 Shapes: B examples, S source tokens, W hypotheses in the beam, N returned, at most T
 tokens, V tokens in the vocabulary.
@@ -54,9 +53,8 @@ def beam_decode(
 ) -> Hypotheses:
     """Returns the N best translations of each source, without the first tokens.
 
-    The source is a stream `[B, S]`, static in S, one sentence in each row. The
-    decoder's first inputs, `[B]` int32, are such as the token of the target language.
-    Raises ValueError if a param is out of its range.
+    The source is a stream `[B, S]`, static in S, one sentence a row; `first_ids` are
+    `[B]` int32. Raises ValueError if a param is out of its range.
     """
     _check(p)
     num_source_tokens = source.ids.shape[1]

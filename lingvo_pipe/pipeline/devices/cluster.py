@@ -112,10 +112,8 @@ def find_workers(cluster: Cluster) -> ReadyWorkers:
 def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     """Makes the devices of ready workers devices of this process.
 
-    Raises:
-        ConnectionError: if this process can't listen at its address, or can't be
-            restricted to it.
-        RuntimeError: if this process is connected to other workers.
+    Raises ConnectionError if this process can't listen at its address, or be restricted
+    to it; RuntimeError if it is connected to other workers.
     """
     workers = list(cluster.workers)
     if _connection.workers:
@@ -155,10 +153,7 @@ def workers_note() -> str:
 
 
 def incarnation(device: str) -> int:
-    """Returns the incarnation of a device by its full name; 0 without workers.
-
-    It differs between processes at one address; sends to another process need it.
-    """
+    """Returns a device's incarnation, which differs by process; 0 without workers."""
     return _connection.incarnations.get(device, 0)
 
 
@@ -215,11 +210,7 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
 
 
 def _description(name: str, address: str) -> WorkerDescription:
-    """Waits for a worker's description and returns it.
-
-    A worker writes it soon after it starts to listen, and answers only when it has
-    finished its work for an earlier trainer.
-    """
+    """Waits for a worker's description, written soon after its start; returns it."""
     begin = time.monotonic()
     deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS
     while True:

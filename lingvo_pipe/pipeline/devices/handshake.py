@@ -1,7 +1,7 @@
 """Handshake of a worker and its trainer, before they are connected.
 
-A worker stores a description of itself in its own TensorFlow server, as a variable with
-a known name. The trainer reads it, and compares it with what it expects.
+A worker describes itself in a variable of its own TensorFlow server, which the trainer
+reads and compares with what it expects.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Reads a task's description; returns None if there is none, or another version's.
+    """Returns a task's description, or None for none, or another version's.
 
     Raises OpError if it does not answer as a TensorFlow server.
     """
@@ -120,10 +120,7 @@ def read_worker(address: str) -> WorkerDescription | None:
 
 
 def is_busy(address: str) -> bool:
-    """Returns True if a task that gave no description is a TensorFlow server.
-
-    All its threads may still be busy for a trainer that is gone.
-    """
+    """Returns True if a task without description is a TensorFlow server, maybe busy."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
@@ -131,10 +128,7 @@ def is_busy(address: str) -> bool:
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
-    """Returns a session with one server, with a timeout.
-
-    It ignores other servers, unless it `sees_all`: then it waits for all of them.
-    """
+    """Returns a session, with a timeout, with one server, or all if it `sees_all`."""
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
         device_filters=[] if sees_all else ["/job:none"],

@@ -100,11 +100,9 @@ def _supervisor(
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns ports for workers that will still be free when a worker restarts.
+    """Returns ports that will still be free when a worker restarts; else OSError.
 
-    The system assigns ports of its own range to outgoing connections, so such a port
-    may be in use when a dead worker restarts. They are the last choice. Raises OSError
-    if there are not enough.
+    Ports of the system's own range for outgoing connections are the last choice.
     """
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [

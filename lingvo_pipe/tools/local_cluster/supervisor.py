@@ -21,10 +21,10 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 
 
 class Supervisor:
-    """Starts processes, and keeps them running.
+    """Starts processes, and keeps them running until the trainer ends.
 
-    The trainer's end ends all. A process may be stopped for `timeout` seconds. The text
-    of `progress` changes with the trainer's progress; `log` takes lines for the user.
+    A process may be stopped for `timeout` seconds. The text of `progress` changes with
+    the trainer's progress; `log` takes lines for the user.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Supervisor:
     def run(self) -> int:
         """Runs all until the trainer has ended, then ends the others in any case.
 
-        The exit code is the trainer's, or 128 and a signal's number if one ended it, or
-        1 if processes die repeatedly.
+        Returns the trainer's exit code, 128 and its signal, or 1 if processes die
+        repeatedly.
         """
         with TerminationSignals(_TERMINATION, self._on_signal):
             try:
@@ -133,8 +133,7 @@ class Supervisor:
 class StoppedTime:
     """The time for which a process was seen to be stopped, without a break.
 
-    Between two looks, only the time up to a limit counts: if the machine slept, the
-    looks themselves paused.
+    Between two looks it counts up to a limit, since the machine may have slept.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

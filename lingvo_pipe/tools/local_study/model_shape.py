@@ -23,11 +23,10 @@ from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
 def model_shape(
     task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
 ) -> tuple[list[BlockCost], list[Boundary]]:
-    """Returns the blocks' costs, and the boundaries between them.
+    """Returns the blocks' costs, and the boundaries between them, or a block's layers.
 
-    If there is a single block, boundaries are between its layers. Blocks do not count
-    cells of local losses. The task, as trained by blocks or as a whole, is made in a
-    scratch graph, without memory for its variables.
+    Blocks do not count cells of local losses. The task is made in a scratch graph,
+    without memory for its variables.
     """
     with tf.Graph().as_default():
         task = task_params.Instantiate()
@@ -56,8 +55,8 @@ def _boundaries(
 ) -> list[Boundary]:
     """Returns the boundaries; an activation's gradient crosses none between blocks.
 
-    A block receives the weights of the layers that it looks ahead to, and sends their
-    gradients back. Tensors of the mini-batch itself do not cross.
+    A block receives weights of layers ahead, and sends their gradients back. Tensors of
+    the mini-batch do not cross.
     """
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)

@@ -38,10 +38,9 @@ class StudiedModel:
         return make_blocks(key.scheme, num_cells, self._chunks(key))
 
     def task(self, key: RowKey, train_input: Any) -> InstantiableParams:
-        """Returns params of the task, its blocks with their heads.
+        """Returns params of the task, its blocks with their heads, in one stage.
 
-        It runs on one device in one stage, since schemes differ in their computations,
-        not in their placement. Raises ValueError if it cannot be trained in this way.
+        Raises ValueError if it cannot be trained in this way.
         """
         task = self._model().task
         task.random_seed = key.seed
@@ -61,7 +60,6 @@ class StudiedModel:
 def train_for(task_params: InstantiableParams, num_steps: int) -> None:
     """Sets a task's number of steps, and scales all that counts steps.
 
-    The learning rate and drop-path's rate then take the same course in that time.
     Raises ValueError if the task's `max_steps` is None, or its schedule is a class.
     """
     train = task_params.train

@@ -37,8 +37,8 @@ def check_names(
 ) -> None:
     """Raises ValueError unless a checkpoint holds exactly the model's variables.
 
-    The message has the number and the first few of those that are missing, unexpected,
-    or of another shape or dtype, with similar names.
+    The message has the first few that are missing, unexpected, or of another shape or
+    dtype, with similar names.
     """
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
@@ -65,7 +65,7 @@ def mismatches(
         variables: variables to be restored, by path.
         stored: contents of the checkpoint, as from `stored_variables`.
         near: names in the checkpoint that may be meant instead of a missing one.
-        sources: name in the checkpoint for each path; if None, the path itself.
+        sources: name in the checkpoint for each path, if they differ.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}

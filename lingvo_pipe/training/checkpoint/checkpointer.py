@@ -1,10 +1,8 @@
 """Checkpoints of named variables that survive kills and damaged files.
 
-Checkpoints have TensorFlow's format, with a checksum of every tensor;
-tf.train.load_variable finds a variable by its name. A checkpoint is first written to
-the folder `incomplete`. It exists once its index is renamed, last and atomically. The
-`checkpoint` file is written for tools such as tf.train.latest_checkpoint and never read
-here.
+They have TensorFlow's format, with a checksum of every tensor. One is first written to
+the folder `incomplete`, and exists once its index is renamed, last and atomically. The
+`checkpoint` file is for tools such as tf.train.latest_checkpoint and never read here.
 """
 
 import functools
@@ -72,7 +70,7 @@ class Checkpointer:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: called once the checkpoint exists, before others are deleted.
+            when_written: called once it exists, before others are deleted.
         """
         saved = [s for s in self.saved_steps() if s not in self._unreadable]
         if saved and step < saved[-1]:
@@ -93,10 +91,10 @@ class Checkpointer:
         self._write_state()
 
     def restore(self) -> int | None:
-        """Restores the newest intact checkpoint; returns its step, or None without one.
+        """Restores the newest intact checkpoint; returns its step, or None.
 
-        Raises ValueError if all checkpoints are damaged, or the newest intact one holds
-        other variables. No variable is changed then.
+        Raises ValueError, and changes nothing, if all are damaged, or it holds other
+        variables.
         """
         hint = "Put back a copy, or start a new run with another --logdir."
         newest = read_newest(self._directory, self._log, hint)

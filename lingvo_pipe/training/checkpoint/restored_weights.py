@@ -30,10 +30,9 @@ def restore_weights(
 ) -> int:
     """Restores a model's variables, or their averages if any; returns the step.
 
-    `checkpoint` is a name such as `ckpt-00000600`; if None, the newest that is not
-    damaged, and `log` gets a line about each damaged one. Raises ValueError if there is
-    no such checkpoint, it is damaged, or it holds another model's variables. No
-    variable is changed then.
+    `checkpoint` is a name such as `ckpt-00000600`; if None, the newest intact one, and
+    `log` gets a line about each damaged one. Raises ValueError, and changes nothing, if
+    there is none, it is damaged, or it holds another model's variables.
     """
     prefix, reader = _read(directory, checkpoint, log)
     stored = stored_variables(reader)
@@ -55,8 +54,8 @@ def assign_weights(
 ) -> list[str]:
     """Assigns values in a checkpoint to variables; returns the names of the values.
 
-    `names` has the name in the checkpoint of each variable to assign, by path. If
-    `use_averages`, variables that have a moving average take it.
+    `names` has the name in the checkpoint by path. If `use_averages`, variables take
+    their moving averages, if any.
     """
     used = []
     for path, name in names.items():

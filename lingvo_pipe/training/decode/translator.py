@@ -40,9 +40,9 @@ class Translator:
     def __call__(self, sentences: Sequence[str], language: str | None) -> list[str]:
         """Returns the best translation of each sentence, and "" of an empty one.
 
-        `language` is the target language; if None, the only one. Raises ValueError if
-        it is unknown or a sentence is too long, and FloatingPointError if a score is
-        not finite.
+        `language` is the target; if None, the only one. Raises ValueError if it is
+        unknown or a sentence is too long, and FloatingPointError if a score is not
+        finite.
         """
         if isinstance(sentences, str) or not all(isinstance(x, str) for x in sentences):
             raise UserTypeError(
@@ -83,11 +83,10 @@ class Translator:
 
 
 def translate_function(decode: Decode, data: SentenceInput) -> Any:
-    """Returns a tf.function from sentences to translations.
+    """Returns a tf.function from `sentences` and a `target_language`, string `[]`.
 
-    A sentence without words has an empty translation, and a score without a meaning.
-    It takes `sentences`, string `[B]`, and the `target_language`, string `[]`. It
-    returns `translations`, string `[B]`, and their `scores` `[B]`.
+    It returns `translations`, string `[B]`, and `scores` `[B]`, without meaning where a
+    sentence has no words.
     """
 
     def translate(

@@ -41,10 +41,9 @@ class Evaluation:
     ) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 
-        A metric whose weights are all 0 has no mean and is left out. If `images` is to
-        receive each batch and its predictions, each batch runs forward once more.
-
-        Raises ValueError if there are no batches, or the loss's total weight is 0.
+        A metric whose weights are all 0 is left out. For `images`, each batch runs
+        forward once more. Raises ValueError if there are no batches, or the loss's
+        total weight is 0.
         """
         sums: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)

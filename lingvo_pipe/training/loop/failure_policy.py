@@ -88,7 +88,7 @@ class FailurePolicy:
     def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
         """Returns an error if there are no batches after a step, or with wrong weights.
 
-        A weight that is not finite is left to the step, whose loss it makes so.
+        A weight that is not finite is left to the step's loss.
         """
         try:
             for batch in group:

@@ -23,7 +23,7 @@ class StepReports:
     def add(
         self, step: int, all_metrics: Iterable[dict[str, float]], progress: Progress
     ) -> None:
-        """Reports on the steps of one call after `step`, and shows the last reported.
+        """Reports on the steps of one call after `step`, and shows the last one.
 
         A skipped step's metrics are empty. Raises LossSpikeError if a loss is a spike.
         """

@@ -1,16 +1,16 @@
 """A training run, from the state in its directory to its last step.
 
-The run writes a checkpoint
-    - before the first step, if it has initial values from other runs, or may roll back;
-    - every `save_interval_steps`;
-    - after a step whose evaluation is the best so far;
-    - after its last step, wherever it stops.
+It writes a checkpoint
+
+- before the first step, if it has initial values from other runs, or may roll back;
+- every `save_interval_steps`, after a best evaluation, and after its last step.
+
 It rolls back to the newest checkpoint after a loss spike; see `failure_policy`. It
 stops
-    - after `max_steps`;
-    - after the current step, on a termination signal; see `signals`;
-    - after `patience` consecutive evaluations that are not the best;
-    - on a failure.
+
+- after `max_steps`, or after the current step on a termination signal;
+- after `patience` consecutive evaluations that are not the best;
+- on a failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,10 +64,9 @@ class _Segment:
 
 
 class TrainingRun:
-    """A training run.
+    """A training run, with the arguments of `train`.
 
-    Creating it restores the state and traces all functions; it writes nothing yet. The
-    arguments are the same as for `train` in `training_loop`.
+    Creating it restores the state and traces all functions; it writes nothing yet.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class TrainingRun:
     def start(self, params_text: str, changes: Sequence[str]) -> None:
         """Writes the files that the directory must have before the first step.
 
-        `changes` of params that users have accepted are recorded with the step.
+        `changes` of params that users have accepted are recorded with it.
         """
         since = [f"since step {self._start}: {change}" for change in changes]
         self._directory.write_params(params_text, since)

@@ -29,11 +29,10 @@ _NUMBER_COLUMNS = range(_HEADER.index("MACs"), len(_HEADER))
 
 
 def describe(task_params: InstantiableParams, input_generator: Any) -> str:
-    """Describes a task's pipeline; builds it in a scratch graph, allocating nothing.
+    """Describes a task's pipeline, built in a scratch graph, allocating nothing.
 
-    Returns a table of each layer's stage, class, output shapes, multiply-adds (except
-    for layers before the cells), parameters and variables; then the stages' totals,
-    their balance, and the predicted bubble.
+    Returns a table of each layer's stage, class, output shapes, multiply-adds (of
+    cells), parameters and variables; the stages' totals, balance and predicted bubble.
     """
     with tf.Graph().as_default():
         with activity("building the model"):

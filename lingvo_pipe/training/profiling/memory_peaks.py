@@ -13,8 +13,7 @@ from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 class MemoryWatch:
     """Measures the memory of this process's devices, as far as TensorFlow counts it.
 
-    CPU devices share the machine's memory, and are measured together. Devices of other
-    processes are left out, and `variables` count, although they already exist.
+    CPU devices are measured together. `variables` count, although they already exist.
     """
 
     def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):

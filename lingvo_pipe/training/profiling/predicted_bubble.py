@@ -36,12 +36,10 @@ class PredictedBubble(NamedTuple):
 
 
 def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
-    """Predicts a training step's bubble.
+    """Predicts a training step's bubble, from the batch's shapes.
 
-    All other devices wait while the first runs the prologue, the layers before the
-    cells, forward and, at the end, backward. Only the batch's shapes matter. Raises
-    ValueError if a layer has no FPropMeta, or the batch cannot be cut into
-    micro-batches.
+    All other devices wait while the first runs the prologue, forward and backward.
+    Raises ValueError if a layer has no FPropMeta, or the batch cannot be cut.
     """
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params

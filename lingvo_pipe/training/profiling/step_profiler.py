@@ -44,10 +44,9 @@ def check_profile_step(step: int, max_steps: int) -> None:
 class StepProfiler:
     """A profiler of one step, which it compares with the steps before.
 
-    If several steps run in one call, it profiles all steps of a call together: the
-    first call that includes or follows the step and has predecessors to compare with.
-    `start` is the number of steps trained before this run, and `log` takes a line of
-    text for the user.
+    If several steps run in one call, it profiles the first whole call that includes or
+    follows the step and has predecessors. `start` is the number of steps trained
+    before.
     """
 
     pipeline: PipeliningLayer

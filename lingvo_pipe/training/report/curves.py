@@ -29,8 +29,8 @@ _LOG_SPREADS = {
 class Figure(NamedTuple):
     """A metric by step, with a color's number for each split.
 
-    Notes are sentences on details that the curves do not show. Without a grid, no value
-    is finite, and there are no curves.
+    Notes are sentences on what the curves do not show. Without finite values, the grid
+    is None.
     """
 
     series: Sequence[Series]

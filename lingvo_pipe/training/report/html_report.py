@@ -1,8 +1,7 @@
 """One page about a run: `LOGDIR/report.html`, for any browser, without a network.
 
-It shows the run directory's contents: metrics as a table and curves, images of the
-last evaluation, translations, profiles, checkpoints, params; and the versions of the
-software that wrote it. The template is `report.html.jinja`, which escapes all texts.
+It shows metrics, images of the last evaluation, translations, profiles, checkpoints,
+params and versions. The template, `report.html.jinja`, escapes all texts.
 """
 
 import base64

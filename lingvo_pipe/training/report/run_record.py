@@ -45,10 +45,9 @@ class Scores(NamedTuple):
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """Returns all metrics by name: the trainer's, the evaler's and the decoder's.
+    """Returns all processes' metrics by name, those of most splits first.
 
-    Metrics measured on most splits come first. Scores of single language pairs are
-    left out: they have a table.
+    Scores of single language pairs are left out: they have a table.
     """
     series: dict[str, list[Series]] = {}
     for path, origin in (

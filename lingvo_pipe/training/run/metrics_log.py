@@ -4,8 +4,8 @@
 
     {"step": 100, "split": "train", "loss": 0.25}
 
-JSON has no numbers that are not finite; they are the strings "NaN", "Infinity" and
-"-Infinity", which float() reads. Images, texts and histograms are events only.
+Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity". Images,
+texts and histograms are events only.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ class MetricsLog:
     """A log of one run's metrics, which one process at a time may write.
 
     Opening it drops an incomplete last line, and lines of steps after `resume_step`,
-    which a resumed run will write again; it raises ValueError if a line is damaged. Use
-    it as a context manager, or close it. For several processes, see `shared_log`.
+    which a resumed run will write again; it raises ValueError if a line is damaged.
     """
 
     def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
@@ -79,8 +78,7 @@ class MetricsLog:
     ) -> None:
         """Writes the metrics of one step; readers see them when this returns.
 
-        The split, such as `train` or `test`, names a directory. Metrics are scalars by
-        name, other than `step` and `split`.
+        The split, such as `train`, names a directory. Metrics are scalars by name.
         """
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
@@ -105,10 +103,7 @@ class MetricsLog:
         return any(same_metrics(record, line) for line in read_metrics(self._logdir))
 
     def sync(self) -> None:
-        """Waits until all lines are on disk, as a checkpoint needs those before it.
-
-        Raises ValueError if the file was removed or replaced.
-        """
+        """Waits until all lines are on disk; ValueError if the file was replaced."""
         check_present(self._file, self._path)
         os.fsync(self._file.fileno())
 
@@ -189,12 +184,10 @@ def same_metrics(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def buckets(values: Any) -> np.ndarray:
-    """Counts numbers `[...]` in buckets between the smallest and the largest.
+    """Counts numbers `[...]` in buckets: float64 `[N, 3]` of left, right and count.
 
-    Returns:
-        float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width,
-        as by np.histogram. Equal numbers give one bucket of width 0, and no numbers no
-        buckets. Numbers that are not finite are in none.
+    They have equal widths, as by np.histogram. Equal numbers give one of width 0, no
+    numbers none. Numbers that are not finite are in none.
     """
     numbers = np.asarray(values).astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers)]

@@ -51,14 +51,11 @@ _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
 
 class RunDirectory:
-    """A directory that belongs to one model.
+    """A directory that belongs to one model; None stands for the name in it.
 
-    A missing directory is created when its params are written, so a run that cannot
-    start leaves nothing behind. Raises ValueError if the directory cannot be written or
-    created, or is not this model's. A name of None stands for the name in it.
-
-    Files of another user, and links, could make a run overwrite what the user never
-    meant; they raise ValueError unless `allow_foreign`.
+    It is created when its params are written. Raises ValueError if it cannot be written
+    or created, is not this model's or, unless `allow_foreign`, has links or files of
+    another user, which could make a run overwrite what the user never meant.
     """
 
     def __init__(
@@ -87,9 +84,8 @@ class RunDirectory:
     def lock(self) -> None:
         """Locks the directory, created if missing, unless this object has done so.
 
-        The system releases the lock when a process ends, even if killed, so a lock is
-        never stale. The file that stays behind names the last holder. Raises ValueError
-        if another process holds it.
+        The system releases the lock when a process ends; the file names the last
+        holder. Raises ValueError if another process holds it.
         """
         if self._lock is not None:
             return
@@ -123,7 +119,7 @@ class RunDirectory:
             self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Writes the params of the model, and replaces earlier ones.
+        """Writes the params of the model, in place of earlier ones.
 
         `changes` are lines `since step 3: ...`, which are added to earlier ones.
         """

@@ -1,7 +1,6 @@
-"""Records of each part of a run: where it was trained, and how fast.
+"""Records in `parts.json` of each part of a run: where it was trained, and how fast.
 
-A part lasts from a start, resume or roll-back until the run stops; `parts.json` lists
-them. Training does not depend on it.
+A part lasts from a start, resume or roll-back until the run stops.
 """
 
 import contextlib

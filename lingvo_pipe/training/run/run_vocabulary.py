@@ -1,7 +1,7 @@
 """Checks that a model is trained, tested and used with one vocabulary.
 
-With another vocabulary, weights would mean other tokens, and nothing would fail. So a
-run saves the fingerprint in `vocabulary.txt`, and the vocabulary beside it.
+With another, weights would mean other tokens, and nothing would fail. So a run saves
+its vocabulary and, in `vocabulary.txt`, the fingerprint.
 """
 
 import re

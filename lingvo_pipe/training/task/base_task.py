@@ -51,7 +51,7 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
-        Raises ValueError if the task defines no head, as in this base class.
+        Raises ValueError if the task defines none, as here.
 
         Args:
             p: the task's params.
@@ -80,13 +80,10 @@ class BaseTask(BaseLayer):
         raise NotImplementedError(f"{type(self).__name__}.LossTargets")
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
-        """Returns the metrics of one micro-batch; runs in the pipeline's last stage.
+        """Returns a micro-batch's metrics, name=(mean, weight); one is named `loss`.
 
-        `predictions` are the last layer's outputs, `targets` the result of
-        `LossTargets`. There is no theta: weights belong in layers.
-
-        Returns:
-            NestedMap(name=(mean, weight)) of scalars, one of them named `loss`.
+        `predictions` are the last layer's outputs, `targets` are from `LossTargets`. It
+        runs in the pipeline's last stage, without theta: weights belong in layers.
         """
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
@@ -112,9 +109,8 @@ class BaseTask(BaseLayer):
     def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
         """Returns a NestedMap of a batch's metrics and gradients.
 
-        It has `metrics` as from `ComputeMetrics`, `gradients` in the structure of
-        `vars` (None for variables that are not trained), `accumulated` in the structure
-        of `accumulators`, and the pipeline's `times`.
+        It has `metrics`, `gradients` like `vars` (None if not trained), `accumulated`
+        like `accumulators`, and the pipeline's `times`.
         """
         result = self.pipeline.ComputeGradients(*self._arguments(theta, input_batch))
         return NestedMap(

@@ -16,8 +16,8 @@ _MAX_NUMBERS = 2**33
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
     """Returns the batches of an input's method, such as TrainBatches; reads none.
 
-    Raises TypeError if it returns something else than a data set of NestedMaps;
-    ValueError if the data set is known to be empty, or a batch is too large.
+    Raises TypeError for something else than a data set of NestedMaps; ValueError for an
+    empty one, or too large batches.
     """
     _check_size(data)
     path = f"{type(data).__name__}.{method}"

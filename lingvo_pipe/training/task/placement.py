@@ -31,11 +31,10 @@ def place_stages(
 ) -> Placement:
     """Resolves the devices from a pipeline's params and the flag --devices.
 
-    The flag is a number of devices, or their full names; if None, the devices are those
-    that the params name, or one per stage. A number in `splits` becomes the number of
-    stages for the flag; with replicas `num_batch_shards` is set too. Raises ValueError
-    if a param is invalid, the two contradict each other, or neither gives the number of
-    stages.
+    The flag is a number or full names; if None, devices are the params', or one per
+    stage. A number in `splits` becomes the stages for the flag; with replicas
+    `num_batch_shards` is set too. Raises ValueError if a param is invalid, the two
+    contradict each other, or neither gives the number of stages.
     """
     check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.

@@ -112,8 +112,8 @@ def check_loop_params(p: Params) -> None:
 def plain_task(task_params: InstantiableParams) -> InstantiableParams:
     """Returns a copy of a task's params that is the plain model, without local losses.
 
-    It has the trained task's variables, by the same paths, except the heads'.
-    Evaluation, decoding and export use it.
+    It has the same variables, except the heads'. Evaluation, decoding and export use
+    it.
     """
     p = task_params.Copy()
     p.local.scheme, p.local.chunks = BACKPROPAGATION, None

@@ -1,8 +1,4 @@
-"""Initial values of a new run's weights, from the checkpoints of other runs.
-
-Rules choose the variables; see `init_rules`. A run that has checkpoints of its own
-resumes from them and takes no initial values.
-"""
+"""Initial values of a new run's weights, from other runs, by `init_rules`."""
 
 from __future__ import annotations
 
@@ -65,11 +61,9 @@ def init_from_checkpoint(
 ) -> None:
     """Assigns initial values from checkpoints to variables of the model, by path.
 
-    `log` gets two lists: the checkpoints' unused variables; and the variables that keep
-    their own initial values, with the reasons.
-
-    Raises ValueError if the rules have problems, or a checkpoint is missing or damaged,
-    or lacks a variable. No variable is changed then.
+    `log` gets lists of the checkpoints' unused variables and, with reasons, of those
+    that keep their own initial values. Raises ValueError, and changes nothing, if rules
+    have problems, or a checkpoint is missing or damaged, or lacks a variable.
     """
     rules = p.init_from_checkpoint_rules
     if p.init_from_checkpoint_override:

@@ -1,8 +1,4 @@
-"""Checks of TF_CONFIG, in which schedulers describe a TensorFlow cluster. Pure.
-
-TensorFlow reads it unchecked: mistakes raise a KeyError, or wait for a task that does
-not exist.
-"""
+"""Checks of TF_CONFIG, a scheduler's cluster that TensorFlow does not check. Pure."""
 
 import json
 from typing import Any
