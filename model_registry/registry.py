@@ -125,7 +125,6 @@ def ListModels() -> list[str]:
 
 
 def _takes_none(cls: type, name: str) -> bool:
-    """Returns whether an instance's method can be called without arguments."""
     member = inspect.getattr_static(cls, name)
     arguments = () if isinstance(member, (staticmethod, classmethod)) else (None,)
     try:

@@ -59,15 +59,12 @@ class StagedModel(SingleTaskModelParams):
         raise NotImplementedError(f"{type(self).__name__}._Input")
 
     def _Cells(self) -> list[InstantiableParams]:
-        """Returns params of the layers."""
         raise NotImplementedError(f"{type(self).__name__}._Cells")
 
     def _MaxSteps(self) -> int:
-        """Returns the number of training steps."""
         raise NotImplementedError(f"{type(self).__name__}._MaxSteps")
 
     def _SetLearner(self, train: Params) -> None:
-        """Sets the optimizer, the learning rate and related params."""
         raise NotImplementedError(f"{type(self).__name__}._SetLearner")
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:

@@ -61,7 +61,6 @@ def main() -> None:
 
 
 def _translated(languages: tuple[str, ...], num_sentences: int) -> Iterator[str]:
-    """Yields sentences in English and in each of some languages."""
     for language in languages:
         for index in range(num_sentences):
             sentence = draw_sentence(language, "train", index)

@@ -91,7 +91,6 @@ def extract_from_run(
 def _set_from_run(
     pipeline: InstantiableParams, names: Iterable[str], directory: RunDirectory
 ) -> None:
-    """Sets params to the plain values in params.txt; ValueError if one is wrong."""
     text = directory.read_params() or ""
     entries = entries_by_path(text)
     problems = []

@@ -61,7 +61,6 @@ def ending_with_reader() -> Iterator[None]:
 
 
 def _has_reader(stream: TextIO) -> bool:
-    """Returns whether there is still somebody to read what is written to a pipe."""
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return not poll.poll(0)  # Only errors are reported.

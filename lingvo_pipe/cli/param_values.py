@@ -52,7 +52,6 @@ def naming_override(override: str) -> Iterator[None]:
 
 
 def _problems(path: str, value: Any, default: Any) -> Iterator[str]:
-    """Yields a text for each value in the tree that is impossible."""
     if isinstance(value, Fields):
         for name, field in value._fields.items():
             inner = f"{path}.{name}".removeprefix(".")

@@ -75,7 +75,6 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> _TrainJob:
-    """Builds the model and its inputs; writes nothing."""
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)

@@ -116,7 +116,6 @@ def set_death_signal(number: int) -> None:
 
 
 def _death_signal() -> int:
-    """Returns the calling thread's death signal; 0 for none."""
     found = ctypes.c_int(0)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

@@ -34,7 +34,6 @@ def diff_texts(a: str, b: str) -> str:
 
 
 def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
-    """Returns the lines for the names and both values of them."""
     lines = ""
     for name, a, b in pairs:
         if same_value(a, b):

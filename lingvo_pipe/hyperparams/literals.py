@@ -87,7 +87,6 @@ class Literal:
         return taken
 
     def _peek(self) -> str:
-        """Skips blanks and returns the next character, or "" at the end."""
         while self._text[self._at : self._at + 1].isspace():
             self._at += 1
         return self._text[self._at : self._at + 1]

@@ -56,7 +56,6 @@ def _near_paths(params: Fields, path: str) -> list[str]:
 
 
 def _paths(value: Any, path: str, typed: str) -> Iterator[str]:
-    """Yields the paths of all params in `value`, which is at `path`."""
     if isinstance(value, Fields):
         for name, child in value.IterParams():
             inner = f"{path}.{name}".removeprefix(".")

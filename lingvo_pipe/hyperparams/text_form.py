@@ -99,7 +99,6 @@ def _kind_to_name(value: Any, expected: Any) -> str:
 
 
 def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
-    """Yields (path, Params) for the outermost Params in `value`."""
     if isinstance(value, Fields):
         yield path, value
     elif isinstance(value, (list, tuple)):
@@ -153,7 +152,6 @@ def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
 
 
 def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
-    """Returns the value of an entry, read as the type that the param has."""
     if kind and kind not in KINDS:
         raise UserValueError(
             f"The type of {entry.path!r} must be one of {', '.join(KINDS)}; "

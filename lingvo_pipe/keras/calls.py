@@ -93,7 +93,6 @@ def _collect(
     numbers: Iterator[int],
     calls: list[Call],
 ) -> list[Value]:
-    """Appends the calls of a model; returns its outputs."""
     graph = graph_of(model)
     known = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):

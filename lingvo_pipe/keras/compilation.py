@@ -40,7 +40,6 @@ class Compilation:
     """The loss and metrics of one call of `compile`."""
 
     def __init__(self, graph: Functional, loss: Any, metrics: Any):
-        """Takes the model's graph, and Keras's compiled loss and metrics or None."""
         self._graph, self._loss, self._metrics = graph, loss, metrics
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
@@ -116,7 +115,6 @@ class Compilation:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        """Returns True if the states of all metrics are sums over examples."""
         found = [type(m) for m in compiled_metrics(self._metrics)]
         return all(
             kind.__module__.startswith("keras.")
@@ -190,7 +188,6 @@ def copied_optimizer(
 def _written(
     variables: Sequence[keras.Variable], run: Callable[[], Any]
 ) -> tuple[Any, list[tf.Tensor]]:
-    """Returns the result of a function, and what it adds to variables."""
     zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in variables]
     with keras.StatelessScope(zeros) as scope:
         made = run()

@@ -155,7 +155,6 @@ class KerasCell(BaseLayer):
         ]
 
     def _values(self, given: Sequence[Any], context: ForwardContext) -> list[Any]:
-        """Returns the given values, only their examples, with their attributes."""
         triples = list(given)
         for i in range(len(given)):
             if self._calls.has_rows[i // 3] and context.may_have_padding_rows:
@@ -165,7 +164,6 @@ class KerasCell(BaseLayer):
     def _hand_over(
         self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
     ) -> None:
-        """Accumulates what the calls have written."""
         is_padded = context.may_have_padding_rows
         rows = context.num_examples if is_padded else context.num_rows
         count = tf.cast(rows, tf.float64)
@@ -191,7 +189,6 @@ class KerasCell(BaseLayer):
                 )
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
-        """Returns a variable's next value, [...] float64."""
         kind = self._calls.variables[i].kind
         mean = self._mean(accumulated, "sum", i)
         if kind.name == "state":
@@ -210,7 +207,6 @@ class KerasCell(BaseLayer):
 
 
 def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Tensor:
-    """Returns the value of a variable with which a micro-batch begins."""
     value = theta[v.name]
     if v.kind.name in ("mean", "variance") and not context.do_eval:
         return tf.zeros_like(value)
@@ -273,7 +269,6 @@ def _check_unset(p: InstantiableParams) -> None:
 
 
 def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
-    """Returns the outputs of a call, flat."""
     args, kwargs = tree.map_structure(
         lambda x: values[x] if isinstance(x, Position) else x,
         (call.args, call.kwargs),

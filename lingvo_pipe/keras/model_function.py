@@ -75,7 +75,6 @@ def _settings(operation: Any) -> dict[str, Any]:
 def _build(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], policy: Any
 ) -> BuiltModel:
-    """Builds a model, in a thread where Keras has named no layer yet."""
     keras.config.set_dtype_policy(policy)
     with keras.StatelessScope(initialize_variables=False) as scope:
         model = function(**arguments)

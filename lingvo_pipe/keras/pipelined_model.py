@@ -220,7 +220,6 @@ class PipelinedModel(keras.Model):
             self.predict_function = self._function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
-        """Makes the pipeline of cells, cut by what is trainable now."""
         # Set so that Keras does not track them.
         self.__dict__["_cells"] = cells
         self.__dict__["_trained"] = _trained(self.model)
@@ -259,7 +258,6 @@ class PipelinedModel(keras.Model):
         return run
 
     def _build_compilation(self, data: Any) -> None:
-        """Makes the state of the optimizer, the loss and the metrics."""
         check_loss(self._compile_loss)
         compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
         if not all(x.built for x in compiled):
@@ -277,11 +275,9 @@ class PipelinedModel(keras.Model):
             self.optimizer.build(self.trainable_variables)
 
     def _inputs(self, x: Any) -> list[Any]:
-        """Returns the inputs of the first cell."""
         return first_inputs(graph_of(self.model), x)
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
-        """Returns the pipeline for a mini-batch, its inputs, targets and loss."""
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
         num_examples = num_examples_of(inputs)
@@ -293,14 +289,12 @@ class PipelinedModel(keras.Model):
         return self._pipes.for_examples(num_examples), inputs, targets, loss_fn
 
     def _results(self, data: Any, loss: tf.Tensor, found: NestedMap) -> dict[str, Any]:
-        """Updates the metrics, and returns them."""
         _, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(data))
         self._compilation.update_metrics(found, y, sample_weight)
         return self.get_metrics_result()
 
     def _loss_scale(self) -> tf.Tensor | None:
-        """Returns the optimizer's loss scale, [], if it has one."""
         has_scale = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         return self.optimizer.scale_loss(tf.ones([])) if has_scale else None
 
@@ -321,7 +315,6 @@ class PipelinedModel(keras.Model):
         return loss
 
     def _move_seeds(self) -> None:
-        """Moves seeds on by the draws of an evaluation's mini-batch."""
         for cell in self._cells.cells.values():
             for v in cell.variables:
                 if v.draws[False]:

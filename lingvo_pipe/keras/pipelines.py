@@ -41,7 +41,6 @@ class Pipelines:
         batch_size: int | None,
         params: Mapping[str, Any],
     ):
-        """Takes M and, to choose stages by, B; see PipelinedModel."""
         self._graph, self._params = graph, dict(params)
         self._num_micro_batches, self._batch_size = num_micro_batches, batch_size
         self._made: dict[int, PipeliningLayer] = {}
@@ -150,7 +149,6 @@ def with_stages(
 def _set_inputs(
     p: InstantiableParams, graph: Functional, batch_size: int | None
 ) -> None:
-    """Sets the shapes of a pipeline's inputs if its stages are chosen by them."""
     if p.input_shapes is not None or not needs_inputs(p):
         if batch_size is not None:
             raise UserValueError(

@@ -91,6 +91,5 @@ def _is_scratch_graph() -> bool:
 
 
 def _current_device() -> str:
-    """Returns the full name of the device that a new variable would be on."""
     with tf.init_scope():
         return tf.zeros([]).device

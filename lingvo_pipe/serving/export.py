@@ -129,7 +129,6 @@ def _traced(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> Any:
 
 
 def _needed(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
-    """Returns the names of the tensors that predictions depend on."""
     function = _traced(predict, specs)
     pending, seen = list(tf.nest.flatten(function.structured_outputs)), set()
     while pending:
@@ -144,7 +143,6 @@ def _needed(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
 
 
 def _readme(signatures: Iterable[str], data: Any) -> str:
-    """Returns the text for the names of signatures, and the model's input."""
     text = _HEAD.format(", ".join(f"`{name}`" for name in signatures))
     if "classify_images" in signatures:
         shape = ", ".join(map(str, data.image_shape))

@@ -70,7 +70,6 @@ class AmoebaNetModel(StagedModel):
         return self._Steps(self.NUM_EPOCHS)
 
     def _Steps(self, num_epochs: float) -> int:
-        """Returns the number of training steps in a number of epochs."""
         return round(num_epochs * self.NUM_TRAIN_EXAMPLES / self.BATCH_SIZE)
 
     def _Cells(self) -> list[InstantiableParams]:

@@ -37,7 +37,6 @@ class NamedErrorsDataset(tf.data.Dataset):
         return self._dataset.element_spec
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the elements; raises ValueError for an unreadable example."""
         number = 0
         try:
             for element in self._dataset:
@@ -51,7 +50,6 @@ class NamedErrorsDataset(tf.data.Dataset):
         return [self._dataset]
 
     def _name_unreadable(self, number: int) -> None:
-        """Raises a ValueError that names the first unreadable example, if any."""
         for index in dict.fromkeys(self._examples(number).tolist()):
             try:
                 records = self._source.Fetch(tf.constant([index], tf.int64))

@@ -81,7 +81,6 @@ class ImageFolder:
         ]
 
     def _examples(self, split: str, labels: dict[str, int]) -> list[tuple[str, int]]:
-        """Returns path and label of each image of a split, shuffled."""
         examples = [(path, labels[name]) for path, name in self.files(split)]
         for path, _ in examples:
             if not is_image_name(path):
@@ -122,7 +121,6 @@ def is_image_name(path: str) -> bool:
 
 
 def _list(folder: str) -> list[str]:
-    """Returns the sorted names in a folder, without names that begin with a dot."""
     if not tf.io.gfile.isdir(folder):
         problem = f"{folder}, which does not exist. {_REMEDY}"
         if tf.io.gfile.exists(folder):

@@ -264,7 +264,6 @@ class ImageClassificationInput:
 
     @functools.cached_property
     def _source(self) -> ImageSource:
-        """The split, opened."""
         p = self.params
         source = self._dataset.Open(p.split)
         checks.check_num_logits(p, self.class_names)

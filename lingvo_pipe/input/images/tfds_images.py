@@ -75,7 +75,6 @@ class TfdsSplit:
 
 
 def _image_format(dataset: str, features: Any, pixel_max: int | None) -> ImageFormat:
-    """Returns the format; raises a ValueError without images and classes."""
     features = dict(features.items())
     image, label = features.get("image"), features.get("label")
     has_image = image is not None and len(image.shape) == 3 and image.shape[2]

@@ -84,7 +84,6 @@ class BatchPlanner:
     def _positioned_rows(
         self, order: MixtureOrder, start: Position
     ) -> Iterator[tuple[tuple[int, int, int], Row]]:
-        """Yields rows with their round, window and row number."""
         for number in itertools.count(start.round):
             for i, window in enumerate(_windows(order.sentences(number))):
                 if (number, i) < (start.round, start.window):
@@ -144,7 +143,6 @@ class PlanPositions:
 
 
 def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
-    """Returns a fingerprint of all inputs of a plan."""
     settings = (
         planner.capacity,
         planner.batch_size,

@@ -116,7 +116,6 @@ class LanguageModelInput(TextInput):
         return np.concatenate(list(lengths.as_numpy_iterator()))
 
     def _fetch(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Returns the texts of documents: string [n]."""
         return call_numpy(
             lambda chosen: np.array(self._documents.fetch(chosen), object),
             numbers,
@@ -138,7 +137,6 @@ class LanguageModelInput(TextInput):
         return make_batches(firsts, make)
 
     def _batch(self, batch: BatchSpans) -> NestedMap:
-        """Cuts rows out of the concatenated documents."""
         vocabulary = self.vocabulary
         length, pad_id = self.params.length, vocabulary.pad_id
         tokens = vocabulary.Tokenize(self._fetch(batch.documents))

@@ -214,7 +214,6 @@ class TranslationInput(TextInput):
 
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
-        """Sentences whose source and target fit."""
         return self._measured.fitting(*self._limits(), self.params.allow_left_out)
 
     @functools.cached_property
@@ -226,7 +225,6 @@ class TranslationInput(TextInput):
         return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
     def _limits(self) -> tuple[RowLimit, RowLimit]:
-        """Returns the limits of a source and of a target."""
         p = self.params
         return (
             RowLimit("source_length", p.source_length, 1 + bool(p.language_tokens)),
@@ -246,7 +244,6 @@ class TranslationInput(TextInput):
     def _batches(
         self, plans: Callable[[], Iterator[BatchPlan]], make: Callable
     ) -> tf.data.Dataset:
-        """Returns the planned batches in order, with prefetching."""
         row_sizes = tf.TensorSpec([self.params.batch_size], tf.int32)
         spec = BatchPlan(tf.TensorSpec([None], tf.int64), row_sizes)
         planned = tf.data.Dataset.from_generator(plans, output_signature=spec)

@@ -44,7 +44,6 @@ class ImageTransform:
             self._check(name, is_valid, of_any if math.isinf(maximum) else bounded)
 
     def _check(self, name: str, is_valid: bool, expected: str) -> None:
-        """Raises a ValueError unless the value of a param is valid."""
         check_params(self.params, {name: (is_valid, expected)}, "Set it")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:

@@ -177,7 +177,6 @@ def num_out(p: InstantiableParams) -> int:
 
 
 def _widths(p: InstantiableParams) -> list[int]:
-    """Returns the channels of each state."""
     fitted = p.num_in if p.num_in_before is None else p.num_filters
     return [p.num_filters, fitted, *[p.num_filters] * len(cell_genotype(p).pairs)]
 

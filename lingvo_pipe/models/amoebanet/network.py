@@ -116,7 +116,6 @@ def _auxiliary_head(
 def _cell_sizes(
     num_cells: int, num_filters: int, small_images: bool
 ) -> list[tuple[str, int, bool]]:
-    """Returns the name, the filters and `reduction` of each cell."""
     sizes: list[tuple[str, int, bool]] = []
     if not small_images:
         sizes.append(("stem_cell_0", num_filters // 4, True))

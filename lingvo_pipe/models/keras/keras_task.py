@@ -195,7 +195,6 @@ class KerasTask(BaseTask):
 
 
 def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
-    """Returns a function to values of a loss, `[b, ...]`."""
     if "reduction" in arguments:
         raise UserValueError(
             path=f"{path}_arguments['reduction']",
@@ -210,7 +209,6 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
 
 
 def _named(module: Any, name: Any, path: str) -> Any:
-    """Returns a loss or a function of keras.losses or keras.metrics."""
     known: dict[str, Any] = {
         key: x
         for key, x in vars(module).items()
@@ -248,7 +246,6 @@ def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def _plain(structure: Any) -> Any:
-    """Returns lists and dicts of params as Python's own."""
     if isinstance(structure, dict):
         return {key: _plain(x) for key, x in structure.items()}
     return list(map(_plain, structure)) if isinstance(structure, list) else structure

@@ -158,7 +158,6 @@ def incarnation(device: str) -> int:
 
 
 def _reach(workers: Sequence[str]) -> str:
-    """Waits until all workers can be reached; returns this host's address for them."""
     hosts: dict[str, str] = {}
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -194,7 +193,6 @@ def _own_host(worker: str) -> str | None:
 
 
 def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
-    """Returns all descriptions; raises ConnectionError for an unexpected one."""
     found = [_description(f"worker:{i} at {at}", at) for i, at in enumerate(workers)]
     wrong = [
         f"worker:{task} at {workers[task]} ({worker}): {'; '.join(different)}"
@@ -237,7 +235,6 @@ def _description(name: str, address: str) -> WorkerDescription:
 
 
 def _incarnations(address: str) -> dict[str, int]:
-    """Returns the incarnations of all devices that the task at an address sees."""
     target = f"grpc://{address}"
     with tf.Graph().as_default(), server_session(target, sees_all=True) as session:
         return {device.name: device.incarnation for device in session.list_devices()}

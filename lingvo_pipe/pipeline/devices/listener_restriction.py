@@ -227,7 +227,6 @@ def _forbidden_addresses(
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """Yields copies of this process's sockets at a port: listeners and connections."""
     for entry in os.listdir(_DESCRIPTORS):
         with contextlib.ExitStack() as stack:
             try:

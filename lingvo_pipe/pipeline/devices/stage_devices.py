@@ -187,7 +187,6 @@ def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
 
 
 def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
-    """Raises ValueError unless all named workers exist and any worker is used."""
     num_workers = 0 if cluster is None else len(cluster.workers)
     remote = [name for name in names if name.worker is not None]
     if num_workers and not remote:
@@ -213,7 +212,6 @@ def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
 
 
 def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> None:
-    """Raises ValueError unless workers have the devices that are named."""
     absent = [
         f"{name.short} ({ready.workers[name.worker]})"
         for name in names
@@ -228,7 +226,6 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
 
 
 def _check_accelerators(names: Sequence[DeviceName]) -> None:
-    """Raises ValueError unless this machine has all of them."""
     for kind in ("GPU", "TPU"):
         num_present = len(tf.config.list_physical_devices(kind))
         absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
@@ -253,7 +250,6 @@ def _check_present(names: Sequence[DeviceName]) -> None:
 
 
 def _present(kinds: Sequence[str]) -> list[DeviceName]:
-    """Returns the devices of these kinds, of this process and its workers."""
     return [
         device_name(device.name)
         for kind in kinds

@@ -49,7 +49,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Returns the flags that this program reads, and the trainer's."""
     parser = flag_parser("lingvo_pipe cluster", __doc__)
     parser.epilog = "lingvo_pipe train --help shows the trainer's."
     parser.add_argument("--workers", type=int, default=2, help="number of workers (2)")

@@ -87,7 +87,6 @@ def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
 def _passed_on(
     task: BaseTask, cells: Sequence[BaseLayer], inputs: tuple
 ) -> list[list[tf.Tensor]]:
-    """Returns each cell's outputs, except tensors of the mini-batch."""
     known = {id(x) for x in present(inputs)}
     layers = [*task.pipeline.before, *cells]
     thetas = [layer.theta for layer in layers]

@@ -61,14 +61,12 @@ def _step(average: Average) -> tuple[float, float]:
 
 
 def _metric(average: Average, name: str) -> str:
-    """Returns the last mean, and the standard deviation over seeds."""
     values = [row.records[-1].test[name] for row in average.rows]
     spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
     return f"{average.test_curve(name)[-1][1]:.4f}{spread}"
 
 
 def _traffic_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
-    """Returns a line per boundary, with a column of bytes back per scheme."""
     own = [each for each in found if each.batch_size == found[0].batch_size]
     back = [{b.after: b.backward + b.weights for b in x.row.boundaries} for x in own]
     forward = {b.after: b.forward for each in own for b in each.row.boundaries}
@@ -94,7 +92,6 @@ def _reached_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
 
 
 def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:
-    """Returns a line per layer, with a column per scheme and batch size."""
     last = [list(each.similarities().values())[-1] for each in local]
     headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
     return [headings, *((x, *(_cosine(each[x]) for each in last)) for x in last[0])]

@@ -121,7 +121,6 @@ def _gradient_similarity(
 
 
 def _gradient_function(task: BaseTask) -> Any:
-    """Returns a function from step and batch to a task's gradients by path."""
 
     @tf.function(autograph=False)
     def gradients(step: tf.Tensor, batch: NestedMap) -> dict[str, tf.Tensor]:

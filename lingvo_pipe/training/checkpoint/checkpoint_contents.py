@@ -90,7 +90,6 @@ def mismatches(
 def _lines(
     title: str, names: Iterable[str], text_of: Callable[[str], str]
 ) -> list[str]:
-    """Returns a title and a line for each name, or for the first few of many."""
     names = sorted(names)
     lines = [f"    {text_of(name)}" for name in names[:_MAX_SHOWN]]
     if len(names) > _MAX_SHOWN:

@@ -112,7 +112,6 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
 
 
 def _check_regular(prefix: Path) -> None:
-    """Raises OSError if a file of a checkpoint is a pipe or the like."""
     # TensorFlow would wait for a pipe's other end.
     data_files = prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")
     for path in (Path(f"{prefix}.index"), *data_files):

@@ -153,7 +153,6 @@ class Checkpointer:
 
 
 def _in_memory(value: tf.Tensor) -> tf.Tensor:
-    """Copies a tensor of a GPU or a worker to this process's CPU."""
     if _is_in_memory(value.device):
         return value
     with tf.device(_local_cpu()):
@@ -167,6 +166,5 @@ def _is_in_memory(device: str) -> bool:
 
 
 def _local_cpu() -> str:
-    """Returns the full name of this process's CPU, job and task included."""
     with tf.device("/CPU:0"):
         return tf.constant(0).device

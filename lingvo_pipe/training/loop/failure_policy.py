@@ -104,7 +104,6 @@ class FailurePolicy:
         )
 
     def _hint(self) -> str:
-        """Returns the hint for numbers that are not finite."""
         p, clipping = self._params, "clip_gradient_norm_to_value"
         is_saved = bool(steps_in(self._directory.checkpoints_path))
         saved = "The last checkpoint is kept." if is_saved else "Nothing is saved yet."

@@ -225,7 +225,6 @@ class TrainingRun:
         return metrics
 
     def _train_steps(self, segment: _Segment) -> int:
-        """Trains, reports, evaluates and saves; returns the last step."""
         step, evaluations = self._start, segment.evaluations
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
@@ -261,7 +260,6 @@ class TrainingRun:
         return step
 
     def _is_last(self, step: int, segment: _Segment) -> bool:
-        """Returns whether the run stops after a step."""
         is_asked = segment.signals.last_signal_name is not None
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
 
@@ -293,7 +291,6 @@ class TrainingRun:
         segment.saver.save(step, best, segment.evaluations.best_writer())
 
     def _result(self, segment: _Segment) -> str:
-        """Returns the best metric, if there is one, and the path of its checkpoint."""
         best, text = segment.evaluations.best, "newest checkpoint"
         step = max(self._checkpointer.saved_steps())
         if best.step is not None:

@@ -55,7 +55,6 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
 
 
 def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
-    """Returns each layer's output shapes, including layers before the cells."""
     layers = [*task.pipeline.before, *task.pipeline.cells]
     thetas = [layer.theta for layer in layers]
     shapes = []
@@ -70,7 +69,6 @@ def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
 def _layer_rows(
     stage: str, layer: BaseLayer, shape: str, macs: str
 ) -> Iterator[tuple[str, ...]]:
-    """Yields the layer's row and its variables' rows."""
     count = f"{num_parameters(layer):,}"
     yield stage, layer.params.name, type(layer).__name__, shape, macs, count
     for path, variable in layer.VariablePaths().items():
@@ -81,7 +79,6 @@ def _layer_rows(
 
 
 def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
-    """Returns a line per stage, their balance, and the sums."""
     pipeline = task.pipeline
     lines, counts = [], []
     if pipeline.before:
@@ -112,7 +109,6 @@ def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
 
 
 def _balance(stages: Sequence[float]) -> float:
-    """Returns the largest stage over the mean stage."""
     return max(stages) * len(stages) / sum(stages) if sum(stages) else 1.0
 
 

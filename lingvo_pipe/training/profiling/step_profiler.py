@@ -165,13 +165,11 @@ class StepProfiler:
         return notes
 
     def _all_devices(self) -> list[str]:
-        """Returns the names of the devices, replica after replica."""
         spec = self.pipeline.spec
         first_shards = range(0, spec.num_batch_shards, spec.shards_per_replica)
         return [name for shard in first_shards for name in self._devices(shard)]
 
     def _devices(self, shard: int) -> list[str]:
-        """Returns the names of the devices that ran a batch shard."""
         spec, owners = self.pipeline.spec, self.pipeline.schedule.device_of_stage()
         devices = spec.replicas[shard // spec.shards_per_replica]
         names = {owners[k]: name for k, name in enumerate(devices)}

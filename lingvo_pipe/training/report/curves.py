@@ -118,7 +118,6 @@ def _value_axis(series: Sequence[Series]) -> Axis:
 
 
 def _range_text(series: Series) -> str:
-    """Returns the first and the last value in words."""
     reports = dict.fromkeys([series.finite[0], series.finite[-1]])
     ends = [f"{number_text(x.value)} at step {x.step:,}" for x in reports]
     return f"from {ends[0]} to {ends[1]}" if len(ends) > 1 else ends[0]

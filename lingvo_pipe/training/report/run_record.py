@@ -144,7 +144,6 @@ def best_metric(directory: RunDirectory) -> str | None:
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    """Returns the content of a file, or None if it is missing."""
     try:
         with open_file(path, "rb") as file:
             return bytes(file.read())

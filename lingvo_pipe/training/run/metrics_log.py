@@ -207,7 +207,6 @@ def lines_until(path: Path, step: float) -> str:
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Returns each complete line with its record, none if the file is missing."""
     *lines, _ = (read_text(path) or "").split("\n")
     return [
         (f"{line}\n", _parse(line, f"{path}:{number}"))

@@ -119,7 +119,6 @@ class Progress:
 
 
 def _speed(start: tuple[int, float], end: tuple[int, float]) -> float:
-    """Returns the steps per second between two steps and their times."""
     return (end[0] - start[0]) / max(end[1] - start[1], 1e-9)
 
 

@@ -55,7 +55,6 @@ def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
 
 
 def _check_size(data: Any) -> None:
-    """Raises ValueError if a batch has more numbers than memory holds."""
     specs = tf.nest.flatten(getattr(data, "element_spec", None))
     sizes = [spec.shape.num_elements() or 0 for spec in specs if spec is not None]
     if sum(sizes) > _MAX_NUMBERS:

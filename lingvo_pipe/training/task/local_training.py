@@ -65,7 +65,6 @@ def with_local_losses(
 
 
 def _passed_on(task_params: InstantiableParams, input_generator: Any) -> list[Any]:
-    """Returns specs of the first cell's inputs and of each cell's outputs."""
     with tf.Graph().as_default():
         task, inputs = task_and_inputs(task_params, input_generator)
         pipeline, theta = task.pipeline, task.pipeline.theta
@@ -79,7 +78,6 @@ def _passed_on(task_params: InstantiableParams, input_generator: Any) -> list[An
 def _sized(
     head: InstantiableParams, passed_on: Any, predictions: Any
 ) -> InstantiableParams:
-    """Returns a copy of the user's head with missing sizes filled in."""
     p = head.Copy()
     sizes = dict.fromkeys(("num_in", "input_dim"), _num_channels(passed_on))
     sizes |= dict.fromkeys(("num_classes", "output_dim"), _num_channels(predictions))

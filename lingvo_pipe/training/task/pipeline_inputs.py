@@ -69,7 +69,6 @@ def batch_placeholders(element_spec: Any) -> Any:
 
 
 def _plain(structure: Any) -> Any:
-    """Returns the structure with dicts instead of other maps."""
     if isinstance(structure, Mapping):
         return {key: _plain(value) for key, value in structure.items()}
     return structure

@@ -61,7 +61,6 @@ def place_stages(
 
 
 def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
-    """Raises ValueError unless --devices agrees with the params' devices."""
     with problems_of("devices", _PATH):
         names = device_names(named)
     if flag != len(names) if isinstance(flag, int) else device_names(flag) != names:
@@ -107,7 +106,6 @@ def _set_splits(
 
 
 def _text(devices: int | Sequence[str]) -> str:
-    """Returns `2 devices`, or `cpu:0,cpu:1`."""
     if isinstance(devices, int):
         return f"{devices} device{'s' if devices > 1 else ''}"
     return ",".join(name.short for name in device_names(devices))

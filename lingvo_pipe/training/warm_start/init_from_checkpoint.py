@@ -96,7 +96,6 @@ class _Source:
 
 
 def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
-    """Finds and reads the checkpoint that rules name, or the newest of their run."""
     prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
     stored = stored_variables(reader)
     if "global_step" not in stored:
@@ -108,7 +107,6 @@ def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
 
 
 def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
-    """Raises ValueError unless a checkpoint has the variables that the rules take."""
     names = source.rules.names
     taken = {path: variables[path] for path in names}
     here = {path: describe(v.dtype, v.shape) for path, v in taken.items()}
@@ -143,7 +141,6 @@ def _read(
 
 
 def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
-    """Returns a summary of a checkpoint's used and unused variables."""
     averages, weights = source.averages, source.weights
     num_used = len(averages & set(used))
     unused = weights - set(source.rules.names.values())
@@ -160,7 +157,6 @@ def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
 def _own_values_text(
     sources: Sequence[_Source], variables: Mapping[str, tf.Variable]
 ) -> str:
-    """Returns a list of the variables that keep their own initial values, and why."""
     own = variables.keys() - {path for source in sources for path in source.rules.names}
     excluded = {k: v for each in sources for k, v in each.rules.excluded.items()}
     lines = [f"{len(own)} variables keep their own initial values"]

@@ -134,7 +134,6 @@ def as_client(cluster: Cluster, job: str) -> Cluster:
 
 
 def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Returns addresses by our names of jobs, without evaluators."""
     ours: dict[str, list[str]] = {}
     for job, addresses in jobs.items():
         if job != EVALUATOR_TYPE:
@@ -145,7 +144,6 @@ def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 def _check_flags(
     source: str, its_job: str, its_task: int | None, job: str | None, task: int | None
 ) -> None:
-    """Raises ValueError if the flags contradict the scheduler's job and task."""
 
     def check(flag: str, got: object, expected: object, allowed: tuple) -> None:
         if got not in allowed:
