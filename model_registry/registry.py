@@ -92,7 +92,7 @@ def GetClass(name: str) -> type:
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns a model's Params, with those of a data set, such as "Train", as `input`.
+    """Returns a model's Params, and those for a data set, such as "Train", as `input`.
 
     Raises DatasetError or LookupError if there is no such data set or model.
     """

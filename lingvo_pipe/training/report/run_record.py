@@ -45,7 +45,7 @@ class Scores(NamedTuple):
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """Returns all processes' metrics by name, those of most splits first.
+    """Returns all processes' metrics by name, on most splits first.
 
     Scores of single language pairs are left out: they have a table.
     """
