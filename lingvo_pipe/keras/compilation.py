@@ -20,13 +20,8 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.loss import PipelineLoss
-from lingvo_pipe.keras.private_names import (
-    Functional,
-    compiled_metrics,
-    forget_losses,
-    output_structure,
-)
 from lingvo_pipe.keras.values import all_attached, rows_in_place
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
@@ -39,7 +34,7 @@ _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 class Compilation:
     """The loss and metrics of one call of `compile`."""
 
-    def __init__(self, graph: Functional, loss: Any, metrics: Any):
+    def __init__(self, graph: private_names.Functional, loss: Any, metrics: Any):
         self._graph, self._loss, self._metrics = graph, loss, metrics
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
@@ -84,7 +79,7 @@ class Compilation:
             return present(found)
 
         graph = tf.compat.v1.wrap_function(find, list(map(spec_of, present(data))))
-        forget_losses(model)
+        private_names.forget_losses(model)
         if not present(found):
             return None
         pruned = graph.prune(graph.inputs, present(found))
@@ -115,7 +110,7 @@ class Compilation:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        found = [type(m) for m in compiled_metrics(self._metrics)]
+        found = [type(m) for m in private_names.compiled_metrics(self._metrics)]
         return all(
             kind.__module__.startswith("keras.")
             and not any(base.__name__ in _NO_SUMS for base in kind.__mro__)
@@ -165,9 +160,11 @@ class Compilation:
         return metrics
 
 
-def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
+def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> Any:
     """Returns outputs with their attributes, in the structure of a model's outputs."""
-    return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
+    return tree.pack_sequence_as(
+        private_names.output_structure(graph), all_attached(triples)
+    )
 
 
 def copied_optimizer(

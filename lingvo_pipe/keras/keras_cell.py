@@ -15,17 +15,10 @@ from keras import tree
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, LocalCall, Position
 from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.keras.placement import created, placed
-from lingvo_pipe.keras.private_names import (
-    Functional,
-    forget_losses,
-    get_mask,
-    global_seed,
-    run_operation,
-    standardized_inputs,
-)
 from lingvo_pipe.keras.row_seed import UNKNOWN
 from lingvo_pipe.keras.state import CellScope, mask_weights
 from lingvo_pipe.keras.values import all_attached, rows_in_place, triple
@@ -62,7 +55,7 @@ class KerasCell(BaseLayer):
             _check_unset(p)
         super().__init__(p.Set(calls=calls, model=None, arguments={}, index=0))
         self._calls = calls
-        self._global_seed = global_seed()
+        self._global_seed = private_names.global_seed()
         create = placed if calls.shares_variables else created
         for i, v in enumerate(calls.variables):
             self.AddVariable(v.name, functools.partial(create, v.variable))
@@ -107,7 +100,7 @@ class KerasCell(BaseLayer):
                         "pass seed=self.seed_generator.",
                     )
         for layer in calls.layers:
-            forget_losses(layer)
+            private_names.forget_losses(layer)
         if not context.do_eval:
             self._hand_over(scope, context, weights)
         losses = [*scope.losses, *self._penalties(known)]
@@ -231,13 +224,15 @@ def _masks(call: LocalCall, values: Sequence[Any]) -> list[tf.Tensor]:
     if isinstance(given, Position):
         return [values[given]]
     arguments = tree.flatten((call.args, call.kwargs))
-    masks = [get_mask(values[x]) for x in arguments if isinstance(x, Position)]
+    masks = [
+        private_names.get_mask(values[x]) for x in arguments if isinstance(x, Position)
+    ]
     return [mask for mask in masks if mask is not None]
 
 
-def first_inputs(graph: Functional, x: Any) -> list[Any]:
+def first_inputs(graph: private_names.Functional, x: Any) -> list[Any]:
     """Returns a model's inputs as the first cell takes them."""
-    flat = standardized_inputs(graph, x)
+    flat = private_names.standardized_inputs(graph, x)
     return [z for value in flat for z in triple(value, with_logits=False)]
 
 
@@ -273,7 +268,9 @@ def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
         lambda x: values[x] if isinstance(x, Position) else x,
         (call.args, call.kwargs),
     )
-    made = tree.flatten(run_operation(call.operation, training, args, kwargs))
+    made = tree.flatten(
+        private_names.run_operation(call.operation, training, args, kwargs)
+    )
     if len(made) != call.num_made:
         raise UserValueError(
             path=f"layer {call.operation.name!r}",

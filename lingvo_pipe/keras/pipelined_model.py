@@ -23,17 +23,12 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.keras import pipelines
 from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_mixing_losses
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.pipelines import (
-    Pipelines,
-    num_examples_of,
-    summary_lines,
-    with_stages,
-)
 from lingvo_pipe.keras.private_names import (
     compile_arguments,
     compute_output_spec,
@@ -106,8 +101,10 @@ class PipelinedModel(keras.Model):
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model = model
         cells = model_cells(model)
-        placed = with_stages(params, devices, len(cells.cells))
-        self._pipes = Pipelines(graph_of(model), num_micro_batches, batch_size, placed)
+        placed = pipelines.with_stages(params, devices, len(cells.cells))
+        self._pipes = pipelines.Pipelines(
+            graph_of(model), num_micro_batches, batch_size, placed
+        )
         self._cut(cells)
         if hasattr(model, "output_names"):  # Sequential models have none.
             self.output_names = model.output_names
@@ -125,7 +122,7 @@ class PipelinedModel(keras.Model):
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
         """Prints, by `print_fn`, the cells' stages, devices, layers and parameters."""
         cells = list(self._cells.cells.values())
-        for line in summary_lines(self.name, self.pipeline, cells):
+        for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -198,7 +195,7 @@ class PipelinedModel(keras.Model):
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        pipe = self._pipes.for_examples(num_examples_of(inputs))
+        pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
         self._move_seeds()
@@ -280,7 +277,7 @@ class PipelinedModel(keras.Model):
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        num_examples = num_examples_of(inputs)
+        num_examples = pipelines.num_examples_of(inputs)
         sizes = num_examples, self._pipes.number_for(num_examples)
         divisors = self._compilation.divisors(self.model, data, *sizes)
         scales = None if scale is None else tf.fill([num_examples], scale)

@@ -11,12 +11,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from lingvo_pipe.keras.private_names import (
-    initialize_variable,
-    place_variable,
-    stored_variable,
-    uninitialized_variables,
-)
+from lingvo_pipe.keras import private_names
 
 
 @contextlib.contextmanager
@@ -31,13 +26,13 @@ def deferred_variables() -> Iterator[None]:
     PipelinedModel computes the initial values, the same as Keras's, on the devices of
     their stages. Until then the model can neither be run nor loaded.
     """
-    before = len(uninitialized_variables())
+    before = len(private_names.uninitialized_variables())
     try:
         with keras.StatelessScope(initialize_variables=False):
             yield
     finally:
         # Else Keras would make them on the first device when another scope ends.
-        del uninitialized_variables()[before:]
+        del private_names.uninitialized_variables()[before:]
 
 
 def placed(variable: keras.Variable, path: str) -> tf.Variable:
@@ -48,14 +43,14 @@ def placed(variable: keras.Variable, path: str) -> tf.Variable:
     """
     if _is_scratch_graph():
         return _variable(variable, path, lambda: _zeros(variable))
-    if stored_variable(variable) is None:
-        initialize_variable(variable)
-    stored = stored_variable(variable)
+    if private_names.stored_variable(variable) is None:
+        private_names.initialize_variable(variable)
+    stored = private_names.stored_variable(variable)
     device = _current_device()
     if (stored.device, stored.trainable) == (device, variable.trainable):
         return stored
     made = _variable(variable, path, stored)
-    place_variable(variable, made)
+    private_names.place_variable(variable, made)
     return made
 
 

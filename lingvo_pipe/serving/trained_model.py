@@ -25,13 +25,9 @@ from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.run_params import params_of_run
 from lingvo_pipe.training.run.run_vocabulary import COPY, check_vocabulary
+from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.pipeline_inputs import single_stage
-from lingvo_pipe.training.task.protocols import (
-    DecodingTask,
-    ImageInput,
-    SentenceInput,
-)
 
 _PROBABILITIES = "probabilities"
 
@@ -117,8 +113,8 @@ class TrainedModel:
 
     @property
     def _translates(self) -> bool:
-        is_decoding = isinstance(self.task, DecodingTask)
-        return is_decoding and isinstance(self._data, SentenceInput)
+        is_decoding = isinstance(self.task, protocols.DecodingTask)
+        return is_decoding and isinstance(self._data, protocols.SentenceInput)
 
     @functools.cached_property
     def _translator(self) -> Translator:
@@ -129,7 +125,7 @@ class TrainedModel:
     @functools.cached_property
     def _classifier(self) -> Any:
         """A function from images `[K, H, W, C]` to probabilities `[K, N]`."""
-        if not isinstance(self._data, ImageInput):
+        if not isinstance(self._data, protocols.ImageInput):
             raise self._wrong_kind("classify")
         spec = tf.TensorSpec([None, *self._data.image_shape], tf.float32)
 
@@ -153,7 +149,7 @@ class TrainedModel:
             return None
 
     def _wrong_kind(self, method: str) -> UserTypeError:
-        is_image = isinstance(self._data, ImageInput)
+        is_image = isinstance(self._data, protocols.ImageInput)
         other = "classify" if is_image else "translate" if self._translates else None
         hint = f"Use {other}." if other else "Export it by --job=exporter."
         return UserTypeError(
@@ -162,7 +158,7 @@ class TrainedModel:
         )
 
 
-def _prepared(data: ImageInput, image: Any, number: int) -> tf.Tensor:
+def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
     is_path = isinstance(image, (str, Path))
     try:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)

@@ -13,13 +13,8 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
-from lingvo_pipe.input.text.measured_pairs import (
-    MeasuredPairs,
-    RowLimit,
-    fetch,
-    measure,
-)
 from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
 from lingvo_pipe.input.text.text_input import TextInput
@@ -204,10 +199,10 @@ class TranslationInput(TextInput):
         )
 
     @functools.cached_property
-    def _measured(self) -> MeasuredPairs:
+    def _measured(self) -> measured_pairs.MeasuredPairs:
         data_dir, vocabulary = self.params.data_dir, self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
-        measured = measure(source, vocabulary)
+        measured = measured_pairs.measure(source, vocabulary)
         if self.params.language_tokens:
             self._language_ids(measured)  # A missing token is an error here.
         return measured
@@ -224,11 +219,13 @@ class TranslationInput(TextInput):
         fitting = measured.fitting(source, None, self.params.allow_left_out)
         return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
-    def _limits(self) -> tuple[RowLimit, RowLimit]:
+    def _limits(self) -> tuple[measured_pairs.RowLimit, measured_pairs.RowLimit]:
         p = self.params
         return (
-            RowLimit("source_length", p.source_length, 1 + bool(p.language_tokens)),
-            RowLimit("target_length", p.target_length, 1),
+            measured_pairs.RowLimit(
+                "source_length", p.source_length, 1 + bool(p.language_tokens)
+            ),
+            measured_pairs.RowLimit("target_length", p.target_length, 1),
         )
 
     def _planner(self, packing: bool) -> BatchPlanner:
@@ -251,14 +248,14 @@ class TranslationInput(TextInput):
 
     def _batch(self, plan: BatchPlan) -> NestedMap:
         length, vocabulary = self.params.target_length, self.vocabulary
-        source, target, *_ = fetch(self._measured.source, plan.sentences)
+        source, target, *_ = measured_pairs.fetch(self._measured.source, plan.sentences)
         stream = self._source_stream(source, plan)
         tokens = vocabulary.Tokenize(target)
         labeled = target_rows(tokens, plan.row_sizes, length, vocabulary)
         return NestedMap(source=stream, target=labeled)
 
     def _decode_batch(self, plan: BatchPlan) -> NestedMap:
-        fields = fetch(self._measured.source, plan.sentences)
+        fields = measured_pairs.fetch(self._measured.source, plan.sentences)
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
 
         def padded(values: tf.Tensor) -> tf.Tensor:
@@ -292,5 +289,5 @@ class TranslationInput(TextInput):
             self.vocabulary,
         )
 
-    def _language_ids(self, measured: MeasuredPairs) -> list[int]:
+    def _language_ids(self, measured: measured_pairs.MeasuredPairs) -> list[int]:
         return self.vocabulary.LanguageIds([target for _, target in measured.pairs])

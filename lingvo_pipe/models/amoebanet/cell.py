@@ -16,14 +16,8 @@ from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
+from lingvo_pipe.models.amoebanet import operations
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
-from lingvo_pipe.models.amoebanet.operations import (
-    IDENTITY,
-    Channels,
-    FactorizedReductionLayer,
-    conv_bn,
-    operation,
-)
 from lingvo_pipe.nested_map import NestedMap
 
 _SIDES = ("left", "right")
@@ -61,15 +55,15 @@ class AmoebaCell(CompositeLayer):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        parts = {"project": operation("1x1", _channels(p, p.num_in))}
+        parts = {"project": operations.operation("1x1", _channels(p, p.num_in))}
         if (fit := _fit(p)) is not None:
             parts["fit"] = fit
         for i, pair in enumerate(cell_genotype(p).pairs, 2):
             for side, edge in zip(_SIDES, pair, strict=True):
                 stride = 2 if p.reduction and edge.state < 2 else 1
                 channels = _channels(p, _widths(p)[edge.state])
-                parts[f"{side}_{i}"] = operation(edge.op, channels, stride)
-                if p.drop_path_tpl is not None and edge.op != IDENTITY:
+                parts[f"{side}_{i}"] = operations.operation(edge.op, channels, stride)
+                if p.drop_path_tpl is not None and edge.op != operations.IDENTITY:
                     parts[f"drop_{side}_{i}"] = p.drop_path_tpl
         for state in cell_genotype(p).concat:
             if (matched := _matched(p, state)) is not None:
@@ -188,7 +182,7 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
     if p.before_is_larger:
         return _halve(p, p.num_in_before, "RELU")
     if p.num_in_before != p.num_filters:
-        return operation("1x1", _channels(p, p.num_in_before))
+        return operations.operation("1x1", _channels(p, p.num_in_before))
     return None
 
 
@@ -197,13 +191,15 @@ def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
     width = _widths(p)[state]
     if p.reduction and state < 2:
         return _halve(p, width, "NONE")
-    return conv_bn(_channels(p, width)) if width != p.num_filters else None
+    return operations.conv_bn(_channels(p, width)) if width != p.num_filters else None
 
 
 def _halve(p: InstantiableParams, num_in: int, activation: str) -> InstantiableParams:
-    layer = FactorizedReductionLayer.Params().Set(num_in=num_in, activation=activation)
+    layer = operations.FactorizedReductionLayer.Params().Set(
+        num_in=num_in, activation=activation
+    )
     return layer.Set(num_filters=p.num_filters, norm_tpl=p.norm_tpl)
 
 
-def _channels(p: InstantiableParams, num_in: int) -> Channels:
-    return Channels(num_in, p.num_filters, p.norm_tpl)
+def _channels(p: InstantiableParams, num_in: int) -> operations.Channels:
+    return operations.Channels(num_in, p.num_filters, p.norm_tpl)

@@ -11,12 +11,8 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import convolution
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.convolution import (
-    Conv2DLayer,
-    PoolingLayer,
-    SeparableConv2DLayer,
-)
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
@@ -60,7 +56,7 @@ def conv_bn(channels: Channels) -> InstantiableParams:
 def _conv_and_norm(
     channels: Channels, window: Size = (1, 1), stride: Size = (1, 1)
 ) -> Layers:
-    conv = Conv2DLayer.Params().Set(
+    conv = convolution.Conv2DLayer.Params().Set(
         filter_shape=[*window, channels.num_in, channels.num_filters],
         filter_stride=list(stride),
     )
@@ -109,7 +105,7 @@ def _separable(window: int) -> Callable[[Channels, int], Layers]:
     def make(channels: Channels, stride: int) -> Layers:
         layers = []
         for num_in, each in ((channels.num_in, stride), (channels.num_filters, 1)):
-            conv = SeparableConv2DLayer.Params().Set(
+            conv = convolution.SeparableConv2DLayer.Params().Set(
                 filter_shape=[window, window, num_in, channels.num_filters],
                 filter_stride=[each, each],
             )
@@ -121,7 +117,7 @@ def _separable(window: int) -> Callable[[Channels, int], Layers]:
 
 def _pool(pooling_type: str, window: int) -> Callable[[Channels, int], Layers]:
     def make(channels: Channels, stride: int) -> Layers:
-        pool = PoolingLayer.Params().Set(
+        pool = convolution.PoolingLayer.Params().Set(
             pooling_type=pooling_type,
             window_shape=[window, window],
             window_stride=[stride, stride],
@@ -163,7 +159,7 @@ class FactorizedReductionLayer(CompositeLayer):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        conv, even = Conv2DLayer.Params(), p.num_filters // 2
+        conv, even = convolution.Conv2DLayer.Params(), p.num_filters // 2
         odd = p.num_filters - even
         return {
             "activate": ActivationLayer.Params().Set(activation=p.activation),

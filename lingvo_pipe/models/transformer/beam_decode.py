@@ -17,13 +17,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.models.decoding.beam_search import Hypotheses, beam_search
-from lingvo_pipe.models.transformer.incremental import (
-    PlacedCell,
-    choose_rows,
-    extend_step,
-    init_states,
-    run_source,
-)
+from lingvo_pipe.models.transformer import incremental
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -46,7 +40,7 @@ def decoding_params() -> Params:
 
 def beam_decode(
     p: Params,
-    cells: list[PlacedCell],
+    cells: list[incremental.PlacedCell],
     source: NestedMap,
     first_ids: tf.Tensor,
     eos_id: int,
@@ -59,19 +53,19 @@ def beam_decode(
     _check(p)
     num_source_tokens = source.ids.shape[1]
     max_length = math.floor(p.max_length_ratio * num_source_tokens) + p.max_extra_length
-    memory = run_source(cells, source)
+    memory = incremental.run_source(cells, source)
     batch_size = dim_size(source.ids, 0) * p.width
-    states = init_states(cells, memory, batch_size, max_length)
+    states = incremental.init_states(cells, memory, batch_size, max_length)
     is_wide = cells[-1].layer.fprop_dtype == tf.float64
 
     def step(ids: tf.Tensor, states: list, time_step: tf.Tensor) -> tuple:
-        logits, states = extend_step(cells, ids, states, time_step)
+        logits, states = incremental.extend_step(cells, ids, states, time_step)
         return tf.nn.log_softmax(logits), states
 
     with tf.device(cells[-1].device):
         return beam_search(
             step,
-            lambda states, rows: choose_rows(cells, states, rows),
+            lambda states, rows: incremental.choose_rows(cells, states, rows),
             states,
             first_ids,
             _max_lengths(p, source),

@@ -10,13 +10,9 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.softmax_cross_entropy import check_label_smoothing
 from lingvo_pipe.models.decoding.beam_search import Hypotheses
+from lingvo_pipe.models.transformer import local_heads
 from lingvo_pipe.models.transformer.beam_decode import beam_decode, decoding_params
 from lingvo_pipe.models.transformer.incremental import placed_cells
-from lingvo_pipe.models.transformer.local_heads import (
-    decoder_head,
-    logits_head,
-    reads_source,
-)
 from lingvo_pipe.models.transformer.logits import token_metrics
 from lingvo_pipe.models.transformer.streams import SOURCE, as_stream, has_hidden
 from lingvo_pipe.nested_map import NestedMap
@@ -54,10 +50,10 @@ class TranslationTask(BaseTask):
         the head is a small decoder of its own: see `decoder_head`.
         """
         cells = p.pipeline.cell_tpl
-        if any(reads_source(cell) for cell in cells[:num_cells]):
-            return logits_head(cells, passed_on, predictions)
-        if has_hidden(passed_on, SOURCE) and any(map(reads_source, cells)):
-            return decoder_head(cells, passed_on, predictions)
+        if any(local_heads.reads_source(cell) for cell in cells[:num_cells]):
+            return local_heads.logits_head(cells, passed_on, predictions)
+        if has_hidden(passed_on, SOURCE) and any(map(local_heads.reads_source, cells)):
+            return local_heads.decoder_head(cells, passed_on, predictions)
         return super().LocalHead(p, num_cells, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:

@@ -15,12 +15,8 @@ from absl import logging
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import remove
+from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
-from lingvo_pipe.training.checkpoint.checkpoint_files import (
-    read_newest,
-    stem_of,
-    steps_in,
-)
 
 
 class Checkpointer:
@@ -97,7 +93,7 @@ class Checkpointer:
         variables.
         """
         hint = "Put back a copy, or start a new run with another --logdir."
-        newest = read_newest(self._directory, self._log, hint)
+        newest = checkpoint_files.read_newest(self._directory, self._log, hint)
         if newest is None:
             return None
         check_names(newest.prefix, newest.reader, self._variables)
@@ -109,14 +105,14 @@ class Checkpointer:
 
     def saved_steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
-        return steps_in(self._directory)
+        return checkpoint_files.steps_in(self._directory)
 
     def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
         self._directory.mkdir(exist_ok=True)  # Without parents: see `RunDirectory`.
         self._scratch.mkdir()
         with tf.device(_local_cpu()):
             tf.raw_ops.SaveV2(
-                prefix=str(self._scratch / stem_of(step)),
+                prefix=str(self._scratch / checkpoint_files.stem_of(step)),
                 tensor_names=list(values),
                 shape_and_slices=[""] * len(values),
                 tensors=list(values.values()),
@@ -129,7 +125,7 @@ class Checkpointer:
         self._scratch.rmdir()
 
     def _write_state(self) -> None:
-        stems = list(map(stem_of, self.saved_steps()))
+        stems = list(map(checkpoint_files.stem_of, self.saved_steps()))
         lines = [f'model_checkpoint_path: "{stems[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
@@ -140,15 +136,15 @@ class Checkpointer:
         for step in self._unreadable:
             self._delete(step)
         self._unreadable.clear()
-        indexed = {stem_of(step) for step in self.saved_steps()}
+        indexed = {checkpoint_files.stem_of(step) for step in self.saved_steps()}
         for path in self._directory.glob("ckpt-*.data-*"):
             if path.stem not in indexed:
                 remove(path)
 
     def _delete(self, step: int) -> None:
         # The index first: without it the data files are not a checkpoint.
-        remove(self._directory / f"{stem_of(step)}.index")
-        for path in self._directory.glob(f"{stem_of(step)}.data-*"):
+        remove(self._directory / f"{checkpoint_files.stem_of(step)}.index")
+        for path in self._directory.glob(f"{checkpoint_files.stem_of(step)}.data-*"):
             remove(path)
 
 

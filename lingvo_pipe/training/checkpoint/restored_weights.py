@@ -9,10 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.training.checkpoint.checkpoint_contents import (
-    mismatches,
-    stored_variables,
-)
+from lingvo_pipe.training.checkpoint import checkpoint_contents
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     read_newest,
     read_through,
@@ -35,8 +32,8 @@ def restore_weights(
     there is none, it is damaged, or it holds another model's variables.
     """
     prefix, reader = _read(directory, checkpoint, log)
-    stored = stored_variables(reader)
-    if problems := mismatches(variables, stored):
+    stored = checkpoint_contents.stored_variables(reader)
+    if problems := checkpoint_contents.mismatches(variables, stored):
         raise UserValueError(
             f"{prefix}: expected the variables of the model, got\n"
             + "\n".join(problems)

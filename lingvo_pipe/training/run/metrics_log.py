@@ -25,16 +25,10 @@ from typing import Any, SupportsFloat, SupportsInt
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.regular_file import (
-    MALFORMED,
-    check_present,
-    naming,
-    open_file,
-    read_text,
-)
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 
 FILE_NAME = "metrics.jsonl"
@@ -67,9 +61,9 @@ class MetricsLog:
         self._logdir.mkdir(parents=True, exist_ok=True)
         self._path = self._logdir / FILE_NAME
         text = lines_until(self._path, math.inf if resume_step is None else resume_step)
-        if text != (read_text(self._path) or ""):
+        if text != (regular_file.read_text(self._path) or ""):
             write_atomically(self._path, text)
-        self._file = open_file(self._path, "a")
+        self._file = regular_file.open_file(self._path, "a")
         sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
@@ -104,7 +98,7 @@ class MetricsLog:
 
     def sync(self) -> None:
         """Waits until all lines are on disk; ValueError if the file was replaced."""
-        check_present(self._file, self._path)
+        regular_file.check_present(self._file, self._path)
         os.fsync(self._file.fileno())
 
     def write_page(
@@ -132,7 +126,7 @@ class MetricsLog:
 
     def close(self) -> None:
         """Closes the files."""
-        with naming(self._path):  # Closing tries again to write.
+        with regular_file.naming(self._path):  # Closing tries again to write.
             self._file.close()
         for writer in self._writers.values():
             writer.close()
@@ -145,14 +139,16 @@ class MetricsLog:
 
     def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
         record = _encoded({"step": step, "split": split, **values})
-        with naming(self._path):
+        with regular_file.naming(self._path):
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
             self._file.flush()
 
     def _write_events(
         self, step: int, split: str, values: Mapping[str, Any], metadata: Any
     ) -> None:
-        check_present(self._file, self._path)  # TensorFlow would make folders anew.
+        regular_file.check_present(
+            self._file, self._path
+        )  # TensorFlow would make folders anew.
         if split not in self._writers:
             path = str(self._logdir / split)
             self._writers[split] = tf.summary.create_file_writer(path)
@@ -167,7 +163,7 @@ class MetricsLog:
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
     """Opens a log of several processes, created if missing; waits for the others."""
     directory.mkdir(exist_ok=True)
-    with open_file(directory / LOCK_NAME, "a") as file:
+    with regular_file.open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with MetricsLog(directory) as log:
             yield log
@@ -207,7 +203,7 @@ def lines_until(path: Path, step: float) -> str:
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    *lines, _ = (read_text(path) or "").split("\n")
+    *lines, _ = (regular_file.read_text(path) or "").split("\n")
     return [
         (f"{line}\n", _parse(line, f"{path}:{number}"))
         for number, line in enumerate(lines, start=1)
@@ -222,7 +218,7 @@ def _parse(line: str, position: str) -> dict[str, Any]:
         if not (is_count(step, 0) and step < 2**63 and isinstance(split, str)):
             raise ValueError(step, split)
         return {"step": step, "split": split, **metrics}
-    except MALFORMED as error:
+    except regular_file.MALFORMED as error:
         raise UserValueError(
             f"{position}: expected a JSON object of step, split and numbers, got "
             f"{line[:60]!r}. Correct or remove the line."

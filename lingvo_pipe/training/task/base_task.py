@@ -12,13 +12,8 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.optim.frozen_variables import without_frozen
+from lingvo_pipe.training.task import task_params
 from lingvo_pipe.training.task.protocols import EvalImages
-from lingvo_pipe.training.task.task_params import (
-    check_plain,
-    eval_params,
-    local_params,
-    train_params,
-)
 
 
 class BaseTask(BaseLayer):
@@ -30,15 +25,17 @@ class BaseTask(BaseLayer):
         p = super().Params()
         p.Define("pipeline", PipeliningLayer.Params(), "The model's layers.")
         p.Define(
-            "local", local_params(), "Which blocks of layers have a loss of their own."
+            "local",
+            task_params.local_params(),
+            "Which blocks of layers have a loss of their own.",
         )
-        p.Define("train", train_params(), "How to train the model.")
-        p.Define("eval", eval_params(), "How to evaluate the model.")
+        p.Define("train", task_params.train_params(), "How to train the model.")
+        p.Define("eval", task_params.eval_params(), "How to evaluate the model.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        check_plain(self.params, self.path)
+        task_params.check_plain(self.params, self.path)
         self.CreateChild("pipeline", self.params.pipeline)
 
     @classmethod

@@ -11,17 +11,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import (
     NAMES_OF_RUNS,
     describe,
     mismatches,
     stored_variables,
-)
-from lingvo_pipe.training.checkpoint.checkpoint_files import (
-    checkpoints_folder,
-    is_checkpoint,
-    read_newest,
-    read_through,
 )
 from lingvo_pipe.training.checkpoint.restored_weights import assign_weights
 from lingvo_pipe.training.optim.exponential_moving_average import average_name
@@ -125,11 +120,13 @@ def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
 def _read(
     path: Path, log: Callable[[str], None]
 ) -> tuple[str, tf.train.CheckpointReader]:
-    if is_checkpoint(path):
+    if checkpoint_files.is_checkpoint(path):
         title = f"{PARAM}: checkpoint {path} is damaged: "
-        return str(path), read_through(str(path), title)
-    folder = checkpoints_folder(path)
-    newest = folder and read_newest(folder, log, f"Name another in {PARAM}.")
+        return str(path), checkpoint_files.read_through(str(path), title)
+    folder = checkpoint_files.checkpoints_folder(path)
+    newest = folder and checkpoint_files.read_newest(
+        folder, log, f"Name another in {PARAM}."
+    )
     if newest:
         return newest.prefix, newest.reader
     problem = "holds no checkpoints" if path.is_dir() else "does not exist"
