@@ -24,10 +24,7 @@ _ABSENT = object()
 
 
 class NestedMap(dict):
-    """A dict whose keys, in sorted order, can be used as attributes.
-
-    A key is an identifier and not the name of a method.
-    """
+    """A dict whose keys, identifiers but no methods' names, sorted, are attributes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -146,10 +143,7 @@ class NestedMap(dict):
         return self.FilterKeyVal(lambda _, leaf: fn(leaf))
 
     def FilterKeyVal(self, fn: Callable[[str, Any], bool]) -> NestedMap:
-        """Returns a map of the leaves for which `fn(key, leaf)` is true.
-
-        Nodes without leaves are removed; lists get shorter.
-        """
+        """Returns a map of leaves with true `fn(key, leaf)`, and no empty nodes."""
         filtered = trees.transform(
             self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
         )

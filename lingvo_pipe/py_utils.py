@@ -118,11 +118,7 @@ def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
 
 
 def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.Tensor:
-    """Returns the tensor; its `ndims` leading dimensions, or all, are checked.
-
-    The expected shape is a list of ints and scalar tensors, or a tensor; -1 is any
-    size.
-    """
+    """Returns the tensor, its `ndims` leading dimensions checked; -1 is any size."""
     tensor = tf.convert_to_tensor(tensor)
     check = assert_shape_match(GetShape(tensor, ndims), expected_shape)
     return with_dependencies([check], tensor)
@@ -142,10 +138,7 @@ def with_dependencies(dependencies: Sequence[Any], output_tensor: Any) -> tf.Ten
 
 
 def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
-    """Checks a shape, and returns the operation for what is known only later, or None.
-
-    Both are lists of ints and scalar tensors, or tensors; an expected -1 is any size.
-    """
+    """Checks a shape, -1 is any size; returns an operation for unknown sizes."""
     given, expected = _dimensions(shape), _dimensions(expected_shape)
     if isinstance(given, list) and isinstance(expected, list):
         pairs = zip(given, expected, strict=False)
@@ -206,10 +199,7 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
 
 
 def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
-    """Returns float32 [B, T] paddings after sequences of these lengths, [B].
-
-    T is `maxlen`, which no length may exceed, or the largest.
-    """
+    """Returns float32 [B, T] paddings after lengths, [B]; T is `maxlen` or largest."""
     lengths = HasRank(lengths, 1)
     if maxlen is not None:
         maximum = tf.cast(maxlen, lengths.dtype)
@@ -224,10 +214,7 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x` with an axis padded at its end to `length`, which it may not exceed.
-
-    The rank is known. A `shape` of the result is checked.
-    """
+    """Returns `x` with an axis padded at its end to `length`; checks `shape`."""
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)

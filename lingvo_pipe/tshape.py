@@ -19,10 +19,7 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor: integers of at least 0, or None for unknown ones.
-
-    Slices and sums are Shapes. Raises ValueError for another dimension.
-    """
+    """Dimensions of a tensor, from 0, or None if unknown; its slices are Shapes."""
 
     def __new__(cls, dims: Iterable[Any]) -> Shape:
         sizes = list(dims)

@@ -92,10 +92,7 @@ def GetClass(name: str) -> type:
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns a model's Params, and those for a data set, such as "Train", as `input`.
-
-    Raises DatasetError or LookupError if there is no such data set or model.
-    """
+    """Returns a model's Params with a data set's, such as "Train", as `input`."""
     model = GetClass(name)()
     known = GetDatasets(type(model))
     if dataset not in known:

@@ -48,11 +48,7 @@ class AutoParams:
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
-        """Resolves the params of `model` by the planner; returns a line or "".
-
-        `data` is the input, `devices` are full names. Raises ValueError as
-        `resolve_auto`.
-        """
+        """Resolves `model`'s params by `resolve_auto`; returns a line or ""."""
         if not self._names:
             return ""
         return resolve_auto(

@@ -101,10 +101,7 @@ def joined(*notes: str) -> str:
 
 
 def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
-    """Returns a function that writes lines, by default to standard output.
-
-    The note comes before the first, so a run that cannot start logs only the reason.
-    """
+    """Returns a function that writes lines, with the note before the first one."""
     waiting = [note] if note else []
 
     def log(line: str) -> None:

@@ -28,11 +28,7 @@ _VALUE_ERRORS = (
 
 
 def check_values(model: Any) -> None:
-    """Raises one ValueError that names every param whose value cannot be meant.
-
-    These are floats not finite in 32 bits, integers of more than 64 bits, and groups of
-    params that are something else. Defaults are allowed.
-    """
+    """Raises a ValueError with all params that no machine number or group can hold."""
     hint = "Correct --model_params_override, or the model."
     raise_problems(list(_problems("", model, None)), hint)
 

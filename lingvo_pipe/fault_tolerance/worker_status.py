@@ -44,11 +44,7 @@ class Answer(NamedTuple):
 
 
 class WorkerQuestions:
-    """Questions to the servers of workers, each for at most `seconds`.
-
-    A client is a process that has connected to the workers, known to them by
-    TensorFlow's context id.
-    """
+    """Questions to workers' servers, each for at most `seconds`."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
@@ -97,10 +93,7 @@ def _answer(sent: grpc.Future) -> Answer:
 
 
 class LostWorkers:
-    """A search for workers that are gone, have restarted or don't answer in `timeout`.
-
-    `client` returns the number by which workers know this process, or None.
-    """
+    """A search for workers that are gone, have restarted or do not answer."""
 
     def __init__(
         self,

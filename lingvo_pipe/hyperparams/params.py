@@ -63,10 +63,7 @@ class Params(Fields):
         return self
 
     def Get(self, name: str) -> Any:
-        """Returns the value at a path.
-
-        Raises AttributeError if it is unknown, and ValueError if it is malformed.
-        """
+        """Returns the value at a path; AttributeError if it is unknown."""
         return resolve(self, parse_path(name))
 
     def ParamIsSet(self, name: str) -> bool:
@@ -261,10 +258,7 @@ def CopyFieldsTo(
 def CopyFieldsSubsetTo(
     from_p: Params, to_p: Self, fields_to_set: str | Collection[str]
 ) -> Self:
-    """Sets some params of `to_p`, but never `cls`, to deep copies of those in `from_p`.
-
-    If either lacks one of the names, raises AttributeError and copies nothing.
-    """
+    """Copies some params, but never `cls`; AttributeError if either lacks a name."""
     names = [name for name in _names(fields_to_set) if name != "cls"]
     return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
 

@@ -16,10 +16,7 @@ _MAX_SHOWN = 50  # Characters of a value.
 
 
 def about_path(params: Fields, path: str) -> str:
-    """Returns " " and a sentence on a path's type, default and value, or "".
-
-    If nothing is at the path, it is about up to three params with similar paths.
-    """
+    """Returns " " and a sentence about a path, or up to three similar ones, or ""."""
     with contextlib.suppress(AttributeError, ValueError):
         return f" {path!r} has {_about(params, path)}."
     near = [f"{each!r} ({_about(params, each)})" for each in _near_paths(params, path)]

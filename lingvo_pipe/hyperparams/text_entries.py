@@ -46,10 +46,7 @@ def entries_by_path(text: str) -> dict[str, Entry]:
 
 
 def split_entries(text: str, separator: str) -> Iterator[str]:
-    """Yields each entry's text, which `separator` or a newline ends, but no # comments.
-
-    Quotes, and brackets that start a value, protect both.
-    """
+    """Yields entries' texts, up to `separator` or newline but in quotes or brackets."""
     ends = ";\n" if ";" in separator else "\n"
     between = re.compile(rf"(?:[\s{ends}]|#[^\n]*)+")
     until_end = re.compile(rf"[^{ends}]*")

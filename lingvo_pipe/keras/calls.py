@@ -143,10 +143,7 @@ class Cell(NamedTuple):
 def cut(
     inputs: Sequence[int], steps: Sequence[Step], outputs: Sequence[int]
 ) -> list[Cell]:
-    """Returns the cells of a graph; the last returns the outputs, in their order.
-
-    A value is passed on as long as a later cell takes it.
-    """
+    """Returns the cells of a graph, which pass values on until their last use."""
     starts = [i for i, step in enumerate(steps) if step.starts_cell or i == 0]
     # Cheap calls before the first kernel belong to its cell.
     if len(starts) > 1 and not steps[0].starts_cell:

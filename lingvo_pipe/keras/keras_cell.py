@@ -1,8 +1,4 @@
-"""KerasCell: consecutive calls of a Keras model as one cell of a pipeline.
-
-Shapes: b rows in a micro-batch. A cell takes and returns triples (value, mask, logits),
-flat; see `values`.
-"""
+"""KerasCell: calls of a Keras model as a cell, of flat triples of b rows (`values`)."""
 
 import functools
 from collections.abc import Mapping, Sequence

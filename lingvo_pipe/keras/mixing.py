@@ -68,10 +68,7 @@ def _may_mix(call: Call) -> bool:
 
 
 def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
-    """Logs a warning for each loss of the user that mixes examples.
-
-    `given` are the targets and outputs of a mini-batch, as KerasTensors.
-    """
+    """Logs each loss that mixes examples, tried on `given` KerasTensors."""
     specs: list[list[keras.KerasTensor]] = []
 
     def note(*args: Any) -> tf.Tensor:

@@ -35,10 +35,7 @@ _built: dict[tuple[Any, ...], BuiltModel] = {}
 def built_model(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
 ) -> BuiltModel:
-    """Returns the model that a function makes of arguments, always the same object.
-
-    Raises ValueError if it cannot be cut, or needs Keras's optimizers or `fit`.
-    """
+    """Returns a function's model, always the same; ValueError if it cannot be cut."""
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name
     if key not in _built:

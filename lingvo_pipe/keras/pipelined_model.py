@@ -43,11 +43,7 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
 class PipelinedModel(keras.Model):
-    """Trains a Sequential or functional Keras model by a pipeline.
-
-    Attributes:
-        model: the plain Keras model, which shares the variables.
-    """
+    """Trains a Keras model, `model`, which shares its variables, by a pipeline."""
 
     train_function: Callable | None
     test_function: Callable | None

@@ -108,11 +108,7 @@ class Pipelines:
 def with_stages(
     params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
-    """Returns params of a pipeline with `devices`, and `splits` if it has none.
-
-    Raises ValueError for more stages than cells, different replicas, or too few
-    devices.
-    """
+    """Returns pipeline params with `devices` and `splits`; ValueError if they differ."""
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):
         return p
@@ -190,10 +186,7 @@ def _set_inputs(
 def summary_lines(
     name: str, pipe: PipeliningLayer, cells: Sequence[CellCalls]
 ) -> list[str]:
-    """Returns the lines of a table with a row for each cell, and what they add up to.
-
-    Seeds are no parameters, and a shared variable belongs to its first cell.
-    """
+    """Returns a table with a row per cell, and sums; shared variables count once."""
     rows = [["Stage", "Device", "Cell", "Layers", "Param #"]]
     total = total_bytes = 0
     for i, cell in enumerate(cells):

@@ -102,11 +102,7 @@ def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list
 
 
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns [] float64 by a moving mean's id: the weights of moments under masks.
-
-    The masks are of inputs of a call. Raises ValueError if batch normalization below
-    the layer may see other masks.
-    """
+    """Returns moments' weights under masks, [] float64 by a moving mean's id."""
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
     norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
     if norms and norms != [layer]:

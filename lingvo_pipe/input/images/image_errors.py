@@ -1,7 +1,4 @@
-"""Errors that name the unreadable example; TensorFlow's name only the operation.
-
-After an error, the failed batch's examples are read again, one by one, until one fails.
-"""
+"""Errors that name the unreadable example, by reading its batch again one by one."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,4 @@
-"""Batches of images and their classes, for training and for evaluation.
-
-Shapes: B examples in a batch, N in the data set, images of H x W pixels in C channels.
-"""
+"""Batches of B of N images of H x W pixels in C channels, and their classes."""
 
 import contextlib
 import functools

@@ -62,10 +62,7 @@ class BatchPlanner:
     def training(
         self, order: MixtureOrder, start_step: int, position: Position
     ) -> Iterator[tuple[Position, BatchPlan]]:
-        """Yields endless batches from `start_step` on, each with its position.
-
-        `position` belongs to the first of them or to an earlier batch, or is `FIRST`.
-        """
+        """Yields endless batches and positions from `start_step`, by an earlier one."""
         rows = self._positioned_rows(order, position)
         first = (start_step - position.step) * self.batch_size
         rows = itertools.islice(rows, first, None)

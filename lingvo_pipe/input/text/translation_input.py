@@ -1,7 +1,4 @@
-"""Batches of sentences and their translations, in one or many pairs of languages.
-
-Shapes: B rows in a batch, S source and T target tokens in a row.
-"""
+"""Batches of B rows of translations: S source, T target tokens, many languages."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -109,10 +106,7 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns the endless batches of training after `start_step` steps.
-
-        `place`, a text from `Place`, saves packing earlier batches again.
-        """
+        """Returns endless batches; `place`, from `Place`, saves packing again."""
         check_start_step(start_step)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {

@@ -47,10 +47,7 @@ class ImageTransform:
         check_params(self.params, {name: (is_valid, expected)}, "Set it")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        """Returns (H, W, C) of transformed images; H and W are None if images differ.
-
-        Raises ValueError for unsupported images.
-        """
+        """Returns transformed images' (H, W, C), H and W None if they differ."""
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -24,10 +24,7 @@ _SIDES = ("left", "right")
 
 
 class AmoebaCell(CompositeLayer):
-    """(last output, previous output, number of cells) -> the same after this cell.
-
-    Further inputs pass unchanged.
-    """
+    """(last output, one before, number of cells, ...) -> the same after this cell."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -141,10 +138,7 @@ def _run_cell(
     run: Callable,
     add: Callable,
 ) -> list:
-    """Returns the states, or their shapes, that a cell concatenates.
-
-    A part runs by `run(name, x)`; `add` adds the two sides of a pair.
-    """
+    """Returns concatenated states or shapes, by `run(name, x)` and `add`."""
     fitted = last if before is None else before
     if before is not None and "fit" in parts:
         fitted = run("fit", before)

@@ -1,7 +1,4 @@
-"""AmoebaNet's operations by name, on images `[B, H, W, I]` with F filters of the cell.
-
-A ReLU precedes each convolution, which has no bias, and batch normalization follows.
-"""
+"""AmoebaNet's operations, F filters: ReLU, convolution without bias, normalization."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,10 +33,7 @@ class Channels(NamedTuple):
 
 
 def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
-    """Returns params of a genotype's operation: `[B, H/stride, W/stride, F]`.
-
-    Raises ValueError for another name; the stride is 1 or 2.
-    """
+    """Returns params of a named operation: `[B, H/stride, W/stride, F]`."""
     if name not in _OPERATIONS:
         raise UserValueError(
             f"A genotype's operation: expected one of {sorted(_OPERATIONS)}, "
@@ -78,10 +72,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns 1x1 down, the (window, stride) convolutions of the middle, 1x1 up.
-
-    With fewer than four filters only the middle remains.
-    """
+    """Returns 1x1 down, the middle's (window, stride), 1x1 up, if F is at least 4."""
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)

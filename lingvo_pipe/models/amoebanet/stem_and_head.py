@@ -1,7 +1,4 @@
-"""AmoebaNet's first and last layer, and its auxiliary head.
-
-Images are `[B, H, W, C]`, N classes.
-"""
+"""AmoebaNet's stem, head and auxiliary head, for images `[B, H, W, C]`, N classes."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Images of an evaluation: some examples, and a matrix of confused classes.
-
-Shapes: B examples in a batch, K shown, [H, W, C] each, N classes.
-"""
+"""Images of an evaluation, `[H, W, C]` each, and a matrix of N confused classes."""
 
 import io
 import math
@@ -109,10 +106,7 @@ class Confusion:
 
 
 def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -> bytes:
-    """Returns a PNG of images, at least one, with predicted and other true classes.
-
-    `name` maps a label to the name of its class.
-    """
+    """Returns a PNG of images, at least one, with their classes' names by label."""
     num_columns = math.ceil(math.sqrt(len(images)))
     num_rows = math.ceil(len(images) / num_columns)
     inches = _INCHES_PER_IMAGE
@@ -132,10 +126,7 @@ def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -
 
 
 def displayed(pixels: np.ndarray) -> np.ndarray:
-    """Scales `[H, W, C]` to [0, 1], darkest to brightest, as `[H, W, 3]` or `[H, W]`.
-
-    If there are not three channels, their mean is shown.
-    """
+    """Scales `[H, W, C]` to [0, 1], as `[H, W, 3]`, or as channels' mean `[H, W]`."""
     if pixels.shape[-1] != 3:
         pixels = pixels.mean(-1)
     low, high = pixels.min(), pixels.max()

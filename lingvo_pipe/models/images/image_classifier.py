@@ -47,10 +47,7 @@ class ImageClassifier(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a head of the first output: fully connected.
-
-        For images, ReLU and the mean over the image precede it.
-        """
+        """Returns a head: for images ReLU and their mean; then fully connected."""
         first, *others = as_args(passed_on)
         rank = first.shape.rank if isinstance(first, tf.TensorSpec) else None
         if rank == 4:

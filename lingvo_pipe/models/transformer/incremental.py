@@ -115,10 +115,7 @@ def extend_step(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> tuple[tf.Tensor, list[NestedMap]]:
-    """Returns the next tokens' logits `[B, V]` and states, after `ids` `[B]`.
-
-    The tokens are at `time_step`, [] int32, from 0.
-    """
+    """Returns next logits `[B, V]` and states after `ids` `[B]` at `time_step`, []."""
     ids = ids[:, tf.newaxis]
     ones = tf.ones_like(ids)
     target = NestedMap(ids=ids, segment_ids=ones, segment_pos=ones * time_step)
@@ -137,11 +134,7 @@ def extend_step(
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """Returns the states of other rows; each new row has the old row's example.
-
-    The rows `[B]` are those that each row continues. States of the source are the same
-    for all rows of an example and do not change.
-    """
+    """Returns the states of other `rows` `[B]`, each of the same example."""
     chosen = list(states)
     for i, cell in enumerate(cells):
         if cell.has_states:

@@ -87,10 +87,7 @@ def language_model(
 
 
 def plain_layer() -> InstantiableParams:
-    """Returns params of a TransformerLayer without biases and with plain norms.
-
-    With them the models of GPipe's section 5 have the published number of parameters.
-    """
+    """Returns a TransformerLayer without biases, with as many weights as in GPipe."""
     p = TransformerLayer.Params()
     p.attention_tpl.has_bias = p.feed_forward_tpl.has_bias = False
     p.norm_tpl = streams.plain_norm()

@@ -1,7 +1,4 @@
-"""Translation: a target sentence from a source sentence.
-
-Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary.
-"""
+"""Translation of B examples: T target from S source tokens, of V in the vocabulary."""
 
 from typing import Any
 
@@ -44,11 +41,7 @@ class TranslationTask(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a head like a language model's, once the decoder has read the source.
-
-        Before that, hidden states of the target would train nothing of the source, and
-        the head is a small decoder of its own: see `decoder_head`.
-        """
+        """Returns a language model's head once the source is read, else a decoder."""
         cells = p.pipeline.cell_tpl
         if any(local_heads.reads_source(cell) for cell in cells[:num_cells]):
             return local_heads.logits_head(cells, passed_on, predictions)
@@ -82,11 +75,7 @@ class TranslationTask(BaseTask):
         eos_id: int,
         on_stages: bool = True,
     ) -> Hypotheses:
-        """Translates a batch's `source` `[B, S]`, one sentence in each row.
-
-        See `beam_decode` for the first inputs and the end token, and `placed_cells` for
-        `on_stages`.
-        """
+        """Translates a batch's `source` `[B, S]`; see `beam_decode`, `placed_cells`."""
         cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
         source = as_stream(input_batch.source)
         return beam_decode(self.params.decode, cells, source, first_ids, eos_id)

@@ -84,10 +84,7 @@ class ReadyWorkers:
 
 
 def check_servers(workers: Sequence[str]) -> None:
-    """Raises ConnectionError if a worker's address answers as no TensorFlow server.
-
-    A worker that is not up, starts or ends, or whose threads are busy, may not answer.
-    """
+    """Raises ConnectionError if an address answers, but as no TensorFlow server."""
     for task, worker in enumerate(workers):
         address, answer = (split_address(worker), _CONNECT_SECONDS), b""
         with contextlib.suppress(OSError), socket.create_connection(*address) as there:
@@ -102,10 +99,7 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits for all workers, and checks their descriptions.
-
-    Raises ConnectionError if a worker can't be reached, or is not the expected one.
-    """
+    """Waits for all workers, or raises ConnectionError, also for unexpected ones."""
     return ReadyWorkers(_reach(cluster.workers), _checked_workers(cluster.workers))
 
 

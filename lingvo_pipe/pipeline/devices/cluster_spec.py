@@ -46,10 +46,7 @@ class SchedulersCluster:
 
 
 def parse_cluster_spec(text: str) -> Cluster:
-    """Returns the cluster of --cluster.
-
-    Raises ValueError for other jobs, or an address that is not valid or occurs twice.
-    """
+    """Returns the cluster of --cluster; ValueError for other jobs or bad addresses."""
     jobs: dict[str, list[str]] = {}
     for entry in text.strip().split("@"):
         job, _, addresses = entry.partition("=")
@@ -66,11 +63,7 @@ def parse_cluster_spec(text: str) -> Cluster:
 
 
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
-    """Returns a cluster of workers and at most one trainer, by address.
-
-    Raises ValueError, which names the `source`, for other numbers of them, or an
-    address that is not valid or occurs twice.
-    """
+    """Returns a cluster by address; ValueError, which names `source`, for a bad one."""
 
     def check(is_right: bool, expected: str, got: object) -> None:
         if not is_right:

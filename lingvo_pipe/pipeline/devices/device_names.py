@@ -83,10 +83,7 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
 
 
 def parse_devices(text: str) -> int | list[str]:
-    """Parses a number of devices, or names separated by commas, to full names.
-
-    Raises ValueError if the number is out of range, or a name is invalid or repeated.
-    """
+    """Parses a number, or names separated by commas, to full names; or ValueError."""
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and re.fullmatch(r"-?\d{1,20}", entries[0], re.ASCII):
         return checked_number(int(entries[0]))

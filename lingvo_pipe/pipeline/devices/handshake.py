@@ -1,8 +1,4 @@
-"""Handshake of a worker and its trainer, before they are connected.
-
-A worker describes itself in a variable of its own TensorFlow server, which the trainer
-reads and compares with what it expects.
-"""
+"""Handshake: a worker's description, a variable of its server, read by its trainer."""
 
 import contextlib
 import json
@@ -105,10 +101,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Returns a task's description, or None for none, or another version's.
-
-    Raises OpError if it does not answer as a TensorFlow server.
-    """
+    """Returns a task's description, None if none of this version; or OpError."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         variable = server_variable(_VARIABLE, tf.string)
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.string)

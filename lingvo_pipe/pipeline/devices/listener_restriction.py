@@ -78,10 +78,7 @@ def restrict_listeners(
 def restricting_early(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Restricts a port as soon as it listens in the block, which may take long.
-
-    Call `restrict_listeners` after the block: it checks the restriction.
-    """
+    """Restricts a port while a block starts to listen, which may take long."""
     ended = threading.Event()
 
     def restrict() -> None:

@@ -121,10 +121,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
 
 
 def unused_note(used: Sequence[str]) -> str:
-    """Returns a line with the workers and accelerators that are not `used`, or "".
-
-    CPU devices of tasks that have a stage are not named.
-    """
+    """Returns a line with workers and accelerators that are not `used`, or ""."""
     names = device_names(used)
     tasks = {None, *(name.worker for name in names)}
     unused = [

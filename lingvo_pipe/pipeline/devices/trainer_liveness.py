@@ -1,7 +1,4 @@
-"""Trainer liveness: a worker under a scheduler ends with its trainer. Pure.
-
-A trainer that ends gives a shutdown notice; one that was killed stops answering.
-"""
+"""Trainer liveness: a worker under a scheduler ends with its trainer, killed or not."""
 
 import signal
 import time

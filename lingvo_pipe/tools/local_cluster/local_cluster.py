@@ -99,10 +99,7 @@ def _supervisor(
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns ports that will still be free when a worker restarts; else OSError.
-
-    Ports of the system's own range for outgoing connections are the last choice.
-    """
+    """Returns ports, unlike the system's if possible, free when workers restart."""
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [
         port

@@ -44,11 +44,7 @@ class Supervisor:
         self._received: list[signal.Signals] = []
 
     def run(self) -> int:
-        """Runs all until the trainer has ended, then ends the others in any case.
-
-        Returns the trainer's exit code, 128 and its signal, or 1 if processes die
-        repeatedly.
-        """
+        """Runs all to the trainer's end, and ends others; returns the exit code."""
         with TerminationSignals(_TERMINATION, self._on_signal):
             try:
                 for member in self._members:
@@ -131,10 +127,7 @@ class Supervisor:
 
 
 class StoppedTime:
-    """The time for which a process was seen to be stopped, without a break.
-
-    Between two looks it counts up to a limit, since the machine may have slept.
-    """
+    """The time for which a process has been stopped, as the machine was awake."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -58,11 +58,7 @@ def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:
 
 
 def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
-    """Returns the sequential time of a number of steps.
-
-    The longest chain that ends in a block spends all its steps but one in the costliest
-    block up to there.
-    """
+    """Returns the sequential time: all steps but one in the costliest block so far."""
     if not num_steps:
         return 0.0
     before = itertools.accumulate((b.forward for b in blocks), initial=0.0)

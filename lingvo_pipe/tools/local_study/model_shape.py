@@ -23,11 +23,7 @@ from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
 def model_shape(
     task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
 ) -> tuple[list[BlockCost], list[Boundary]]:
-    """Returns the blocks' costs, and the boundaries between them, or a block's layers.
-
-    Blocks do not count cells of local losses. The task is made in a scratch graph,
-    without memory for its variables.
-    """
+    """Returns costs of blocks, and boundaries between blocks or a block's layers."""
     with tf.Graph().as_default():
         task = task_params.Instantiate()
         inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
@@ -53,11 +49,7 @@ def _boundaries(
     cells: Sequence[BaseLayer],
     passed_on: Sequence[Sequence[tf.Tensor]],
 ) -> list[Boundary]:
-    """Returns the boundaries; an activation's gradient crosses none between blocks.
-
-    A block receives weights of layers ahead, and sends their gradients back. Tensors of
-    the mini-batch do not cross.
-    """
+    """Returns the boundaries; an activation's gradient crosses none between blocks."""
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
     found = []

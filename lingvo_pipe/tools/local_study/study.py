@@ -69,10 +69,7 @@ def spread_moments(num_steps: int, number: int) -> list[int]:
 
 
 class ResultsFile:
-    """The file of settings, of JSON's types, and of finished rows, on disk at once.
-
-    Raises ValueError if it has rows of other settings, or is another file.
-    """
+    """A study's settings and finished rows on disk; ValueError for another file."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self._path, self._settings = path, dict(settings)

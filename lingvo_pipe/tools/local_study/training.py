@@ -27,10 +27,7 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 def train_in_own_process(
     model: StudiedModel, key: RowKey, record_every: int, moments: Collection[int]
 ) -> Row:
-    """Calls `train_row` in a process that ends with it, and with it unused graphs.
-
-    Raises ChildProcessError if the process was killed.
-    """
+    """Calls `train_row` in a process; ChildProcessError if that was killed."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initialize_devices, (1,)) as pool:
         try:

@@ -28,10 +28,7 @@ class AsyncSaver:
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Waits for the previous checkpoint, then starts to save the current state.
-
-        `when_written` is called on the saver's thread. Raises the previous one's error.
-        """
+        """Waits for the previous checkpoint, or raises its error; starts this one."""
         self.wait()
         values = self._checkpointer.snapshot()
         self._saving = self._thread.submit(

@@ -35,11 +35,7 @@ def check_names(
     reader: tf.train.CheckpointReader,
     variables: Mapping[str, tf.Variable],
 ) -> None:
-    """Raises ValueError unless a checkpoint holds exactly the model's variables.
-
-    The message has the first few that are missing, unexpected, or of another shape or
-    dtype, with similar names.
-    """
+    """Raises ValueError, with near names, unless a checkpoint has these variables."""
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
     problems = mismatches(variables, stored, unexpected)

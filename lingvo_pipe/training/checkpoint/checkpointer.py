@@ -87,11 +87,7 @@ class Checkpointer:
         self._write_state()
 
     def restore(self) -> int | None:
-        """Restores the newest intact checkpoint; returns its step, or None.
-
-        Raises ValueError, and changes nothing, if all are damaged, or it holds other
-        variables.
-        """
+        """Restores the newest intact checkpoint whole; returns its step, or None."""
         hint = "Put back a copy, or start a new run with another --logdir."
         newest = checkpoint_files.read_newest(self._directory, self._log, hint)
         if newest is None:

@@ -49,11 +49,7 @@ def assign_weights(
     reader: tf.train.CheckpointReader,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns values in a checkpoint to variables; returns the names of the values.
-
-    `names` has the name in the checkpoint by path. If `use_averages`, variables take
-    their moving averages, if any.
-    """
+    """Assigns values, or averages, by `names` in the checkpoint; returns those used."""
     used = []
     for path, name in names.items():
         average, variable = average_name(name), variables[path]

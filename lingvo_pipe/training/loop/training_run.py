@@ -64,10 +64,7 @@ class _Segment:
 
 
 class TrainingRun:
-    """A training run, with the arguments of `train`.
-
-    Creating it restores the state and traces all functions; it writes nothing yet.
-    """
+    """A training run: state restored and functions traced, nothing written yet."""
 
     def __init__(
         self,
@@ -129,10 +126,7 @@ class TrainingRun:
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
-        """Writes the files that the directory must have before the first step.
-
-        `changes` of params that users have accepted are recorded with it.
-        """
+        """Writes, with accepted `changes`, what must be there before the first step."""
         since = [f"since step {self._start}: {change}" for change in changes]
         self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)

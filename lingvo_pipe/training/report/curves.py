@@ -21,11 +21,7 @@ _LOG_SPREADS = {
 
 
 class Figure(NamedTuple):
-    """A metric by step, with a color's number for each split.
-
-    Notes are sentences on what the curves do not show. Without finite values, the grid
-    is None.
-    """
+    """A metric by step: a color's number per split, notes, and axes if finite."""
 
     series: Sequence[Series]
     colors: Mapping[str, int]

@@ -39,10 +39,7 @@ class Scores(NamedTuple):
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """Returns all processes' metrics by name, on most splits first.
-
-    Scores of single language pairs are left out: they have a table.
-    """
+    """Returns all metrics by name, but no language pairs, on most splits first."""
     series: dict[str, list[Series]] = {}
     for path, origin in (
         (directory.path, ""),

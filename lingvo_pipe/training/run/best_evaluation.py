@@ -43,10 +43,7 @@ def define_best_params(p: Params) -> None:
 
 
 class BestEvaluation:
-    """The best evaluation by one metric, at `step`; None without any.
-
-    Begins with the logged evaluations. Raises ValueError if a param has a wrong value.
-    """
+    """The best evaluation by one metric, at `step`; None without any."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         check_best_params(p)

@@ -70,10 +70,7 @@ class MetricsLog:
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes the metrics of one step; readers see them when this returns.
-
-        The split, such as `train`, names a directory. Metrics are scalars by name.
-        """
+        """Writes a step's scalars of a split such as `train`; readers see them now."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
                 path="split",

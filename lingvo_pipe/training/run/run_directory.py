@@ -113,10 +113,7 @@ class RunDirectory:
             self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Writes the params of the model, in place of earlier ones.
-
-        `changes` are lines `since step 3: ...`, which are added to earlier ones.
-        """
+        """Replaces the model's params; adds `changes`, lines `since step 3: ...`."""
         self.path.mkdir(parents=True, exist_ok=True)
         head = [f"model: {self.model_name}", *self.read_changes(), *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)

@@ -1,7 +1,4 @@
-"""Records in `parts.json` of each part of a run: where it was trained, and how fast.
-
-A part lasts from a start, resume or roll-back until the run stops.
-"""
+"""Records in `parts.json`: where each part of a run was trained, and how fast."""
 
 import contextlib
 import dataclasses

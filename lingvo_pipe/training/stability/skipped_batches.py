@@ -29,11 +29,7 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Raises ValueError unless the entries are `recorded` or follow from them.
-
-        A later roll-back to the checkpoint of `step` drops entries after it, and adds
-        one.
-        """
+        """Raises ValueError unless entries are `recorded`, or a later roll-back's."""
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
         if any(after != step for after, _ in added) or (dropped and not added):

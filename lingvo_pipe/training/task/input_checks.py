@@ -14,11 +14,7 @@ _MAX_NUMBERS = 2**33
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
-    """Returns the batches of an input's method, such as TrainBatches; reads none.
-
-    Raises TypeError for something else than a data set of NestedMaps; ValueError for an
-    empty one, or too large batches.
-    """
+    """Returns batches of NestedMaps from an input's method, not read, or an error."""
     _check_size(data)
     path = f"{type(data).__name__}.{method}"
     batches = getattr(data, method)()

@@ -102,10 +102,7 @@ class SentenceInput(Protocol):
         """Returns the tokens of each, int `[K]`; a too long one is a ValueError."""
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns the inputs of `Decode` for string `[B]`, not static, in a function.
-
-        `weight`, float32 `[B]`, is 0 without words. `language` is a string `[]`.
-        """
+        """Returns `Decode`'s inputs of string `[B]`; `weight` is 0 if wordless."""
 
 
 @runtime_checkable

@@ -107,11 +107,7 @@ def check_loop_params(p: Params) -> None:
 
 
 def plain_task(task_params: InstantiableParams) -> InstantiableParams:
-    """Returns a copy of a task's params that is the plain model, without local losses.
-
-    It has the same variables, except the heads'. Evaluation, decoding and export use
-    it.
-    """
+    """Returns a copy of a task's params as the plain model, without local losses."""
     p = task_params.Copy()
     p.local.scheme, p.local.chunks = BACKPROPAGATION, None
     return p

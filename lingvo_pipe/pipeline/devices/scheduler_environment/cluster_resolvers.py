@@ -52,10 +52,7 @@ def from_tf_config() -> SchedulersCluster:
 
 
 def from_slurm() -> SchedulersCluster:
-    """Returns the tasks of this Slurm step: task 0 is the trainer, the others workers.
-
-    Raises ValueError if there is no step, or tasks are not laid out block by block.
-    """
+    """Returns the tasks of a Slurm step, laid out block by block; 0 is the trainer."""
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
         resolver = _SlurmInOrder(
@@ -100,10 +97,7 @@ class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
 
 
 def from_kubernetes(labels: str) -> SchedulersCluster:
-    """Returns this namespace's pods with labels such as `app=workers` as workers.
-
-    Another pod is the trainer. Raises ConnectionError if Kubernetes does not answer.
-    """
+    """Returns pods with labels such as `app=workers` as workers, or ConnectionError."""
     workers = _running_pods(labels)
     own_name = os.environ.get("HOSTNAME", "")
     task = list(workers).index(own_name) if own_name in workers else None
