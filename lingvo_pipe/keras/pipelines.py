@@ -108,7 +108,7 @@ class Pipelines:
 def with_stages(
     params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
-    """Returns pipeline params with `devices` and `splits`; ValueError if they differ."""
+    """Returns pipeline params with `devices` and `splits`; or ValueError."""
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):
         return p
