@@ -1,7 +1,6 @@
 """A layer framework for TensorFlow around pipeline parallelism.
 
-`__init__.pyi` lists the public names. Each is imported when it is first used, so that
-programs which need no TensorFlow start fast.
+`__init__.pyi` lists the public names; each is imported when first used.
 """
 
 from lingvo_pipe.core.lazy_names import attach

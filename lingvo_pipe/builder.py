@@ -19,14 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import builder_layers
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.builder_layers import (
-    ArgIndexLayer,
-    BiasLayer,
-    BranchLayer,
-    FnLayer,
-    ParallelLayer,
-)
 from lingvo_pipe.layers.convolution import Conv2DLayer
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
 from lingvo_pipe.layers.dropout import DropoutLayer
@@ -72,7 +66,7 @@ class Base:
 
     def _Par(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
         """Returns layers that all take the inputs; their outputs form a tuple."""
-        return ParallelLayer.Params().Set(name=name, sub=list(subs))
+        return builder_layers.ParallelLayer.Params().Set(name=name, sub=list(subs))
 
     def _Graph(
         self,
@@ -97,7 +91,9 @@ class Base:
         self, name: str, body: InstantiableParams, fetches: Sequence[str]
     ) -> InstantiableParams:
         """Returns the body; the outputs of `_Save`s in it follow its own."""
-        return BranchLayer.Params().Set(name=name, body=body, fetches=list(fetches))
+        return builder_layers.BranchLayer.Params().Set(
+            name=name, body=body, fetches=list(fetches)
+        )
 
     _Branch = _AddFetches
 
@@ -105,7 +101,7 @@ class Base:
 
     def _Arg(self, name: str, index: int) -> InstantiableParams:
         """Returns the layer that returns one of its inputs."""
-        return ArgIndexLayer.Params().Set(name=name, idx=[index])
+        return builder_layers.ArgIndexLayer.Params().Set(name=name, idx=[index])
 
     def _Fn(
         self,
@@ -116,7 +112,7 @@ class Base:
     ) -> InstantiableParams:
         """Returns the layer of a function; see the params of FnLayer."""
         functions = {"fn": fn, "fn_out": fn_out, "fn_flops": fn_flops}
-        return FnLayer.Params().Set(name=name, **functions)
+        return builder_layers.FnLayer.Params().Set(name=name, **functions)
 
     # ---- Layers that compute. Each maps one tensor to one.
 
@@ -134,7 +130,7 @@ class Base:
         return self._make(FCLayer, name, has_bias=False, **dims)
 
     def _Bias(self, name: str, dims: int) -> InstantiableParams:
-        return self._make(BiasLayer, name, dims=dims)
+        return self._make(builder_layers.BiasLayer, name, dims=dims)
 
     def _Activation(self, name: str, fn: str | Callable = "RELU") -> InstantiableParams:
         """Returns an activation, given its name or a function."""

@@ -1,7 +1,4 @@
-"""NestedMap: a dict with attribute access, also used as a tree of dicts and lists.
-
-A key such as `a.b[0].c` leads to a nested value.
-"""
+"""NestedMap: a dict with attribute access, also a tree with keys such as `a.b[0].c`."""
 
 from __future__ import annotations
 
@@ -18,15 +15,7 @@ from collections.abc import (
 )
 from typing import Any
 
-from lingvo_pipe.core import trees
-from lingvo_pipe.core.errors import (
-    UserAttributeError,
-    UserIndexError,
-    UserKeyError,
-    UserNameError,
-    UserTypeError,
-    UserValueError,
-)
+from lingvo_pipe.core import errors, trees
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.paths import Name, parse_path
 
@@ -35,11 +24,7 @@ _ABSENT = object()
 
 
 class NestedMap(dict):
-    """A dict whose keys are identifiers and can be used as attributes.
-
-    Iteration is in the order of the sorted keys. A key must not be the name of a
-    method, so that `nmap.key` is always the value.
-    """
+    """A dict whose keys, identifiers but no methods' names, sorted, are attributes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -51,12 +36,12 @@ class NestedMap(dict):
     def CheckKey(key: Any) -> None:
         """Raises ValueError unless `key` is an identifier and not a method's name."""
         if not (isinstance(key, str) and _NAME.fullmatch(key)):
-            raise UserNameError(
+            raise errors.UserNameError(
                 "A NestedMap's key must be an identifier: letters, digits and "
                 f"underscores, no digit first; got {key!r}."
             )
         if hasattr(NestedMap, key):
-            raise UserNameError(
+            raise errors.UserNameError(
                 f"A NestedMap's key must not be {key!r}, which is a reserved key, the "
                 f"name of one of its methods. Call it {key + '_'!r}."
             )
@@ -71,15 +56,15 @@ class NestedMap(dict):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        raise UserAttributeError(self._unknown(name))
+        raise errors.UserAttributeError(self._unknown(name))
 
     def __delattr__(self, name: str) -> None:
         if name not in self:
-            raise UserAttributeError(self._unknown(name))
+            raise errors.UserAttributeError(self._unknown(name))
         del self[name]
 
     def __missing__(self, key: str) -> Any:
-        raise UserKeyError(self._unknown(key))
+        raise errors.UserKeyError(self._unknown(key))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self, *self.Keys()})
@@ -135,13 +120,10 @@ class NestedMap(dict):
         return [key for key, _ in self.FlattenItems()]
 
     def Pack(self, values: Sequence[Any]) -> NestedMap:
-        """Returns a map of this structure with `values` as leaves.
-
-        Raises ValueError if there are more or fewer values than leaves.
-        """
+        """Returns this structure with other leaves; ValueError for another number."""
         keys, values = self.Keys(), list(values)
         if len(keys) != len(values):
-            raise UserValueError(
+            raise errors.UserValueError(
                 f"Pack expects one value per leaf; got {len(values)} values for "
                 f"{len(keys)} leaves: {', '.join(keys)}."
             )
@@ -161,10 +143,7 @@ class NestedMap(dict):
         return self.FilterKeyVal(lambda _, leaf: fn(leaf))
 
     def FilterKeyVal(self, fn: Callable[[str, Any], bool]) -> NestedMap:
-        """Returns a map of the leaves for which `fn(key, leaf)` is true.
-
-        Nodes that lose all their leaves are removed; lists get shorter.
-        """
+        """Returns a map of leaves with true `fn(key, leaf)`, and no empty nodes."""
         filtered = trees.transform(
             self, lambda key, leaf: leaf if fn(key, leaf) else trees.DROPPED
         )
@@ -208,10 +187,9 @@ class NestedMap(dict):
     def Set(self, key: str, value: Any) -> None:
         """Sets the value at `key`; creates missing maps and lists on the way.
 
-        An index equal to the length of its list appends to it.
-
-        Raises ValueError, and changes nothing, if an index is larger, a step leads into
-        a leaf or a tuple or by name into a list, or the key is malformed.
+        An index equal to its list's length appends. Raises ValueError, and changes
+        nothing, if it is larger, a step leads into a leaf or a tuple or by name into a
+        list, or the key is malformed.
         """
         steps = _parse(key)
         node: Any = self
@@ -221,7 +199,7 @@ class NestedMap(dict):
             except (KeyError, IndexError):
                 break
             except TypeError as error:
-                raise UserValueError(str(error)) from error
+                raise errors.UserValueError(str(error)) from error
             del steps[0]
         for step in reversed(steps[1:]):  # Creates missing nodes from inside out.
             inner, value = value, [] if isinstance(step, int) else type(self)()
@@ -289,12 +267,14 @@ def _get_step(node: Any, step: int | str, key: str) -> Any:
     if isinstance(node, (list, tuple)) and isinstance(step, int):
         if -len(node) <= step < len(node):
             return node[step]
-        raise UserIndexError(f"{key!r}: index {step} of {len(node)} items.")
+        raise errors.UserIndexError(f"{key!r}: index {step} of {len(node)} items.")
     if isinstance(node, dict):
         if step in node:
             return node[step]
-        raise UserKeyError(f"{key!r}: no {step!r} in {', '.join(map(str, node))}.")
-    raise UserTypeError(f"{key!r}: a {type(node).__name__} has no {step!r}.")
+        raise errors.UserKeyError(
+            f"{key!r}: no {step!r} in {', '.join(map(str, node))}."
+        )
+    raise errors.UserTypeError(f"{key!r}: a {type(node).__name__} has no {step!r}.")
 
 
 def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
@@ -306,11 +286,11 @@ def _set_step(node: Any, step: int | str, value: Any, key: str) -> None:
         elif -len(node) <= step < len(node):
             node[step] = value
         else:
-            raise UserValueError(
+            raise errors.UserValueError(
                 f"{key!r} must not leave a gap; index {step} of {len(node)} items."
             )
     else:
-        raise UserValueError(
+        raise errors.UserValueError(
             f"{key!r} must lead through dicts and lists; {step!r} would be set in "
             f"the {type(node).__name__} {node!r}."
         )

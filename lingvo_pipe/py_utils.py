@@ -1,9 +1,7 @@
-"""Functions that Lingvo's layers call most, by Lingvo's names.
+"""Functions that Lingvo's layers call most; other names' errors say what to use.
 
-The error for another name tells what to use instead.
-
-A rank or shape that differs while a layer is traced raises a ValueError then. All other
-checks are TensorFlow's assertions, and raise its InvalidArgumentError; XLA omits them.
+A rank or shape that differs while a layer is traced raises a ValueError then; other
+checks are TensorFlow's assertions, which XLA omits.
 
 Shapes: B sequences, T positions, D features. In paddings, [B, T], 1 is a position after
 or before a sequence.
@@ -91,11 +89,9 @@ def GetShape(
     """Returns a list of dimensions: ints, or scalar tensors where they are unknown.
 
     Args:
-        tensor: a tensor. If its rank is unknown and `ndims` is None, the result is
-            tf.shape.
+        tensor: a tensor. If its rank is unknown and `ndims` None, tf.shape is returned.
         ndims: number of leading dimensions to return; if None, all.
-        optimize_for_reshape: True for -1 in place of the first unknown dimension, as
-            tf.reshape takes it.
+        optimize_for_reshape: True for -1 in place of the first unknown dimension.
     """
     tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank is None:
@@ -122,13 +118,7 @@ def HasRank(tensor: Any, expected_rank: Any) -> tf.Tensor:
 
 
 def HasShape(tensor: Any, expected_shape: Any, ndims: int | None = None) -> tf.Tensor:
-    """Returns the tensor, of a shape that is checked.
-
-    Args:
-        tensor: a tensor.
-        expected_shape: a list of ints and scalar tensors, or a tensor; -1 is any size.
-        ndims: number of leading dimensions to check; if None, all.
-    """
+    """Returns the tensor, its `ndims` leading dimensions checked; -1 is any size."""
     tensor = tf.convert_to_tensor(tensor)
     check = assert_shape_match(GetShape(tensor, ndims), expected_shape)
     return with_dependencies([check], tensor)
@@ -148,11 +138,7 @@ def with_dependencies(dependencies: Sequence[Any], output_tensor: Any) -> tf.Ten
 
 
 def assert_shape_match(shape: Any, expected_shape: Any) -> Any:
-    """Checks a shape; in the expected shape -1 is any size.
-
-    Both are lists of ints and scalar tensors, or tensors of rank 1. Returns the
-    operation that checks what is only known while it runs, or None.
-    """
+    """Checks a shape, -1 is any size; returns an operation for unknown sizes."""
     given, expected = _dimensions(shape), _dimensions(expected_shape)
     if isinstance(given, list) and isinstance(expected, list):
         pairs = zip(given, expected, strict=False)
@@ -213,10 +199,7 @@ def LengthsFromPaddings(paddings: tf.Tensor, dtype: Any = tf.int32) -> tf.Tensor
 
 
 def PaddingsFromLengths(lengths: tf.Tensor, maxlen: Any = None) -> tf.Tensor:
-    """Returns float32 [B, T] paddings after sequences of these lengths, [B].
-
-    T is `maxlen`, which no length may exceed; if None, the largest.
-    """
+    """Returns float32 [B, T] paddings after lengths, [B]; T is `maxlen` or largest."""
     lengths = HasRank(lengths, 1)
     if maxlen is not None:
         maximum = tf.cast(maxlen, lengths.dtype)
@@ -231,10 +214,7 @@ def PadSequenceDimension(
     shape: Sequence[int] | None = None,
     axis: int = 1,
 ) -> tf.Tensor:
-    """Returns `x`, of known rank, with an axis padded at its end to size `length`.
-
-    `x` must not be longer. A `shape` of the result is checked.
-    """
+    """Returns `x` with an axis padded at its end to `length`; checks `shape`."""
     pads = [[0, 0] for _ in x.shape]
     pads[axis][1] = length - GetShape(x)[axis]
     x = tf.pad(x, pads, constant_values=pad_val)

@@ -3,10 +3,10 @@
     p.train.learning_rate = 1.0
     p.train.lr_schedule = schedule.TransformerSchedule.Params().Set(warmup_steps=4000)
 
-The learning rate of a step is learning_rate times the schedule's value, float32 `[]`.
-A schedule of your own derives from BaseSchedule and defines Value, a function of
-py_utils.GetGlobalStep(). In formulas x is the step, 0 in the first, and intervals begin
-with their boundaries: Keras's PiecewiseConstantDecay changes one step later.
+A step's rate is learning_rate times the schedule's value, float32 `[]`. Your own
+derives from BaseSchedule and defines Value, a function of py_utils.GetGlobalStep(). In
+formulas x is the step, from 0, and intervals begin with their boundaries: Keras's
+PiecewiseConstantDecay changes one step later.
 """
 
 import itertools
@@ -94,8 +94,7 @@ class LinearRampupExponentialDecayScaledByNumSplitSchedule(CombinedMinimumSchedu
     """A line to num_splits, a constant, an exponential down to min; never above max.
 
     The line ends at warmup·num_splits; the exponential runs from decay_start/num_splits
-    to decay_end/num_splits. num_splits is the number of replicas; Lingvo's 0, which
-    asks its cluster, is refused.
+    to decay_end/num_splits. num_splits is the number of replicas, not Lingvo's 0.
     """
 
     _DEFAULTS = {
@@ -133,10 +132,7 @@ class LinearRampupExponentialDecay(
 
 
 class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
-    """A line from 0 to lrs[0] at boundaries[0], then lrs[i] from boundaries[i] on.
-
-    Boundaries are divided, and values multiplied, by num_splits.
-    """
+    """A line from 0 to lrs[0] at boundaries[0], then lrs[i]; scaled by num_splits."""
 
     _DEFAULTS = {"boundaries": [], "lrs": [], "num_splits": None}
 
@@ -155,10 +151,7 @@ class LinearRampupPiecewiseConstantSchedule(CombinedMinimumSchedule):
 
 
 class LinearRampupCosineSchedule(CombinedMinimumSchedule):
-    """The smaller of a line to initial_value at warmup_steps and a CosineSchedule.
-
-    Steps are divided, and values multiplied, by num_splits.
-    """
+    """The smaller of a line to warmup_steps and a cosine, scaled by num_splits."""
 
     _DEFAULTS = {
         "warmup_init": 0,
@@ -192,8 +185,8 @@ class DevBasedSchedule(BaseSchedule):
         if step - reference >= window:        factor = max(factor·decay, min_factor)
                                               reference = step
 
-    after each evaluation that task.eval.interval_steps asks for, in order. It is a
-    function of the metrics in the run's directory, so a resumed run has the same rates.
+    after each evaluation that task.eval.interval_steps asks for, from the logged
+    metrics.
     """
 
     _DEFAULTS = {"tolerance": 0.0, "window": 10_000, "decay": 0.5, "min_factor": 0.01}

@@ -1,7 +1,4 @@
-"""Schedules that are one formula of their params and x: the step, 0 in the first.
-
-`lingvo_pipe.schedule` has their names too.
-"""
+"""Schedules that are one formula of x, the step from 0; see `lingvo_pipe.schedule`."""
 
 import inspect
 import math
@@ -170,7 +167,7 @@ class SqrtDecay(BaseSchedule):
 
 
 class TransformerSchedule(BaseSchedule):
-    """model_dim^-0.5·min(t·w^-1.5, t^-0.5) for t = x + 1 (1706.03762, section 5.3).
+    """model_dim^-0.5·min(t·w^-1.5, t^-0.5), t = x + 1 (1706.03762, section 5.3).
 
     w is warmup_steps·worker_replicas.
     """

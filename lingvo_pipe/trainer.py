@@ -1,8 +1,6 @@
 """Trains a registered model, on one device or pipelined over several.
 
-    trainer --model=image.digits.AmoebaNetDigits --logdir=/tmp/digits
-
-The flags are in `cli/flags.py`, the program in `cli/main.py`.
+trainer --model=image.digits.AmoebaNetDigits --logdir=/tmp/digits
 """
 
 import io

@@ -1,11 +1,8 @@
-"""Shape: the shape of a tensor in FPropMeta, with Lingvo's methods.
+"""Shape: the shape of a tensor in FPropMeta, a tuple with Lingvo's methods.
 
-    def FPropMeta(cls, p, inputs):
-        flops = 2 * inputs.num_elements() * p.output_dim
-        return NestedMap(flops=flops, out_shapes=(inputs[:-1] + [p.output_dim],))
-
-Every FPropMeta takes and returns Shapes. A Shape is a tuple of integers, and compares
-and prints as one.
+def FPropMeta(cls, p, inputs):
+    flops = 2 * inputs.num_elements() * p.output_dim
+    return NestedMap(flops=flops, out_shapes=(inputs[:-1] + [p.output_dim],))
 """
 
 from __future__ import annotations
@@ -22,11 +19,7 @@ from lingvo_pipe.core.errors import UserValueError
 
 
 class Shape(tuple):
-    """Dimensions of a tensor: integers of at least 0, or None for unknown ones.
-
-    Slices and sums, with lists and tuples on either side, are Shapes. Raises ValueError
-    for another dimension, such as one of Lingvo's symbols.
-    """
+    """Dimensions of a tensor, from 0, or None if unknown; its slices are Shapes."""
 
     def __new__(cls, dims: Iterable[Any]) -> Shape:
         sizes = list(dims)

@@ -22,11 +22,8 @@ def ImportModels(package_names: Iterable[str], on_error: OnError | None = None) 
     """Imports packages, by full names, and all modules below them but `__main__`.
 
     Folders need an `__init__.py`. Raises ImportError if a package does not exist.
-
-    Args:
-        package_names: full names of packages.
-        on_error: what to do with the name of a module that does not import, and with
-            its error, before the next one is imported. By default it is raised.
+    `on_error` gets the name and the error of a module that fails; by default it is
+    raised.
     """
     if isinstance(package_names, str):
         raise UserTypeError(

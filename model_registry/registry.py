@@ -50,13 +50,11 @@ _registered: dict[str, _Registration] = {}
 def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
     """Registers a model by name, as a class decorator.
 
-    The name combines the module's and the class's: class `Digits` of module
-    `params.image.digits` is `image.digits.Digits`, class `Toy` of a user's module
-    `my_models.toy` is `my_models.toy.Toy`, and of a script that is run, `Toy`.
-
-    The class has methods Task and Model, which return Params, and a method for each
-    data set, such as Train, which returns its Params. Raises TypeError if `cls` is not
-    such a class, and ValueError if another class has the name.
+    Class `Digits` of `params.image.digits` is `image.digits.Digits`, class `Toy` of a
+    user's module `my_models.toy` is `my_models.toy.Toy`, and of a script that is run
+    `Toy`. The class has methods Task, Model and one for each data set, such as Train,
+    which return Params. Raises TypeError if it has not, and ValueError if another has
+    the name.
     """
     if not isinstance(cls, type):
         raise UserTypeError(
@@ -82,9 +80,8 @@ def RegisterSingleTaskModel(cls: ClassT) -> ClassT:
 def GetClass(name: str) -> type:
     """Returns the class registered as `name`; imports its module if necessary.
 
-    `family.file.Class` is first looked up in the module `params.family.file`, then in
-    the user's own `family.file`. LookupError, which lists the known names, is raised if
-    there is no such model.
+    `family.file.Class` is looked up in `params.family.file`, then in the user's
+    `family.file`. Raises LookupError, with the known names, if there is none.
     """
     name = name.removeprefix("params.")
     if name not in _registered:
@@ -95,11 +92,7 @@ def GetClass(name: str) -> type:
 
 
 def GetParams(name: str, dataset: str) -> Any:
-    """Returns the Params of a model, with the Params of a data set as `input`.
-
-    The data set is the name of its method, such as "Train". Raises DatasetError if the
-    model has no such data set, and LookupError if there is no such model.
-    """
+    """Returns a model's Params with a data set's, such as "Train", as `input`."""
     model = GetClass(name)()
     known = GetDatasets(type(model))
     if dataset not in known:
@@ -115,11 +108,7 @@ def GetParams(name: str, dataset: str) -> Any:
 
 
 def GetDatasets(cls: type) -> list[str]:
-    """Returns the names of a class's data sets, sorted.
-
-    They are its methods that take no argument and start with a capital letter, except
-    Task and Model.
-    """
+    """Returns the sorted names of data sets: capitalized methods without arguments."""
     return sorted(
         name
         for name, member in inspect.getmembers(cls, inspect.isroutine)
@@ -133,7 +122,6 @@ def ListModels() -> list[str]:
 
 
 def _takes_none(cls: type, name: str) -> bool:
-    """Returns whether an instance's method can be called without arguments."""
     member = inspect.getattr_static(cls, name)
     arguments = () if isinstance(member, (staticmethod, classmethod)) else (None,)
     try:

@@ -1,7 +1,6 @@
-"""Base class of registered models, and their stages.
+"""Base class of registered models, whose stages have even flops or are local blocks.
 
-Stages have even flops, or are blocks that local losses train. To run on another number
-of devices, choose new stages:
+To run on another number of devices, choose new stages:
 
     --devices=2 --model_params_override='task.pipeline.splits (str) : auto'
 """
@@ -60,15 +59,12 @@ class StagedModel(SingleTaskModelParams):
         raise NotImplementedError(f"{type(self).__name__}._Input")
 
     def _Cells(self) -> list[InstantiableParams]:
-        """Returns params of the layers."""
         raise NotImplementedError(f"{type(self).__name__}._Cells")
 
     def _MaxSteps(self) -> int:
-        """Returns the number of training steps."""
         raise NotImplementedError(f"{type(self).__name__}._MaxSteps")
 
     def _SetLearner(self, train: Params) -> None:
-        """Sets the optimizer, the learning rate and related params."""
         raise NotImplementedError(f"{type(self).__name__}._SetLearner")
 
     def _Splits(self, cells: list[InstantiableParams]) -> int | list[int]:
@@ -79,10 +75,7 @@ class StagedModel(SingleTaskModelParams):
     def _EvenStages(
         self, cells: list[InstantiableParams], *shapes: Any
     ) -> int | list[int]:
-        """Returns boundaries of stages of even flops, or 1 for a single stage.
-
-        The shapes are of an example's inputs; see `cell_costs`.
-        """
+        """Returns boundaries of even flops for an example's shapes, or 1."""
         if self.NUM_STAGES == 1:
             return 1  # A list would contradict --devices=2.
         costs = cell_costs(cells, *shapes)

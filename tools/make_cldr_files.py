@@ -6,16 +6,9 @@ python -m tools.make_cldr_files
 from collections.abc import Iterator
 from pathlib import Path
 
+from lingvo_pipe.input.cldr import shipped
 from lingvo_pipe.input.cldr.languages import EIGHT, ENGLISH, LANGUAGES
 from lingvo_pipe.input.cldr.sentences import draw_sentence
-from lingvo_pipe.input.cldr.shipped import (
-    ALL_VOCABULARY,
-    EIGHT_VOCABULARY,
-    ENGLISH_VOCABULARY,
-    TEXTS,
-    VOCABULARY_SIZES,
-    shipped_file,
-)
 from lingvo_pipe.input.text.vocabulary import train_vocabulary
 
 # Enough for a few hundred kilobytes.
@@ -23,8 +16,8 @@ _NUM_ENGLISH = {"train": 10_000, "test": 1_000}
 
 # The languages besides English, and the number of sentences in each, by vocabulary.
 _VOCABULARIES: dict[str, tuple[tuple[str, ...], int]] = {
-    EIGHT_VOCABULARY: (EIGHT, 5_000),
-    ALL_VOCABULARY: (tuple(LANGUAGES), 2_000),
+    shipped.EIGHT_VOCABULARY: (EIGHT, 5_000),
+    shipped.ALL_VOCABULARY: (tuple(LANGUAGES), 2_000),
 }
 
 
@@ -35,19 +28,15 @@ def english_sentences(split: str) -> Iterator[str]:
 
 
 def vocabulary(name: str) -> bytes:
-    """Returns a vocabulary of training sentences, with a token for each character.
-
-    Each digit is a token, so numbers of any length are translated digit by digit. Texts
-    stay unchanged, since they have only plain spaces.
-    """
+    """Returns a vocabulary of training sentences, a token per character and digit."""
     languages: tuple[str, ...] = ()
     texts = english_sentences("train")
-    if name != ENGLISH_VOCABULARY:
+    if name != shipped.ENGLISH_VOCABULARY:
         others, num_sentences = _VOCABULARIES[name]
         texts, languages = _translated(others, num_sentences), (ENGLISH, *others)
     return train_vocabulary(
         texts,
-        VOCABULARY_SIZES[name],
+        shipped.VOCABULARY_SIZES[name],
         languages,
         character_coverage=1.0,
         normalization="identity",
@@ -57,15 +46,14 @@ def vocabulary(name: str) -> bytes:
 
 def main() -> None:
     """Writes all files to the package's data folder."""
-    for split, name in TEXTS.items():
+    for split, name in shipped.TEXTS.items():
         lines = (f"{sentence}\n" for sentence in english_sentences(split))
-        Path(shipped_file(name)).write_text("".join(lines), encoding="utf-8")
-    for name in VOCABULARY_SIZES:
-        Path(shipped_file(name)).write_bytes(vocabulary(name))
+        Path(shipped.shipped_file(name)).write_text("".join(lines), encoding="utf-8")
+    for name in shipped.VOCABULARY_SIZES:
+        Path(shipped.shipped_file(name)).write_bytes(vocabulary(name))
 
 
 def _translated(languages: tuple[str, ...], num_sentences: int) -> Iterator[str]:
-    """Yields sentences in English and in each of some languages."""
     for language in languages:
         for index in range(num_sentences):
             sentence = draw_sentence(language, "train", index)

@@ -1,7 +1,6 @@
 """Runs pip with the arguments given, and stops when nobody reads its output any more.
 
-A Bazel that is killed would otherwise leave a pip behind, which goes on writing into
-the folder that the next Bazel is clearing.
+Else a killed Bazel's pip would write into the folder that the next Bazel clears.
 """
 
 import os

@@ -1,7 +1,6 @@
-"""Runs pytest as a Bazel test, over the files and options given as arguments.
+"""Runs pytest as a Bazel test, over the *_test.py files and options given as arguments.
 
-Only files named *_test.py hold tests. It fails if no test is collected, or if pytest
-does not report success.
+It fails if no test is collected, or if pytest does not report success.
 """
 
 import atexit
@@ -51,11 +50,7 @@ class Shard:
 
 
 def shards_of(files: list[str], number: int) -> list[int]:
-    """Returns the shard, from 0, of each test, given by its file.
-
-    Tests of a file share their preparation, so they stay together, except in very large
-    files. Files go to the shards in turn.
-    """
+    """Returns each test's shard, from 0; tests of a usual file stay together."""
     seen: Counter[str] = Counter()
     turns: dict[tuple[str, int], int] = {}
     found = []

@@ -31,8 +31,7 @@ class AutoParams:
     """Params that are `auto`, resolved once the devices are known.
 
     A resumed run, in the directory from `open_run`, keeps its number of micro-batches,
-    on which bytes depend. Schedule and recomputation are chosen again, because it may
-    resume on other devices. Params of `pipeline` that are `auto` are reset.
+    on which bytes depend. Schedule and recomputation are chosen again for its devices.
     """
 
     def __init__(
@@ -49,11 +48,7 @@ class AutoParams:
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
-        """Resolves the params by the planner; returns a line for the user, or "".
-
-        Changes the pipeline of the model's task. `data` is its input, and `devices` are
-        full names. Raises ValueError; see `resolve_auto`.
-        """
+        """Resolves `model`'s params by `resolve_auto`; returns a line or ""."""
         if not self._names:
             return ""
         return resolve_auto(
@@ -73,8 +68,8 @@ def extract_from_run(
 ) -> None:
     """Sets params that are `auto` to their values in the run whose weights are used.
 
-    If the number of devices by the flag (see `place_stages`) differs, the stages are
-    chosen again for these devices, and the schedule is one that fits any number.
+    For another number of devices (see `place_stages`) the stages are chosen again, and
+    the schedule is one that fits any number.
     """
     names = extract_auto(pipeline)
     if not names:
@@ -92,7 +87,6 @@ def extract_from_run(
 def _set_from_run(
     pipeline: InstantiableParams, names: Iterable[str], directory: RunDirectory
 ) -> None:
-    """Sets params to the plain values in params.txt; ValueError if one is wrong."""
     text = directory.read_params() or ""
     entries = entries_by_path(text)
     problems = []

@@ -43,10 +43,7 @@ def resolve_membership() -> Membership:
 
 
 def worker_watch(member: Membership, start: ProcessStart) -> WorkerWatch | None:
-    """Returns the watch by which a job survives lost workers; None without workers.
-
-    Raises ValueError if a flag is for workers, and there are none.
-    """
+    """Returns the watch over workers, or None; ValueError for flags without workers."""
     if member.cluster is None:
         given = [f"--{name}" for name in _WATCH_FLAGS if FLAGS[name].present]
         if given:

@@ -45,7 +45,6 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
 
 
 def _given(names: Iterable[str]) -> list[str]:
-    """Returns those flags that are on the command line, with their dashes."""
     return [f"--{name}" for name in names if FLAGS[name].present]
 
 
@@ -82,7 +81,6 @@ def _check_worker_flags() -> None:
 
 
 def _check_job() -> None:
-    """Checks that no flag belongs to another job."""
     is_using = FLAGS.job in USING_JOBS
     others = _TRAINING_FLAGS if is_using else _USING_FLAGS
     if given := _given(others):
@@ -127,7 +125,6 @@ def _check_needed() -> None:
 
 
 def _check_mode() -> None:
-    """Checks that a mode has the flags it needs, and none of another mode."""
     is_diff = FLAGS.mode == "diff_params"
     is_allowed = {
         "profile_step": FLAGS.mode == "train",

@@ -55,11 +55,7 @@ def inspect_params(request: ModelRequest) -> str:
 def diff_params(
     request: ModelRequest, other: str | None, logdir: str | None, allow_foreign: bool
 ) -> str:
-    """Returns the params that differ between a model, `>`, and another or a run, `<`.
-
-    The first line is a legend. The other model has the same changes by the user. One of
-    `other` and `logdir` is None. See `RunDirectory` for `allow_foreign`.
-    """
+    """Returns a legend and params that differ: a model `>`, another or a run `<`."""
     ours = request.params("Train")
     if other is not None:
         theirs = dataclasses.replace(request, name=other).params("Train")

@@ -26,10 +26,7 @@ class _LastingFile(io.FileIO):
 
 
 def keep_output() -> None:
-    """Lets this process write on when the reader of a standard stream goes away.
-
-    Standard output continues on standard error, and that without a reader nowhere.
-    """
+    """Lets this process write on when the reader of a standard stream goes away."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     sys.stderr = _lasting(sys.stderr, [nowhere])
     sys.stdout = _lasting(sys.stdout, [sys.stderr.fileno(), nowhere])
@@ -64,7 +61,6 @@ def ending_with_reader() -> Iterator[None]:
 
 
 def _has_reader(stream: TextIO) -> bool:
-    """Returns whether there is still somebody to read what is written to a pipe."""
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return not poll.poll(0)  # Only errors are reported.

@@ -29,10 +29,7 @@ _START = ProcessStart.now()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the job of the flags; shows an error as a line.
-
-    TensorFlow takes seconds to import, so flags are checked before.
-    """
+    """Checks the flags before TensorFlow is imported, and runs their job."""
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
     with errors_as_lines():
@@ -47,7 +44,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _serve(member: Membership, cluster: Cluster) -> None:
-    """Lends this process's devices to the cluster's trainer."""
     task = checked_task(FLAGS.task, cluster.workers)
     with importing_tensorflow():
         from lingvo_pipe.pipeline.devices.worker import serve
@@ -99,7 +95,6 @@ def _run_job(member: Membership) -> None:
 
 
 def _dispatch(request: ModelRequest) -> None:
-    """Runs the job of --job and --mode with a model."""
     from lingvo_pipe.cli import train_job, use_jobs
     from lingvo_pipe.cli.param_values import naming_override
 
@@ -141,7 +136,6 @@ def _dispatch(request: ModelRequest) -> None:
 
 
 def _inspect(request: ModelRequest) -> str:
-    """Returns the output of a --mode that only prints."""
     from lingvo_pipe.cli import inspect_jobs
 
     if FLAGS.mode == "inspect_model":

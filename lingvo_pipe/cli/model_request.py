@@ -72,8 +72,7 @@ def place_model(
 ) -> str:
     """Prepares the devices for the stages of `model`; returns a note for the user.
 
-    Params that are `auto` take their values in the run whose weights are used, which
-    `open_run` returns. If that is None, they stay `auto`.
+    Params that are `auto` take their values in the run from `open_run`, if given.
     """
     pipeline = model.task.pipeline
     if open_run is not None:
@@ -86,10 +85,7 @@ def place_model(
 
 
 def check_batch(model: Params) -> None:
-    """Raises ValueError if a batch to train on has fewer examples than micro-batches.
-
-    Checked first, because a schedule of many micro-batches takes minutes.
-    """
+    """Raises ValueError if a training batch has fewer examples than micro-batches."""
     number = model.task.pipeline.num_micro_batches
     size = model.input.batch_size if "batch_size" in model.input else None
     if is_count(number) and is_count(size) and size < number:
@@ -105,11 +101,7 @@ def joined(*notes: str) -> str:
 
 
 def log_after(note: str, file: TextIO | None = None) -> Callable[[str], None]:
-    """Returns a function that writes lines for the user, the note before the first.
-
-    So a run that cannot start logs only the reason. If the file is None, it writes to
-    standard output.
-    """
+    """Returns a function that writes lines, with the note before the first one."""
     waiting = [note] if note else []
 
     def log(line: str) -> None:

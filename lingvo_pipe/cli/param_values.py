@@ -28,11 +28,7 @@ _VALUE_ERRORS = (
 
 
 def check_values(model: Any) -> None:
-    """Raises one ValueError that names every param whose value cannot be meant.
-
-    These are floats that are not finite in 32 bits, integers of more than 64 bits, and
-    groups of params that are something else, such as None. Defaults are allowed.
-    """
+    """Raises a ValueError with all params that no machine number or group can hold."""
     hint = "Correct --model_params_override, or the model."
     raise_problems(list(_problems("", model, None)), hint)
 
@@ -52,7 +48,6 @@ def naming_override(override: str) -> Iterator[None]:
 
 
 def _problems(path: str, value: Any, default: Any) -> Iterator[str]:
-    """Yields a text for each value in the tree that is impossible."""
     if isinstance(value, Fields):
         for name, field in value._fields.items():
             inner = f"{path}.{name}".removeprefix(".")

@@ -43,10 +43,7 @@ def train_model(
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
 ) -> None:
-    """Trains a model to its last step, or resumes, and evaluates it; see `train`.
-
-    See `RunDirectory` for `allow_foreign`.
-    """
+    """Trains a model to its last step, or resumes, and evaluates it; see `train`."""
     with naming_override(request.override):
         job = _build(request, logdir, profile_step, allowed_changes, allow_foreign)
     with labels_explained(job.train_input, job.test_input):
@@ -78,7 +75,6 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> _TrainJob:
-    """Builds the model and its inputs; writes nothing."""
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)

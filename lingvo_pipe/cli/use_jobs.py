@@ -89,11 +89,7 @@ def translate_file(
     output_file: str,
     language: str | None,
 ) -> None:
-    """Translates lines of text with trained weights, and writes as many lines.
-
-    `-` is standard input and output. Lines without words stay empty. Raises ValueError
-    if a file cannot be read or written, or a line or the language cannot be translated.
-    """
+    """Translates a file's lines, or standard input's by `-`; empty ones stay empty."""
     output = None if output_file == STANDARD else Path(output_file).expanduser()
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise UserValueError(

@@ -1,7 +1,4 @@
-"""Activities: lines on standard error about work that takes long.
-
-A terminal has a spinner that vanishes; a file gets lines at intervals that double.
-"""
+"""Activities: a spinner, or in a file a few lines, about work that takes long."""
 
 import contextlib
 import contextvars

@@ -1,7 +1,4 @@
-"""Errors that a user can fix: what was expected, what was given, and what to do.
-
-Each is also one of Python's kinds, so `except ValueError` catches it.
-"""
+"""Errors that a user can fix; each is of one of Python's kinds, too."""
 
 from collections.abc import Sequence
 from typing import Any

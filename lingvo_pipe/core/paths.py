@@ -34,10 +34,7 @@ _ITEM = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def parse_path(text: str) -> tuple[Step, ...]:
-    """Splits names joined by dots, each with any [index] or ['key'], into steps.
-
-    The first is a Name. Raises ValueError if `text` is something else.
-    """
+    """Splits names joined by dots, with [index] or ['key'], into steps."""
     steps: list[Step] = []
     rest = text
     while rest or not steps:

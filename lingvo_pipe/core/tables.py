@@ -28,7 +28,6 @@ def markdown_row(*cells: object) -> str:
 def _padded(
     rows: Sequence[Sequence[str]], right: Container[int] = ()
 ) -> list[list[str]]:
-    """Returns the rows with all cells of a column equally wide."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     forms = [f"{'>' if i in right else '<'}{w}" for i, w in enumerate(widths)]
     return [list(map(format, row, forms)) for row in rows]

@@ -21,10 +21,7 @@ _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"  # TensorFlow's default is 64 GiB.
 
 @contextlib.contextmanager
 def quiet_startup() -> Iterator[None]:
-    """Hides TensorFlow's reports on its start, unless an error follows.
-
-    Errors among them are shown at the end. TF_CPP_MIN_LOG_LEVEL below 2 shows all.
-    """
+    """Hides TensorFlow's reports on its start at levels from 2, but no errors."""
     if sys.stderr is None or os.environ.get(_LEVEL) in ("0", "1"):
         yield
         return

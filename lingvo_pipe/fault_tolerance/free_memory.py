@@ -1,8 +1,7 @@
 """Return of a worker's free memory to the system. Pure.
 
-A trainer makes many small objects in a worker. When the worker forgets the trainer it
-frees them, but the C library keeps most of the memory in an arena per thread, and the
-next trainer's threads take new arenas: a worker would grow with each trainer.
+The C library keeps what a forgotten trainer's objects took, in an arena per thread, and
+the next trainer's threads take new arenas: a worker would grow with each trainer.
 """
 
 import ctypes

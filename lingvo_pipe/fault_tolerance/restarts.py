@@ -1,9 +1,7 @@
 """Restarts of a process in place, and their count without progress. Pure.
 
-TensorFlow can't drop a worker that hangs: a step that waits for the worker waits
-forever, and so does a second connection. Only a new program image in the same process
-can. It keeps the process id, and the system closes what the old image held, locks
-included.
+TensorFlow can't drop a worker that hangs: steps and connections wait for it forever.
+Only a new program image can, which keeps the process id and no open file.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ _PROGRESS_FILES = {
 class ProcessStart:
     """The state of this process at its start, recorded before anything else.
 
-    The command has the interpreter and its arguments. The death signal is the one that
-    the process gets when its parent dies; 0 for none.
+    The command has the interpreter and its arguments. The death signal is what the
+    process gets when its parent dies; 0 for none.
     """
 
     command: tuple[str, ...]
@@ -67,9 +65,8 @@ class ProcessStart:
 class Restarts:
     """The number of a process's restarts in a row without progress.
 
-    Environment variables pass it from one restart to the next, and also the number by
-    which workers knew the earlier process. `progress` returns a text that changes
-    whenever there is progress that a restart will not repeat.
+    Environment variables pass it on, and the number by which workers knew the earlier
+    process. `progress` returns a text that changes with progress that will not be lost.
     """
 
     def __init__(self, start: ProcessStart, progress: Callable[[], str]) -> None:
@@ -119,7 +116,6 @@ def set_death_signal(number: int) -> None:
 
 
 def _death_signal() -> int:
-    """Returns the calling thread's death signal; 0 for none."""
     found = ctypes.c_int(0)
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

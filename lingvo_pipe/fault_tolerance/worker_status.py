@@ -1,9 +1,8 @@
 """Status of workers, from their answers: up, gone, restarted, silent, cut off. Pure.
 
-Each worker is asked separately, through the status call of its TensorFlow server. (A
-session's list of devices would wait for all workers, and a stopped process accepts
-connections too.) The answer is the worker's devices with their incarnations, numbers
-that no other process has.
+Each worker is asked by itself, through its server's status call, since a session's list
+of devices would wait for all. It answers with its devices and their incarnations,
+numbers that no other process has.
 """
 
 import itertools
@@ -45,11 +44,7 @@ class Answer(NamedTuple):
 
 
 class WorkerQuestions:
-    """Questions to the TensorFlow servers of workers.
-
-    A client is a process that has connected to the workers. They know it by the number
-    that TensorFlow calls a context id. Each call waits at most `seconds` per worker.
-    """
+    """Questions to workers' servers, each for at most `seconds`."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         channels = [grpc.insecure_channel(address, _OPTIONS) for address in addresses]
@@ -98,11 +93,7 @@ def _answer(sent: grpc.Future) -> Answer:
 
 
 class LostWorkers:
-    """A search for workers that are gone, have restarted or do not answer.
-
-    A running worker answers within `timeout` seconds, and `client` returns the number
-    by which workers know this process, or None.
-    """
+    """A search for workers that are gone, have restarted or do not answer."""
 
     def __init__(
         self,
@@ -119,10 +110,7 @@ class LostWorkers:
         self._turns = itertools.cycle(range(len(self._names)))
 
     def absent(self) -> list[str]:
-        """Returns names of workers that don't answer soon; remembers the others.
-
-        If all answer, returns those that don't reach each other.
-        """
+        """Returns workers that don't answer soon, or that don't reach each other."""
         seconds = min(self._timeout, _ANSWER_SECONDS)
         answers = self._questions.ask(seconds)
         self._known = [answer.identity for answer in answers]

@@ -4,9 +4,8 @@
            ^                                        |
            +------- restart of the process <--------+ one is lost
 
-A worker that is killed fails the step at once. If a worker hangs, the step or even the
-connection waits for it forever. So the thread restarts the process, wherever its main
-thread is.
+A step or a connection waits for a hanging worker forever. So the thread restarts the
+process, wherever its main thread is.
 """
 
 import contextlib
@@ -75,10 +74,9 @@ class WorkerWatch:
         self._ending = threading.RLock()  # One thread ends the job, or this process.
 
     def begin(self) -> None:
-        """Waits for all workers, and watches them from now on.
+        """Waits for all workers and watches them; ConnectionError if one is missing.
 
-        Call it in the main thread, before anything connects to workers. Raises
-        ConnectionError if they don't come up.
+        Call it in the main thread, before anything connects to workers.
         """
         self._wait_for_all()
         if self._restarts.client_before is not None:
@@ -136,11 +134,7 @@ class WorkerWatch:
                     self._give_up("Cannot watch the workers any more", error)
 
     def _restart(self, lost: Sequence[str]) -> None:
-        """Logs the lost workers, and restarts, or ends, this process.
-
-        Returns only if the job has ended meanwhile. The other thread may come here too,
-        and waits forever.
-        """
+        """Logs the lost workers, and restarts or ends this process if the job runs."""
         with self._ending:
             if self._is_over.is_set():
                 return
@@ -196,8 +190,7 @@ def _failed_connection(error: BaseException) -> str:
 def set_keep_alive(seconds: int) -> bool:
     """Sets how long workers keep a silent process's objects, from the next connection.
 
-    By default they keep a killed trainer's for 10 minutes, and a trainer that was
-    stopped for longer hangs. Returns False if TensorFlow has no such setting.
+    The default is 10 minutes. Returns False if TensorFlow has no such setting.
     """
     if not hasattr(context, _KEEP_ALIVE):
         return False

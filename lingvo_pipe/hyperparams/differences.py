@@ -1,7 +1,4 @@
-"""Differences between two Params, or between two texts of Params.
-
-Lines that begin with `>` are of the first, and with `<` of the second.
-"""
+"""Differences of two Params or texts: `>` lines are of the first, `<` of the second."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -16,19 +13,16 @@ _CONTAINERS = (Fields, dict, list, tuple)
 
 
 def diff_params(a: Fields, b: Fields) -> str:
-    """Returns lines in Lingvo's form, each ended by a newline; "" if nothing differs.
+    """Returns lines in Lingvo's form, "" if nothing differs.
 
-    A param makes the lines `> name: value` and `< name: value`, an item of a list
-    `> name[0]: value`. Lines of nested Params or dicts follow a line `? name:`.
+    A param makes the lines `> name: value` and `< name: value`, an item of a list `>
+    name[0]: value`. Lines of nested Params or dicts follow a line `? name:`.
     """
     return _diff(_by_name(a, b), " ")
 
 
 def diff_texts(a: str, b: str) -> str:
-    """Returns the entries `> path : value` and `< path : value` that differ.
-
-    The texts are from Params.ToText, with one entry per line.
-    """
+    """Returns entries of two Params.ToText that differ: `> path : value` or `< ...`."""
     ours, theirs = entries_by_path(a), entries_by_path(b)
     return "".join(
         f"{mark} {entries[path]}\n"
@@ -40,7 +34,6 @@ def diff_texts(a: str, b: str) -> str:
 
 
 def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
-    """Returns the lines for the names and both values of them."""
     lines = ""
     for name, a, b in pairs:
         if same_value(a, b):

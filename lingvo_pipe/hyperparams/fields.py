@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lingvo_pipe.core.errors import (
-    UserAttributeError,
-    UserNameError,
-    UserTypeError,
-    UserValueError,
-)
+from lingvo_pipe.core import errors
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.paths import Item, Name, Step, format_path
 from lingvo_pipe.hyperparams.frozen_values import copy_value
@@ -22,9 +17,9 @@ Undo = Callable[[], None]
 
 # Errors that a user's mistake raises; any other is a bug and passes through.
 _MISTAKES: dict[type[Exception], type[Exception]] = {
-    AttributeError: UserAttributeError,
-    TypeError: UserTypeError,
-    ValueError: UserValueError,
+    AttributeError: errors.UserAttributeError,
+    TypeError: errors.UserTypeError,
+    ValueError: errors.UserValueError,
 }
 
 
@@ -71,27 +66,26 @@ class Fields:
         self.__dict__.update(_fields={}, _frozen=False)
 
     def Define(self, name: str, default: Any, description: str) -> None:
-        """Defines a param with a default, which may be None.
+        """Defines a param with a default and its meaning, with its unit.
 
-        The name has lower-case letters, digits and underscores, a letter first. The
-        description is the param's meaning, with its unit. Raises AttributeError if the
-        param is already defined; TypeError if these Params are frozen, or the
-        description is not a string; ValueError if `name` is not a valid name.
+        The name has lower-case letters, digits and underscores, a letter first. Raises
+        AttributeError if it is defined; TypeError if these Params are frozen, or the
+        description is not a string; ValueError if `name` is not valid.
         """
         self._CheckMutable(f"define {name!r}")
         is_name = isinstance(name, str) and re.fullmatch("[a-z][a-z0-9_]*", name)
         if not is_name or keyword.iskeyword(name):
-            raise UserNameError(
+            raise errors.UserNameError(
                 "A param's name must be lower-case letters, digits and underscores, "
                 f"start with a letter and be no keyword of Python; got {name!r}."
             )
         if not isinstance(description, str):
-            raise UserTypeError(
+            raise errors.UserTypeError(
                 f"The description of param {name!r}: expected a string, got "
                 f"{description!r}."
             )
         if name in self._fields:
-            raise UserAttributeError(
+            raise errors.UserAttributeError(
                 f"Param {name!r} is already defined: "
                 f"{self._fields[name].description!r}. Set its value, or Delete it "
                 "first."
@@ -122,7 +116,7 @@ class Fields:
 
     def _CheckMutable(self, attempt: str) -> None:
         if self._frozen:
-            raise UserTypeError(
+            raise errors.UserTypeError(
                 f"Cannot {attempt}: these Params are frozen. Edit a copy: "
                 "params.Copy()."
             )
@@ -139,7 +133,7 @@ class Fields:
         cls = self._fields["cls"].value if "cls" in self._fields else None
         hint = getattr(cls, "PARAM_HINTS", {}).get(name)
         near = f" {hint}" if hint else did_you_mean(str(name), self._fields)
-        raise UserAttributeError(
+        raise errors.UserAttributeError(
             f"{format_path(steps)!r} must be a defined param; {owner} no {name!r}."
             f"{near} Defined: {known}."
         )
@@ -167,7 +161,7 @@ def assign(root: Fields, steps: Steps, new: Any) -> Undo:
         field.value = new
         return lambda: setattr(field, "value", old)
     if isinstance(owner, tuple):
-        raise UserTypeError(
+        raise errors.UserTypeError(
             f"{format_path(steps)!r} is an item of a tuple, which cannot be set. Set "
             f"the whole {format_path(steps[:-1])!r}."
         )
@@ -202,7 +196,7 @@ def delete(root: Fields, steps: Steps) -> Undo:
     owner = resolve(root, steps[:-1])
     _child(owner, steps)
     if not isinstance(owner, Fields):
-        raise UserValueError(
+        raise errors.UserValueError(
             f"Delete expects a param; {format_path(steps)!r} is an item of a "
             f"{type(owner).__name__}. Set the whole {format_path(steps[:-1])!r}."
         )
@@ -228,7 +222,7 @@ def _child(owner: Any, steps: Steps) -> Any:
     got = f"{type(owner).__name__} {owner!r}" if owner is not None else "None"
     if isinstance(owner, Fields):
         got = "Params, which have names and no items"
-    raise UserAttributeError(
+    raise errors.UserAttributeError(
         f"{format_path(steps[:-1])!r} must be {needed} to reach "
         f"{format_path(steps)!r}; got {got}."
     )
@@ -248,4 +242,4 @@ def _item(owner: Any, key: int | str, steps: Steps) -> Any:
         rule = f"an item of {path!r}, a dict.{near} It has: {known}"
     else:
         rule = f"an item of {path!r}, a {type(owner).__name__} of {len(owner)}"
-    raise UserAttributeError(f"{format_path(steps)!r} must be {rule}.")
+    raise errors.UserAttributeError(f"{format_path(steps)!r} must be {rule}.")

@@ -8,11 +8,7 @@ from lingvo_pipe.core.errors import UserTypeError
 
 
 def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Returns a deep, unfrozen copy of `value`; see copy.deepcopy for `memo`.
-
-    Objects of TensorFlow and Keras (tensors, variables, dtypes, optimizers), classes
-    and functions are shared, not copied.
-    """
+    """Returns a deep, unfrozen copy; objects of TensorFlow and Keras are shared."""
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]
@@ -29,10 +25,7 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def freeze_value(value: Any) -> Any:
-    """Returns `value` with all Params in it frozen, lists and dicts unmodifiable.
-
-    Lists and dicts of other classes stay modifiable; only their items are frozen.
-    """
+    """Returns `value` with Params frozen, and plain lists and dicts unmodifiable."""
     if hasattr(value, "Freeze") and not isinstance(value, type):
         value.Freeze()
         return value
@@ -49,11 +42,7 @@ def freeze_value(value: Any) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal, NaN being equal to NaN.
-
-    Arrays are equal if their dtypes and all elements are, tensors only if they are the
-    same object.
-    """
+    """Returns whether values are equal, NaN too; tensors only if the same object."""
     if a is b:
         return True
     a, b = as_plain(a), as_plain(b)

@@ -1,8 +1,4 @@
-"""Parses lists, tuples and dicts, nested to any depth, from text.
-
-Unlike in Python's literals, which `read_plain` reads, the items of a `Literal` may be
-bare words, which a given function reads.
-"""
+"""Parses nested lists, tuples and dicts from text; their items may be bare words."""
 
 import ast
 import re
@@ -21,11 +17,7 @@ _MAX_SHOWN = 50
 
 
 def read_plain(text: str) -> Any:
-    """Reads None, a bool, a number, a string, or a list, tuple or dict of these.
-
-    Safe for text from any source: nothing that it names is imported or called. Raises
-    ValueError if it is something else.
-    """
+    """Reads a Python literal without importing or calling anything; else ValueError."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -36,10 +28,7 @@ def read_plain(text: str) -> Any:
 
 
 class Literal:
-    """A parser of a text that starts with a bracket.
-
-    `read_word` reads an item that is not a list, tuple or dict.
-    """
+    """A parser of a text that starts with a bracket; `read_word` reads other items."""
 
     def __init__(self, text: str, read_word: Callable[[str], Any]) -> None:
         self._text, self._read_word, self._at = text, read_word, 0
@@ -98,7 +87,6 @@ class Literal:
         return taken
 
     def _peek(self) -> str:
-        """Skips blanks and returns the next character, or "" at the end."""
         while self._text[self._at : self._at + 1].isspace():
             self._at += 1
         return self._text[self._at : self._at + 1]

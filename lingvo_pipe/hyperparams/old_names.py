@@ -1,7 +1,7 @@
 """Names of earlier versions in texts of Params, and their current names.
 
-Run directories keep texts of Params. List here a class that moves to another module,
-and a param that gets another name, so that such texts can still be read.
+A class that moves and a param with another name are listed here, so that the texts in
+run directories can still be read.
 """
 
 import re

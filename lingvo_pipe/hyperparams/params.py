@@ -42,9 +42,8 @@ class Params(Fields):
     def Delete(self: Self, *names: str) -> Self:
         """Removes params, named by paths, all or none, and returns self.
 
-        Raises AttributeError if a name is unknown; TypeError if these Params, or those
-        that a path leads to, are frozen; ValueError if a path is malformed or ends in
-        an item.
+        Raises AttributeError if a name is unknown; TypeError if Params are frozen;
+        ValueError if a path is malformed or ends in an item.
         """
         self._CheckMutable("delete " + ", ".join(map(repr, names)))
         change_all(lambda name: delete(self, parse_path(name)), names)
@@ -55,21 +54,16 @@ class Params(Fields):
     def Set(self: Self, **values: Any) -> Self:
         """Sets params, named by paths, all or none, and returns self.
 
-        A path may lead through, and end in, an item of a list or dict:
-        `p.Set(**{"cells[0].dim": 8})`. Raises AttributeError if a name or item is
-        unknown; TypeError if these Params, or those that a path leads to, are frozen,
-        or a path ends in an item of a tuple; ValueError if a path is malformed.
+        A path may lead through, and end in, an item: `p.Set(**{"cells[0].dim": 8})`.
+        Raises AttributeError if a name or item is unknown; TypeError if Params are
+        frozen, or a path ends in an item of a tuple; ValueError if a path is malformed.
         """
         self._CheckMutable("set " + ", ".join(map(repr, values)))
         change_all(lambda name: assign(self, parse_path(name), values[name]), values)
         return self
 
     def Get(self, name: str) -> Any:
-        """Returns the value at a path.
-
-        Raises AttributeError if a name or item on the path is unknown; ValueError if
-        the path is malformed.
-        """
+        """Returns the value at a path; AttributeError if it is unknown."""
         return resolve(self, parse_path(name))
 
     def ParamIsSet(self, name: str) -> bool:
@@ -96,10 +90,7 @@ class Params(Fields):
     # ---- The whole.
 
     def Copy(self: Self) -> Self:
-        """Returns a deep copy, which is not frozen, so that it can be edited.
-
-        Tensors, variables, dtypes, classes and functions are shared with the copy.
-        """
+        """Returns a deep copy to edit; tensors, classes and functions are shared."""
         return copy_value(self)
 
     def Freeze(self) -> None:
@@ -123,10 +114,10 @@ class Params(Fields):
         """Walks through all values, depth first, in the order of definition.
 
         Args:
-            visit_fn: called with the path and value of everything that has no children
-                or is not entered.
-            enter_fn: called with every Params, list, tuple, dict and dataclass, which
-                is entered only if it returns True. If None, all are entered.
+            visit_fn: called with path and value of what has no children or is not
+                entered.
+            enter_fn: returns whether to enter a Params, list, tuple, dict or
+                dataclass; if None, all are entered.
             exit_fn: called after everything in an entered value was visited.
         """
         walk(self, visit_fn, enter_fn, exit_fn)
@@ -134,11 +125,10 @@ class Params(Fields):
     # ---- As text.
 
     def ToText(self, include_types: bool = False, separator: str = "\n") -> Any:
-        """Returns entries `path : value`, which FromText reads back.
+        """Returns entries `path : value`, each ended by `separator`, for FromText.
 
-        `separator` ends each entry. With `include_types`, returns the text and a dict
-        from path to the name of the value's type. Raises ValueError if a value has no
-        text form.
+        With `include_types`, returns the text and a dict from path to the value's type.
+        Raises ValueError if a value has no text form.
         """
         check_separator(separator)
         entries = list(write_entries(self))
@@ -166,23 +156,19 @@ class Params(Fields):
     ) -> Self:
         """Sets params from entries `path : value`, all or none, and returns self.
 
-        A value is read as the type that the param now has or, where the param is None,
-        as the type that it looks like; `path (str) : value` names another type, and so
-        do `type_overrides` by path. Every param accepts `None`. Strings may be bare or
-        quoted. A newline, or `separator` outside of quotes, ends an entry. Lines that
+        A value is read as the type that the param has or, where it is None, as the type
+        that it looks like; `path (str) : value` names another, and so do
+        `type_overrides` by path. Every param accepts `None`. Strings may be bare or
+        quoted. A newline, or `separator` outside of quotes, ends an entry; lines that
         start with # are comments. Raises AttributeError if a name or item is unknown;
-        TypeError if these Params, or those that a path leads to, are frozen; ValueError
-        if an entry, a path or a value is malformed.
+        TypeError if Params are frozen; ValueError if an entry is malformed.
         """
         self._CheckMutable("read text")
         read_entries(self, text, type_overrides or {}, separator)
         return self
 
     def TextDiff(self, other: Params) -> str:
-        """Returns lines `> name: value` of self and `< name: value` of `other`.
-
-        Lines of nested Params follow a line `? name:`, indented, as in Lingvo.
-        """
+        """Returns lines `> name: value` of self and `< ...` of `other`, as Lingvo."""
         return diff_params(self, other)
 
     # ---- Python's protocols.
@@ -259,9 +245,8 @@ def CopyFieldsTo(
 ) -> Self:
     """Sets the params of `to_p` to deep copies of the values in `from_p`; returns it.
 
-    Leaves out names in `skip`, and `cls`, so that `to_p` still configures the same
-    class. `ignore_unknown_keys` leaves out names that `to_p` does not define; else they
-    raise AttributeError, and nothing is copied.
+    Leaves out `cls`, names in `skip` and, with `ignore_unknown_keys`, unknown ones;
+    else they raise AttributeError, and nothing is copied.
     """
     skipped = {"cls", *_names(skip)}
     if ignore_unknown_keys:
@@ -273,11 +258,7 @@ def CopyFieldsTo(
 def CopyFieldsSubsetTo(
     from_p: Params, to_p: Self, fields_to_set: str | Collection[str]
 ) -> Self:
-    """Sets some params of `to_p` to deep copies of the values in `from_p`; returns it.
-
-    `cls` is never set. If either lacks one of the names, raises AttributeError and
-    copies nothing.
-    """
+    """Copies some params, but never `cls`; AttributeError if either lacks a name."""
     names = [name for name in _names(fields_to_set) if name != "cls"]
     return to_p.Set(**{name: copy_value(from_p.Get(name)) for name in names})
 

@@ -16,11 +16,7 @@ _MAX_SHOWN = 50  # Characters of a value.
 
 
 def about_path(params: Fields, path: str) -> str:
-    """Returns a sentence, after a blank, about the param at a path or similar ones.
-
-    It has the param's type, its default, and its value if that differs. If nothing is
-    at the path, the same of up to three params with similar paths; "" without any.
-    """
+    """Returns " " and a sentence about a path, or up to three similar ones, or ""."""
     with contextlib.suppress(AttributeError, ValueError):
         return f" {path!r} has {_about(params, path)}."
     near = [f"{each!r} ({_about(params, each)})" for each in _near_paths(params, path)]
@@ -48,10 +44,7 @@ def _short(value: Any) -> str:
 
 
 def _near_paths(params: Fields, path: str) -> list[str]:
-    """Returns paths that end in the same name, longest common end first, then others.
-
-    Includes only the first item of each list, and those that the path names.
-    """
+    """Returns paths that end in the same name, longest common end first, and others."""
     every = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
     same = [each for each in every if re.split(r"\W", each)[-1] == last_name]
@@ -60,7 +53,6 @@ def _near_paths(params: Fields, path: str) -> list[str]:
 
 
 def _paths(value: Any, path: str, typed: str) -> Iterator[str]:
-    """Yields the paths of all params in `value`, which is at `path`."""
     if isinstance(value, Fields):
         for name, child in value.IterParams():
             inner = f"{path}.{name}".removeprefix(".")

@@ -2,9 +2,7 @@
 
 A class or function is `module/Name`. Nested Params are `params/module/Class` or
 `params(name, ...)`: new Params at their defaults, whose values further entries set.
-
-The functions raise ValueError for a malformed text, and for a class, function or member
-that its module does not hold under its name.
+Other texts, and names that a module does not hold, raise ValueError.
 """
 
 import contextlib

@@ -19,10 +19,7 @@ _OPENING, _CLOSING = ("[", "(", "{"), ("]", ")", "}")
 
 @dataclass(frozen=True)
 class Entry:
-    """The path of a param and the text of its value.
-
-    `kind` is the name of the value's type, or "" if the text determines it.
-    """
+    """A param's path, its value's text, and the type named there; "" without one."""
 
     path: str
     text: str
@@ -49,11 +46,7 @@ def entries_by_path(text: str) -> dict[str, Entry]:
 
 
 def split_entries(text: str, separator: str) -> Iterator[str]:
-    """Yields the text of every entry.
-
-    Newlines and `separator` end an entry, except inside quotes, and inside brackets
-    that start a value. Lines that start with # are skipped.
-    """
+    """Yields entries' texts, up to `separator` or newline but in quotes or brackets."""
     ends = ";\n" if ";" in separator else "\n"
     between = re.compile(rf"(?:[\s{ends}]|#[^\n]*)+")
     until_end = re.compile(rf"[^{ends}]*")

@@ -1,8 +1,7 @@
-"""Params to text, and text to Params.
+"""Params to text, and text to Params: fresh ones of the same class, for any settings.
 
-The text rebuilds the values in fresh Params of the same class, for any settings: nested
-Params that fresh ones may lack are written as a template first, and a value that would
-be read as another type is written with its type.
+Nested Params that fresh ones may lack are written as a template first, and a value that
+would be read as another type is written with its type.
 """
 
 import contextlib
@@ -14,6 +13,7 @@ from typing import Any
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.core.paths import parse_path
+from lingvo_pipe.hyperparams import templates, value_text
 from lingvo_pipe.hyperparams.fields import (
     Fields,
     Steps,
@@ -24,11 +24,6 @@ from lingvo_pipe.hyperparams.fields import (
 )
 from lingvo_pipe.hyperparams.old_names import current_path
 from lingvo_pipe.hyperparams.path_hints import about_path
-from lingvo_pipe.hyperparams.templates import (
-    build_template,
-    fresh_params,
-    template_text,
-)
 from lingvo_pipe.hyperparams.text_entries import (
     Entry,
     check_separator,
@@ -36,13 +31,6 @@ from lingvo_pipe.hyperparams.text_entries import (
     split_entries,
 )
 from lingvo_pipe.hyperparams.traversal import record_fields, sorted_params
-from lingvo_pipe.hyperparams.value_text import (
-    KINDS,
-    infer_value,
-    kind_of,
-    read_value,
-    write_value,
-)
 
 # The start of a malformed entry that may be meant as a path.
 _PATH = re.compile(r"[^\s:=(]*")
@@ -54,7 +42,7 @@ _PATH = re.compile(r"[^\s:=(]*")
 def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
     """Yields (entry, name of its value's type), names sorted; see Params.ToText."""
     knows_class = isinstance(params, Fields._instantiable)
-    fresh = fresh_params(params.cls) if knows_class else None
+    fresh = templates.fresh_params(params.cls) if knows_class else None
     return _params_entries("", params, fresh)
 
 
@@ -78,18 +66,21 @@ def _value_entries(path: str, value: Any, expected: Any) -> Iterator[tuple[Entry
         yield from _params_entries(f"{path}.", value, expected)
         return
     try:
-        text, nested = write_value(value, expected), list(_nested_params(path, value))
+        text, nested = (
+            value_text.write_value(value, expected),
+            list(_nested_params(path, value)),
+        )
     except ValueError as error:
         raise UserValueError(f"{path!r} has no text form: {error}.") from error
-    yield Entry(path, text, _kind_to_name(value, expected)), kind_of(value)
+    yield Entry(path, text, _kind_to_name(value, expected)), value_text.kind_of(value)
     for inner_path, inner in nested:
-        fresh = build_template(template_text(inner))
+        fresh = templates.build_template(templates.template_text(inner))
         yield from _params_entries(f"{inner_path}.", inner, fresh)
 
 
 def _kind_to_name(value: Any, expected: Any) -> str:
     """Returns the type to name in the entry; "" if the reader needs none."""
-    kind, expected_kind = kind_of(value), kind_of(expected)
+    kind, expected_kind = value_text.kind_of(value), value_text.kind_of(expected)
     if value is None or expected is None or expected_kind == kind:
         return ""
     if not expected_kind and record_fields(expected) is None:
@@ -100,7 +91,6 @@ def _kind_to_name(value: Any, expected: Any) -> str:
 
 
 def _nested_params(path: str, value: Any) -> Iterator[tuple[str, Fields]]:
-    """Yields (path, Params) for the outermost Params in `value`."""
     if isinstance(value, Fields):
         yield path, value
     elif isinstance(value, (list, tuple)):
@@ -154,15 +144,14 @@ def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
 
 
 def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
-    """Returns the value of an entry, read as the type that the param has."""
-    if kind and kind not in KINDS:
+    if kind and kind not in value_text.KINDS:
         raise UserValueError(
-            f"The type of {entry.path!r} must be one of {', '.join(KINDS)}; "
-            f"got {kind!r}.{did_you_mean(kind, KINDS)}"
+            f"The type of {entry.path!r} must be one of {', '.join(value_text.KINDS)}; "
+            f"got {kind!r}.{did_you_mean(kind, value_text.KINDS)}"
             f"{about_path(params, entry.path)}"
         )
     try:
-        return read_value(entry.text, old, kind)
+        return value_text.read_value(entry.text, old, kind)
     except ValueError as error:
         end = "" if str(error).endswith((".", "?")) else "."
         hint = "" if kind else _other_kind(entry)
@@ -178,6 +167,6 @@ def _other_kind(entry: Entry) -> str:
     if not is_word and not entry.text.startswith(("[", "(", "{")):
         return ""
     with contextlib.suppress(ValueError):
-        kind = kind_of(infer_value(entry.text))
+        kind = value_text.kind_of(value_text.infer_value(entry.text))
         return f" If it may be a {kind} too, write '{replace(entry, kind=kind)}'."
     return ""

@@ -18,10 +18,7 @@ def record_fields(value: Any) -> dict[str, Any] | None:
 
 
 def children(value: Any) -> list[tuple[str, Any]] | None:
-    """Returns (step, child) for all children, or None for a value without children.
-
-    The step is the text that leads to the child in a path.
-    """
+    """Returns (step in a path, child) for all children, or None for a leaf."""
     if isinstance(value, Fields):
         return [(f".{name}", child) for name, child in value.IterParams()]
     if isinstance(value, dict):

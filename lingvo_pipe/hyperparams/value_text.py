@@ -12,15 +12,10 @@ from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.hyperparams import templates
 from lingvo_pipe.hyperparams.fields import Fields
 from lingvo_pipe.hyperparams.frozen_values import FrozenDict, FrozenList, as_plain
 from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal, read_plain
-from lingvo_pipe.hyperparams.templates import (
-    build_template,
-    find_symbol,
-    symbol_text,
-    template_text,
-)
 from lingvo_pipe.hyperparams.traversal import holds_params, record_fields
 
 # Names of dtypes that are not ordinary words: these are read as dtypes.
@@ -53,10 +48,10 @@ def kind_of(value: Any) -> str:
 
 
 def write_value(value: Any, like: Any = None) -> str:
-    """Returns the text of a value; the text of nested Params is their template.
+    """Returns the text of a value; ValueError if it has none.
 
-    A dataclass or named tuple needs a value of its class, `like`, on the reader's side.
-    Raises ValueError if the value has no text form.
+    Nested Params are written as templates. A dataclass or named tuple needs a value of
+    its class, `like`, on the reader's side.
     """
     value = as_plain(value)
     fields = record_fields(value) if type(value) is type(like) else None
@@ -77,12 +72,12 @@ def write_value(value: Any, like: Any = None) -> str:
         items = (f"{write_value(k)}: {write_value(v)}" for k, v in value.items())
         return f"{{{', '.join(items)}}}"
     if kind == "params":
-        return template_text(value)
+        return templates.template_text(value)
     if kind == "dtype":
         name = value.name
         return name if _PLAIN_DTYPE.fullmatch(name) else f"dtype/{name}"
     if kind:
-        return f"{kind}/{symbol_text(value)}"
+        return f"{kind}/{templates.symbol_text(value)}"
     raise UserValueError(
         "it must be None, a bool, a number, a string, an enum member, a dtype, a "
         "class, a function, Params, a list, tuple or dict of them, or a dataclass or "
@@ -103,10 +98,9 @@ def shown_value(value: Any) -> str:
 
 
 def read_value(text: str, like: Any = None, kind: str = "") -> Any:
-    """Reads a value; the texts `None` and Lingvo's `NoneType` are always None.
+    """Reads a value of the type `kind` or, without it, of `like` or of any type.
 
-    `kind` names its type. Without it, the value has the type of `like`, or any type if
-    that is None. Raises ValueError if the text is not a value of that type.
+    The texts `None` and `NoneType` are always None. Raises ValueError for other types.
     """
     text = text.strip()
     kind = kind or kind_of(like)
@@ -218,14 +212,16 @@ def _read_symbol(text: str, any_function: bool = False) -> Any:
             "a class must be `type/module/Name`, a function `func/module/name`; "
             f"got {text!r}"
         )
-    found = find_symbol(symbol)
+    found = templates.find_symbol(symbol)
     is_function = any_function and kind_of(found) == "func"
     return found if is_function else _checked_kind(found, prefix, text)
 
 
 def _read_enum(text: str, cls: type[enum.Enum] | None = None) -> enum.Enum:
     if text.startswith("enum/"):
-        return _checked_kind(find_symbol(text.removeprefix("enum/")), "enum", text)
+        return _checked_kind(
+            templates.find_symbol(text.removeprefix("enum/")), "enum", text
+        )
     if cls is None:
         raise UserValueError(
             f"an enum must be `enum/module/Class.MEMBER`; got {text!r}"
@@ -273,7 +269,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "type": _read_symbol,
     "func": lambda text: _read_symbol(text, any_function=True),
     "enum": _read_enum,
-    "params": build_template,
+    "params": templates.build_template,
 }
 
 # The names that `path (type) : value` accepts; None means the type it looks like.

@@ -45,10 +45,7 @@ def named_seed(seed: int, name: str) -> int:
 def stream_indices(
     seed: int | None, start: int, stop: int, num_examples: int
 ) -> np.ndarray:
-    """Returns the examples, int64, at positions from `start` to before `stop`.
-
-    If `seed` is None, every epoch has the data set's order.
-    """
+    """Returns examples, int64, at positions `start` to `stop`; in order if no seed."""
     positions = np.arange(start, stop, dtype=np.int64)
     if seed is None:
         return positions % num_examples

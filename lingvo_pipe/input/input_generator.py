@@ -34,11 +34,7 @@ class InputGenerator(Protocol):
         """The tf.TensorSpec of each tensor of a batch; needs no data."""
 
     def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches after `start_step` steps.
-
-        Batch n must be a function of the params and n alone, so that runs can be
-        resumed.
-        """
+        """Returns endless batches after `start_step`, each by params and number."""
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with every example once, always in the same order."""

@@ -37,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _check(name: str, data_dir: str | None) -> None:
-    """Prints what is in a folder of images; exits with its problems if it has any."""
     from lingvo_pipe.input.images.folder_report import report_folder
     from lingvo_pipe.input.images.image_folder import ImageFolder
     from lingvo_pipe.input.images.image_input import find_dataset

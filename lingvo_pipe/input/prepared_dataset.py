@@ -112,7 +112,7 @@ def open_records(builder: Any, split: str) -> Any:
 def open_split(builder: Any, split: str, **options: Any) -> Sequence[Any]:
     """Returns the examples of a split such as `train[:90%]`, with random access.
 
-    `options` are those of `as_data_source`. Raises ValueError if the split is unknown
+    `options` are for `as_data_source`. Raises ValueError if the split is unknown
     or empty, or the format has no random access.
     """
     try:

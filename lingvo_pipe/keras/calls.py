@@ -93,7 +93,6 @@ def _collect(
     numbers: Iterator[int],
     calls: list[Call],
 ) -> list[Value]:
-    """Appends the calls of a model; returns its outputs."""
     graph = graph_of(model)
     known = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):
@@ -144,11 +143,7 @@ class Cell(NamedTuple):
 def cut(
     inputs: Sequence[int], steps: Sequence[Step], outputs: Sequence[int]
 ) -> list[Cell]:
-    """Returns the cells of a graph.
-
-    A value is passed on as long as a later cell takes it. The last cell returns the
-    outputs, in their order.
-    """
+    """Returns the cells of a graph, which pass values on until their last use."""
     starts = [i for i, step in enumerate(steps) if step.starts_cell or i == 0]
     # Cheap calls before the first kernel belong to its cell.
     if len(starts) > 1 and not steps[0].starts_cell:

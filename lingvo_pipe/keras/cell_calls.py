@@ -3,8 +3,8 @@
     position   0 .. n-1   values that the cell is given
                n ..       values that its calls make, in their order
 
-Two cells are alike if their calls would compute the same of other weights: equal
-configurations apart from names, the same positions, and the same kinds of variables.
+Cells are alike if their configurations apart from names, positions and kinds of
+variables are equal.
 """
 
 from __future__ import annotations

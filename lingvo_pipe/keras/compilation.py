@@ -20,13 +20,8 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.loss import PipelineLoss
-from lingvo_pipe.keras.private_names import (
-    Functional,
-    compiled_metrics,
-    forget_losses,
-    output_structure,
-)
 from lingvo_pipe.keras.values import all_attached, rows_in_place
 from lingvo_pipe.layers.core.forward_context import current_context
 from lingvo_pipe.nested_map import NestedMap
@@ -39,15 +34,14 @@ _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 class Compilation:
     """The loss and metrics of one call of `compile`."""
 
-    def __init__(self, graph: Functional, loss: Any, metrics: Any):
-        """Takes the model's graph, and Keras's compiled loss and metrics or None."""
+    def __init__(self, graph: private_names.Functional, loss: Any, metrics: Any):
         self._graph, self._loss, self._metrics = graph, loss, metrics
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def loss_function(
         self, num_examples: int, num_micro_batches: int
     ) -> Callable[..., NestedMap]:
-        """Returns the loss function of a pipeline, the same for each mini-batch size.
+        """Returns the loss function of a pipeline, the same for each batch size.
 
         It takes the outputs and (targets, sample weights, loss scale for each example,
         `divisors`), `[b, ...]` each; the last three may be None.
@@ -71,9 +65,8 @@ class Compilation:
     ) -> list[tf.Tensor | None] | None:
         """Returns what Keras divides several losses by, `[B]` each, all alike.
 
-        An item is None for a loss whose examples count alike, and the list is None if
-        no loss needs it. Raises ValueError if masks depend on the model's weights or on
-        random numbers.
+        An item is None if examples count alike, and the list if no loss needs it.
+        Raises ValueError if masks depend on weights or on random numbers.
         """
         loss = PipelineLoss(self._loss, num_examples, num_micro_batches == 1)
         if not loss.needs_divisors:
@@ -86,7 +79,7 @@ class Compilation:
             return present(found)
 
         graph = tf.compat.v1.wrap_function(find, list(map(spec_of, present(data))))
-        forget_losses(model)
+        private_names.forget_losses(model)
         if not present(found):
             return None
         pruned = graph.prune(graph.inputs, present(found))
@@ -116,8 +109,7 @@ class Compilation:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        """Returns True if the states of all metrics are sums over examples."""
-        found = [type(m) for m in compiled_metrics(self._metrics)]
+        found = [type(m) for m in private_names.compiled_metrics(self._metrics)]
         return all(
             kind.__module__.startswith("keras.")
             and not any(base.__name__ in _NO_SUMS for base in kind.__mro__)
@@ -167,9 +159,11 @@ class Compilation:
         return metrics
 
 
-def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
+def packed_outputs(graph: private_names.Functional, triples: Sequence[Any]) -> Any:
     """Returns outputs with their attributes, in the structure of a model's outputs."""
-    return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
+    return tree.pack_sequence_as(
+        private_names.output_structure(graph), all_attached(triples)
+    )
 
 
 def copied_optimizer(
@@ -190,7 +184,6 @@ def copied_optimizer(
 def _written(
     variables: Sequence[keras.Variable], run: Callable[[], Any]
 ) -> tuple[Any, list[tf.Tensor]]:
-    """Returns the result of a function, and what it adds to variables."""
     zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in variables]
     with keras.StatelessScope(zeros) as scope:
         made = run()

@@ -1,8 +1,4 @@
-"""KerasCell: consecutive calls of a Keras model as one cell of a pipeline.
-
-Shapes: b rows in a micro-batch. A cell takes and returns triples (value, mask, logits),
-flat; see `values`.
-"""
+"""KerasCell: calls of a Keras model as a cell, of flat triples of b rows (`values`)."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -15,17 +11,10 @@ from keras import tree
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.nests import map_present
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.keras import private_names
 from lingvo_pipe.keras.cell_calls import CellCalls, CellVariable, LocalCall, Position
 from lingvo_pipe.keras.model_function import built_model
 from lingvo_pipe.keras.placement import created, placed
-from lingvo_pipe.keras.private_names import (
-    Functional,
-    forget_losses,
-    get_mask,
-    global_seed,
-    run_operation,
-    standardized_inputs,
-)
 from lingvo_pipe.keras.row_seed import UNKNOWN
 from lingvo_pipe.keras.state import CellScope, mask_weights
 from lingvo_pipe.keras.values import all_attached, rows_in_place, triple
@@ -37,11 +26,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class KerasCell(BaseLayer):
-    """Runs calls of Keras layers.
-
-    Its variables are the Keras model's, or its own that begin like these; see
-    `CellCalls.shares_variables`.
-    """
+    """Runs calls of Keras layers, by the model's variables or own ones alike."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -66,7 +51,7 @@ class KerasCell(BaseLayer):
             _check_unset(p)
         super().__init__(p.Set(calls=calls, model=None, arguments={}, index=0))
         self._calls = calls
-        self._global_seed = global_seed()
+        self._global_seed = private_names.global_seed()
         create = placed if calls.shares_variables else created
         for i, v in enumerate(calls.variables):
             self.AddVariable(v.name, functools.partial(create, v.variable))
@@ -109,7 +94,7 @@ class KerasCell(BaseLayer):
                         "pass seed=self.seed_generator."
                     )
         for layer in calls.layers:
-            forget_losses(layer)
+            private_names.forget_losses(layer)
         if not context.do_eval:
             self._hand_over(scope, context, weights)
         losses = [*scope.losses, *self._penalties(known)]
@@ -157,7 +142,6 @@ class KerasCell(BaseLayer):
         ]
 
     def _values(self, given: Sequence[Any], context: ForwardContext) -> list[Any]:
-        """Returns the given values, only their examples, with their attributes."""
         triples = list(given)
         for i in range(len(given)):
             if self._calls.has_rows[i // 3] and context.may_have_padding_rows:
@@ -167,7 +151,6 @@ class KerasCell(BaseLayer):
     def _hand_over(
         self, scope: CellScope, context: ForwardContext, weights: dict[int, tf.Tensor]
     ) -> None:
-        """Accumulates what the calls have written."""
         is_padded = context.may_have_padding_rows
         rows = context.num_examples if is_padded else context.num_rows
         count = tf.cast(rows, tf.float64)
@@ -192,7 +175,6 @@ class KerasCell(BaseLayer):
                 )
 
     def _next_state(self, i: int, accumulated: NestedMap) -> tf.Tensor:
-        """Returns a variable's next value, [...] float64."""
         kind = self._calls.variables[i].kind
         mean = self._mean(accumulated, "sum", i)
         if kind.name == "state":
@@ -211,7 +193,6 @@ class KerasCell(BaseLayer):
 
 
 def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Tensor:
-    """Returns the value of a variable with which a micro-batch begins."""
     value = theta[v.name]
     if v.kind.name in ("mean", "variance") and not context.do_eval:
         return tf.zeros_like(value)
@@ -235,13 +216,15 @@ def _masks(call: LocalCall, values: Sequence[Any]) -> list[tf.Tensor]:
     if isinstance(given, Position):
         return [values[given]]
     arguments = tree.flatten((call.args, call.kwargs))
-    masks = [get_mask(values[x]) for x in arguments if isinstance(x, Position)]
+    masks = [
+        private_names.get_mask(values[x]) for x in arguments if isinstance(x, Position)
+    ]
     return [mask for mask in masks if mask is not None]
 
 
-def first_inputs(graph: Functional, x: Any) -> list[Any]:
+def first_inputs(graph: private_names.Functional, x: Any) -> list[Any]:
     """Returns a model's inputs as the first cell takes them."""
-    flat = standardized_inputs(graph, x)
+    flat = private_names.standardized_inputs(graph, x)
     return [z for value in flat for z in triple(value, with_logits=False)]
 
 
@@ -272,12 +255,13 @@ def _check_unset(p: InstantiableParams) -> None:
 
 
 def _made(call: LocalCall, values: Sequence[Any], training: bool) -> list[Any]:
-    """Returns the outputs of a call, flat."""
     args, kwargs = tree.map_structure(
         lambda x: values[x] if isinstance(x, Position) else x,
         (call.args, call.kwargs),
     )
-    made = tree.flatten(run_operation(call.operation, training, args, kwargs))
+    made = tree.flatten(
+        private_names.run_operation(call.operation, training, args, kwargs)
+    )
     if len(made) != call.num_made:
         raise UserValueError(
             f"layer {call.operation.name!r}: expected {call.num_made} outputs, as when "

@@ -29,10 +29,7 @@ class PipelineLoss:
     """The loss of one compilation, for a mini-batch's size."""
 
     def __init__(self, compiled: Any, num_examples: int, is_whole: bool):
-        """Checks the reductions.
-
-        Raises ValueError if micro-batches cannot be put together as Keras reduces.
-        """
+        """Checks the reductions; ValueError if micro-batches can't be put together."""
         self._compiled = compiled
         self._num_examples = num_examples
         self._is_whole = is_whole
@@ -127,10 +124,7 @@ def _share_of(
 def _divisor(
     loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tf.Tensor | None:
-    """Returns [] float32, by which Keras divides the sum of a loss over examples.
-
-    None stands for all elements, or for no division.
-    """
+    """Returns [] float32 by which Keras divides a loss's sum; None for all elements."""
     masks = [get_mask(y_pred)]
     if getattr(loss, "ignore_class", None) is not None:
         given = tf.cast(y_true, loss.dtype), tf.cast(y_pred, loss.dtype)
@@ -154,10 +148,7 @@ def _divisor(
 def regularization(
     variables: list[keras.Variable],
 ) -> list[tuple[keras.Variable, tf.Tensor, tf.Tensor]]:
-    """Returns (variable, penalty, gradient) for each variable with a regularizer.
-
-    Each is computed on its variable's device.
-    """
+    """Returns (variable, penalty, gradient) by regularizers, on their devices."""
     found = []
     for v in variables:
         if v.regularizer is not None:

@@ -1,8 +1,7 @@
 """A user's own layers and losses that treat one example by other examples.
 
-A micro-batch shows them fewer examples than the mini-batch does, so their outputs
-depend on M, as with batch normalization. Each is tried out on a few random examples, at
-once and in two halves.
+A micro-batch shows them fewer examples, so their outputs depend on M. Each is tried out
+on a few random examples, at once and in two halves.
 """
 
 from collections.abc import Sequence
@@ -38,10 +37,7 @@ def warn_of_mixing(model: keras.Model) -> None:
 
 
 def mixing_layers(model: keras.Model) -> list[str]:
-    """Returns the names of layers and operations that mix examples.
-
-    Not found are those that fail on random values.
-    """
+    """Returns the names of layers that mix examples and run on random values."""
     found = [call.operation.name for call in calls_of(model).calls if _may_mix(call)]
     return list(dict.fromkeys(found))
 
@@ -72,10 +68,7 @@ def _may_mix(call: Call) -> bool:
 
 
 def warn_of_mixing_losses(name: str, compiled: Any, *given: Any) -> None:
-    """Logs a warning for each loss of the user that mixes examples.
-
-    `given` are the targets and outputs of a mini-batch, as KerasTensors.
-    """
+    """Logs each loss that mixes examples, tried on `given` KerasTensors."""
     specs: list[list[keras.KerasTensor]] = []
 
     def note(*args: Any) -> tf.Tensor:

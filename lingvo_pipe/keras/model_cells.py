@@ -73,7 +73,6 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
 
 
 def _draws(calls: Sequence[Call], training: bool) -> list[collections.Counter[int]]:
-    """Returns the draws from each seed before each call, and by all."""
     each = (draws_of(call, training) for call in calls)
     return list(itertools.accumulate(each, operator.add, initial=collections.Counter()))
 

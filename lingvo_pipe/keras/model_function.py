@@ -2,8 +2,7 @@
 
     KerasCell.Params().Set(model=digits_cnn, arguments={"width": 16}, index=2)
 
-The function is run once. Its model has no values: initial values are drawn when a cell
-creates its variables, from the seed that the model was made with.
+The function is run once; initial values are drawn when a cell creates its variables.
 """
 
 import contextlib
@@ -36,11 +35,7 @@ _built: dict[tuple[Any, ...], BuiltModel] = {}
 def built_model(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], seed: int | None
 ) -> BuiltModel:
-    """Returns the model that a function makes of arguments, always the same object.
-
-    Raises ValueError if the model cannot be cut, or needs what only Keras's optimizers
-    and `fit` do.
-    """
+    """Returns a function's model, always the same; ValueError if it cannot be cut."""
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name
     if key not in _built:
@@ -54,10 +49,7 @@ def built_model(
 
 
 def fingerprint(model: keras.Model) -> str:
-    """Returns a digest of a model's layers, their settings and what each is called on.
-
-    The code of layers and lambdas is no part of it.
-    """
+    """Returns a digest of a model's layers, settings and calls, without their code."""
     calls = [
         (type(x.operation).__name__, _settings(x.operation), x.args, x.kwargs, x.made)
         for x in calls_of(model).calls
@@ -80,7 +72,6 @@ def _settings(operation: Any) -> dict[str, Any]:
 def _build(
     function: Callable[..., keras.Model], arguments: Mapping[str, Any], policy: Any
 ) -> BuiltModel:
-    """Builds a model, in a thread where Keras has named no layer yet."""
     keras.config.set_dtype_policy(policy)
     with keras.StatelessScope(initialize_variables=False) as scope:
         model = function(**arguments)

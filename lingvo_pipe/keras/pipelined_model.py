@@ -23,17 +23,12 @@ from keras import tree
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.nests import spec_of
+from lingvo_pipe.keras import pipelines
 from lingvo_pipe.keras.compilation import Compilation, copied_optimizer, packed_outputs
 from lingvo_pipe.keras.keras_cell import first_inputs
 from lingvo_pipe.keras.loss import regularization, total_loss
 from lingvo_pipe.keras.mixing import warn_of_mixing, warn_of_mixing_losses
 from lingvo_pipe.keras.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.pipelines import (
-    Pipelines,
-    num_examples_of,
-    summary_lines,
-    with_stages,
-)
 from lingvo_pipe.keras.private_names import (
     compile_arguments,
     compute_output_spec,
@@ -48,11 +43,7 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
 class PipelinedModel(keras.Model):
-    """Trains a Sequential or functional Keras model by a pipeline.
-
-    Attributes:
-        model: the plain Keras model, which shares the variables.
-    """
+    """Trains a Keras model, `model`, which shares its variables, by a pipeline."""
 
     train_function: Callable | None
     test_function: Callable | None
@@ -82,9 +73,9 @@ class PipelinedModel(keras.Model):
     ):
         """Moves the model's variables to the devices of their stages.
 
-        A compiled model, such as a loaded one, is compiled in the same way, with its
-        optimizer's state, but without options that change how steps are run. Raises
-        ValueError if the model cannot be cut, or a param is not valid.
+        A compiled model is compiled in the same way, with its optimizer's state, but
+        without options that change how steps are run. Raises ValueError if the model
+        cannot be cut, or a param is not valid.
 
         Args:
             model: the model; it is shared, not copied.
@@ -104,8 +95,10 @@ class PipelinedModel(keras.Model):
         super().__init__(name=model.name, dtype=model.dtype_policy)
         self.model = model
         cells = model_cells(model)
-        placed = with_stages(params, devices, len(cells.cells))
-        self._pipes = Pipelines(graph_of(model), num_micro_batches, batch_size, placed)
+        placed = pipelines.with_stages(params, devices, len(cells.cells))
+        self._pipes = pipelines.Pipelines(
+            graph_of(model), num_micro_batches, batch_size, placed
+        )
         self._cut(cells)
         if hasattr(model, "output_names"):  # Sequential models have none.
             self.output_names = model.output_names
@@ -121,12 +114,9 @@ class PipelinedModel(keras.Model):
         return self._pipes.of_full_size
 
     def summary(self, print_fn: Callable[[str], Any] = print) -> None:
-        """Prints the cells with their stages, devices, layers and parameters.
-
-        `print_fn` is called with each line. `model.summary` prints the layers.
-        """
+        """Prints, by `print_fn`, the cells' stages, devices, layers and parameters."""
         cells = list(self._cells.cells.values())
-        for line in summary_lines(self.name, self.pipeline, cells):
+        for line in pipelines.summary_lines(self.name, self.pipeline, cells):
             print_fn(line)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -150,9 +140,8 @@ class PipelinedModel(keras.Model):
     ) -> None:
         """Sets optimizer, loss and metrics; see keras.Model.compile.
 
-        A built optimizer, such as a loaded model's, is copied with its state, because
-        Keras cannot show it that variables have moved. Raises ValueError if an option
-        is not supported, such as steps_per_execution.
+        A built optimizer is copied with its state, because Keras cannot show it that
+        variables have moved. Raises ValueError if an option is not supported.
         """
         given = inspect.signature(super().compile).bind(optimizer, *args, **kwargs)
         check_compilation(jit_compile, given.arguments)
@@ -199,7 +188,7 @@ class PipelinedModel(keras.Model):
         """Returns the model's outputs, `[B, ...]` each."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        pipe = self._pipes.for_examples(num_examples_of(inputs))
+        pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
         with ForwardContext(do_eval=True):
             outputs = pipe.FProp(pipe.vars, *inputs)
         self._move_seeds()
@@ -221,7 +210,6 @@ class PipelinedModel(keras.Model):
             self.predict_function = self._function(self.predict_step)
 
     def _cut(self, cells: ModelCells) -> None:
-        """Makes the pipeline of cells, cut by what is trainable now."""
         # Set so that Keras does not track them.
         self.__dict__["_cells"] = cells
         self.__dict__["_trained"] = _trained(self.model)
@@ -260,7 +248,6 @@ class PipelinedModel(keras.Model):
         return run
 
     def _build_compilation(self, data: Any) -> None:
-        """Makes the state of the optimizer, the loss and the metrics."""
         check_loss(self._compile_loss)
         compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
         if not all(x.built for x in compiled):
@@ -278,14 +265,12 @@ class PipelinedModel(keras.Model):
             self.optimizer.build(self.trainable_variables)
 
     def _inputs(self, x: Any) -> list[Any]:
-        """Returns the inputs of the first cell."""
         return first_inputs(graph_of(self.model), x)
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
-        """Returns the pipeline for a mini-batch, its inputs, targets and loss."""
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self._inputs(x)
-        num_examples = num_examples_of(inputs)
+        num_examples = pipelines.num_examples_of(inputs)
         sizes = num_examples, self._pipes.number_for(num_examples)
         divisors = self._compilation.divisors(self.model, data, *sizes)
         scales = None if scale is None else tf.fill([num_examples], scale)
@@ -294,14 +279,12 @@ class PipelinedModel(keras.Model):
         return self._pipes.for_examples(num_examples), inputs, targets, loss_fn
 
     def _results(self, data: Any, loss: tf.Tensor, found: NestedMap) -> dict[str, Any]:
-        """Updates the metrics, and returns them."""
         _, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._loss_tracker.update_state(loss, sample_weight=_num_rows(data))
         self._compilation.update_metrics(found, y, sample_weight)
         return self.get_metrics_result()
 
     def _loss_scale(self) -> tf.Tensor | None:
-        """Returns the optimizer's loss scale, [], if it has one."""
         has_scale = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         return self.optimizer.scale_loss(tf.ones([])) if has_scale else None
 
@@ -322,7 +305,6 @@ class PipelinedModel(keras.Model):
         return loss
 
     def _move_seeds(self) -> None:
-        """Moves seeds on by the draws of an evaluation's mini-batch."""
         for cell in self._cells.cells.values():
             for v in cell.variables:
                 if v.draws[False]:

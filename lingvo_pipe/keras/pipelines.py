@@ -1,7 +1,4 @@
-"""The pipelines of a Keras model: their stages, one for each number of micro-batches.
-
-All have the stages that were chosen for the first one.
-"""
+"""The pipelines of a Keras model, with the same stages by number of micro-batches."""
 
 import math
 import textwrap
@@ -44,7 +41,6 @@ class Pipelines:
         batch_size: int | None,
         params: Mapping[str, Any],
     ):
-        """Takes M and, to choose stages by, B; see PipelinedModel."""
         self._graph, self._params = graph, dict(params)
         self._num_micro_batches, self._batch_size = num_micro_batches, batch_size
         self._made: dict[int, PipeliningLayer] = {}
@@ -68,10 +64,7 @@ class Pipelines:
         return self._made.get(number) or self._make(number)
 
     def number_for(self, num_examples: int) -> int:
-        """Returns the number of micro-batches of B examples, at most B.
-
-        Raises ValueError if there are fewer examples than batch shards.
-        """
+        """Returns the micro-batches of B examples; ValueError for fewer than shards."""
         shards = self.of_full_size.spec.num_batch_shards
         if num_examples < shards:
             raise UserValueError(
@@ -112,11 +105,7 @@ class Pipelines:
 def with_stages(
     params: Mapping[str, Any], devices: int | Sequence[str] | None, num_cells: int
 ) -> dict[str, Any]:
-    """Returns params of a pipeline with `devices`, and `splits` if it has none.
-
-    Raises ValueError if there are more stages than cells, replicas would differ, or
-    `splits` needs another number of devices.
-    """
+    """Returns pipeline params with `devices` and `splits`; or ValueError."""
     p, stages = dict(params), params.get("splits")
     if devices is None and stages is not None and not is_auto(stages):
         return p
@@ -150,7 +139,6 @@ def with_stages(
 def _set_inputs(
     p: InstantiableParams, graph: Functional, batch_size: int | None
 ) -> None:
-    """Sets the shapes of a pipeline's inputs if its stages are chosen by them."""
     if p.input_shapes is not None or not needs_inputs(p):
         if batch_size is not None:
             raise UserValueError(
@@ -187,10 +175,7 @@ def _set_inputs(
 def summary_lines(
     name: str, pipe: PipeliningLayer, cells: Sequence[CellCalls]
 ) -> list[str]:
-    """Returns the lines of a table with a row for each cell, and what they add up to.
-
-    Seeds are no parameters, and a shared variable belongs to its first cell.
-    """
+    """Returns a table with a row per cell, and sums; shared variables count once."""
     rows = [["Stage", "Device", "Cell", "Layers", "Param #"]]
     total = total_bytes = 0
     for i, cell in enumerate(cells):

@@ -11,12 +11,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from lingvo_pipe.keras.private_names import (
-    initialize_variable,
-    place_variable,
-    stored_variable,
-    uninitialized_variables,
-)
+from lingvo_pipe.keras import private_names
 
 
 @contextlib.contextmanager
@@ -31,40 +26,36 @@ def deferred_variables() -> Iterator[None]:
     PipelinedModel computes the initial values, the same as Keras's, on the devices of
     their stages. Until then the model can neither be run nor loaded.
     """
-    before = len(uninitialized_variables())
+    before = len(private_names.uninitialized_variables())
     try:
         with keras.StatelessScope(initialize_variables=False):
             yield
     finally:
         # Else Keras would make them on the first device when another scope ends.
-        del uninitialized_variables()[before:]
+        del private_names.uninitialized_variables()[before:]
 
 
 def placed(variable: keras.Variable, path: str) -> tf.Variable:
     """Returns the tf.Variable that stores a Keras variable on the current device.
 
-    It is the one that stores it already, if that is on this device and as trainable as
-    the Keras variable; else a new one, and Keras reads and writes this one from now on.
-    A deferred variable gets its first one, with its initial value.
+    It is the present one if that is there and as trainable; else a new one, which Keras
+    reads and writes from now on. A deferred variable's has its initial value.
     """
     if _is_scratch_graph():
         return _variable(variable, path, lambda: _zeros(variable))
-    if stored_variable(variable) is None:
-        initialize_variable(variable)
-    stored = stored_variable(variable)
+    if private_names.stored_variable(variable) is None:
+        private_names.initialize_variable(variable)
+    stored = private_names.stored_variable(variable)
     device = _current_device()
     if (stored.device, stored.trainable) == (device, variable.trainable):
         return stored
     made = _variable(variable, path, stored)
-    place_variable(variable, made)
+    private_names.place_variable(variable, made)
     return made
 
 
 def created(variable: keras.Variable, path: str) -> tf.Variable:
-    """Returns a new tf.Variable that begins as a Keras variable, which stays as it is.
-
-    The value is drawn on the host, so that it does not depend on the device.
-    """
+    """Returns a new tf.Variable that begins as a Keras variable, drawn on the host."""
 
     def initial() -> tf.Tensor:
         if _is_scratch_graph():  # It is never run, and constants cannot enter it.
@@ -95,6 +86,5 @@ def _is_scratch_graph() -> bool:
 
 
 def _current_device() -> str:
-    """Returns the full name of the device that a new variable would be on."""
     with tf.init_scope():
         return tf.zeros([]).device

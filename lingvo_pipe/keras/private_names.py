@@ -1,9 +1,4 @@
-"""The private names of Keras that this package leans on; no other file imports any.
-
-Keras's public interface says how to run a model, and not which operations it consists
-of. `tests/keras/private_names_test.py` shows that each name exists and does what is
-expected of it.
-"""
+"""The private names of Keras that this package uses, each shown to work by a test."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, methodcaller
@@ -99,10 +94,7 @@ def with_losses(compiled: Any, losses: Sequence[Callable]) -> Any:
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
-    """Returns the arguments with which a model was compiled, apart from speed.
-
-    Keras's public `get_compile_config` refuses lambdas and unregistered classes.
-    """
+    """Returns a model's arguments of `compile` but speed; Keras refuses lambdas."""
     given = dict(model._compile_config.config, optimizer=model.optimizer)
     for name in ("steps_per_execution", "jit_compile", "run_eagerly"):
         given.pop(name, None)

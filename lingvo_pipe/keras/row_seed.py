@@ -53,10 +53,7 @@ class SeedState(tf.experimental.ExtensionType):
         return self.state.shape
 
     def __mul__(self, one: Any) -> RowSeed:
-        """Returns the seed of one draw, as Keras casts it.
-
-        SeedGenerator.next multiplies by 1 to get a copy of its state.
-        """
+        """Returns the seed of one draw; SeedGenerator.next multiplies by 1 to copy."""
         pair = tf.cast(tf.math.floormod(self.state, tf.int32.max - 1), tf.int32)
         return RowSeed(pair, self.first_row, self.num_rows)
 

@@ -48,10 +48,7 @@ class Kind:
 
 
 class CellScope(keras.StatelessScope):
-    """Values of a cell's variables while a micro-batch runs.
-
-    `writes` is how often each variable was written, by its id.
-    """
+    """Values of a cell's variables in a micro-batch; `writes` counts writes by id."""
 
     def __init__(
         self,
@@ -60,10 +57,7 @@ class CellScope(keras.StatelessScope):
         first_row: Any = None,
         num_rows: int = UNKNOWN,
     ):
-        """Takes values by the variables' ids; for the rows, see `RowSeed`.
-
-        Without `first_row`, seeds are plain tensors.
-        """
+        """Takes values by the variables' ids, and the rows of `RowSeed`, if any."""
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
         self._rows = None if first_row is None else (first_row, num_rows)
@@ -108,11 +102,7 @@ def kinds_of(variables: Sequence[keras.Variable], layers: Sequence[Any]) -> list
 
 
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns [] float64 by a moving mean's id: the weights of moments under masks.
-
-    The masks are of the inputs of a call of `layer`. Raises ValueError if batch
-    normalization below the layer may see other masks.
-    """
+    """Returns moments' weights under masks, [] float64 by a moving mean's id."""
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
     norms = [x for x in inner if isinstance(x, keras.layers.BatchNormalization)]
     if norms and norms != [layer]:

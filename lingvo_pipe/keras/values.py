@@ -21,11 +21,7 @@ _ATTRIBUTE = "attribute"
 
 
 def triple(x: tf.Tensor, with_logits: bool) -> tuple[Any, Any, Any]:
-    """Returns a value, its mask or None, and its logits or None.
-
-    Logits are a dict, by the name of their activation if TensorFlow computed it, not
-    Keras.
-    """
+    """Returns a value, its mask or None, and its logits, by activation, or None."""
     mask = get_mask(x)
     if not with_logits:
         return x, mask, None

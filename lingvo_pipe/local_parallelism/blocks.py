@@ -36,9 +36,8 @@ def make_blocks(
 ) -> list[Block]:
     """Returns the blocks of a model; the last block's loss is the model's own.
 
-    The chunks are a number of blocks, of nearly equal size; or the blocks' boundaries,
-    the number of layers up to and including each block. They are None for all schemes
-    but 'chunked'. ValueError is raised if the blocks are not possible.
+    `chunks`, for 'chunked' only, are a number of blocks of nearly equal size, or the
+    number of layers up to each block's end. Raises ValueError if that is not possible.
     """
     check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):

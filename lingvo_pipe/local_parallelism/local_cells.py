@@ -7,8 +7,7 @@ r"""Params of a pipeline whose blocks are each trained by their own loss.
                [ c0  local_0  c1  c2 ]
                         `-> [ c1'  head ] -> loss     c1' has the weights of c1
 
-Cells keep their names, and so do variables and checkpoints: a model trained block by
-block is used as the plain model, without heads.
+Cells and variables keep their names, so it is used as the plain model, without heads.
 """
 
 import bisect
@@ -31,23 +30,18 @@ def local_pipeline(
 ) -> InstantiableParams:
     """Returns params of a pipeline with local losses after all blocks but the last.
 
-    The added LocalLossLayers are called local_0 and so on, like their losses' metrics,
-    and stay in the stage, and in the list of `recompute`, of the cell before. A number
-    of stages counts the model's own cells; `auto` balances the heads' cost too. The
-    prologue, `before_tpl`, is trained with the first block.
+    The added LocalLossLayers, local_0 and so on, stay in the stage, and in the list of
+    `recompute`, of the cell before. A number of stages counts the model's own cells;
+    `auto` balances the heads' cost too. `before_tpl` is trained with the first block.
 
-    In overlapping blocks, a block runs copies of the cells ahead, and those cells run
-    again in the next block, on the outputs of the first block's own cells. A copy's
-    pass has its own random numbers. The copy shares the cell's trained weights, so
-    their gradient is the sum of both blocks' gradients; they are created at the copy,
-    under the cell's name. Untrained variables, such as batch norm's moving averages,
-    are not shared: nothing uses the copy's, and only the cell's own pass updates the
-    cell's. A cell's auxiliary loss is added in both blocks.
+    An overlapping block runs copies of the cells ahead, with random numbers of their
+    own. The copy shares the cell's trained weights, created under the cell's name, so
+    their gradient is the sum of both blocks'. Untrained variables, such as moving
+    averages, are not shared. A cell's auxiliary loss is added in both blocks.
 
-    The pipeline's own params do not change. A head, which `make_head` returns for the
-    number of cells before it, maps the outputs of these cells to the last cell's.
-    Raises ValueError if the pipeline has local losses already, its splits are not
-    possible, or `cell_costs` lists numbers.
+    A head, from `make_head(number of cells before it)`, maps their outputs to the last
+    cell's. Raises ValueError if the pipeline has local losses already, its splits are
+    not possible, or `cell_costs` lists numbers.
     """
     p = pipeline.Copy()
     _check(p)

@@ -3,8 +3,8 @@
     model = tf.saved_model.load("/tmp/digits/export/539")
     model.signatures["serving_default"](image=images)["probabilities"]
 
-In the SavedModel the layers run one after another, on any device, for any number of
-examples B. Beside it, `README.md` describes its signatures.
+Layers run one after another, on any device, for any number of examples B. `README.md`
+beside the SavedModel describes its signatures.
 """
 
 import os
@@ -53,15 +53,12 @@ Predict = Callable[..., dict[str, tf.Tensor]]
 
 
 def export_model(task: BaseTask, data: Any, path: Path) -> None:
-    """Writes a task's current weights and its predictions as a SavedModel.
+    """Writes a task's current weights and its predictions as a SavedModel, atomically.
 
     Its signature `serving_default` takes the fields of a batch that predictions depend
-    on, by name, such as `image` or `source_ids`, and returns the task's
-    `ServingOutputs`. Others take the contents of image files, `classify_images`, or
-    sentences, `translate`, where the task and its input `data` can.
-
-    The input's `element_spec` has the tf.TensorSpec `[B, ...]` of each field of a
-    batch. Writes the directory atomically, in place of an existing one.
+    on, by name, and returns the task's `ServingOutputs`. `classify_images` takes image
+    files, `translate` sentences, where the task and its input can. The input's
+    `element_spec` has the tf.TensorSpec `[B, ...]` of each field.
     """
     element_spec = data.element_spec
     specs = {
@@ -132,7 +129,6 @@ def _traced(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> Any:
 
 
 def _needed(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
-    """Returns the names of the tensors that predictions depend on."""
     function = _traced(predict, specs)
     pending, seen = list(tf.nest.flatten(function.structured_outputs)), set()
     while pending:
@@ -147,7 +143,6 @@ def _needed(predict: Predict, specs: Mapping[str, tf.TensorSpec]) -> list[str]:
 
 
 def _readme(signatures: Iterable[str], data: Any) -> str:
-    """Returns the text for the names of signatures, and the model's input."""
     text = _HEAD.format(", ".join(f"`{name}`" for name in signatures))
     if "classify_images" in signatures:
         shape = ", ".join(map(str, data.image_shape))

@@ -25,13 +25,9 @@ from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.run_params import params_of_run
 from lingvo_pipe.training.run.run_vocabulary import COPY, check_vocabulary
+from lingvo_pipe.training.task import protocols
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.pipeline_inputs import single_stage
-from lingvo_pipe.training.task.protocols import (
-    DecodingTask,
-    ImageInput,
-    SentenceInput,
-)
 
 _PROBABILITIES = "probabilities"
 
@@ -49,21 +45,16 @@ def load(
 ) -> TrainedModel:
     """Returns the model of a run, with its weights, on the first GPU or the CPU.
 
-    The model is found by its registered name, so the package that registers it must be
-    importable, or imported. Translating needs no data set, since a run keeps its
-    vocabulary.
+    The package that registers the model must be importable; no data set is needed.
 
     Args:
         logdir: directory of the run, which may be in training.
-        checkpoint: a name such as `ckpt-00000600`, or `best` for the best evaluation's;
-            if None, the newest.
-        allow_foreign: whether the run may have links, or files of another user, as
-            --allow_foreign_logdir allows.
+        checkpoint: a name such as `ckpt-00000600`, or `best`; if None, the newest.
+        allow_foreign: whether the run may have links, or files of another user.
 
     Raises:
         LookupError: if the model is not registered.
-        ValueError: if there is no such run or checkpoint, or the registered model is
-            not the one that was trained.
+        ValueError: if there is no such run or checkpoint, or another model was trained.
     """
     path = os.path.expanduser(logdir)
     directory = open_run(path, None, allow_foreign=allow_foreign)
@@ -94,18 +85,17 @@ class TrainedModel:
         """Returns the best translation of each sentence, and "" of an empty one.
 
         `to` is the target language, such as "en"; if None, the only one. Raises
-        TypeError if the model does not translate, and ValueError if the language is
-        unknown or a sentence is too long.
+        TypeError if the model does not translate; ValueError for an unknown language or
+        a long sentence.
         """
         return self._translator(sentences, to)
 
     def classify(self, images: Iterable[Any]) -> list[Classification]:
-        """Returns the class of each image.
+        """Returns the class of each image: a path, or an array `[H, W, C]`.
 
-        Images are paths of JPEG, PNG, GIF or BMP files, or arrays `[H, W, C]`, of the
-        data set's sizes and range: `input.pixel_max`, mostly 255, is the brightest.
-        They are prepared as in evaluations. Raises TypeError if the model does not
-        classify images, and ValueError if an image is none.
+        Arrays have the data set's sizes and range, up to `input.pixel_max`. Raises
+        TypeError if the model does not classify images, and ValueError if an image is
+        none.
         """
         data, classify = self._data, self._classifier
         if isinstance(images, (str, Path)):
@@ -123,8 +113,8 @@ class TrainedModel:
 
     @property
     def _translates(self) -> bool:
-        is_decoding = isinstance(self.task, DecodingTask)
-        return is_decoding and isinstance(self._data, SentenceInput)
+        is_decoding = isinstance(self.task, protocols.DecodingTask)
+        return is_decoding and isinstance(self._data, protocols.SentenceInput)
 
     @functools.cached_property
     def _translator(self) -> Translator:
@@ -135,7 +125,7 @@ class TrainedModel:
     @functools.cached_property
     def _classifier(self) -> Any:
         """A function from images `[K, H, W, C]` to probabilities `[K, N]`."""
-        if not isinstance(self._data, ImageInput):
+        if not isinstance(self._data, protocols.ImageInput):
             raise self._wrong_kind("classify")
         spec = tf.TensorSpec([None, *self._data.image_shape], tf.float32)
 
@@ -159,7 +149,7 @@ class TrainedModel:
             return None
 
     def _wrong_kind(self, method: str) -> UserTypeError:
-        is_image = isinstance(self._data, ImageInput)
+        is_image = isinstance(self._data, protocols.ImageInput)
         other = "classify" if is_image else "translate" if self._translates else None
         hint = f"Use {other}." if other else "Export it by --job=exporter."
         return UserTypeError(
@@ -168,7 +158,7 @@ class TrainedModel:
         )
 
 
-def _prepared(data: ImageInput, image: Any, number: int) -> tf.Tensor:
+def _prepared(data: protocols.ImageInput, image: Any, number: int) -> tf.Tensor:
     is_path = isinstance(image, (str, Path))
     try:
         content = tf.io.read_file(str(image)) if is_path else tf.constant(image)

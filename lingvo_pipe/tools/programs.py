@@ -21,11 +21,7 @@ def flag_parser(name: str, description: str | None) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
-    """Ends the program with a line for a user's error, or one of the `expected` kinds.
-
-    The block runs in the folder where the user called Bazel. `argv` is the program's
-    name, since all its arguments are flags.
-    """
+    """Ends the program with a line for a user's error, or an `expected` kind's."""
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:

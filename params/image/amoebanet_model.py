@@ -70,7 +70,6 @@ class AmoebaNetModel(StagedModel):
         return self._Steps(self.NUM_EPOCHS)
 
     def _Steps(self, num_epochs: float) -> int:
-        """Returns the number of training steps in a number of epochs."""
         return round(num_epochs * self.NUM_TRAIN_EXAMPLES / self.BATCH_SIZE)
 
     def _Cells(self) -> list[InstantiableParams]:
@@ -104,8 +103,5 @@ class AmoebaNetModel(StagedModel):
 
 
 def all_but_softmax(model: str) -> dict[str, Any]:
-    """Returns `init_from_checkpoint_rules` for all weights but the softmax layers.
-
-    The run, of this model, is not known here: `init_from_checkpoint_override` names it.
-    """
+    """Returns rules for all weights but the softmax layers, of a run named later."""
     return {f"a run of {model}": ([("(.*)", "%s")], [_SOFTMAXES])}

@@ -1,7 +1,4 @@
-"""AmoebaNets on CIFAR-10, as Real et al. (1802.01548) trained them.
-
-`AmoebaNetA_18_32` is an AmoebaNet-A of 18 normal cells and 32 filters.
-"""
+"""AmoebaNets on CIFAR-10 (1802.01548): `A_18_32` has 18 normal cells and 32 filters."""
 
 import model_registry
 from lingvo_pipe.hyperparams import Params

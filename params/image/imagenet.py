@@ -1,10 +1,8 @@
 """AmoebaNets on ImageNet, from GPipe (1811.06965) and Real et al. (1802.01548).
 
-`AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters. Training is as
-in the public implementation (tensorflow/tpu, models/official/amoeba_net), with the
-learning rate in proportion to the batch.
-
-Stages have nearly equal flops; `staged_model` says how to choose others.
+`AmoebaNetD_18_208` is an AmoebaNet-D of 18 normal cells and 208 filters, trained as in
+tensorflow/tpu, models/official/amoeba_net. `staged_model` says how to choose other
+stages than these of nearly equal flops.
 """
 
 import model_registry

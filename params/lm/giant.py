@@ -5,8 +5,6 @@ your own text in `--data_dir`, with blank lines between documents:
 
     giant.vocab            32,000 tokens, by lingvo_pipe_train_vocab
     train.txt, test.txt    training text, test text
-
-Stages have nearly equal flops; `staged_model` says how to choose others.
 """
 
 import model_registry
@@ -20,8 +18,7 @@ from params.transformer_model import inverse_square_root
 class GiantTransformer(LanguageModel):
     """A language model trained on 32 rows of 1,024 tokens a step, each a micro-batch.
 
-    The learning rate is not published. RMSProp is, with 12 bytes a parameter: the
-    weight, and the mean square and the momentum of TensorFlow 1.
+    The learning rate is not published; RMSProp, with 12 bytes a parameter, is.
     """
 
     TRAIN_FILES = ("train.txt",)

@@ -15,12 +15,7 @@ For your own text train a vocabulary, and derive a model in `my_models/novel.py`
 
 import model_registry
 from lingvo_pipe.hyperparams import Params
-from lingvo_pipe.input.cldr.shipped import (
-    ENGLISH_VOCABULARY,
-    TEXTS,
-    VOCABULARY_SIZES,
-    shipped_file,
-)
+from lingvo_pipe.input.cldr import shipped
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.lm.language_model import LanguageModel
 from params.transformer_model import cosine_decay
@@ -30,10 +25,10 @@ from params.transformer_model import cosine_decay
 class TransformerTiny(LanguageModel):
     """Four layers in two stages."""
 
-    TRAIN_FILES = (shipped_file(TEXTS["train"]),)
-    TEST_FILES = (shipped_file(TEXTS["test"]),)
-    VOCAB_FILE = shipped_file(ENGLISH_VOCABULARY)
-    VOCAB_SIZE = VOCABULARY_SIZES[ENGLISH_VOCABULARY]
+    TRAIN_FILES = (shipped.shipped_file(shipped.TEXTS["train"]),)
+    TEST_FILES = (shipped.shipped_file(shipped.TEXTS["test"]),)
+    VOCAB_FILE = shipped.shipped_file(shipped.ENGLISH_VOCABULARY)
+    VOCAB_SIZE = shipped.VOCABULARY_SIZES[shipped.ENGLISH_VOCABULARY]
     LENGTH = 128
     BATCH_SIZE = 32
 

@@ -8,12 +8,7 @@ r"""Translation to English from other languages of CLDR: small, real, embedded.
 
 import model_registry
 from lingvo_pipe.hyperparams import InstantiableParams, Params
-from lingvo_pipe.input.cldr.shipped import (
-    ALL_VOCABULARY,
-    EIGHT_VOCABULARY,
-    VOCABULARY_SIZES,
-    shipped_file,
-)
+from lingvo_pipe.input.cldr import shipped
 from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from params.mt.translation_model import TranslationModel
@@ -56,8 +51,8 @@ class TransformerTiny(CldrTransformer):
     """Translation from eight languages; the model to start with."""
 
     DATASET = "cldr_sentences/8_to_en"
-    VOCAB_FILE = shipped_file(EIGHT_VOCABULARY)
-    VOCAB_SIZE = VOCABULARY_SIZES[EIGHT_VOCABULARY]
+    VOCAB_FILE = shipped.shipped_file(shipped.EIGHT_VOCABULARY)
+    VOCAB_SIZE = shipped.VOCABULARY_SIZES[shipped.EIGHT_VOCABULARY]
     BATCH_SIZE = 32
 
     NUM_LAYERS = 2
@@ -83,8 +78,8 @@ class TransformerTiny102(TransformerTiny):
     """Translation from all 102 languages."""
 
     DATASET = "cldr_sentences/all_to_en"
-    VOCAB_FILE = shipped_file(ALL_VOCABULARY)
-    VOCAB_SIZE = VOCABULARY_SIZES[ALL_VOCABULARY]
+    VOCAB_FILE = shipped.shipped_file(shipped.ALL_VOCABULARY)
+    VOCAB_SIZE = shipped.VOCABULARY_SIZES[shipped.ALL_VOCABULARY]
 
 
 @model_registry.RegisterSingleTaskModel

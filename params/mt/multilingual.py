@@ -1,18 +1,12 @@
 r"""Translation from 102 languages: T(L, H, A) of GPipe (1811.06965, section 5).
 
 L layers in the encoder and in the decoder, H channels in feed-forward layers, A heads
-of 64 channels. Values that section 5 does not give are from 1907.05019.
-
-Provide your own sentences in `--data_dir`. The files for German are:
+of 64 channels; other values are from 1907.05019. Provide your own sentences in
+`--data_dir`, and derive a model to change LANGUAGES. The files for German are:
 
     multilingual.vocab         64,000 tokens, by lingvo_pipe_train_vocab
     de-en/train.de, train.en   training sentences
     de-en/test.de, test.en     test sentences
-
-For other languages, derive a model and change LANGUAGES.
-
-The number of stages is the published one; their flops are nearly equal. `staged_model`
-says how to choose others.
 """
 
 import model_registry

@@ -44,9 +44,8 @@ class TranslationModel(TransformerModel):
 class BigTransformer(TranslationModel):
     """T(6, 8192, 16) of Arivazhagan et al. (1907.05019), trained by Adafactor.
 
-    The published learning rate (3.0, 40k) is read as 3.0/√t for step t, after a linear
-    warm-up of 40,000 steps. The gradient of each weight matrix is clipped by its own
-    norm.
+    The published rate (3.0, 40k) is read as 3.0/√t for step t, after a linear warm-up
+    of 40,000 steps. Each weight matrix's gradient is clipped by its own norm.
     """
 
     NUM_LAYERS = 6

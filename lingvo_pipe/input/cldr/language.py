@@ -120,10 +120,7 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns the width of each unit that is not written as an international symbol.
-
-    Unlike Babel, CLDR uses the short form where a long one is missing.
-    """
+    """Returns units' widths, short without a long one, but no international symbols."""
     root = localedata.load("root")["unit_patterns"]
     widths = {}
     for unit in UNITS:

@@ -1,6 +1,6 @@
 """The languages that sentences are translated from and to: 102, and English.
 
-Those of Babel 2.18.0 (CLDR 47) with a locale without script or territory, that
+They have a locale without script or territory in Babel 2.18.0 (CLDR 47) that
 
 - does not copy its words from another language, as Nynorsk does from Norwegian;
 - has its own words for dates, relative times, large numbers and "or", and for at least

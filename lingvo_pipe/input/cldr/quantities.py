@@ -48,7 +48,6 @@ def _render_number(language: Language, value: Any) -> str:
 
 
 def _draw_round_number(draws: Draws, language: Language) -> Value:
-    """Draws a number of two digits and then zeros."""
     return ((1 + draws.below(99)) * 10 ** (3 + draws.below(_MAX_POWER - 2)),)
 
 
@@ -74,7 +73,6 @@ def _render_round_number(language: Language, value: Any) -> str:
 
 
 def _draw_percentage(draws: Draws, language: Language) -> Value:
-    """Draws tenths of a percent."""
     return (10 * (1 + draws.below(200)) + _draw_tenth(draws),)
 
 
@@ -91,7 +89,6 @@ def _render_percentage(language: Language, value: Any) -> str:
 
 
 def _draw_quantity(draws: Draws, language: Language) -> Value:
-    """Draws tenths of a unit, and the unit."""
     number = 1 + draws.below(draws.one_of((10, 100, 1000)))
     unit = draws.one_of(tuple(language.unit_widths))
     return 10 * number + _draw_tenth(draws), unit
@@ -105,7 +102,6 @@ def _render_quantity(language: Language, value: Any) -> str:
 
 
 def _draw_duration(draws: Draws, language: Language) -> Value:
-    """Draws quantities of two neighboring units of time."""
     known = [each for each in _DURATIONS if {*each[:2]} <= set(language.unit_widths)]
     larger, smaller, maximum = draws.one_of(known)
     return 10 * (1 + draws.below(99)), larger, 10 * (1 + draws.below(maximum)), smaller
@@ -121,7 +117,6 @@ def _render_duration(language: Language, value: Any) -> str:
 
 
 def _draw_price(draws: Draws, language: Language) -> Value:
-    """Draws a price in the currency's smallest unit, and the currency."""
     currency = draws.one_of(language.currencies)
     smallest = 10 ** get_currency_precision(currency)
     whole = 1 + draws.below(10 ** (1 + draws.below(5)))

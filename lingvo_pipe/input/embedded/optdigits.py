@@ -1,7 +1,4 @@
-"""The embedded data set `optdigits`: 1,797 real handwritten digits of 8x8 pixels.
-
-Importing this module registers it, for `tfds.load("optdigits")`.
-"""
+"""The embedded data set `optdigits`: 1,797 real handwritten digits, registered here."""
 
 import gzip
 from collections.abc import Iterator

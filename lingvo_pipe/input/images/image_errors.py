@@ -1,7 +1,4 @@
-"""Errors that name the unreadable example; TensorFlow's name only the operation.
-
-After an error, the failed batch's examples are read again, one by one, until one fails.
-"""
+"""Errors that name the unreadable example, by reading its batch again one by one."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +34,6 @@ class NamedErrorsDataset(tf.data.Dataset):
         return self._dataset.element_spec
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the elements; raises ValueError for an unreadable example."""
         number = 0
         try:
             for element in self._dataset:
@@ -51,7 +47,6 @@ class NamedErrorsDataset(tf.data.Dataset):
         return [self._dataset]
 
     def _name_unreadable(self, number: int) -> None:
-        """Raises a ValueError that names the first unreadable example, if any."""
         for index in dict.fromkeys(self._examples(number).tolist()):
             try:
                 records = self._source.Fetch(tf.constant([index], tf.int64))

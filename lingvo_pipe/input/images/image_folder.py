@@ -1,7 +1,4 @@
-"""Classified images in the user's folders: ROOT/SPLIT/CLASS/IMAGE.jpg.
-
-Names that begin with a dot are ignored. Shapes: K examples of N in a split.
-"""
+"""Classified images, K of N, in ROOT/SPLIT/CLASS/IMAGE.jpg; dotfiles are ignored."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ _LAYOUT = "SPLIT/CLASS/IMAGE.jpg, such as train/cat/1.jpg"
 
 
 class ImageFolder:
-    """An `ImageDataset` of RGB images of any size; its classes are sorted by name.
-
-    The images of a split are shuffled, so that `train[:90%]` has some of each class.
-    """
+    """An `ImageDataset` of RGB images of any size, shuffled; classes are by name."""
 
     format = _FORMAT
 
@@ -81,7 +75,6 @@ class ImageFolder:
         ]
 
     def _examples(self, split: str, labels: dict[str, int]) -> list[tuple[str, int]]:
-        """Returns path and label of each image of a split, shuffled."""
         examples = [(path, labels[name]) for path, name in self.files(split)]
         for path, _ in examples:
             if not is_image_name(path):
@@ -122,7 +115,6 @@ def is_image_name(path: str) -> bool:
 
 
 def _list(folder: str) -> list[str]:
-    """Returns the sorted names in a folder, without names that begin with a dot."""
     if not tf.io.gfile.isdir(folder):
         problem = f"{folder}, which does not exist. {_REMEDY}"
         if tf.io.gfile.exists(folder):

@@ -1,7 +1,4 @@
-"""Batches of images and their classes, for training and for evaluation.
-
-Shapes: B examples in a batch, N in the data set, images of H x W pixels in C channels.
-"""
+"""Batches of B of N images of H x W pixels in C channels, and their classes."""
 
 import contextlib
 import functools
@@ -19,25 +16,16 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step, stream_indices
 from lingvo_pipe.input.images import image_input_checks as checks
 from lingvo_pipe.input.images import image_pipeline as pipeline
+from lingvo_pipe.input.images import image_source
 from lingvo_pipe.input.images.image_errors import (
     NamedErrorsDataset,
     consecutive,
     read_all,
 )
 from lingvo_pipe.input.images.image_folder import ImageFolder
-from lingvo_pipe.input.images.image_source import (
-    ImageDataset,
-    ImageSource,
-    cut,
-    decode_image,
-    read_pixels,
-)
 from lingvo_pipe.input.images.label_subset import LabelSubset
 from lingvo_pipe.input.images.tfds_images import TfdsImages
-from lingvo_pipe.input.transforms.transform_chain import (
-    TransformChain,
-    fitting_chain,
-)
+from lingvo_pipe.input.transforms import transform_chain
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -145,7 +133,7 @@ class ImageClassificationInput:
         self._dataset = find_dataset(params.dataset, params.data_dir)
         shape, size = self._dataset.format.shape, checks.image_size(params)
         self._train_chain, self._eval_chain = (
-            fitting_chain(templates, shape, size, params.channels)
+            transform_chain.fitting_chain(templates, shape, size, params.channels)
             for templates in (params.train_transforms, params.eval_transforms)
         )
         self.image_shape = checks.common_shape(
@@ -238,7 +226,7 @@ class ImageClassificationInput:
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max
         if image.dtype == tf.string:
-            image = decode_image(image, shape[-1], None)
+            image = image_source.decode_image(image, shape[-1], None)
         if not image.shape.is_compatible_with(shape):
             raise UserValueError(
                 f"image: expected pixels [H, W, C] of shape {shape}, got "
@@ -251,11 +239,11 @@ class ImageClassificationInput:
         )
         choose_window = chain.first_window(seed)
         if choose_window is not None:
-            image = cut(image, choose_window)
+            image = image_source.cut(image, choose_window)
         return self._transformed(image, chain, seed)
 
     def _transformed(
-        self, pixels: tf.Tensor, chain: TransformChain, seed: tf.Tensor
+        self, pixels: tf.Tensor, chain: transform_chain.TransformChain, seed: tf.Tensor
     ) -> tf.Tensor:
         """Returns pixels [H', W', C] behind an initial crop as float32 [H, W, C]."""
         image = tf.cast(pixels, tf.float32) / self._pixel_max
@@ -263,15 +251,14 @@ class ImageClassificationInput:
         return tf.ensure_shape(image, chain.output_shape)
 
     @functools.cached_property
-    def _source(self) -> ImageSource:
-        """The split, opened."""
+    def _source(self) -> image_source.ImageSource:
         p = self.params
         source = self._dataset.Open(p.split)
         checks.check_num_logits(p, self.class_names)
         image_format = self._dataset.format
         if self._pixel_max < (image_format.pixel_max or image_format.dtype.max):
             maxima = read_all(
-                source, lambda x: tf.reduce_max(read_pixels(source, x)[0])
+                source, lambda x: tf.reduce_max(image_source.read_pixels(source, x)[0])
             )
             brightest = max(maxima.as_numpy_iterator())
             if brightest > self._pixel_max:
@@ -286,7 +273,7 @@ class ImageClassificationInput:
         return self.params.pixel_max or self._dataset.format.pixel_max or 255
 
     def _batches(
-        self, draws: tf.data.Dataset, chain: TransformChain
+        self, draws: tf.data.Dataset, chain: transform_chain.TransformChain
     ) -> tf.data.Dataset:
         p, source = self.params, self._source
         # Random numbers depend on the seed, the epoch and the example.
@@ -295,7 +282,9 @@ class ImageClassificationInput:
         def example(draw: pipeline.Draw, record: Any) -> NestedMap:
             seed = tf.constant([signed, 0], tf.int64)
             seed = tf.random.fold_in(tf.random.fold_in(seed, draw.epoch), draw.index)
-            pixels, label = read_pixels(source, record, chain.first_window(seed))
+            pixels, label = image_source.read_pixels(
+                source, record, chain.first_window(seed)
+            )
             image = self._transformed(pixels, chain, seed)
             return NestedMap(image=image, label=label, weight=draw.weight)
 
@@ -307,7 +296,7 @@ class ImageClassificationInput:
 _FOLDER = "image_folder:"
 
 
-def find_dataset(name: str, data_dir: str | None) -> ImageDataset:
+def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
     """Returns the data set of a name, without opening it; ValueError if none is known.
 
     The PATH of `image_folder:PATH` is absolute or within `data_dir`. PATH alone names a

@@ -60,10 +60,7 @@ def image_size(p: InstantiableParams) -> tuple[int, int] | None:
 def common_shape(
     train: ImageShape, evaluation: ImageShape, size: tuple[int, int] | None
 ) -> tuple[int, int, int]:
-    """Returns the shape (H, W, C) of all images.
-
-    Raises ValueError if the shapes differ or are not fixed, or do not have `size`.
-    """
+    """Returns all images' (H, W, C); ValueError if not one fixed shape of `size`."""
     height, width, channels = train
     if height is None or width is None or train != evaluation:
         raise UserValueError(

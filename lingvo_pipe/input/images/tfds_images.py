@@ -9,12 +9,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.input import prepared_dataset
 from lingvo_pipe.input.images.image_source import ImageFormat
-from lingvo_pipe.input.prepared_dataset import (
-    find_builder,
-    open_records,
-    prepared_builder,
-)
 from lingvo_pipe.input.tf_data import call_numpy
 
 
@@ -23,7 +19,7 @@ class TfdsImages:
 
     def __init__(self, name: str, data_dir: str | None) -> None:
         self._name, self._data_dir = name, data_dir
-        builder = find_builder(name, data_dir)
+        builder = prepared_dataset.find_builder(name, data_dir)
         self._features = builder.info.features
         pixel_max = getattr(builder, "PIXEL_MAX", None)
         self.format = _image_format(name, self._features, pixel_max)
@@ -35,7 +31,7 @@ class TfdsImages:
 
     def Open(self, split: str) -> TfdsSplit:
         """Opens a split; see `ImageDataset`."""
-        builder = prepared_builder(self._name, self._data_dir)
+        builder = prepared_dataset.prepared_builder(self._name, self._data_dir)
         source = TfdsSplit(builder, split, self.format)
         _, first_label = source.Read(source.Fetch(tf.constant([0], tf.int64))[0])
         if first_label < 0:  # It has no labels.
@@ -50,7 +46,7 @@ class TfdsSplit:
     """An `ImageSource` of a prepared split; TensorFlow's operations parse records."""
 
     def __init__(self, builder: Any, split: str, image_format: ImageFormat) -> None:
-        self._records = open_records(builder, split)
+        self._records = prepared_dataset.open_records(builder, split)
         self.format, self.num_examples = image_format, len(self._records)
         self._name = f"of split {split!r} of {builder.name} in {builder.data_dir}"
         features = {name: builder.info.features[name] for name in ("image", "label")}
@@ -75,7 +71,6 @@ class TfdsSplit:
 
 
 def _image_format(dataset: str, features: Any, pixel_max: int | None) -> ImageFormat:
-    """Returns the format; raises a ValueError without images and classes."""
     features = dict(features.items())
     image, label = features.get("image"), features.get("label")
     has_image = image is not None and len(image.shape) == 3 and image.shape[2]

@@ -62,10 +62,7 @@ class BatchPlanner:
     def training(
         self, order: MixtureOrder, start_step: int, position: Position
     ) -> Iterator[tuple[Position, BatchPlan]]:
-        """Yields endless batches from `start_step` on, each with its position.
-
-        `position` belongs to the first of them or to an earlier batch, or is `FIRST`.
-        """
+        """Yields endless batches and positions from `start_step`, by an earlier one."""
         rows = self._positioned_rows(order, position)
         first = (start_step - position.step) * self.batch_size
         rows = itertools.islice(rows, first, None)
@@ -84,7 +81,6 @@ class BatchPlanner:
     def _positioned_rows(
         self, order: MixtureOrder, start: Position
     ) -> Iterator[tuple[tuple[int, int, int], Row]]:
-        """Yields rows with their round, window and row number."""
         for number in itertools.count(start.round):
             for i, window in enumerate(_windows(order.sentences(number))):
                 if (number, i) < (start.round, start.window):
@@ -144,7 +140,6 @@ class PlanPositions:
 
 
 def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
-    """Returns a fingerprint of all inputs of a plan."""
     settings = (
         planner.capacity,
         planner.batch_size,

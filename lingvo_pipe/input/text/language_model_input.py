@@ -8,13 +8,7 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
-from lingvo_pipe.input.text.text_files import (
-    BLANK_LINES,
-    LINES,
-    Documents,
-    LineFile,
-    data_path,
-)
+from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
 from lingvo_pipe.input.text.token_stream import BatchSpans, TokenStream
@@ -51,7 +45,7 @@ class LanguageModelInput(TextInput):
         p.Define("files", [], "Names of text files, in UTF-8.")
         p.Define(
             "documents",
-            LINES,
+            text_files.LINES,
             "lines: each line that is not blank is a document; blank_lines: blank "
             "lines separate documents.",
         )
@@ -66,7 +60,7 @@ class LanguageModelInput(TextInput):
 
     def __init__(self, params: InstantiableParams) -> None:
         super().__init__(params)
-        kinds, files = (LINES, BLANK_LINES), params.files
+        kinds, files = (text_files.LINES, text_files.BLANK_LINES), params.files
         are_files = isinstance(files, list | tuple) and len(files) > 0
         checks = {
             "documents": (params.documents in kinds, " or ".join(kinds)),
@@ -99,10 +93,13 @@ class LanguageModelInput(TextInput):
         return self._batches(firsts, stream, stream.rows_per_epoch)
 
     @functools.cached_property
-    def _documents(self) -> Documents:
+    def _documents(self) -> text_files.Documents:
         p = self.params
-        files = [LineFile(data_path(name, p.data_dir)) for name in p.files]
-        return Documents(files, p.documents)
+        files = [
+            text_files.LineFile(text_files.data_path(name, p.data_dir))
+            for name in p.files
+        ]
+        return text_files.Documents(files, p.documents)
 
     @functools.cached_property
     def _lengths(self) -> np.ndarray:
@@ -116,7 +113,6 @@ class LanguageModelInput(TextInput):
         return np.concatenate(list(lengths.as_numpy_iterator()))
 
     def _fetch(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Returns the texts of documents: string [n]."""
         return call_numpy(
             lambda chosen: np.array(self._documents.fetch(chosen), object),
             numbers,
@@ -138,7 +134,6 @@ class LanguageModelInput(TextInput):
         return make_batches(firsts, make)
 
     def _batch(self, batch: BatchSpans) -> NestedMap:
-        """Cuts rows out of the concatenated documents."""
         vocabulary = self.vocabulary
         length, pad_id = self.params.length, vocabulary.pad_id
         tokens = vocabulary.Tokenize(self._fetch(batch.documents))

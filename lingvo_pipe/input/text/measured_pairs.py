@@ -1,7 +1,4 @@
-"""Sentences with their token counts and language pairs, and which of them fit rows.
-
-Shapes: N sentences, K of them at a time. All are tokenized before the first batch.
-"""
+"""Sentences, K of N, tokenized before the first batch, and which of them fit rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

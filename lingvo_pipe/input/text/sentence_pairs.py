@@ -1,7 +1,4 @@
-"""The protocol of data sets of translated sentences.
-
-A data set, from params, opens a source, which fetches K of N sentences by number.
-"""
+"""The protocol of data sets: from params to a source of K of N translated sentences."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -36,10 +33,7 @@ class PairDataset(Protocol):
     """A data set made from params, which need not be on disk until it is opened."""
 
     def Open(self, data_dir: str | None) -> PairSource:
-        """Returns the sentences in `data_dir`, or in the default folder if None.
-
-        Raises ValueError if they cannot be read.
-        """
+        """Returns the sentences in `data_dir`, or the default folder; or ValueError."""
 
 
 class JoinedPairs:

@@ -17,10 +17,7 @@ from lingvo_pipe.core.near_names import did_you_mean
 def data_path(
     name: str, data_dir: str | None, purpose: str = "A file of text", hint: str = ""
 ) -> str:
-    """Returns a file's path; relative names are in `data_dir`, or the current folder.
-
-    Raises ValueError with the file's purpose, near names and the hint if there is none.
-    """
+    """Returns a file's path, relative names in `data_dir`; or raises ValueError."""
     path = os.path.join(*map(os.path.expanduser, (data_dir or "", str(name))))
     if os.path.isfile(path):
         return path

@@ -53,10 +53,7 @@ class TfdsPairs:
         check_params(p, {"pairs": (bool(are_pairs), expected)})
 
     def Languages(self, data_dir: str | None) -> list[str] | None:
-        """Returns the languages if each example has a text in each; otherwise None.
-
-        Raises ValueError if the data set is unknown or of another kind.
-        """
+        """Returns the languages if each example has a text in each; None if not."""
         features = find_builder(self._params.dataset, data_dir).info.features
         if isinstance(features, tfds.features.Translation):
             return sorted(features)

@@ -27,10 +27,7 @@ class BatchSpans(NamedTuple):
 
 
 class TokenStream:
-    """An endless stream of rows of T tokens from documents, of lengths int [N] >= 1.
-
-    If the seed, from 0 to 2**64 - 1, is None, the data's order is kept.
-    """
+    """An endless stream of rows of T tokens from N documents; in order if no seed."""
 
     def __init__(self, lengths: np.ndarray, row_length: int, seed: int | None) -> None:
         self._lengths, self._row_length, self._seed = lengths, row_length, seed

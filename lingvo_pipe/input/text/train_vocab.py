@@ -94,7 +94,6 @@ def _check(flags: argparse.Namespace) -> None:
 
 
 def _read_files(flags: argparse.Namespace) -> list[str]:
-    """Returns the lines that are not blank, at most `max_texts`."""
     from lingvo_pipe.input.text.text_files import LINES, Documents, LineFile, data_path
 
     files = [LineFile(data_path(name, flags.data_dir)) for name in flags.files]
@@ -104,7 +103,6 @@ def _read_files(flags: argparse.Namespace) -> list[str]:
 
 
 def _read_dataset(flags: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Returns sources and targets, and all target languages."""
     from lingvo_pipe.input.text.tfds_pairs import TfdsPairs
 
     p = TfdsPairs.Params().Set(dataset=flags.dataset, split=flags.split)

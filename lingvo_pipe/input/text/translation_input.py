@@ -1,7 +1,4 @@
-"""Batches of sentences and their translations, in one or many pairs of languages.
-
-Shapes: B rows in a batch, S source and T target tokens in a row.
-"""
+"""Batches of B rows of translations: S source, T target tokens, many languages."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +10,8 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.example_order import check_start_step
 from lingvo_pipe.input.param_checks import check_params
+from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
-from lingvo_pipe.input.text.measured_pairs import (
-    MeasuredPairs,
-    RowLimit,
-    fetch,
-    measure,
-)
 from lingvo_pipe.input.text.mixture_order import MixtureOrder, sampling_probabilities
 from lingvo_pipe.input.text.sentence_pairs import JoinedPairs
 from lingvo_pipe.input.text.text_input import TextInput
@@ -114,10 +106,7 @@ class TranslationInput(TextInput):
         )
 
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
-        """Returns the endless batches of training after `start_step` steps.
-
-        `place`, a text from `Place`, saves packing earlier batches again.
-        """
+        """Returns endless batches; `place`, from `Place`, saves packing again."""
         check_start_step(start_step)
         p, measured, fitting = self.params, self._measured, self._fitting
         members = {
@@ -204,17 +193,16 @@ class TranslationInput(TextInput):
         )
 
     @functools.cached_property
-    def _measured(self) -> MeasuredPairs:
+    def _measured(self) -> measured_pairs.MeasuredPairs:
         data_dir, vocabulary = self.params.data_dir, self.vocabulary
         source = JoinedPairs([data.Open(data_dir) for data in self._datasets])
-        measured = measure(source, vocabulary)
+        measured = measured_pairs.measure(source, vocabulary)
         if self.params.language_tokens:
             self._language_ids(measured)  # A missing token is an error here.
         return measured
 
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
-        """Sentences whose source and target fit."""
         return self._measured.fitting(*self._limits(), self.params.allow_left_out)
 
     @functools.cached_property
@@ -225,12 +213,13 @@ class TranslationInput(TextInput):
         fitting = measured.fitting(source, None, self.params.allow_left_out)
         return fitting[np.argsort(-measured.num_tokens[fitting, 0], kind="stable")]
 
-    def _limits(self) -> tuple[RowLimit, RowLimit]:
-        """Returns the limits of a source and of a target."""
+    def _limits(self) -> tuple[measured_pairs.RowLimit, measured_pairs.RowLimit]:
         p = self.params
         return (
-            RowLimit("source_length", p.source_length, 1 + bool(p.language_tokens)),
-            RowLimit("target_length", p.target_length, 1),
+            measured_pairs.RowLimit(
+                "source_length", p.source_length, 1 + bool(p.language_tokens)
+            ),
+            measured_pairs.RowLimit("target_length", p.target_length, 1),
         )
 
     def _planner(self, packing: bool) -> BatchPlanner:
@@ -246,7 +235,6 @@ class TranslationInput(TextInput):
     def _batches(
         self, plans: Callable[[], Iterator[BatchPlan]], make: Callable
     ) -> tf.data.Dataset:
-        """Returns the planned batches in order, with prefetching."""
         row_sizes = tf.TensorSpec([self.params.batch_size], tf.int32)
         spec = BatchPlan(tf.TensorSpec([None], tf.int64), row_sizes)
         planned = tf.data.Dataset.from_generator(plans, output_signature=spec)
@@ -254,14 +242,14 @@ class TranslationInput(TextInput):
 
     def _batch(self, plan: BatchPlan) -> NestedMap:
         length, vocabulary = self.params.target_length, self.vocabulary
-        source, target, *_ = fetch(self._measured.source, plan.sentences)
+        source, target, *_ = measured_pairs.fetch(self._measured.source, plan.sentences)
         stream = self._source_stream(source, plan)
         tokens = vocabulary.Tokenize(target)
         labeled = target_rows(tokens, plan.row_sizes, length, vocabulary)
         return NestedMap(source=stream, target=labeled)
 
     def _decode_batch(self, plan: BatchPlan) -> NestedMap:
-        fields = fetch(self._measured.source, plan.sentences)
+        fields = measured_pairs.fetch(self._measured.source, plan.sentences)
         missing = tf.size(plan.row_sizes) - tf.size(plan.sentences)
 
         def padded(values: tf.Tensor) -> tf.Tensor:
@@ -295,5 +283,5 @@ class TranslationInput(TextInput):
             self.vocabulary,
         )
 
-    def _language_ids(self, measured: MeasuredPairs) -> list[int]:
+    def _language_ids(self, measured: measured_pairs.MeasuredPairs) -> list[int]:
         return self.vocabulary.LanguageIds([target for _, target in measured.pairs])

@@ -180,7 +180,6 @@ def train_vocabulary(
 
 
 def _reason(problem: str, vocab_size: int, num_languages: int) -> str:
-    """Returns an error text made from SentencePiece's message."""
     too_high, too_low = _TOO_HIGH.search(problem), _TOO_LOW.search(problem)
     if too_high:
         return (
@@ -201,7 +200,6 @@ def _reason(problem: str, vocab_size: int, num_languages: int) -> str:
 
 
 def _checked(texts: Iterable[str]) -> Iterable[str]:
-    """Yields the texts; raises a ValueError for one that SentencePiece would skip."""
     for number, text in enumerate(texts):
         if len(text.encode()) > _LONGEST_TEXT_BYTES:
             raise UserValueError(

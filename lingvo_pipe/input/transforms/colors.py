@@ -135,10 +135,7 @@ class ChromaShift(_RgbTransform):
 
 
 class Normalization(ImageTransform):
-    """A shift by `mean`, then a division by `stddev`: numbers, or lists by channel.
-
-    The defaults map 0 to 1 to -1 to 1.
-    """
+    """A shift by `mean`, then a division by `stddev`; by default 0..1 becomes -1..1."""
 
     PARAMS: ClassVar = {
         "mean": (0.5, "Value that becomes 0."),

@@ -14,10 +14,7 @@ from lingvo_pipe.input.transforms.image_transform import ImageShape, ImageTransf
 
 
 class CropTransform(ImageTransform):
-    """A crop to a window that depends on the image's size, not on its pixels.
-
-    If it is the first transform, only that window of a JPEG is decoded.
-    """
+    """A crop to a window by size alone; if it is first, only that is decoded."""
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns the window to keep, int32 [4], of images of a shape, int32 [3]."""
@@ -65,10 +62,7 @@ class CentralCrop(CropTransform):
 
 
 class PadAndCrop(ImageTransform):
-    """A random shift: pads all sides and keeps a window of the old size.
-
-    Usual for CIFAR since C.-Y. Lee et al., "Deeply-Supervised Nets" (2014).
-    """
+    """A random shift by padding, usual since "Deeply-Supervised Nets" (Lee, 2014)."""
 
     PARAMS: ClassVar = {
         "padding": (4, "Pixels added on each side."),

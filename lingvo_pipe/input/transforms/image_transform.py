@@ -44,14 +44,10 @@ class ImageTransform:
             self._check(name, is_valid, of_any if math.isinf(maximum) else bounded)
 
     def _check(self, name: str, is_valid: bool, expected: str) -> None:
-        """Raises a ValueError unless the value of a param is valid."""
         check_params(self.params, {name: (is_valid, expected)}, "Set it")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
-        """Returns (H, W, C) of transformed images; H and W are None if images differ.
-
-        Raises ValueError for unsupported images.
-        """
+        """Returns transformed images' (H, W, C), H and W None if they differ."""
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

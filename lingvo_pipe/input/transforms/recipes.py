@@ -49,7 +49,6 @@ def transfer(size: int) -> Recipe:
 def _recipe(
     train: list[InstantiableParams], evaluation: list[InstantiableParams]
 ) -> Recipe:
-    """Returns the recipe of transforms that a normalization follows."""
     return {
         "train_transforms": [*train, Normalization.Params()],
         "eval_transforms": [*evaluation, Normalization.Params()],

@@ -68,10 +68,7 @@ def fitting_chain(
     size: tuple[int, int] | None,
     channels: int | None,
 ) -> TransformChain:
-    """Returns a chain that first converts images of `shape` to `channels` and `size`.
-
-    They are resized to `size`, (H, W), only if the transforms would give another one.
-    """
+    """Returns a chain that first converts to `channels` and, if needed, `size`."""
     first, words = [], []
     if channels not in (None, shape[2]):
         first.append(Channels.Params().Set(channels=channels))

@@ -1,10 +1,7 @@
-"""One cell of AmoebaNet, defined by its genotype.
+"""One cell of AmoebaNet, by its genotype: images `[B, H, W, C]`, F filters.
 
-Drop-path grows with a cell's depth: its number over the number of all cells. The
-network counts the cells as it runs. With a param, cells at different depths would
-differ, and a pipeline could not share one trace among them.
-
-Shapes: images are `[B, H, W, C]`; F filters.
+Drop-path grows with a cell's depth. The network counts the cells as it runs, since with
+a param a pipeline could not share one trace among them.
 """
 
 import operator
@@ -19,24 +16,15 @@ from lingvo_pipe.layers.batch_norm import BatchNormLayer
 from lingvo_pipe.layers.core.checks import check_choice, check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of, elementwise_cost
+from lingvo_pipe.models.amoebanet import operations
 from lingvo_pipe.models.amoebanet.genotype import GENOTYPES, CellGenotype
-from lingvo_pipe.models.amoebanet.operations import (
-    IDENTITY,
-    Channels,
-    FactorizedReductionLayer,
-    conv_bn,
-    operation,
-)
 from lingvo_pipe.nested_map import NestedMap
 
 _SIDES = ("left", "right")
 
 
 class AmoebaCell(CompositeLayer):
-    """(last output, previous output, number of cells) -> the same after this cell.
-
-    Further inputs, such as labels for a later layer, pass unchanged.
-    """
+    """(last output, one before, number of cells, ...) -> the same after this cell."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -64,15 +52,15 @@ class AmoebaCell(CompositeLayer):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        parts = {"project": operation("1x1", _channels(p, p.num_in))}
+        parts = {"project": operations.operation("1x1", _channels(p, p.num_in))}
         if (fit := _fit(p)) is not None:
             parts["fit"] = fit
         for i, pair in enumerate(cell_genotype(p).pairs, 2):
             for side, edge in zip(_SIDES, pair, strict=True):
                 stride = 2 if p.reduction and edge.state < 2 else 1
                 channels = _channels(p, _widths(p)[edge.state])
-                parts[f"{side}_{i}"] = operation(edge.op, channels, stride)
-                if p.drop_path_tpl is not None and edge.op != IDENTITY:
+                parts[f"{side}_{i}"] = operations.operation(edge.op, channels, stride)
+                if p.drop_path_tpl is not None and edge.op != operations.IDENTITY:
                     parts[f"drop_{side}_{i}"] = p.drop_path_tpl
         for state in cell_genotype(p).concat:
             if (matched := _matched(p, state)) is not None:
@@ -94,9 +82,9 @@ class AmoebaCell(CompositeLayer):
     ) -> tuple:
         """Returns the output `[B, H'', W'', C'']`, `last`, the count and `*passed_on`.
 
-        `last` is `[B, H, W, C]`, the last output, and `before` `[B, H', W', C']` the
-        previous one, if any. `num_before` is `[B]` integers, all equal: the number of
-        cells so far; None if nothing drops.
+        `last` is `[B, H, W, C]`, and `before` `[B, H', W', C']` the output before it,
+        if any. `num_before` is `[B]` equal integers, the cells so far; None if nothing
+        drops.
         """
         num = None if num_before is None else num_before + 1
 
@@ -150,10 +138,7 @@ def _run_cell(
     run: Callable,
     add: Callable,
 ) -> list:
-    """Returns the states that a cell concatenates, or their shapes.
-
-    A part runs by `run(name, x)`; `add` adds the two sides of a pair.
-    """
+    """Returns concatenated states or shapes, by `run(name, x)` and `add`."""
     fitted = last if before is None else before
     if before is not None and "fit" in parts:
         fitted = run("fit", before)
@@ -180,7 +165,6 @@ def num_out(p: InstantiableParams) -> int:
 
 
 def _widths(p: InstantiableParams) -> list[int]:
-    """Returns the channels of each state."""
     fitted = p.num_in if p.num_in_before is None else p.num_filters
     return [p.num_filters, fitted, *[p.num_filters] * len(cell_genotype(p).pairs)]
 
@@ -192,7 +176,7 @@ def _fit(p: InstantiableParams) -> InstantiableParams | None:
     if p.before_is_larger:
         return _halve(p, p.num_in_before, "RELU")
     if p.num_in_before != p.num_filters:
-        return operation("1x1", _channels(p, p.num_in_before))
+        return operations.operation("1x1", _channels(p, p.num_in_before))
     return None
 
 
@@ -201,13 +185,15 @@ def _matched(p: InstantiableParams, state: int) -> InstantiableParams | None:
     width = _widths(p)[state]
     if p.reduction and state < 2:
         return _halve(p, width, "NONE")
-    return conv_bn(_channels(p, width)) if width != p.num_filters else None
+    return operations.conv_bn(_channels(p, width)) if width != p.num_filters else None
 
 
 def _halve(p: InstantiableParams, num_in: int, activation: str) -> InstantiableParams:
-    layer = FactorizedReductionLayer.Params().Set(num_in=num_in, activation=activation)
+    layer = operations.FactorizedReductionLayer.Params().Set(
+        num_in=num_in, activation=activation
+    )
     return layer.Set(num_filters=p.num_filters, norm_tpl=p.norm_tpl)
 
 
-def _channels(p: InstantiableParams, num_in: int) -> Channels:
-    return Channels(num_in, p.num_filters, p.norm_tpl)
+def _channels(p: InstantiableParams, num_in: int) -> operations.Channels:
+    return operations.Channels(num_in, p.num_filters, p.norm_tpl)

@@ -1,15 +1,13 @@
 r"""AmoebaNet's cells as data. Pure.
 
-A cell computes seven states. State 0 is the output of the previous cell, state 1
-the output of the cell before it; states 2..6 each sum two operations on earlier states:
+A cell computes seven states: the outputs of the previous cell and of the cell before
+it, then five that each sum two operations on earlier states:
 
     state i  =  left_op(state a) + right_op(state b)
 
-The cell's output concatenates the states in `concat`, along channels.
-
-The states and operations follow the public implementation (tensorflow/tpu,
-models/official/amoeba_net), which agrees with the published sizes; figures in early
-versions of the paper are wrong.
+The states in `concat`, along channels, are its output. All follow the public
+implementation (tensorflow/tpu, models/official/amoeba_net), which agrees with the
+published sizes; figures in early versions of the paper are wrong.
 """
 
 from typing import NamedTuple

@@ -5,9 +5,8 @@ r"""AmoebaNet's macro-structure: a list of layers for a PipeliningLayer.
         [after cell 2L/3 - 1 an auxiliary head]
     head
 
-Each layer outputs its own result and the result of the previous layer; and, for
-drop-path, the number of cells so far. With an auxiliary head the inputs are image,
-label and weight, and the layers pass on label and weight up to that head.
+Each layer outputs its own result, the previous layer's and, for drop-path, the number
+of cells so far. Up to an auxiliary head, label and weight are passed on.
 """
 
 from collections.abc import Sequence
@@ -49,8 +48,7 @@ def amoebanet(
             no reduction cells follow it.
         keep_prob: keep_prob of the dropout before the logits.
         norm_tpl: params of the batch norms; if None, their defaults.
-        drop_path_tpl: params of the DropPathLayers, whose depth is the fraction of
-            cells up to and including theirs; if None, nothing is dropped.
+        drop_path_tpl: params of the DropPathLayers; if None, nothing is dropped.
         auxiliary_tpl: params of an AuxiliaryClassifierLayer with an AuxiliaryHeadLayer,
             without their sizes; if None, there is no auxiliary head.
         image_shape: H and W of the input, which an auxiliary head depends on.
@@ -118,7 +116,6 @@ def _auxiliary_head(
 def _cell_sizes(
     num_cells: int, num_filters: int, small_images: bool
 ) -> list[tuple[str, int, bool]]:
-    """Returns the name, the filters and `reduction` of each cell."""
     sizes: list[tuple[str, int, bool]] = []
     if not small_images:
         sizes.append(("stem_cell_0", num_filters // 4, True))

@@ -1,10 +1,4 @@
-"""AmoebaNet's operations: by name, and the factorized reduction.
-
-No convolution has a bias; a ReLU precedes it and batch normalization follows it. Pools
-have neither.
-
-Shapes: images are `[B, H, W, I]`; F filters of the cell.
-"""
+"""AmoebaNet's operations, F filters: ReLU, convolution without bias, normalization."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,12 +8,8 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import convolution
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.convolution import (
-    Conv2DLayer,
-    PoolingLayer,
-    SeparableConv2DLayer,
-)
 from lingvo_pipe.layers.core.checks import check_param
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
@@ -43,11 +33,7 @@ class Channels(NamedTuple):
 
 
 def operation(name: str, channels: Channels, stride: int = 1) -> InstantiableParams:
-    """Returns params of an operation `[B, H, W, I]` -> `[B, H/stride, W/stride, F]`.
-
-    The name is from a genotype, or else ValueError is raised; the stride, in both
-    directions, is 1 or 2.
-    """
+    """Returns params of a named operation: `[B, H/stride, W/stride, F]`."""
     if name not in _OPERATIONS:
         raise UserValueError(
             f"A genotype's operation: expected one of {sorted(_OPERATIONS)}, "
@@ -64,7 +50,7 @@ def conv_bn(channels: Channels) -> InstantiableParams:
 def _conv_and_norm(
     channels: Channels, window: Size = (1, 1), stride: Size = (1, 1)
 ) -> Layers:
-    conv = Conv2DLayer.Params().Set(
+    conv = convolution.Conv2DLayer.Params().Set(
         filter_shape=[*window, channels.num_in, channels.num_filters],
         filter_stride=list(stride),
     )
@@ -86,10 +72,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns 1x1 down, the (window, stride) convolutions of the middle, 1x1 up.
-
-    With fewer than four filters a quarter is none, and only the middle remains.
-    """
+    """Returns 1x1 down, the middle's (window, stride), 1x1 up, if F is at least 4."""
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)
@@ -113,7 +96,7 @@ def _separable(window: int) -> Callable[[Channels, int], Layers]:
     def make(channels: Channels, stride: int) -> Layers:
         layers = []
         for num_in, each in ((channels.num_in, stride), (channels.num_filters, 1)):
-            conv = SeparableConv2DLayer.Params().Set(
+            conv = convolution.SeparableConv2DLayer.Params().Set(
                 filter_shape=[window, window, num_in, channels.num_filters],
                 filter_stride=[each, each],
             )
@@ -125,7 +108,7 @@ def _separable(window: int) -> Callable[[Channels, int], Layers]:
 
 def _pool(pooling_type: str, window: int) -> Callable[[Channels, int], Layers]:
     def make(channels: Channels, stride: int) -> Layers:
-        pool = PoolingLayer.Params().Set(
+        pool = convolution.PoolingLayer.Params().Set(
             pooling_type=pooling_type,
             window_shape=[window, window],
             window_stride=[stride, stride],
@@ -167,7 +150,7 @@ class FactorizedReductionLayer(CompositeLayer):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        conv, even = Conv2DLayer.Params(), p.num_filters // 2
+        conv, even = convolution.Conv2DLayer.Params(), p.num_filters // 2
         odd = p.num_filters - even
         return {
             "activate": ActivationLayer.Params().Set(activation=p.activation),

@@ -1,20 +1,12 @@
-"""AmoebaNet's first and last layer, and its auxiliary head.
-
-Shapes: images are `[B, H, W, C]`; N classes.
-"""
+"""AmoebaNet's stem, head and auxiliary head, for images `[B, H, W, C]`, N classes."""
 
 from typing import Any
 
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
+from lingvo_pipe.layers import convolution
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
-from lingvo_pipe.layers.convolution import (
-    Conv2DLayer,
-    GlobalAveragePoolingLayer,
-    PoolingLayer,
-    out_size,
-)
 from lingvo_pipe.layers.core.composite_layer import CompositeLayer
 from lingvo_pipe.layers.core.forward_cost import cost_of
 from lingvo_pipe.layers.dense import ActivationLayer, FCLayer
@@ -26,10 +18,9 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
 class StemLayer(CompositeLayer):
-    """3x3 convolution and batch norm, no ReLU: image -> (features, None, 0 or None).
+    """3x3 convolution and batch norm: image -> (features, None, 0 or None), others.
 
-    None replaces the previous output, and 0 is the number of cells so far. Further
-    inputs pass unchanged.
+    None replaces the previous output, and 0 is the number of cells so far.
     """
 
     @classmethod
@@ -45,7 +36,7 @@ class StemLayer(CompositeLayer):
 
     @classmethod
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
-        conv = Conv2DLayer.Params().Set(
+        conv = convolution.Conv2DLayer.Params().Set(
             filter_shape=[3, 3, p.num_in, p.num_filters],
             filter_stride=[p.stride, p.stride],
             padding="SAME" if p.stride == 1 else "VALID",
@@ -85,7 +76,7 @@ class HeadLayer(CompositeLayer):
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
         return {
             "relu": ActivationLayer.Params(),
-            "pool": GlobalAveragePoolingLayer.Params(),
+            "pool": convolution.GlobalAveragePoolingLayer.Params(),
             "dropout": DropoutLayer.Params().Set(keep_prob=p.keep_prob),
             "dense": FCLayer.Params().Set(input_dim=p.num_in, output_dim=p.num_classes),
         }
@@ -122,9 +113,11 @@ class AuxiliaryHeadLayer(CompositeLayer):
     def Parts(cls, p: InstantiableParams) -> dict[str, InstantiableParams]:
         widths = [int(p.scale * width) for width in _AUXILIARY_WIDTHS]
         window, stride = p.pool_window, p.pool_stride
-        image = [out_size(n, window, stride, "VALID") for n in p.image_shape]
+        image = [
+            convolution.out_size(n, window, stride, "VALID") for n in p.image_shape
+        ]
         relu = ActivationLayer.Params().Set(activation="RELU")
-        pool = PoolingLayer.Params().Set(
+        pool = convolution.PoolingLayer.Params().Set(
             pooling_type="AVG",
             window_shape=[window, window],
             window_stride=[stride, stride],
@@ -132,7 +125,7 @@ class AuxiliaryHeadLayer(CompositeLayer):
         )
         layers, num_in = [relu, pool], p.num_in
         for shape, num_filters in zip(([1, 1], image), widths, strict=True):
-            conv = Conv2DLayer.Params().Set(
+            conv = convolution.Conv2DLayer.Params().Set(
                 filter_shape=[*shape, num_in, num_filters], padding="VALID"
             )
             layers += [conv, p.norm_tpl.Copy().Set(dim=num_filters), relu.Copy()]

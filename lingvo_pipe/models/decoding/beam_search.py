@@ -1,23 +1,18 @@
 """Beam search: likely sequences of a model that scores the next token.
 
-Each step extends the W hypotheses of each example by every token of the vocabulary and
-keeps the W best of all. Ended hypotheses leave the beam (Sutskever et al., 1409.3215,
-section 3.2), and the next step fills it again. A beam of width 1 is greedy search.
-
-Open hypotheses have equal lengths and are compared by probability. Ended hypotheses are
-compared by the score with GNMT's length penalty (Wu et al., 1609.08144, section 7,
+Each step extends the W hypotheses of each example by every token and keeps the W best.
+Ended ones leave the beam (Sutskever et al., 1409.3215, section 3.2), and the next step
+fills it again. Open hypotheses have equal lengths and are compared by probability,
+ended ones by the score with GNMT's length penalty (Wu et al., 1609.08144, section 7,
 equation 14), without its coverage penalty, which needs attention's weights:
 
     score(Y) = log P(Y) / lp(|Y|)        lp(n) = ((5 + n) / (5 + 1))^α
 
-Division by lp weakens the sum's preference for short sequences; α = 0 changes nothing.
-|Y| counts the end token. At an example's maximal length only the end token is allowed.
-
-The search ends when no open hypothesis can enter the best ended ones: its log
-probability can only fall, and the penalty is at most the maximal length's. Other
-examples of the batch then continue without changing this one's result. Among equal
-hypotheses the earlier one wins, then the one of the better parent, then of the smaller
-token.
+Y| counts the end token, the only one allowed at an example's maximal length. The
+search ends when no open hypothesis can enter the best ended ones: its log probability
+can only fall, and the penalty is at most the maximal length's. Examples don't change
+one another's results. Among equal hypotheses the earlier one wins, then the one of the
+better parent, then of the smaller token.
 
 Shapes: B examples, W hypotheses of each in the beam, N sequences returned, at most T
 tokens, V tokens in the vocabulary.
@@ -73,19 +68,16 @@ def beam_search(
 ) -> Hypotheses:
     """Searches in one loop of the graph, all examples side by side.
 
-    States stay on the devices of the initial states and of the step's results.
-    Operations of the step that no result depends on do not run. Raises ValueError if a
-    number is out of its range.
+    States stay on the devices of the initial states and of the step's results. Raises
+    ValueError if a number is out of its range.
 
     Args:
         step: the model: maps the tokens at a step to the log probabilities, at most 0,
             of the next tokens. Row b·W + w is hypothesis w of example b.
         choose_rows: returns the states of other rows; rows stay within their example.
         states: tensors for the first step, static in shape but for their rows.
-        first_ids: `[B]` int32: the first token to read, which is not part of a
-            hypothesis.
-        max_lengths: `[B]` int32, from 1 to T: maximal number of tokens of each
-            example's sequences, including the end token.
+        first_ids: `[B]` int32: the first token to read, not part of a hypothesis.
+        max_lengths: `[B]` int32, from 1 to T: maximal tokens with the end token.
         max_length: T.
         eos_id: the end token.
         width: W.

@@ -1,7 +1,4 @@
-"""An auxiliary classifier within a network, trained along with the network's own loss.
-
-Shapes: B examples, N classes.
-"""
+"""An auxiliary classifier within a network, for B examples of N classes."""
 
 from typing import Any
 
@@ -22,8 +19,8 @@ from lingvo_pipe.nested_map import NestedMap
 class AuxiliaryClassifierLayer(BaseLayer):
     """(outputs ..., label, weight) -> outputs, and in training a loss of the first.
 
-    The loss is the mean over the mini-batch's examples of their weighted cross
-    entropies. In evaluation the layer computes nothing, and needs no label or weight.
+    It is the mean of the examples' weighted cross entropies. In evaluation the layer
+    needs no label or weight.
     """
 
     @classmethod

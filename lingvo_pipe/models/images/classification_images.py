@@ -1,8 +1,4 @@
-"""Images of an evaluation: some examples, and a matrix of confused classes.
-
-Shapes: B examples in a batch, images of H x W pixels in C channels, K examples, N
-classes.
-"""
+"""Images of an evaluation, `[H, W, C]` each, and a matrix of N confused classes."""
 
 import io
 import math
@@ -29,9 +25,8 @@ _DPI = 110
 class ClassificationImages:
     """EvalImages of a classification: the first images, and a confusion matrix.
 
-    Examples of weight 0 are left out. Inputs other than images are not shown. If
-    there are too many classes for a matrix, the most confused are shown. Names are in
-    the order of the labels; further labels are shown as numbers.
+    Examples of weight 0, and inputs other than images, are left out. A large matrix has
+    the most confused classes. Names are in the order of the labels; others are numbers.
     """
 
     def __init__(self, class_names: Sequence[str] = ()):
@@ -90,10 +85,7 @@ class Confusion:
         np.add.at(self.counts, (labels, predicted), 1)
 
     def most_confused(self, max_classes: int) -> np.ndarray:
-        """Returns the classes of the most confused pairs, ascending, or all if few.
-
-        Equally confused pairs keep their order. Pairs without confusion are left out.
-        """
+        """Returns the classes of the most confused pairs, ascending, or all if few."""
         num_classes = len(self.counts)
         if num_classes <= max_classes:
             return np.arange(num_classes)
@@ -108,19 +100,13 @@ class Confusion:
         return np.array(sorted(chosen), int)
 
     def shares(self, classes: np.ndarray) -> np.ndarray:
-        """Returns `[K, K]` shares in [0, 1] of all examples of each true class.
-
-        A class without examples has shares of 0.
-        """
+        """Returns `[K, K]` shares of all examples of each true class; 0 without any."""
         sizes = np.maximum(self.counts.sum(1), 1)[classes, np.newaxis]
         return self.counts[np.ix_(classes, classes)] / sizes
 
 
 def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -> bytes:
-    """Returns a PNG of images with the predicted class, and the true one if wrong.
-
-    There is at least one image; `name` maps a label to the name of its class.
-    """
+    """Returns a PNG of images, at least one, with their classes' names by label."""
     num_columns = math.ceil(math.sqrt(len(images)))
     num_rows = math.ceil(len(images) / num_columns)
     inches = _INCHES_PER_IMAGE
@@ -140,11 +126,7 @@ def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -
 
 
 def displayed(pixels: np.ndarray) -> np.ndarray:
-    """Scales `[H, W, C]` of any range to [0, 1], as `[H, W, 3]` or `[H, W]`.
-
-    The darkest value becomes 0 and the brightest 1, since transforms may have given the
-    pixels any range. If there are not three channels, their mean is shown.
-    """
+    """Scales `[H, W, C]` to [0, 1], as `[H, W, 3]`, or as channels' mean `[H, W]`."""
     if pixels.shape[-1] != 3:
         pixels = pixels.mean(-1)
     low, high = pixels.min(), pixels.max()
@@ -154,10 +136,7 @@ def displayed(pixels: np.ndarray) -> np.ndarray:
 def draw_confusion(
     confusion: Confusion, classes: np.ndarray, names: Sequence[str]
 ) -> bytes:
-    """Returns a PNG of the counts; a larger share of the true class is darker.
-
-    It shows the classes, int `[K]`, at least one, under these names.
-    """
+    """Returns a PNG of counts of classes, int `[K]`; larger shares are darker."""
     size = len(classes) * _INCHES_PER_CLASS + _INCHES_OF_NAMES
     figure = _figure(size, size)
     panel = figure.subplots()

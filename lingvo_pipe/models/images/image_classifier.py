@@ -1,7 +1,4 @@
-"""Classification of images.
-
-Shapes: B examples, H height, W width, C channels, N classes.
-"""
+"""Classification of images: B examples, `[H, W, C]` each, N classes."""
 
 from typing import Any
 
@@ -25,8 +22,8 @@ from lingvo_pipe.training.task.protocols import EvalImages
 class ImageClassifier(BaseTask):
     """A task that trains a pipeline from images to logits `[B, N]` with cross entropy.
 
-    Batches have `image` `[B, H, W, C]`, `label` `[B]` and `weight` `[B]`. `class_names`
-    of the input, if any, name the classes in evaluation images.
+    Batches have `image` `[B, H, W, C]`, `label` and `weight` `[B]`. The input's
+    `class_names`, if any, name the classes in evaluation images.
     """
 
     @classmethod
@@ -50,11 +47,7 @@ class ImageClassifier(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a head of the first output; ignores further outputs of an image.
-
-        For images: ReLU, mean over the image, fully connected. For vectors: fully
-        connected.
-        """
+        """Returns a head: for images ReLU and their mean; then fully connected."""
         first, *others = as_args(passed_on)
         rank = first.shape.rank if isinstance(first, tf.TensorSpec) else None
         if rank == 4:

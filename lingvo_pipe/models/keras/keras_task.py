@@ -39,10 +39,10 @@ _Values = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 class KerasTask(BaseTask):
     """A task whose pipeline is a Keras model, from `ParamsOf`.
 
-    The loss is the mean of a Keras loss's values over the mini-batch, by weights that
-    count padding as 0, and Keras's masks of the output and of an ignored class.
-    Regularizers and losses that layers add are added to it. A model of several outputs,
-    or with another loss, needs a subclass with LossTargets and ComputeLoss.
+    The loss is the weighted mean of a Keras loss's values; padding, masks and an
+    ignored class count as 0. Regularizers and losses that layers add are added to it. A
+    model of several outputs, or with another loss, needs a subclass with LossTargets
+    and ComputeLoss.
     """
 
     @classmethod
@@ -88,13 +88,10 @@ class KerasTask(BaseTask):
     def ParamsOf(
         cls, model: Callable[..., keras.Model], /, **arguments: Any
     ) -> InstantiableParams:
-        """Returns params of a task with a model's cells in its pipeline.
-
-        Raises ValueError if the model cannot be cut.
+        """Returns params of a task with a model's cells; ValueError if it can't be cut.
 
         Args:
-            model: function that returns a Sequential or functional model, of the top
-                level of a module. Runs rebuild the model by it.
+            model: function of a module that returns a Sequential or functional model.
             **arguments: its arguments, which have a text form.
         """
         built, cells = built_model(model, arguments, None)
@@ -196,7 +193,6 @@ class KerasTask(BaseTask):
 
 
 def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
-    """Returns a function to values of a loss, `[b, ...]`."""
     if "reduction" in arguments:
         raise UserValueError(
             f"{path}_arguments['reduction']: expected no reduction: the loss is the "
@@ -209,7 +205,6 @@ def _loss(loss: Any, arguments: dict[str, Any], path: str) -> _Values:
 
 
 def _named(module: Any, name: Any, path: str) -> Any:
-    """Returns a loss or a function of keras.losses or keras.metrics."""
     known: dict[str, Any] = {
         key: x
         for key, x in vars(module).items()
@@ -246,7 +241,6 @@ def _repeated(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def _plain(structure: Any) -> Any:
-    """Returns lists and dicts of params as Python's own."""
     if isinstance(structure, dict):
         return {key: _plain(x) for key, x in structure.items()}
     return list(map(_plain, structure)) if isinstance(structure, list) else structure

@@ -1,9 +1,8 @@
 """Translation by beam search over a pipeline's layers, each on its stage's device.
 
 The encoder runs once. Then one loop of the graph runs the decoder token by token for
-all hypotheses of all examples; a layer's states of past tokens stay on its device and
-follow the hypotheses. The search itself runs on the device of the logits. Stages work
-one after the other: a token needs all of them, and the next token needs that token.
+all hypotheses; a layer's states of past tokens stay on its device. The search runs on
+the device of the logits. Stages work one after the other.
 
 Shapes: B examples, S source tokens, W hypotheses in the beam, N returned, at most T
 tokens, V tokens in the vocabulary.
@@ -18,13 +17,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.models.decoding.beam_search import Hypotheses, beam_search
-from lingvo_pipe.models.transformer.incremental import (
-    PlacedCell,
-    choose_rows,
-    extend_step,
-    init_states,
-    run_source,
-)
+from lingvo_pipe.models.transformer import incremental
 from lingvo_pipe.nested_map import NestedMap
 
 
@@ -47,33 +40,32 @@ def decoding_params() -> Params:
 
 def beam_decode(
     p: Params,
-    cells: list[PlacedCell],
+    cells: list[incremental.PlacedCell],
     source: NestedMap,
     first_ids: tf.Tensor,
     eos_id: int,
 ) -> Hypotheses:
     """Returns the N best translations of each source, without the first tokens.
 
-    The source is a stream `[B, S]`, static in S, one sentence in each row. The
-    decoder's first inputs, `[B]` int32, are such as the token of the target language.
-    Raises ValueError if a param is out of its range.
+    The source is a stream `[B, S]`, static in S, one sentence a row; `first_ids` are
+    `[B]` int32. Raises ValueError if a param is out of its range.
     """
     _check(p)
     num_source_tokens = source.ids.shape[1]
     max_length = math.floor(p.max_length_ratio * num_source_tokens) + p.max_extra_length
-    memory = run_source(cells, source)
+    memory = incremental.run_source(cells, source)
     batch_size = dim_size(source.ids, 0) * p.width
-    states = init_states(cells, memory, batch_size, max_length)
+    states = incremental.init_states(cells, memory, batch_size, max_length)
     is_wide = cells[-1].layer.fprop_dtype == tf.float64
 
     def step(ids: tf.Tensor, states: list, time_step: tf.Tensor) -> tuple:
-        logits, states = extend_step(cells, ids, states, time_step)
+        logits, states = incremental.extend_step(cells, ids, states, time_step)
         return tf.nn.log_softmax(logits), states
 
     with tf.device(cells[-1].device):
         return beam_search(
             step,
-            lambda states, rows: choose_rows(cells, states, rows),
+            lambda states, rows: incremental.choose_rows(cells, states, rows),
             states,
             first_ids,
             _max_lengths(p, source),

@@ -6,9 +6,8 @@
     logits, states = extend_step(cells, ids, states, time_step)          each step
     states = choose_rows(cells, states, rows)           of the surviving hypotheses
 
-The layers run one by one, each on its stage's device. The states are tensors of static
-shape, each on the device of its layer, with a row for each hypothesis of the target,
-and for each example of the source.
+States are tensors of static shape on their layer's device, with a row for each
+hypothesis of the target, and for each example of the source.
 
 Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
 """
@@ -50,9 +49,8 @@ def placed_cells(
     """Returns the layers of a pipeline, including the prologue.
 
     Each is on its stage's device or, without `on_stages`, where TensorFlow puts it.
-    Weights that belong to a layer of another stage are copied to the device once, not
-    in every step of a loop. Raises ValueError if a layer can't run token by token, or a
-    device can't run loops.
+    Weights of other stages are copied there once. Raises ValueError if a layer can't
+    run token by token, or a device can't run loops.
     """
     stages = [0] * len(pipeline.before)
     stages += map(pipeline.stage_of_cell, range(len(pipeline.cells)))
@@ -99,8 +97,8 @@ def init_states(
 ) -> list[NestedMap]:
     """Returns the initial states for at most `max_length` times `extend_step`.
 
-    The state is the result of `run_source`; empty for a language model. The batch size
-    B is a multiple of its number of examples: consecutive rows belong to one example.
+    The state is from `run_source`; empty for a language model. B is a multiple of its
+    number of examples: consecutive rows belong to one.
     """
     states = [NestedMap() for _ in cells]
     for i, cell in enumerate(cells):
@@ -117,10 +115,7 @@ def extend_step(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> tuple[tf.Tensor, list[NestedMap]]:
-    """Returns the logits `[B, V]` of the next tokens, and the states for the next step.
-
-    The tokens `ids` `[B]` are at this time step, [] int32, from 0.
-    """
+    """Returns next logits `[B, V]` and states after `ids` `[B]` at `time_step`, []."""
     ids = ids[:, tf.newaxis]
     ones = tf.ones_like(ids)
     target = NestedMap(ids=ids, segment_ids=ones, segment_pos=ones * time_step)
@@ -139,11 +134,7 @@ def extend_step(
 def choose_rows(
     cells: Sequence[PlacedCell], states: Sequence[NestedMap], rows: tf.Tensor
 ) -> list[NestedMap]:
-    """Returns the states of other rows; each new row has the old row's example.
-
-    The rows `[B]` are those that each row continues. States of the source are the same
-    for all rows of an example and do not change.
-    """
+    """Returns the states of other `rows` `[B]`, each of the same example."""
     chosen = list(states)
     for i, cell in enumerate(cells):
         if cell.has_states:

@@ -1,7 +1,4 @@
-"""Language modeling: each token from the tokens before it.
-
-Shapes: B examples, T tokens, V tokens in the vocabulary.
-"""
+"""Language modeling: B examples of T tokens, of V, each from the tokens before it."""
 
 from typing import Any
 

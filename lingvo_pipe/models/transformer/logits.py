@@ -23,10 +23,7 @@ from lingvo_pipe.nested_map import NestedMap
 
 
 class LogitsLayer(BaseLayer):
-    """State -> logits `[B, T, V]` of a stream, in float32 or wider.
-
-    Its weight `w` `[V, D]` is like an embedding's table, and may be tied to one.
-    """
+    """State -> logits `[B, T, V]`, at least float32; `w` `[V, D]` may be a table."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

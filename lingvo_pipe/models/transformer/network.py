@@ -15,13 +15,8 @@ from collections.abc import Sequence
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.weights import WeightInit
+from lingvo_pipe.models.transformer import streams
 from lingvo_pipe.models.transformer.logits import LogitsLayer
-from lingvo_pipe.models.transformer.streams import (
-    SOURCE,
-    TARGET,
-    StreamEmbeddingLayer,
-    plain_norm,
-)
 from lingvo_pipe.models.transformer.transformer_layer import TransformerLayer
 
 
@@ -53,10 +48,10 @@ def translation_model(
     layer.Set(model_dim=model_dim, keep_prob=1.0 - dropout_prob)
     embedding = _embedding(num_tokens, model_dim, dropout_prob)
     logits = (logits_tpl or LogitsLayer.Params()).Copy()
-    encoder = layer.Copy().Set(stream=SOURCE)
-    decoder = layer.Copy().Set(memory=SOURCE, causal=True)
+    encoder = layer.Copy().Set(stream=streams.SOURCE)
+    decoder = layer.Copy().Set(memory=streams.SOURCE, causal=True)
     return [
-        embedding.Copy().Set(name="source_embedding", stream=SOURCE),
+        embedding.Copy().Set(name="source_embedding", stream=streams.SOURCE),
         *_stack("encoder", encoder, num_layers),
         embedding.Copy().Set(name="target_embedding"),
         *_stack("decoder", decoder, num_layers),
@@ -92,19 +87,16 @@ def language_model(
 
 
 def plain_layer() -> InstantiableParams:
-    """Returns params of a TransformerLayer without biases and with plain norms.
-
-    With them the models of GPipe's section 5 have the published number of parameters.
-    """
+    """Returns a TransformerLayer without biases, with as many weights as in GPipe."""
     p = TransformerLayer.Params()
     p.attention_tpl.has_bias = p.feed_forward_tpl.has_bias = False
-    p.norm_tpl = plain_norm()
+    p.norm_tpl = streams.plain_norm()
     return p
 
 
 def tied_embeddings(cell_tpl: Sequence[InstantiableParams]) -> dict[str, str]:
     """Returns a pipeline's `tied`: one table for all embeddings and the logits."""
-    tables = {StreamEmbeddingLayer: "embedding/w", LogitsLayer: "w"}
+    tables = {streams.StreamEmbeddingLayer: "embedding/w", LogitsLayer: "w"}
     first, *others = [f"{p.name}/{tables[p.cls]}" for p in cell_tpl if p.cls in tables]
     return dict.fromkeys(others, first)
 
@@ -127,12 +119,14 @@ def _sized(
 def _stack(name: str, p: InstantiableParams, num_layers: int) -> list:
     layers = [p.Copy().Set(name=f"{name}_{i}") for i in range(num_layers)]
     if p.norm_first and p.final_norm_tpl is None:
-        layers[-1].final_norm_tpl = plain_norm()
+        layers[-1].final_norm_tpl = streams.plain_norm()
     return layers
 
 
 def _embedding(
     num_tokens: int, model_dim: int, dropout_prob: float
 ) -> InstantiableParams:
-    p = StreamEmbeddingLayer.Params().Set(stream=TARGET, keep_prob=1.0 - dropout_prob)
+    p = streams.StreamEmbeddingLayer.Params().Set(
+        stream=streams.TARGET, keep_prob=1.0 - dropout_prob
+    )
     return p.Set(num_tokens=num_tokens, model_dim=model_dim)

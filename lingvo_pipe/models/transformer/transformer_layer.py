@@ -154,7 +154,6 @@ class TransformerLayer(CompositeLayer):
         return with_hidden(state, p.stream, self._finish(theta, x)), extended
 
     def _finish(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
-        """Runs the parts after the attentions, which work token by token."""
         x = self.feed_forward.FProp(theta.feed_forward, x)
         if self.params.final_norm_tpl is not None:
             x = self.final_norm.FProp(theta.final_norm, x)

@@ -1,7 +1,4 @@
-"""Translation: a target sentence from a source sentence.
-
-Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary.
-"""
+"""Translation of B examples: T target from S source tokens, of V in the vocabulary."""
 
 from typing import Any
 
@@ -10,13 +7,9 @@ import tensorflow as tf
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.softmax_cross_entropy import check_label_smoothing
 from lingvo_pipe.models.decoding.beam_search import Hypotheses
+from lingvo_pipe.models.transformer import local_heads
 from lingvo_pipe.models.transformer.beam_decode import beam_decode, decoding_params
 from lingvo_pipe.models.transformer.incremental import placed_cells
-from lingvo_pipe.models.transformer.local_heads import (
-    decoder_head,
-    logits_head,
-    reads_source,
-)
 from lingvo_pipe.models.transformer.logits import token_metrics
 from lingvo_pipe.models.transformer.streams import SOURCE, as_stream, has_hidden
 from lingvo_pipe.nested_map import NestedMap
@@ -48,16 +41,12 @@ class TranslationTask(BaseTask):
     def LocalHead(
         cls, p: InstantiableParams, num_cells: int, passed_on: Any, predictions: Any
     ) -> InstantiableParams:
-        """Returns a head like a language model's, once the decoder has read the source.
-
-        Before that, hidden states of the target would train nothing of the source, and
-        the head is a small decoder of its own: see `decoder_head`.
-        """
+        """Returns a language model's head once the source is read, else a decoder."""
         cells = p.pipeline.cell_tpl
-        if any(reads_source(cell) for cell in cells[:num_cells]):
-            return logits_head(cells, passed_on, predictions)
-        if has_hidden(passed_on, SOURCE) and any(map(reads_source, cells)):
-            return decoder_head(cells, passed_on, predictions)
+        if any(local_heads.reads_source(cell) for cell in cells[:num_cells]):
+            return local_heads.logits_head(cells, passed_on, predictions)
+        if has_hidden(passed_on, SOURCE) and any(map(local_heads.reads_source, cells)):
+            return local_heads.decoder_head(cells, passed_on, predictions)
         return super().LocalHead(p, num_cells, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
@@ -86,11 +75,7 @@ class TranslationTask(BaseTask):
         eos_id: int,
         on_stages: bool = True,
     ) -> Hypotheses:
-        """Translates a batch's `source` `[B, S]`, one sentence in each row.
-
-        See `beam_decode` for the first inputs and the end token, and `placed_cells` for
-        `on_stages`.
-        """
+        """Translates a batch's `source` `[B, S]`; see `beam_decode`, `placed_cells`."""
         cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
         source = as_stream(input_batch.source)
         return beam_decode(self.params.decode, cells, source, first_ids, eos_id)

@@ -84,10 +84,7 @@ class ReadyWorkers:
 
 
 def check_servers(workers: Sequence[str]) -> None:
-    """Raises ConnectionError if a worker's address answers as no TensorFlow server.
-
-    A worker that is not up, starts or ends, or whose threads are busy, may not answer.
-    """
+    """Raises ConnectionError if an address answers, but as no TensorFlow server."""
     for task, worker in enumerate(workers):
         address, answer = (split_address(worker), _CONNECT_SECONDS), b""
         with contextlib.suppress(OSError), socket.create_connection(*address) as there:
@@ -102,20 +99,15 @@ def check_servers(workers: Sequence[str]) -> None:
 
 
 def find_workers(cluster: Cluster) -> ReadyWorkers:
-    """Waits for all workers, and checks their descriptions.
-
-    Raises ConnectionError if a worker can't be reached, or is not the expected one.
-    """
+    """Waits for all workers, or raises ConnectionError, also for unexpected ones."""
     return ReadyWorkers(_reach(cluster.workers), _checked_workers(cluster.workers))
 
 
 def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     """Makes the devices of ready workers devices of this process.
 
-    Raises:
-        ConnectionError: if this process can't listen at its address, or can't be
-            restricted to it.
-        RuntimeError: if this process is connected to other workers.
+    Raises ConnectionError if this process can't listen at its address, or be restricted
+    to it; RuntimeError if it is connected to other workers.
     """
     workers = list(cluster.workers)
     if _connection.workers:
@@ -155,15 +147,11 @@ def workers_note() -> str:
 
 
 def incarnation(device: str) -> int:
-    """Returns the incarnation of a device by its full name; 0 without workers.
-
-    It differs between processes at one address; sends to another process need it.
-    """
+    """Returns a device's incarnation, which differs by process; 0 without workers."""
     return _connection.incarnations.get(device, 0)
 
 
 def _reach(workers: Sequence[str]) -> str:
-    """Waits until all workers can be reached; returns this host's address for them."""
     hosts: dict[str, str] = {}
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -199,7 +187,6 @@ def _own_host(worker: str) -> str | None:
 
 
 def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
-    """Returns all descriptions; raises ConnectionError for an unexpected one."""
     found = [_description(f"worker:{i} at {at}", at) for i, at in enumerate(workers)]
     wrong = [
         f"worker:{task} at {workers[task]} ({worker}): {'; '.join(different)}"
@@ -215,11 +202,7 @@ def _checked_workers(workers: Sequence[str]) -> tuple[WorkerDescription, ...]:
 
 
 def _description(name: str, address: str) -> WorkerDescription:
-    """Waits for a worker's description and returns it.
-
-    A worker writes it soon after it starts to listen, and answers only when it has
-    finished its work for an earlier trainer.
-    """
+    """Waits for a worker's description, written soon after its start; returns it."""
     begin = time.monotonic()
     deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS
     while True:
@@ -246,7 +229,6 @@ def _description(name: str, address: str) -> WorkerDescription:
 
 
 def _incarnations(address: str) -> dict[str, int]:
-    """Returns the incarnations of all devices that the task at an address sees."""
     target = f"grpc://{address}"
     with tf.Graph().as_default(), server_session(target, sees_all=True) as session:
         return {device.name: device.incarnation for device in session.list_devices()}

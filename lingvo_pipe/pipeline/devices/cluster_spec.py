@@ -1,7 +1,7 @@
 """Cluster specs, as in Lingvo: `worker=host1:2222,host2:2222`. Pure.
 
-A trainer needs an address only to listen at a certain one, or to lend its own devices
-like the other tasks: `trainer=host0:2222@worker=host1:2222,host2:2222`.
+A trainer has an address only to listen there, or to lend its own devices:
+`trainer=host0:2222@worker=host1:2222,host2:2222`.
 """
 
 import re
@@ -22,9 +22,8 @@ _MAX_PORT = 65535
 class Cluster:
     """The tasks of a job; each address is `host:port`.
 
-    With a trainer's address, the trainer is a task like the others: a number of devices
-    counts its devices before the workers'. If None, it takes any port, and only devices
-    that are named may be its own.
+    A number of devices counts a trainer's with an address before the workers'. Without,
+    it takes any port, and only named devices may be its own.
     """
 
     workers: tuple[str, ...]
@@ -47,11 +46,7 @@ class SchedulersCluster:
 
 
 def parse_cluster_spec(text: str) -> Cluster:
-    """Returns the cluster that --cluster describes.
-
-    Raises ValueError if the text has other jobs than workers and their trainer, or an
-    address that is not valid or occurs twice.
-    """
+    """Returns the cluster of --cluster; ValueError for other jobs or bad addresses."""
     jobs: dict[str, list[str]] = {}
     for entry in text.strip().split("@"):
         job, _, addresses = entry.partition("=")
@@ -66,12 +61,7 @@ def parse_cluster_spec(text: str) -> Cluster:
 
 
 def checked_cluster(jobs: dict[str, list[str]], source: str, hint: str) -> Cluster:
-    """Returns a cluster of workers and at most one trainer.
-
-    The addresses in `jobs` come from `source`, which errors name. Raises ValueError if
-    there is no worker, or more than one trainer, or an address is not valid or occurs
-    twice.
-    """
+    """Returns a cluster by address; ValueError, which names `source`, for a bad one."""
 
     def check(is_right: bool, expected: str, got: object) -> None:
         if not is_right:

@@ -1,7 +1,4 @@
-"""Choice of devices in a cluster, for a given number of devices. Pure.
-
-`stage_devices.initialize_devices` chooses the devices of a single machine.
-"""
+"""Choice of devices in a cluster, for a given number of devices. Pure."""
 
 import operator
 from collections.abc import Sequence
@@ -21,12 +18,11 @@ class TaskDevices:
 
 
 def choose_devices(number: int, tasks: Sequence[TaskDevices]) -> list[DeviceName]:
-    """Returns the first devices of a cluster, in the order of its tasks.
+    """Returns the first devices of a cluster; ValueError if there are fewer.
 
-    If any task has GPUs, takes GPUs, all of one task before the next task's, so that
-    neighboring stages share a machine wherever possible. Otherwise takes CPU devices,
-    which stand in for GPUs of different machines: one of each task, then a second.
-    Raises ValueError if there are fewer devices.
+    If any task has GPUs, all of one task come before the next task's, so that
+    neighboring stages share a machine. Otherwise CPU devices stand in for GPUs of
+    different machines: one of each task, then a second.
     """
     has_gpus = any(task.num_gpus for task in tasks)
     kind = "GPU" if has_gpus else "CPU"

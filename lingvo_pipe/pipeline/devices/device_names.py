@@ -66,11 +66,7 @@ def device_name(text: str) -> DeviceName:
 
 
 def device_names(texts: Sequence[str]) -> list[DeviceName]:
-    """Parses names of different devices.
-
-    Raises:
-        ValueError: if some are not valid, or occur twice; names them all.
-    """
+    """Parses names of different devices; ValueError names all that are wrong."""
     found = [_parse(text) for text in texts]
     wrong = [text for text, name in zip(texts, found, strict=True) if name is None]
     if wrong or not texts:
@@ -87,13 +83,7 @@ def device_names(texts: Sequence[str]) -> list[DeviceName]:
 
 
 def parse_devices(text: str) -> int | list[str]:
-    """Parses a list of devices: a number, or names separated by commas.
-
-    Returns the number, or full names.
-
-    Raises:
-        ValueError: if the number is out of range, or a name is invalid or repeated.
-    """
+    """Parses a number, or names separated by commas, to full names; or ValueError."""
     entries = [entry.strip() for entry in text.split(",")]
     if len(entries) == 1 and re.fullmatch(r"-?\d{1,20}", entries[0], re.ASCII):
         return checked_number(int(entries[0]))

@@ -1,8 +1,4 @@
-"""Handshake of a worker and its trainer, before they are connected.
-
-A worker stores a description of itself in its own TensorFlow server, as a variable with
-a known name. The trainer reads it, and compares it with what it expects.
-"""
+"""Handshake: a worker's description, a variable of its server, read by its trainer."""
 
 import contextlib
 import json
@@ -105,10 +101,7 @@ def describe_worker(target: str, cluster: Cluster, task: int) -> None:
 
 
 def read_worker(address: str) -> WorkerDescription | None:
-    """Reads a task's description; returns None if there is none, or another version's.
-
-    Raises OpError if it does not answer as a TensorFlow server.
-    """
+    """Returns a task's description, None if none of this version; or OpError."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         variable = server_variable(_VARIABLE, tf.string)
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.string)
@@ -120,10 +113,7 @@ def read_worker(address: str) -> WorkerDescription | None:
 
 
 def is_busy(address: str) -> bool:
-    """Returns True if a task that gave no description is a TensorFlow server.
-
-    All its threads may still be busy for a trainer that is gone.
-    """
+    """Returns True if a task without description is a TensorFlow server, maybe busy."""
     with tf.Graph().as_default(), server_session(f"grpc://{address}") as session:
         with contextlib.suppress(tf.errors.OpError):
             return bool(session.list_devices())
@@ -131,10 +121,7 @@ def is_busy(address: str) -> bool:
 
 
 def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
-    """Returns a session with one server, with a timeout.
-
-    It ignores other servers, unless it `sees_all`: then it waits for all of them.
-    """
+    """Returns a session, with a timeout, with one server, or all if it `sees_all`."""
     config = tf.compat.v1.ConfigProto(
         operation_timeout_in_ms=int(ANSWER_SECONDS * 1000),
         device_filters=[] if sees_all else ["/job:none"],

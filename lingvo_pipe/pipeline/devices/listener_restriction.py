@@ -1,11 +1,8 @@
 """Restriction of a listening port of this process to some addresses. Pure.
 
-TensorFlow's server always listens at every address of its machine, and executes any
-client's code. So a kernel filter (classic BPF) is attached to its sockets. It drops
-packets for other addresses than its own and, if sources are given, packets from other
-addresses than these: their senders get no answer.
-
-Recent kernels allow such a filter on TCP sockets only with the capability
+TensorFlow's server listens at every address, and executes any client's code. So a
+kernel filter (classic BPF) on its sockets drops packets for other addresses and, if
+sources are given, from others. Recent kernels allow it only with the capability
 CAP_NET_ADMIN. Without it, the sockets are bound to the addresses' network interface,
 which every process may do since Linux 5.7: they answer at all addresses of that
 interface, and at no others, from any source.
@@ -58,11 +55,9 @@ def restrict_listeners(
     """Restricts all listeners of this process at a port to IP addresses of its machine.
 
     They answer packets from `sources` alone, from all if there are none. Then closes
-    connections that other clients made before. Without the capability CAP_NET_ADMIN,
-    the sockets may answer at other addresses of the same interface, too, for a loopback
-    address at all loopback addresses, and answer all sources: then returns False.
-
-    Raises ConnectionError if the system rejects the restriction, or ignores it.
+    connections that other clients made before. Without CAP_NET_ADMIN they answer at the
+    whole interface, and all sources: then returns False. Raises ConnectionError if the
+    system rejects the restriction, or ignores it.
     """
     try:
         interfaces = _restrict(port, addresses, sources)
@@ -83,10 +78,7 @@ def restrict_listeners(
 def restricting_early(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Restricts a port as soon as it listens in the block, which may take long.
-
-    Call `restrict_listeners` after the block: it checks the restriction.
-    """
+    """Restricts a port while a block starts to listen, which may take long."""
     ended = threading.Event()
 
     def restrict() -> None:
@@ -111,10 +103,7 @@ def restricting_early(
 def close_other_connections(
     port: int, addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> None:
-    """Shuts down connections to a port of this process that a filter would drop.
-
-    Clients made them just before the restriction.
-    """
+    """Shuts down connections at a port that a filter would drop."""
     for each in _sockets(port):
         with each, contextlib.suppress(OSError):  # It was closed meanwhile.
             if not _listens(each) and (
@@ -131,10 +120,7 @@ def _plain_ip(address: Sequence[object]) -> str:
 def filter_program(
     addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> list[Instruction]:
-    """Returns a kernel filter program that keeps packets for addresses from sources.
-
-    Without sources, it keeps packets from all.
-    """
+    """Returns a kernel filter for packets to addresses, from `sources` if given."""
     version_4, version_6 = (
         [
             *_one_of(version, _DESTINATION, addresses),
@@ -156,10 +142,7 @@ def filter_program(
 def _one_of(
     version: int, field: dict[int, int], addresses: Sequence[str]
 ) -> list[Instruction]:
-    """Returns instructions that drop a packet unless a field is one of the addresses.
-
-    If it is, the next instruction after these follows.
-    """
+    """Returns instructions that drop a packet unless a field is an address."""
     ips = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
     program: list[Instruction] = [(_RETURN, 0, 0, _DROP)]
     for packed in reversed([ip.packed for ip in ips if ip.version == version]):
@@ -175,10 +158,7 @@ def _one_of(
 
 
 def attach_filter(listener: socket.socket, program: Sequence[Instruction]) -> None:
-    """Attaches a filter program to a socket, replacing an earlier one.
-
-    Raises OSError if the system does not allow it, or has no such filters.
-    """
+    """Attaches a filter to a socket, in place of an earlier one; OSError if refused."""
     packed = b"".join(struct.pack("HBBI", *each) for each in program)
     buffer = ctypes.create_string_buffer(packed)
     option = struct.pack("HL", len(program), ctypes.addressof(buffer))
@@ -244,7 +224,6 @@ def _forbidden_addresses(
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """Yields copies of this process's sockets at a port: listeners and connections."""
     for entry in os.listdir(_DESCRIPTORS):
         with contextlib.ExitStack() as stack:
             try:

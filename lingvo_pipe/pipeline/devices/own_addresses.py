@@ -18,10 +18,9 @@ _LOOPBACK = "lo"
 def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     """Returns the IP addresses of this machine at which a task must answer.
 
-    A machine may know its own name as a loopback address, such as Debian's 127.0.1.1,
-    while other machines don't. The result then includes this machine's address on the
-    way to the other tasks. Addresses of tasks are `host:port`. Raises ConnectionError
-    if the host is no address of this machine, or the other tasks can't reach it.
+    A machine may know its own name as a loopback address, such as 127.0.1.1; then its
+    address on the way to the `others` is included. Addresses of tasks are `host:port`.
+    Raises ConnectionError if the host is not this machine, or others can't reach it.
     """
     host, _ = split_address(address)
     expected = "A task must have an address of its own machine"
@@ -129,10 +128,7 @@ class InterfaceAddress(NamedTuple):
 
 
 def common_interface(addresses: Sequence[str]) -> str | None:
-    """Returns the one interface at which packets for these addresses arrive, or None.
-
-    Raises OSError if the system does not list its interfaces.
-    """
+    """Returns the one interface where packets for these addresses arrive, or None."""
     # The loopback interface may have other addresses, as behind some load balancers;
     # packets of other machines for those arrive elsewhere.
     known = {ip: name for name, ip in interface_addresses() if name != _LOOPBACK}

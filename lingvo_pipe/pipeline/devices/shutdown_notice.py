@@ -1,7 +1,4 @@
-"""Shutdown notices: a trainer announces its end to its workers.
-
-Like a worker's description, a notice is a variable of the worker's TensorFlow server.
-"""
+"""Shutdown notices of a trainer's end: variables of its workers' TensorFlow servers."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

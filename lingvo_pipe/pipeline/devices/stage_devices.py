@@ -1,17 +1,14 @@
 """Choice, checks and setup of the devices that stages run on.
 
 `initialize_devices` chooses a process's devices; `stage_devices` resolves a layer's
-own, and `pipelining_params.make_layout` gives each stage one of them. Names are short,
-such as `cpu:0` or `worker:0/gpu:1`, or TensorFlow's. On a machine without accelerators,
-logical CPU devices of one core each stand in, so every pipeline can be run and tested
-anywhere.
+own, and `pipelining_params.make_layout` gives each stage one. Names are short, such as
+`cpu:0` or `worker:0/gpu:1`, or TensorFlow's. Without accelerators, logical CPU devices
+of one core each stand in. Results are the same, bit for bit, for all placements on
+devices of one kind; stages may have different kinds.
 
-Stages may run on devices of different kinds. Results are the same, bit for bit, for all
-placements on devices of one kind.
-
-A TPU runs only what XLA has compiled: neither loops that exchange messages nor their
-stashes. So the loop of a TPU's stage runs on its host, and calls functions on the TPU.
-This follows TensorFlow's documentation and was never run on a TPU.
+A TPU runs only what XLA has compiled, without loops and messages. So the loop of its
+stage runs on its host, and calls functions on the TPU. This follows TensorFlow's
+documentation and was never run on a TPU.
 """
 
 import os
@@ -46,17 +43,15 @@ def initialize_devices(
 ) -> list[str]:
     """Chooses and prepares the devices of this process and its workers, once.
 
-    Call it before TensorFlow runs anything. Operations get one thread each: the
-    devices run in parallel, and results don't depend on the number of cores. The graph
-    optimizer is switched off; see `disable_graph_optimizer`.
+    Call it before TensorFlow runs anything. Operations get one thread each, since
+    devices run in parallel. The graph optimizer is switched off.
 
     Args:
-        devices: number or names of devices, see `parse_devices`. A number means that
-            many GPUs if the machine has any, else logical CPU devices; with a cluster,
-            see `choose_devices`.
+        devices: number or names of devices, see `parse_devices`. A number means GPUs if
+            the machine has any, else logical CPU devices; in a cluster see
+            `choose_devices`.
         cluster: the workers, if there are any.
-        await_workers: waits for workers that are not up yet; if None, they have some
-            seconds to come up.
+        await_workers: waits for workers; if None, they have some seconds to come up.
 
     Returns:
         Full device names, one per stage.
@@ -95,15 +90,10 @@ def initialize_devices(
 
 
 def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
-    """Returns full names of the devices that stages run on.
+    """Returns the full names of `num_devices`, K, devices that stages run on.
 
-    Args:
-        names: names of devices; if None, the first of this process's GPUs, or of its
-            CPU devices if it has no GPU.
-        num_devices: K, the number that the stages need.
-
-    Raises:
-        ValueError: if there are not K devices, or some are not present.
+    Without names, they are the first GPUs, or CPU devices, of this process. Raises
+    ValueError if there are not K devices, or some are not present.
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
@@ -131,11 +121,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
 
 
 def unused_note(used: Sequence[str]) -> str:
-    """Returns a line with the workers and accelerators that no stage runs on, or "".
-
-    `used` are full names; call it after `initialize_devices`. CPU devices of tasks that
-    have a stage are not named: each core is one.
-    """
+    """Returns a line with workers and accelerators that are not `used`, or ""."""
     names = device_names(used)
     tasks = {None, *(name.worker for name in names)}
     unused = [
@@ -147,10 +133,7 @@ def unused_note(used: Sequence[str]) -> str:
 
 
 def disable_graph_optimizer() -> None:
-    """Switches TensorFlow's graph optimizer off in this process.
-
-    It rewrites sums differently for each number of stages, which changes the last bits.
-    """
+    """Switches off TensorFlow's graph optimizer, whose sums depend on the stages."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
@@ -201,7 +184,6 @@ def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
 
 
 def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
-    """Raises ValueError unless all named workers exist and any worker is used."""
     num_workers = 0 if cluster is None else len(cluster.workers)
     remote = [name for name in names if name.worker is not None]
     if num_workers and not remote:
@@ -227,7 +209,6 @@ def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
 
 
 def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> None:
-    """Raises ValueError unless workers have the devices that are named."""
     absent = [
         f"{name.short} ({ready.workers[name.worker]})"
         for name in names
@@ -242,7 +223,6 @@ def _check_workers_devices(names: Sequence[DeviceName], ready: ReadyWorkers) -> 
 
 
 def _check_accelerators(names: Sequence[DeviceName]) -> None:
-    """Raises ValueError unless this machine has all of them."""
     for kind in ("GPU", "TPU"):
         num_present = len(tf.config.list_physical_devices(kind))
         absent = [n.short for n in names if n.kind == kind and n.index >= num_present]
@@ -267,7 +247,6 @@ def _check_present(names: Sequence[DeviceName]) -> None:
 
 
 def _present(kinds: Sequence[str]) -> list[DeviceName]:
-    """Returns the devices of these kinds, of this process and its workers."""
     return [
         device_name(device.name)
         for kind in kinds

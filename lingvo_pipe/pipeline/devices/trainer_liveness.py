@@ -1,8 +1,4 @@
-"""Trainer liveness: a worker under a scheduler ends with its trainer. Pure.
-
-A scheduler's job ends when all its tasks have ended, and nothing else ends its workers.
-A trainer that ends gives a shutdown notice; one that was killed stops answering.
-"""
+"""Trainer liveness: a worker under a scheduler ends with its trainer, killed or not."""
 
 import signal
 import time
@@ -25,9 +21,8 @@ def wait_for_trainers_end(
 ) -> str:
     """Waits until the trainer at an address has started and ended; returns a message.
 
-    A scheduler that ends a job signals all its tasks at once. A worker with a trainer
-    then stays until the trainer has saved its step and ended. See `poll_trainer`.
-    Raises ConnectionError if no trainer starts.
+    A scheduler may signal all tasks at once: a worker stays until the trainer has
+    saved. See `poll_trainer`. Raises ConnectionError if no trainer starts.
     """
     with TerminationSignals([signal.SIGTERM]) as signals:
         seen = poll_trainer(
@@ -56,9 +51,9 @@ def poll_trainer(
 ) -> bool:
     """Waits for the end of a trainer; returns True if there was one.
 
-    The trainer `answers` if it can be reached, and waits `patience` seconds for its
-    workers. `is_signalled` is about termination signals of this process, `has_notice`
-    about the trainer's shutdown notice. Times are in seconds.
+    The trainer `answers` if it can be reached, and waits `patience` seconds for
+    workers. `is_signalled` tells of this process's termination signals, `has_notice` of
+    a notice.
     """
     seen, last = False, clock()
     while not has_notice():

@@ -42,11 +42,10 @@ def serve(
 ) -> None:
     """Lends this machine's devices until interrupted, one CPU device per core.
 
-    Anyone who reaches the worker's port can execute code, so the worker answers only at
-    its own address and, if each task has an address, only other tasks. If
-    `ends_with_trainer` and the cluster has the trainer's address, it ends with the
-    trainer, which waits for its workers for `patience` seconds. See `start_worker` for
-    errors; also raises ConnectionError if no trainer starts.
+    Anyone who reaches the port can execute code, so the worker answers only at its own
+    address and, if each has an address, only other tasks. If `ends_with_trainer`, it
+    ends with a trainer of known address, which waits `patience` seconds for workers.
+    Raises errors as `start_worker`, and ConnectionError if no trainer starts.
     """
     exit_on_sigterm()
     server, note = start_worker(cluster, task)
@@ -67,13 +66,10 @@ def serve(
 
 
 def start_worker(cluster: Cluster, task: int) -> tuple[tf.distribute.Server, str]:
-    """Starts the server of a worker, and writes the worker's description.
+    """Starts a worker's server, and returns it with words about whom it answers.
 
-    Also returns words for the user about the senders that it answers.
-
-    Raises ValueError if there is no such worker; ConnectionError if another process
-    uses its port, its address is not this machine's, or the server can't be restricted
-    to it.
+    Raises ValueError if there is no such worker; ConnectionError if its port is in use,
+    its address is not this machine's, or the server can't be restricted to it.
     """
     workers = cluster.workers
     address = workers[checked_task(task, workers)]

@@ -12,10 +12,7 @@ _START_SECONDS = 120.0
 
 
 class WorkerHeartbeat:
-    """The heartbeat of a worker that may hang; once up, it answers within `timeout`.
-
-    `was_up` is True once any of its processes has answered. Times are in seconds.
-    """
+    """The heartbeat of a worker, answered within `timeout` seconds once it was up."""
 
     def __init__(
         self,

@@ -49,7 +49,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _flags(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Returns the flags that this program reads, and the trainer's."""
     parser = flag_parser("lingvo_pipe cluster", __doc__)
     parser.epilog = "lingvo_pipe train --help shows the trainer's."
     parser.add_argument("--workers", type=int, default=2, help="number of workers (2)")
@@ -100,12 +99,7 @@ def _supervisor(
 
 
 def free_ports(number: int) -> list[int]:
-    """Returns ports for workers that will still be free when a worker restarts.
-
-    The system assigns ports of its own range to outgoing connections, so such a port
-    may be in use when a dead worker restarts. They are the last choice. Raises OSError
-    if there are not enough.
-    """
+    """Returns ports, unlike the system's if possible, free when workers restart."""
     first_system = max(_FIRST_PORT, int(_SYSTEM_PORTS.read_text().split()[0]))
     candidates = [
         port

@@ -14,10 +14,7 @@ _FORWARD_SECONDS = 5.0
 
 
 class Member:
-    """A process of Python; its output is forwarded, with its name before each line.
-
-    It may use the `cores`; if there are none, all.
-    """
+    """A process of Python on some cores, or all; its name is put before its output."""
 
     def __init__(
         self, name: str, arguments: Sequence[str], cores: Sequence[int] = ()

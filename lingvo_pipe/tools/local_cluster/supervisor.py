@@ -21,10 +21,10 @@ _STOPPED = "T"  # By a signal such as SIGSTOP; under a debugger it would be t.
 
 
 class Supervisor:
-    """Starts processes, and keeps them running.
+    """Starts processes, and keeps them running until the trainer ends.
 
-    The trainer's end ends all. A process may be stopped for `timeout` seconds. The text
-    of `progress` changes with the trainer's progress; `log` takes lines for the user.
+    A process may be stopped for `timeout` seconds. The text of `progress` changes with
+    the trainer's progress; `log` takes lines for the user.
     """
 
     def __init__(
@@ -44,11 +44,7 @@ class Supervisor:
         self._received: list[signal.Signals] = []
 
     def run(self) -> int:
-        """Runs all until the trainer has ended, then ends the others in any case.
-
-        The exit code is the trainer's, or 128 and a signal's number if one ended it, or
-        1 if processes die repeatedly.
-        """
+        """Runs all to the trainer's end, and ends others; returns the exit code."""
         with TerminationSignals(_TERMINATION, self._on_signal):
             try:
                 for member in self._members:
@@ -131,11 +127,7 @@ class Supervisor:
 
 
 class StoppedTime:
-    """The time for which a process was seen to be stopped, without a break.
-
-    Between two looks, only the time up to a limit counts: if the machine slept, the
-    looks themselves paused.
-    """
+    """The time for which a process has been stopped, as the machine was awake."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

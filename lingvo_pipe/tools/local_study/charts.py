@@ -10,14 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from lingvo_pipe.tools.local_study import study_rows
 from lingvo_pipe.tools.local_study.pareto import reached_losses
-from lingvo_pipe.tools.local_study.study_rows import (
-    Average,
-    Curve,
-    Row,
-    averages,
-    metric_names,
-)
 
 _COLORS = {
     "backpropagation": "#262626",
@@ -32,9 +26,9 @@ _DECADE = 10
 _GIGA = 1e9
 
 
-def draw_all(rows: Sequence[Row], folder: Path) -> None:
+def draw_all(rows: Sequence[study_rows.Row], folder: Path) -> None:
     """Writes steps.png, cost_and_time.png, pareto.png and similarity.png."""
-    found = averages(rows)
+    found = study_rows.averages(rows)
     schemes = list(dict.fromkeys(each.scheme for each in found))
     lines = [Line2D([], [], color=_COLORS[name], label=name) for name in schemes]
     style: dict[str, Any] = {"ncols": len(schemes), "frameon": False, "fontsize": 8}
@@ -47,9 +41,9 @@ def draw_all(rows: Sequence[Row], folder: Path) -> None:
         _similarity(local).savefig(folder / "similarity.png")
 
 
-def _steps(found: Sequence[Average]) -> Figure:
+def _steps(found: Sequence[study_rows.Average]) -> Figure:
     """Draws test metrics over steps, a column per batch size; dashed: training."""
-    sizes, metrics = _batch_sizes(found), metric_names(found)
+    sizes, metrics = _batch_sizes(found), study_rows.metric_names(found)
     figure, panels = _panels(len(metrics), len(sizes))
     for row, metric in zip(panels, metrics, strict=True):
         for each in found:
@@ -64,9 +58,9 @@ def _steps(found: Sequence[Average]) -> Figure:
     return figure
 
 
-def _cost_and_time(found: Sequence[Average]) -> Figure:
+def _cost_and_time(found: Sequence[study_rows.Average]) -> Figure:
     """Draws test metrics over total cost and sequential time; thin: small batches."""
-    sizes, metrics = _batch_sizes(found), metric_names(found)
+    sizes, metrics = _batch_sizes(found), study_rows.metric_names(found)
     figure, panels = _panels(len(metrics), 2)
     title = f"batch sizes {', '.join(map(str, sizes))}, from thin to thick"
     for row, metric in zip(panels, metrics, strict=True):
@@ -83,7 +77,7 @@ def _cost_and_time(found: Sequence[Average]) -> Figure:
     return figure
 
 
-def _pareto(found: Sequence[Average]) -> Figure:
+def _pareto(found: Sequence[study_rows.Average]) -> Figure:
     """Draws cost and time to each loss, a curve per scheme, labels are batch sizes."""
     reached = reached_losses(found)
     figure, panels = _panels(1, len(reached))
@@ -102,7 +96,7 @@ def _pareto(found: Sequence[Average]) -> Figure:
     return figure
 
 
-def _similarity(local: Sequence[Average]) -> Figure:
+def _similarity(local: Sequence[study_rows.Average]) -> Figure:
     """Draws cosines by layer, a row per batch size; early moments are light."""
     sizes, schemes = _batch_sizes(local), list(dict.fromkeys(x.scheme for x in local))
     figure, panels = _panels(len(sizes), len(schemes), sharey=True)
@@ -125,13 +119,13 @@ def _similarity(local: Sequence[Average]) -> Figure:
     return figure
 
 
-def _curve(each: Average, metric: str) -> Curve:
+def _curve(each: study_rows.Average, metric: str) -> study_rows.Curve:
     """Returns the test metric from the first step on; errors instead of accuracies."""
     curve = each.test_curve(metric)[1:]
     return [(step, 1.0 - x) for step, x in curve] if metric == "accuracy" else curve
 
 
-def _batch_sizes(found: Sequence[Average]) -> list[int]:
+def _batch_sizes(found: Sequence[study_rows.Average]) -> list[int]:
     return sorted({each.batch_size for each in found})
 
 

@@ -1,22 +1,17 @@
 """Cost and time of training by blocks with one device per block. Pure.
 
 The unit is FLOPs of one example: f for a layer's forward pass, a for the forward pass
-of the head that computes a block's loss. A backward pass has twice the FLOPs of its
-forward pass.
+of the head that computes a block's loss. A backward pass has twice the FLOPs.
 
 - **Total cost** is all computation: each block's 3·(its layers' f + a), for each
-  example and each step. A layer that the overlapping scheme has in two blocks counts in
-  both.
+  example and step. A layer in two overlapping blocks counts in both.
 - **Sequential time** is the longest chain of dependent FLOPs, when every block has its
   own device, all examples of a batch run in parallel, and only FLOPs take time. Block k
   starts step t after its own step t - 1 and after the outputs of block k - 1 for step
-  t, which do not depend on that block's loss. Backpropagation is one block: only
-  examples run in parallel.
+  t, which do not depend on that block's loss. Backpropagation is one block.
 
-The optimizer is not counted, nor are operations that wait for all blocks: a global norm
-to clip by, and gradients of weights that several blocks share.
-
-After Laskin et al. 2020 (arXiv 2012.03837), which weighs cost against sequential FLOPs.
+Not counted are the optimizer and operations that wait for all blocks, such as a global
+norm. After Laskin et al. 2020 (arXiv 2012.03837).
 """
 
 import dataclasses
@@ -63,12 +58,7 @@ def total_flops(blocks: Sequence[BlockCost], num_examples: int) -> float:
 
 
 def sequential_flops(blocks: Sequence[BlockCost], num_steps: int) -> float:
-    """Returns the sequential time of a number of steps.
-
-    A chain leads from block to block by outputs, and from step to step within a block.
-    The longest chain that ends in a block spends all its steps but one in the costliest
-    block up to there.
-    """
+    """Returns the sequential time: all steps but one in the costliest block so far."""
     if not num_steps:
         return 0.0
     before = itertools.accumulate((b.forward for b in blocks), initial=0.0)

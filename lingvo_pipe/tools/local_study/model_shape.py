@@ -23,12 +23,7 @@ from lingvo_pipe.training.task.pipeline_inputs import batch_placeholders
 def model_shape(
     task_params: InstantiableParams, element_spec: Any, blocks: Sequence[Block]
 ) -> tuple[list[BlockCost], list[Boundary]]:
-    """Returns the blocks' costs, and the boundaries between them.
-
-    If there is a single block, boundaries are between its layers. Blocks do not count
-    cells of local losses. The task, as trained by blocks or as a whole, is made in a
-    scratch graph, without memory for its variables.
-    """
+    """Returns costs of blocks, and boundaries between blocks or a block's layers."""
     with tf.Graph().as_default():
         task = task_params.Instantiate()
         inputs = tuple(task.PipelineInputs(batch_placeholders(element_spec)))
@@ -54,11 +49,7 @@ def _boundaries(
     cells: Sequence[BaseLayer],
     passed_on: Sequence[Sequence[tf.Tensor]],
 ) -> list[Boundary]:
-    """Returns the boundaries; an activation's gradient crosses none between blocks.
-
-    A block receives the weights of the layers that it looks ahead to, and sends their
-    gradients back. Tensors of the mini-batch itself do not cross.
-    """
+    """Returns the boundaries; an activation's gradient crosses none between blocks."""
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
     found = []
@@ -88,7 +79,6 @@ def _example_flops(task: BaseTask, inputs: tuple) -> list[float]:
 def _passed_on(
     task: BaseTask, cells: Sequence[BaseLayer], inputs: tuple
 ) -> list[list[tf.Tensor]]:
-    """Returns each cell's outputs, except tensors of the mini-batch."""
     known = {id(x) for x in present(inputs)}
     layers = [*task.pipeline.before, *cells]
     thetas = [layer.theta for layer in layers]

@@ -17,10 +17,7 @@ class Reached(NamedTuple):
 
 
 def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reached]]]:
-    """Returns, by test loss and scheme, the batch sizes on the frontier.
-
-    They are in order of ascending cost; a scheme that never reached a loss has none.
-    """
+    """Returns, by test loss and scheme, the batch sizes on the frontier, by cost."""
     by_scheme: dict[str, list[Average]] = {}
     for each in found:
         by_scheme.setdefault(each.scheme, []).append(each)
@@ -32,10 +29,7 @@ def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reach
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """Returns the points that no other beats, by ascending cost and descending time.
-
-    A point beats another if it is no larger in either coordinate, and differs.
-    """
+    """Returns the points by ascending cost that no other point beats in one or both."""
     found: list[Point] = []
     for point in sorted(set(points)):
         if not found or point.time < found[-1].time:
@@ -51,9 +45,8 @@ def first_step(curve: Curve, target: float) -> int | None:
 def choose_targets(curves: Mapping[str, Sequence[Curve]]) -> list[float]:
     """Returns three losses to compare schemes by, the easiest first.
 
-    They are the lowest loss that every scheme reaches in a quarter of its records, the
-    lowest that every scheme reaches at all, and the geometric mean of that and the
-    lowest of all. There is at least one curve per scheme, and losses are positive.
+    They are the lowest that every scheme reaches in a quarter of its records, the
+    lowest that all reach, and the geometric mean of that and the lowest of all.
     """
 
     def lowest(fraction: float) -> list[float]:

@@ -4,20 +4,15 @@ from collections.abc import Iterator, Sequence
 from statistics import stdev
 
 from lingvo_pipe.core.tables import markdown_table
+from lingvo_pipe.tools.local_study import study_rows
 from lingvo_pipe.tools.local_study.pareto import reached_losses
-from lingvo_pipe.tools.local_study.study_rows import (
-    Average,
-    Row,
-    averages,
-    metric_names,
-)
 
 _KIB = 2**10
 
 
-def format_report(model: str, rows: Sequence[Row]) -> str:
+def format_report(model: str, rows: Sequence[study_rows.Row]) -> str:
     """Returns tables of a model, by scheme and batch size; means over seeds."""
-    found = averages(rows)
+    found = study_rows.averages(rows)
     num_seeds = len(found[0].rows)
     seeds = f", means of {num_seeds} seeds" if num_seeds > 1 else ""
     tables = {
@@ -36,8 +31,8 @@ def format_report(model: str, rows: Sequence[Row]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _metric_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
-    names, share = metric_names(found), "of backpropagation's"
+def _metric_lines(found: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
+    names, share = study_rows.metric_names(found), "of backpropagation's"
     costs = ("step's cost, GFLOPs", share, "step's time, MFLOPs", share)
     yield "scheme", "batch", "blocks", *(f"test {name}" for name in names), *costs
     whole = {each.batch_size: each for each in found if len(each.row.blocks) == 1}
@@ -53,22 +48,20 @@ def _metric_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _step(average: Average) -> tuple[float, float]:
+def _step(average: study_rows.Average) -> tuple[float, float]:
     """Returns mean cost and time of a step, including the filling of the pipeline."""
     steps = average.row.num_steps
     point = average.row.point(steps)
     return point.cost / steps, point.time / steps
 
 
-def _metric(average: Average, name: str) -> str:
-    """Returns the last mean, and the standard deviation over seeds."""
+def _metric(average: study_rows.Average, name: str) -> str:
     values = [row.records[-1].test[name] for row in average.rows]
     spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
     return f"{average.test_curve(name)[-1][1]:.4f}{spread}"
 
 
-def _traffic_lines(found: Sequence[Average]) -> list[tuple[str, ...]]:
-    """Returns a line per boundary, with a column of bytes back per scheme."""
+def _traffic_lines(found: Sequence[study_rows.Average]) -> list[tuple[str, ...]]:
     own = [each for each in found if each.batch_size == found[0].batch_size]
     back = [{b.after: b.backward + b.weights for b in x.row.boundaries} for x in own]
     forward = {b.after: b.forward for each in own for b in each.row.boundaries}
@@ -81,7 +74,7 @@ def _kib(num_bytes: int | None) -> str:
     return "" if num_bytes is None else f"{num_bytes / _KIB:,.1f}"
 
 
-def _reached_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
+def _reached_lines(found: Sequence[study_rows.Average]) -> Iterator[tuple[str, ...]]:
     yield "test loss", "scheme", "batch", "steps", "total, GFLOPs", "sequential, GFLOPs"
     for target, by_scheme in reached_losses(found).items():
         for scheme, reached in by_scheme.items():
@@ -93,8 +86,7 @@ def _reached_lines(found: Sequence[Average]) -> Iterator[tuple[str, ...]]:
                 yield *start, "not reached", "", "", ""
 
 
-def _similarity_lines(local: Sequence[Average]) -> list[tuple[str, ...]]:
-    """Returns a line per layer, with a column per scheme and batch size."""
+def _similarity_lines(local: Sequence[study_rows.Average]) -> list[tuple[str, ...]]:
     last = [list(each.similarities().values())[-1] for each in local]
     headings = ("layer", *(f"{each.scheme}, {each.batch_size}" for each in local))
     return [headings, *((x, *(_cosine(each[x]) for each in last)) for x in last[0])]

@@ -38,11 +38,7 @@ class StudiedModel:
         return make_blocks(key.scheme, num_cells, self._chunks(key))
 
     def task(self, key: RowKey, train_input: Any) -> InstantiableParams:
-        """Returns params of the task, its blocks with their heads.
-
-        It runs on one device in one stage, since schemes differ in their computations,
-        not in their placement. Raises ValueError if it cannot be trained in this way.
-        """
+        """Returns params of the task in one stage, its blocks with their heads."""
         task = self._model().task
         task.random_seed = key.seed
         task.local.Set(scheme=key.scheme, chunks=self._chunks(key))
@@ -59,11 +55,7 @@ class StudiedModel:
 
 
 def train_for(task_params: InstantiableParams, num_steps: int) -> None:
-    """Sets a task's number of steps, and scales all that counts steps.
-
-    The learning rate and drop-path's rate then take the same course in that time.
-    Raises ValueError if the task's `max_steps` is None, or its schedule is a class.
-    """
+    """Sets a task's number of steps, and scales all that counts steps."""
     train = task_params.train
     if train.max_steps is None:
         raise ValueError(

@@ -26,12 +26,10 @@ def study(
 ) -> str:
     """Trains a model by each key that has no row yet; returns the report.
 
-    Every scheme has the same batch sizes and seeds. There are about `num_records`
-    evaluations after the first step, and `num_moments` comparisons of gradients.
-    `train` is `train_row`, or has its interface; `log` takes lines for the user. `out`
-    gets `results.json`, `report.md` with the report of the keys' rows, and the charts.
-
-    Raises ValueError if a training fails; finished rows stay.
+    There are about `num_records` evaluations after the first step, and `num_moments`
+    comparisons of gradients. `train` has the interface of `train_row`. `out` gets
+    `results.json`, `report.md` and the charts. Raises ValueError if a training fails;
+    finished rows stay.
     """
     num_steps = model.num_steps
     record_every = max(1, round(num_steps / num_records))
@@ -71,11 +69,7 @@ def spread_moments(num_steps: int, number: int) -> list[int]:
 
 
 class ResultsFile:
-    """The file of settings and finished rows; each row is on disk once it is added.
-
-    It is read if it exists. All rows share the settings, of JSON's types. Raises
-    ValueError if the file has rows of other settings, or is another file.
-    """
+    """A study's settings and finished rows on disk; ValueError for another file."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self._path, self._settings = path, dict(settings)

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from lingvo_pipe.tools.local_study.costs import (
-    BlockCost,
-    Point,
-    sequential_flops,
-    total_flops,
-)
+from lingvo_pipe.tools.local_study import costs
 
 # Steps, ascending, and values after them.
 Curve = Sequence[tuple[int, float]]
@@ -60,7 +55,7 @@ class Boundary:
 
 
 _LISTS = {
-    "blocks": BlockCost,
+    "blocks": costs.BlockCost,
     "boundaries": Boundary,
     "records": Record,
     "similarities": Similarity,
@@ -73,7 +68,7 @@ class Row:
     """One training: its blocks' costs, and its records by ascending step."""
 
     key: RowKey
-    blocks: list[BlockCost]
+    blocks: list[costs.BlockCost]
     boundaries: list[Boundary]  # If each block has a device.
     records: list[Record]
     similarities: list[Similarity]  # Empty for backpropagation: all would be 1.
@@ -84,11 +79,11 @@ class Row:
         """Number of steps trained."""
         return self.records[-1].step
 
-    def point(self, num_steps: int) -> Point:
+    def point(self, num_steps: int) -> costs.Point:
         """Returns total cost and sequential time of a number of steps, in FLOPs."""
-        return Point(
-            total_flops(self.blocks, num_steps * self.key.batch_size),
-            sequential_flops(self.blocks, num_steps),
+        return costs.Point(
+            costs.total_flops(self.blocks, num_steps * self.key.batch_size),
+            costs.sequential_flops(self.blocks, num_steps),
         )
 
     @classmethod

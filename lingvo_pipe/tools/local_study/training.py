@@ -27,12 +27,7 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 def train_in_own_process(
     model: StudiedModel, key: RowKey, record_every: int, moments: Collection[int]
 ) -> Row:
-    """Calls `train_row` in a process that ends with it.
-
-    TensorFlow keeps unused graphs: a gigabyte after training a small AmoebaNet. So a
-    study of any length needs only the memory of one training. Raises ChildProcessError
-    if the process was killed.
-    """
+    """Calls `train_row` in a process; ChildProcessError if that was killed."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initialize_devices, (1,)) as pool:
         try:
@@ -51,9 +46,8 @@ def train_row(
 
     There are `record_every` steps between records, the first before all steps and one
     after the last. Gradients are compared after `moments` steps, on the next batch.
-
-    Raises ValueError if the model cannot be trained in this way, or batches run out;
-    FloatingPointError if a step's loss or gradients are not finite.
+    Raises ValueError if it cannot be trained so, or batches run out; FloatingPointError
+    if a step's loss or gradients are not finite.
     """
     start = time.monotonic()
     train_input = model.train_input(key)
@@ -102,9 +96,8 @@ def _gradient_similarity(
 ) -> Callable[[int, NestedMap], Similarity]:
     """Compares the gradients of a task trained by blocks and trained as a whole.
 
-    Both have the same weights, batch and random numbers, which are functions of the
-    step and of layers' paths. A gradient is over all weights of a layer, before weight
-    decay and clipping. Weights that two layers share count with the first.
+    Both have the same weights, batch and random numbers. A gradient is over all weights
+    of a layer; weights that two layers share count with the first.
     """
     functions = [_gradient_function(task) for task in (local, plain)]
 
@@ -125,7 +118,6 @@ def _gradient_similarity(
 
 
 def _gradient_function(task: BaseTask) -> Any:
-    """Returns a function from step and batch to a task's gradients by path."""
 
     @tf.function(autograph=False)
     def gradients(step: tf.Tensor, batch: NestedMap) -> dict[str, tf.Tensor]:
@@ -144,10 +136,7 @@ def cosine(
     others: Mapping[str, np.ndarray],
     paths: Iterable[str],
 ) -> float | None:
-    """Returns the cosine of two gradients, given as arrays by variables' paths.
-
-    Only `paths` count. The cosine is None without paths, or if a gradient is 0.
-    """
+    """Returns the cosine of two gradients on `paths`; None without any, or for 0."""
     sums = np.zeros(3)  # Products of both, and of each with itself.
     for path in paths:
         a, b = (x[path].astype(np.float64).ravel() for x in (ours, others))

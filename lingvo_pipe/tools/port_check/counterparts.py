@@ -1,7 +1,4 @@
-"""Counterparts of Lingvo's modules and TensorFlow 1's names, found in the real modules.
-
-The tables hold only what the modules themselves cannot tell.
-"""
+"""Counterparts of Lingvo's modules and TensorFlow 1's names, read from modules."""
 
 import inspect
 import re

@@ -2,8 +2,7 @@
 
     lingvo_pipe port_check my_layers.py my_models.py
 
-Ends with 0 if there is nothing to change but imports, with 1 if there is more, and with
-2 if a file cannot be read.
+Ends with 0 if only imports change, with 1 if there is more, with 2 for unread files.
 """
 
 import os

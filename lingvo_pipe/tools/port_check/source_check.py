@@ -171,13 +171,11 @@ class _Check(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _check_param(self, node: ast.AST, name: str) -> None:
-        """Checks `p.name` in a layer."""
         hint = getattr(self.cls, "PARAM_HINTS", {}).get(name)
         if hint and not hasattr(self.cls, name) and name not in self.cls.Params():
             self._find(node, f"p.{name}", hint)
 
     def _check_params(self, node: ast.AST, keywords: list[str]) -> None:
-        """Checks the names in `Class.Params().Set(name=...)`."""
         names = _dotted(node.func) if isinstance(node, ast.Call) else []
         cls = find(*self._root(names[:-1]))[0]
         is_class = inspect.isclass(cls)
@@ -227,7 +225,6 @@ class _Check(ast.NodeVisitor):
             self.tensors |= targets
 
     def _is_tensor(self, node: ast.AST) -> bool:
-        """Returns whether an expression certainly has a tensor's value."""
         if isinstance(node, ast.Call):
             value = find(*self._root(_dotted(node.func)))[0]
             # TensorFlow's operations have dispatchers; is_tensor and the like have not.
@@ -319,7 +316,6 @@ class _Check(ast.NodeVisitor):
 
 
 def _defined(node: ast.ClassDef) -> set[str]:
-    """Returns names of a class's methods, attributes, children and params, and more."""
     names = set()
     for each in ast.walk(node):
         if isinstance(each, ast.FunctionDef):

@@ -11,13 +11,9 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 class AsyncSaver:
     """The saving of checkpoints on a separate thread.
 
-    `save` takes a snapshot of the state at once: a tensor that a variable holds stays
-    as it is, and the variable's next update makes another. Until the checkpoint is
-    written there may be two of each.
-
-    Use it as a context manager, or close it. On exit it waits for the checkpoint being
-    written, even if training has failed. If that cannot be written either, `log` gets a
-    line about it.
+    `save` takes a snapshot at once: a variable's next update makes another tensor, so
+    there may be two of each. On exit, or when closed, it waits for the checkpoint being
+    written, even if training has failed; `log` gets a line if that fails too.
     """
 
     def __init__(self, checkpointer: Checkpointer, log: Callable[[str], None]) -> None:
@@ -32,11 +28,7 @@ class AsyncSaver:
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Waits for the previous checkpoint, then starts to save the current state.
-
-        See `Checkpointer.save` for the arguments; `when_written` is called on the
-        saver's thread. Raises the error of the previous checkpoint, if it has failed.
-        """
+        """Waits for the previous checkpoint, or raises its error; starts this one."""
         self.wait()
         values = self._checkpointer.snapshot()
         self._saving = self._thread.submit(

@@ -35,11 +35,7 @@ def check_names(
     reader: tf.train.CheckpointReader,
     variables: Mapping[str, tf.Variable],
 ) -> None:
-    """Raises ValueError unless a checkpoint holds exactly the model's variables.
-
-    The message has the number and the first few of those that are missing, unexpected,
-    or of another shape or dtype, with similar names.
-    """
+    """Raises ValueError, with near names, unless a checkpoint has these variables."""
     stored = stored_variables(reader)
     unexpected = stored.keys() - variables.keys() - {LEARNING_RATE_NAME}
     problems = mismatches(variables, stored, unexpected)
@@ -65,7 +61,7 @@ def mismatches(
         variables: variables to be restored, by path.
         stored: contents of the checkpoint, as from `stored_variables`.
         near: names in the checkpoint that may be meant instead of a missing one.
-        sources: name in the checkpoint for each path; if None, the path itself.
+        sources: name in the checkpoint for each path, if they differ.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
@@ -90,7 +86,6 @@ def mismatches(
 def _lines(
     title: str, names: Iterable[str], text_of: Callable[[str], str]
 ) -> list[str]:
-    """Returns a title and a line for each name, or for the first few of many."""
     names = sorted(names)
     lines = [f"    {text_of(name)}" for name in names[:_MAX_SHOWN]]
     if len(names) > _MAX_SHOWN:

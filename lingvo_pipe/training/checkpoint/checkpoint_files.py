@@ -1,7 +1,7 @@
 """The files of checkpoints: their names and sizes, and the newest readable one.
 
-A checkpoint of step 1200 is `ckpt-00001200.index` with its `ckpt-00001200.data-*`; its
-prefix is its path without `.index`.
+A checkpoint of step 1200 is `ckpt-00001200.index`, its prefix and `.index`, with its
+`ckpt-00001200.data-*`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ def read_newest(
 ) -> ReadCheckpoint | None:
     """Reads the newest checkpoint in a directory that is not damaged, if any.
 
-    `log` gets a line about each damaged one. `hint` is the user's next step if all are
-    damaged, for the ValueError.
+    `log` gets a line about each damaged one. `hint` is for the ValueError if all are.
     """
     reasons: dict[int, str] = {}
     # Listed again each time: a trainer may save while another process reads.
@@ -89,8 +88,8 @@ def read_newest(
 def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
-    Raises ValueError, its message beginning with `title`, if the checkpoint is damaged
-    or holds another step than its name says; OSError if the system refuses to read it.
+    Raises ValueError, after `title`, if it is damaged or holds another step than its
+    name says; OSError if the system refuses to read it.
     """
     try:
         _check_regular(Path(prefix))
@@ -113,7 +112,6 @@ def read_through(prefix: str, title: str = "") -> tf.train.CheckpointReader:
 
 
 def _check_regular(prefix: Path) -> None:
-    """Raises OSError if a file of a checkpoint is a pipe or the like."""
     # TensorFlow would wait for a pipe's other end.
     data_files = prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")
     for path in (Path(f"{prefix}.index"), *data_files):

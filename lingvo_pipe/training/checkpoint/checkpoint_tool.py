@@ -92,7 +92,6 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
 
 
 def _prefixes(path: Path) -> list[Path]:
-    """Returns the prefixes of the checkpoints at a path."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     if files.is_checkpoint(path):

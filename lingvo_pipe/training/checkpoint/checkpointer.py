@@ -1,10 +1,8 @@
 """Checkpoints of named variables that survive kills and damaged files.
 
-Checkpoints have TensorFlow's format, with a checksum of every tensor;
-tf.train.load_variable finds a variable by its name. A checkpoint is first written to
-the folder `incomplete`. It exists once its index is renamed, last and atomically. The
-`checkpoint` file is written for tools such as tf.train.latest_checkpoint and never read
-here.
+They have TensorFlow's format, with a checksum of every tensor. One is first written to
+the folder `incomplete`, and exists once its index is renamed, last and atomically. The
+`checkpoint` file is for tools such as tf.train.latest_checkpoint and never read here.
 """
 
 import functools
@@ -17,12 +15,8 @@ from absl import logging
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.regular_file import remove
+from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import check_names
-from lingvo_pipe.training.checkpoint.checkpoint_files import (
-    read_newest,
-    stem_of,
-    steps_in,
-)
 
 
 class Checkpointer:
@@ -72,7 +66,7 @@ class Checkpointer:
             step: number of steps.
             values: values from `snapshot`; if None, the current ones.
             pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: called once the checkpoint exists, before others are deleted.
+            when_written: called once it exists, before others are deleted.
         """
         saved = [s for s in self.saved_steps() if s not in self._unreadable]
         if saved and step < saved[-1]:
@@ -93,13 +87,9 @@ class Checkpointer:
         self._write_state()
 
     def restore(self) -> int | None:
-        """Restores the newest intact checkpoint; returns its step, or None without one.
-
-        Raises ValueError if all checkpoints are damaged, or the newest intact one holds
-        other variables. No variable is changed then.
-        """
+        """Restores the newest intact checkpoint whole; returns its step, or None."""
         hint = "Put back a copy, or start a new run with another --logdir."
-        newest = read_newest(self._directory, self._log, hint)
+        newest = checkpoint_files.read_newest(self._directory, self._log, hint)
         if newest is None:
             return None
         check_names(newest.prefix, newest.reader, self._variables)
@@ -111,14 +101,14 @@ class Checkpointer:
 
     def saved_steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
-        return steps_in(self._directory)
+        return checkpoint_files.steps_in(self._directory)
 
     def _write(self, step: int, values: Mapping[str, tf.Tensor]) -> None:
         self._directory.mkdir(exist_ok=True)  # Without parents: see `RunDirectory`.
         self._scratch.mkdir()
         with tf.device(_local_cpu()):
             tf.raw_ops.SaveV2(
-                prefix=str(self._scratch / stem_of(step)),
+                prefix=str(self._scratch / checkpoint_files.stem_of(step)),
                 tensor_names=list(values),
                 shape_and_slices=[""] * len(values),
                 tensors=list(values.values()),
@@ -131,7 +121,7 @@ class Checkpointer:
         self._scratch.rmdir()
 
     def _write_state(self) -> None:
-        stems = list(map(stem_of, self.saved_steps()))
+        stems = list(map(checkpoint_files.stem_of, self.saved_steps()))
         lines = [f'model_checkpoint_path: "{stems[-1]}"']
         lines += [f'all_model_checkpoint_paths: "{stem}"' for stem in stems]
         write_atomically(self._directory / "checkpoint", "\n".join(lines) + "\n")
@@ -142,20 +132,19 @@ class Checkpointer:
         for step in self._unreadable:
             self._delete(step)
         self._unreadable.clear()
-        indexed = {stem_of(step) for step in self.saved_steps()}
+        indexed = {checkpoint_files.stem_of(step) for step in self.saved_steps()}
         for path in self._directory.glob("ckpt-*.data-*"):
             if path.stem not in indexed:
                 remove(path)
 
     def _delete(self, step: int) -> None:
         # The index first: without it the data files are not a checkpoint.
-        remove(self._directory / f"{stem_of(step)}.index")
-        for path in self._directory.glob(f"{stem_of(step)}.data-*"):
+        remove(self._directory / f"{checkpoint_files.stem_of(step)}.index")
+        for path in self._directory.glob(f"{checkpoint_files.stem_of(step)}.data-*"):
             remove(path)
 
 
 def _in_memory(value: tf.Tensor) -> tf.Tensor:
-    """Copies a tensor of a GPU or a worker to this process's CPU."""
     if _is_in_memory(value.device):
         return value
     with tf.device(_local_cpu()):
@@ -169,6 +158,5 @@ def _is_in_memory(device: str) -> bool:
 
 
 def _local_cpu() -> str:
-    """Returns the full name of this process's CPU, job and task included."""
     with tf.device("/CPU:0"):
         return tf.constant(0).device

@@ -9,10 +9,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.training.checkpoint.checkpoint_contents import (
-    mismatches,
-    stored_variables,
-)
+from lingvo_pipe.training.checkpoint import checkpoint_contents
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     read_newest,
     read_through,
@@ -30,14 +27,13 @@ def restore_weights(
 ) -> int:
     """Restores a model's variables, or their averages if any; returns the step.
 
-    `checkpoint` is a name such as `ckpt-00000600`; if None, the newest that is not
-    damaged, and `log` gets a line about each damaged one. Raises ValueError if there is
-    no such checkpoint, it is damaged, or it holds another model's variables. No
-    variable is changed then.
+    `checkpoint` is a name such as `ckpt-00000600`; if None, the newest intact one, and
+    `log` gets a line about each damaged one. Raises ValueError, and changes nothing, if
+    there is none, it is damaged, or it holds another model's variables.
     """
     prefix, reader = _read(directory, checkpoint, log)
-    stored = stored_variables(reader)
-    if problems := mismatches(variables, stored):
+    stored = checkpoint_contents.stored_variables(reader)
+    if problems := checkpoint_contents.mismatches(variables, stored):
         raise UserValueError(
             f"{prefix}: expected the variables of the model, got\n"
             + "\n".join(problems)
@@ -53,11 +49,7 @@ def assign_weights(
     reader: tf.train.CheckpointReader,
     use_averages: bool = True,
 ) -> list[str]:
-    """Assigns values in a checkpoint to variables; returns the names of the values.
-
-    `names` has the name in the checkpoint of each variable to assign, by path. If
-    `use_averages`, variables that have a moving average take it.
-    """
+    """Assigns values, or averages, by `names` in the checkpoint; returns those used."""
     used = []
     for path, name in names.items():
         average, variable = average_name(name), variables[path]

@@ -2,14 +2,12 @@
 
     decoder/<split>-<step>.jsonl   a line per sentence: source, reference, hypothesis,
                                    score, and the languages
-    decoder/<split>-<step>.txt     BLEU and chrF by language pair
-    decoder/<split>-<step>.json    the same, for programs
-    decoder/<split>-<step>.png     the same as an image
+    decoder/<split>-<step>.txt     BLEU and chrF by language pair, for programs .json,
+                                   as an image .png
     decoder/metrics.jsonl          BLEU and chrF of all decoding runs
     decoder/<split>/               the same and the image, for TensorBoard
 
-The same model and sentences give the same bytes, except that the image and the events
-depend on the versions of their libraries.
+The same model and sentences give the same bytes, except of the image and the events.
 """
 
 import dataclasses
@@ -59,9 +57,9 @@ def decode(
 ) -> None:
     """Translates a data set, and writes translations and scores.
 
-    It uses one checkpoint or, following a trainer, one after another. For the
-    arguments, see `evaluate_run`. Raises ValueError if the task, the checkpoint or the
-    vocabulary is unusable, or there are no sentences.
+    It uses one checkpoint or, following a trainer, one after another; see
+    `evaluate_run`. Raises ValueError if the task, the checkpoint or the vocabulary is
+    unusable, or there are no sentences.
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)

@@ -1,9 +1,8 @@
 """BLEU and chrF of translations by language pair: numbers, a table, an image.
 
-sacrebleu computes them. BLEU counts words, which depend on the language: sacrebleu's
-default tokenizer is `13a`, and `zh` for Chinese. In languages written without spaces
-each character counts as a word, since better tokenizers need downloads. The signatures
-name the tokenizer. chrF needs none.
+BLEU counts words by sacrebleu's tokenizer `13a`, or `zh` for Chinese. In languages
+written without spaces each character counts as a word, since better tokenizers need
+downloads. The signatures name the tokenizer. chrF needs none.
 """
 
 import io

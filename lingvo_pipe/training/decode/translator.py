@@ -9,12 +9,7 @@ import tqdm
 
 from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.core.near_names import did_you_mean
-from lingvo_pipe.training.decode.decoder import (
-    Decode,
-    check_finite,
-    decode_method,
-    decoded_texts,
-)
+from lingvo_pipe.training.decode import decoder
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import SentenceInput
 
@@ -35,14 +30,14 @@ class Translator:
 
     def __init__(self, task: BaseTask, data: SentenceInput, batch_size: int) -> None:
         self._data, self._batch_size = data, batch_size
-        self._function = translate_function(decode_method(task), data)
+        self._function = translate_function(decoder.decode_method(task), data)
 
     def __call__(self, sentences: Sequence[str], language: str | None) -> list[str]:
         """Returns the best translation of each sentence, and "" of an empty one.
 
-        `language` is the target language; if None, the only one. Raises ValueError if
-        it is unknown or a sentence is too long, and FloatingPointError if a score is
-        not finite.
+        `language` is the target; if None, the only one. Raises ValueError if it is
+        unknown or a sentence is too long, and FloatingPointError if a score is not
+        finite.
         """
         if isinstance(sentences, str) or not all(isinstance(x, str) for x in sentences):
             raise UserTypeError(
@@ -64,7 +59,7 @@ class Translator:
             for row, text, score in zip(
                 rows, found["translations"].numpy(), scores, strict=True
             ):
-                check_finite(sentences[row], score)
+                decoder.check_finite(sentences[row], score)
                 texts[row] = text.decode()
         return texts
 
@@ -82,12 +77,11 @@ class Translator:
         return language
 
 
-def translate_function(decode: Decode, data: SentenceInput) -> Any:
-    """Returns a tf.function from sentences to translations.
+def translate_function(decode: decoder.Decode, data: SentenceInput) -> Any:
+    """Returns a tf.function from `sentences` and a `target_language`, string `[]`.
 
-    A sentence without words has an empty translation, and a score without a meaning.
-    It takes `sentences`, string `[B]`, and the `target_language`, string `[]`. It
-    returns `translations`, string `[B]`, and their `scores` `[B]`.
+    It returns `translations`, string `[B]`, and `scores` `[B]`, without meaning where a
+    sentence has no words.
     """
 
     def translate(
@@ -96,7 +90,9 @@ def translate_function(decode: Decode, data: SentenceInput) -> Any:
         with tf.device("/CPU:0"):
             batch = data.SentenceBatch(sentences, target_language)
         num_rows = tf.size(sentences)
-        texts, scores, _ = decoded_texts(decode, batch, num_rows, data.vocabulary)
+        texts, scores, _ = decoder.decoded_texts(
+            decode, batch, num_rows, data.vocabulary
+        )
         translations = tf.where(batch.weight > 0, texts[:, 0], "")
         return {"translations": translations, "scores": scores[:, 0]}
 

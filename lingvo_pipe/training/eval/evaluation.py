@@ -11,11 +11,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.pipeline.debug.diagnosis import (
-    may_be_diagnosed,
-    naming,
-    naming_reads,
-)
+from lingvo_pipe.pipeline.debug import diagnosis
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.input_checks import check_weights
 from lingvo_pipe.training.task.protocols import EvalImages
@@ -41,16 +37,15 @@ class Evaluation:
     ) -> dict[str, float]:
         """Returns each metric's mean over all examples of `batches`.
 
-        A metric whose weights are all 0 has no mean and is left out. If `images` is to
-        receive each batch and its predictions, each batch runs forward once more.
-
-        Raises ValueError if there are no batches, or the loss's total weight is 0.
+        A metric whose weights are all 0 is left out. For `images`, each batch runs
+        forward once more. Raises ValueError if there are no batches, or the loss's
+        total weight is 0.
         """
         sums: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
         not_finite: Counter[str] = Counter()
         num_batches = 0
-        for batch in naming_reads(batches):
+        for batch in diagnosis.naming_reads(batches):
             check_weights(batch)
             num_batches += 1
             for name, (mean, weight) in self._evaluate(batch).items():
@@ -81,11 +76,11 @@ class Evaluation:
         try:
             return self._function(batch)
         except tf.errors.OpError as error:
-            if may_be_diagnosed(error):
+            if diagnosis.may_be_diagnosed(error):
                 allowed = contextlib.suppress(FloatingPointError)
                 with ForwardContext(do_eval=True), allowed:
                     self._task.Diagnose(self._values(), batch)
-            with naming("an evaluation"):
+            with diagnosis.naming("an evaluation"):
                 raise
 
     def _run(self, input_batch: NestedMap) -> NestedMap:

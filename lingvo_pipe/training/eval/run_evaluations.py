@@ -35,9 +35,8 @@ def evaluate_run(
 ) -> None:
     """Evaluates one checkpoint or, following a trainer, one after another.
 
-    It writes the metrics to `LOGDIR/evaler`, which no trainer writes. Several such
-    evaluations may run at a time. Raises ValueError if a checkpoint or the vocabulary
-    is unusable, or there is no data.
+    It writes to `LOGDIR/evaler`, where several evaluations may write at a time. Raises
+    ValueError if a checkpoint or the vocabulary is unusable, or there is no data.
 
     Args:
         task: the task.
@@ -68,8 +67,7 @@ class RunEvaluations:
         evaluation: evaluation of the task, traced.
         test_input: input with `EvalBatches()`.
         saved_steps: steps of the run's checkpoints when this is created.
-        is_stopping: function that returns whether the run is stopping, which ends an
-            evaluation.
+        is_stopping: returns whether the run is stopping, which ends an evaluation.
         schedules: schedules that follow the evaluations.
     """
 

@@ -25,8 +25,7 @@ def open_run(
 ) -> RunDirectory:
     """Returns the directory of a run that has started, after `follow_seconds` at most.
 
-    Raises ValueError if it has not, or is another model's; None allows any model. See
-    `RunDirectory` for `allow_foreign`.
+    Raises ValueError if it has not, or is of another model than `model_name`, if given.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
     while not os.path.exists(params):
@@ -48,12 +47,9 @@ def weights_in_turn(
 ) -> Iterator[int]:
     """Restores a task's weights from a checkpoint, and yields the checkpoint's step.
 
-    `checkpoint` is its name, or `best` for the best evaluation's; if None, the newest
-    is restored. With `follow_seconds`, the maximum seconds to wait for a checkpoint, it
-    restores the newest and each later one until the run ends or the wait is over.
-
-    Raises ValueError if a checkpoint is unusable, the run has no best evaluation, or no
-    checkpoint appeared.
+    `checkpoint` is its name, `best`, or None for the newest. With `follow_seconds`, the
+    longest wait for a checkpoint, each later one follows until the run ends. Raises
+    ValueError if one is unusable, there is no best evaluation, or none appeared.
     """
     variables, path = task.VariablePaths(), directory.checkpoints_path
     if follow_seconds is None:
@@ -97,9 +93,8 @@ def new_checkpoints(
 ) -> Iterator[int]:
     """Yields the newest checkpoint's step each time it changes.
 
-    It ends with the run's last step, or when no new checkpoint has appeared for
-    `patience_seconds`. Until the run starts, the directory may be missing, and
-    `last_step` returns None.
+    It ends with the run's last step, or after `patience_seconds` without a new one.
+    Until the run starts, the directory may be missing, and `last_step` returns None.
     """
     seen, since = -1, clock()
     while clock() - since <= patience_seconds:

@@ -20,11 +20,7 @@ class InputPosition:
             self._text = tf.Variable("", trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """Returns the variables that checkpoints must hold, by name.
-
-        So a resumed run finds its next batch at once. Inputs without a position have
-        them, too: a run may change its input.
-        """
+        """Returns the variables for checkpoints, by name, also without a position."""
         return {"input_place": self._text}
 
     def set_batch(self, index: int) -> None:

@@ -69,10 +69,7 @@ class FailurePolicy:
             )
 
     def skip_batches(self, start: int, spike: LossSpikeError) -> None:
-        """Skips the batches between the restored checkpoint and a loss spike.
-
-        Raises FloatingPointError if the run rolled back to this checkpoint too often.
-        """
+        """Skips the batches since the restored checkpoint, unless done too often."""
         max_rollbacks = self._params.max_rollbacks
         if self.skipped_batches.num_after(start) >= max_rollbacks:
             raise UserNumberError(
@@ -86,10 +83,7 @@ class FailurePolicy:
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
 
     def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
-        """Returns an error if there are no batches after a step, or with wrong weights.
-
-        A weight that is not finite is left to the step, whose loss it makes so.
-        """
+        """Returns an error if there are no batches after a step, or bad weights."""
         try:
             for batch in group:
                 check_weights(batch, may_be_infinite=True)
@@ -104,7 +98,6 @@ class FailurePolicy:
         )
 
     def _hint(self) -> str:
-        """Returns the hint for numbers that are not finite."""
         p, clipping = self._params, "clip_gradient_norm_to_value"
         is_saved = bool(steps_in(self._directory.checkpoints_path))
         saved = "The last checkpoint is kept." if is_saved else "Nothing is saved yet."

@@ -23,10 +23,7 @@ class StepReports:
     def add(
         self, step: int, all_metrics: Iterable[dict[str, float]], progress: Progress
     ) -> None:
-        """Reports on the steps of one call after `step`, and shows the last reported.
-
-        A skipped step's metrics are empty. Raises LossSpikeError if a loss is a spike.
-        """
+        """Reports on one call's steps after `step`; LossSpikeError for a spike."""
         p, n, shown = self.step.task.params.train, step, None
         for n, metrics in enumerate(all_metrics, step + 1):
             if not metrics:

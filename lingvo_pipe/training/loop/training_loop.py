@@ -33,9 +33,8 @@ def train(
 ) -> dict[str, float]:
     """Trains a task to its `max_steps`, or until a signal stops it, and evaluates it.
 
-    Resumes from the newest checkpoint in `directory` that is not damaged, and ends in
-    the same bytes as an uninterrupted run. Writes nothing before params, checkpoint and
-    batches are known to fit together.
+    Resumes from the newest intact checkpoint in `directory`, and ends in the same bytes
+    as an uninterrupted run. Writes nothing before params, checkpoint and batches fit.
 
     Args:
         task: the task, just instantiated.
@@ -56,9 +55,8 @@ def train(
         ValueError: if the params have wrong values, the batches don't fit the model or
             end too soon, the checkpoint is beyond max_steps or has another vocabulary,
             or another process trains in the directory.
-        FloatingPointError: if the loss, a gradient or a variable to be saved is not
-            finite, or the loss has a spike, more often than the params allow. The last
-            checkpoint stays.
+        FloatingPointError: if numbers are not finite, or the loss has a spike, more
+            often than the params allow. The last checkpoint stays.
     """
     check_loop_params(task.params)
     check_spike_params(task.params.train)

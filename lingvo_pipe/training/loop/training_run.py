@@ -1,16 +1,16 @@
 """A training run, from the state in its directory to its last step.
 
-The run writes a checkpoint
-    - before the first step, if it has initial values from other runs, or may roll back;
-    - every `save_interval_steps`;
-    - after a step whose evaluation is the best so far;
-    - after its last step, wherever it stops.
+It writes a checkpoint
+
+- before the first step, if it has initial values from other runs, or may roll back;
+- every `save_interval_steps`, after a best evaluation, and after its last step.
+
 It rolls back to the newest checkpoint after a loss spike; see `failure_policy`. It
 stops
-    - after `max_steps`;
-    - after the current step, on a termination signal; see `signals`;
-    - after `patience` consecutive evaluations that are not the best;
-    - on a failure.
+
+- after `max_steps`, or after the current step on a termination signal;
+- after `patience` consecutive evaluations that are not the best;
+- on a failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,11 +64,7 @@ class _Segment:
 
 
 class TrainingRun:
-    """A training run.
-
-    Creating it restores the state and traces all functions; it writes nothing yet. The
-    arguments are the same as for `train` in `training_loop`.
-    """
+    """A training run: state restored and functions traced, nothing written yet."""
 
     def __init__(
         self,
@@ -130,10 +126,7 @@ class TrainingRun:
             schedule.CheckEvaluations(interval_steps, self._evaluation.metric_names)
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
-        """Writes the files that the directory must have before the first step.
-
-        `changes` of params that users have accepted are recorded with the step.
-        """
+        """Writes, with accepted `changes`, what must be there before the first step."""
         since = [f"since step {self._start}: {change}" for change in changes]
         self._directory.write_params(params_text, since)
         write_vocabulary(self._directory.path, self._train_input)
@@ -226,7 +219,6 @@ class TrainingRun:
         return metrics
 
     def _train_steps(self, segment: _Segment) -> int:
-        """Trains, reports, evaluates and saves; returns the last step."""
         step, evaluations = self._start, segment.evaluations
         skipped = self._failures.skipped_batches
         batches = BatchGroups(skipped.batches(self._position.batches, step))
@@ -262,7 +254,6 @@ class TrainingRun:
         return step
 
     def _is_last(self, step: int, segment: _Segment) -> bool:
-        """Returns whether the run stops after a step."""
         is_asked = segment.signals.last_signal_name is not None
         return step >= self._max_steps or is_asked or segment.evaluations.best.is_over
 
@@ -294,7 +285,6 @@ class TrainingRun:
         segment.saver.save(step, best, segment.evaluations.best_writer())
 
     def _result(self, segment: _Segment) -> str:
-        """Returns the best metric, if there is one, and the path of its checkpoint."""
         best, text = segment.evaluations.best, "newest checkpoint"
         step = max(self._checkpointer.saved_steps())
         if best.step is not None:

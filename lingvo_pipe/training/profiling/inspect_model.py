@@ -29,11 +29,10 @@ _NUMBER_COLUMNS = range(_HEADER.index("MACs"), len(_HEADER))
 
 
 def describe(task_params: InstantiableParams, input_generator: Any) -> str:
-    """Describes a task's pipeline; builds it in a scratch graph, allocating nothing.
+    """Describes a task's pipeline, built in a scratch graph, allocating nothing.
 
-    Returns a table of each layer's stage, class, output shapes, multiply-adds (except
-    for layers before the cells), parameters and variables; then the stages' totals,
-    their balance, and the predicted bubble.
+    Returns a table of each layer's stage, class, output shapes, multiply-adds (of
+    cells), parameters and variables; the stages' totals, balance and predicted bubble.
     """
     with tf.Graph().as_default():
         with activity("building the model"):
@@ -56,7 +55,6 @@ def describe(task_params: InstantiableParams, input_generator: Any) -> str:
 
 
 def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
-    """Returns each layer's output shapes, including layers before the cells."""
     layers = [*task.pipeline.before, *task.pipeline.cells]
     thetas = [layer.theta for layer in layers]
     shapes = []
@@ -71,7 +69,6 @@ def _output_shapes(task: BaseTask, batch: Any) -> list[str]:
 def _layer_rows(
     stage: str, layer: BaseLayer, shape: str, macs: str
 ) -> Iterator[tuple[str, ...]]:
-    """Yields the layer's row and its variables' rows."""
     count = f"{num_parameters(layer):,}"
     yield stage, layer.params.name, type(layer).__name__, shape, macs, count
     for path, variable in layer.VariablePaths().items():
@@ -82,7 +79,6 @@ def _layer_rows(
 
 
 def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
-    """Returns a line per stage, their balance, and the sums."""
     pipeline = task.pipeline
     lines, counts = [], []
     if pipeline.before:
@@ -113,7 +109,6 @@ def _totals(task: BaseTask, work: PredictedBubble | None) -> list[str]:
 
 
 def _balance(stages: Sequence[float]) -> float:
-    """Returns the largest stage over the mean stage."""
     return max(stages) * len(stages) / sum(stages) if sum(stages) else 1.0
 
 

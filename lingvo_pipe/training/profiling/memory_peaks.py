@@ -11,11 +11,7 @@ from lingvo_pipe.training.profiling.step_profile import MemoryPeak
 
 
 class MemoryWatch:
-    """Measures the memory of this process's devices, as far as TensorFlow counts it.
-
-    CPU devices share the machine's memory, and are measured together. Devices of other
-    processes are left out, and `variables` count, although they already exist.
-    """
+    """Measures the memory of this process's devices; CPU devices are taken together."""
 
     def __init__(self, devices: Sequence[str], variables: Iterable[tf.Variable]):
         self._local = _local_devices(devices)

@@ -15,11 +15,8 @@ from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.splitting import cell_costs
 from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
-from lingvo_pipe.pipeline.splitting.cell_costs import (
-    BACKWARD_PER_FORWARD,
-    pipeline_costs,
-)
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -36,12 +33,10 @@ class PredictedBubble(NamedTuple):
 
 
 def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
-    """Predicts a training step's bubble.
+    """Predicts a training step's bubble, from the batch's shapes.
 
-    All other devices wait while the first runs the prologue, the layers before the
-    cells, forward and, at the end, backward. Only the batch's shapes matter. Raises
-    ValueError if a layer has no FPropMeta, or the batch cannot be cut into
-    micro-batches.
+    All other devices wait while the first runs the prologue, forward and backward.
+    Raises ValueError if a layer has no FPropMeta, or the batch cannot be cut.
     """
     pipeline = task.pipeline
     spec, p = pipeline.spec, pipeline.params
@@ -49,7 +44,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     cut = cut_batch(
         inputs, p.num_micro_batches, p.micro_batch_size, p.batch_dim, pipeline.path
     )
-    costs = pipeline_costs(
+    costs = cell_costs.pipeline_costs(
         [layer.params for layer in pipeline.before],
         [cell.params for cell in pipeline.cells],
         *map_present(lambda x: tuple(x.shape[1:]), cut.split(inputs)),
@@ -61,7 +56,7 @@ def predict_bubble(task: BaseTask, batch: NestedMap) -> PredictedBubble:
     prologue = p.num_micro_batches * costs.prologue
     work[0] += prologue
     step = simulate(pipeline.schedule, Costs(tuple(stages)))
-    prologue *= 1 + BACKWARD_PER_FORWARD
+    prologue *= 1 + cell_costs.BACKWARD_PER_FORWARD
     return PredictedBubble(
         cell_flops=[each / cut.num_rows for each in flops],
         shares=[x / sum(work) if sum(work) else 0.0 for x in work],
@@ -130,6 +125,6 @@ def _stage_costs(pipeline: PipeliningLayer, stage: int, flops: list[int]) -> Sta
     forward = sum(flops[i] for i in cells)
     return StageCosts(
         forward=forward,
-        backward=BACKWARD_PER_FORWARD * forward,
+        backward=cell_costs.BACKWARD_PER_FORWARD * forward,
         recompute=sum(flops[i] for i in cells if i in recomputed),
     )

@@ -1,8 +1,7 @@
 """A training step in time, predicted and measured: as an image, a table and a trace.
 
-The prediction simulates the schedule with the costs of operations and messages in the
-steps before. It uses nothing of the measured step, so differences show what the
-schedule and its costs do not explain. Pure except for writing files: no TensorFlow.
+The prediction simulates the schedule with the costs in the steps before, so differences
+show what the schedule and its costs do not explain. No TensorFlow.
 """
 
 import dataclasses
@@ -30,8 +29,8 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
     """Returns the timeline of a step that ran.
 
     Times are seconds `[N, 3]` per device: wait start, start and end of its operations,
-    in their order, as from `PipeliningLayer.ComputeGradients`. Raises ValueError if a
-    device's contradict each other, because its clock was set meanwhile.
+    as from `PipeliningLayer.ComputeGradients`. Raises ValueError if they contradict,
+    because a clock was set meanwhile.
     """
     devices = enumerate(zip(schedule.columns, times, strict=True))
     timeline = Timeline.from_rows(
@@ -53,7 +52,7 @@ def measured_timeline(schedule: Schedule, times: Sequence[np.ndarray]) -> Timeli
 def measured_shards(schedule: Schedule, times: Sequence[np.ndarray]) -> list[Timeline]:
     """Returns the timelines of a step's batch shards, each of which ran the schedule.
 
-    Times are as in `measured_timeline`, for the devices of one replica after another; a
+    Times are as in `measured_timeline`, for one replica's devices after another's; a
     device's rows are its shards' rows, one after another.
     """
     size = len(schedule.columns)

@@ -44,10 +44,9 @@ def check_profile_step(step: int, max_steps: int) -> None:
 class StepProfiler:
     """A profiler of one step, which it compares with the steps before.
 
-    If several steps run in one call, it profiles all steps of a call together: the
-    first call that includes or follows the step and has predecessors to compare with.
-    `start` is the number of steps trained before this run, and `log` takes a line of
-    text for the user.
+    If several steps run in one call, it profiles the first whole call that includes or
+    follows the step and has predecessors. `start` is the number of steps trained
+    before.
     """
 
     pipeline: PipeliningLayer
@@ -166,13 +165,11 @@ class StepProfiler:
         return notes
 
     def _all_devices(self) -> list[str]:
-        """Returns the names of the devices, replica after replica."""
         spec = self.pipeline.spec
         first_shards = range(0, spec.num_batch_shards, spec.shards_per_replica)
         return [name for shard in first_shards for name in self._devices(shard)]
 
     def _devices(self, shard: int) -> list[str]:
-        """Returns the names of the devices that ran a batch shard."""
         spec, owners = self.pipeline.spec, self.pipeline.schedule.device_of_stage()
         devices = spec.replicas[shard // spec.shards_per_replica]
         names = {owners[k]: name for k, name in enumerate(devices)}

@@ -7,13 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.training.report.axis import (
-    Axis,
-    linear_axis,
-    log_axis,
-    number_text,
-    step_axis,
-)
+from lingvo_pipe.training.report import axis
 from lingvo_pipe.training.report.series import Point, Series
 
 _LEFT_MARGIN, _DIGIT_WIDTH = 14.0, 6.6
@@ -27,11 +21,7 @@ _LOG_SPREADS = {
 
 
 class Figure(NamedTuple):
-    """A metric by step, with a color's number for each split.
-
-    Notes are sentences on details that the curves do not show. Without a grid, no value
-    is finite, and there are no curves.
-    """
+    """A metric by step: a color's number per split, notes, and axes if finite."""
 
     series: Sequence[Series]
     colors: Mapping[str, int]
@@ -78,7 +68,7 @@ class Grid:
     right, top, bottom = width - 24.0, 12.0, height - 40.0  # Edges of the grid.
 
     def __init__(self, series: Sequence[Series]):
-        self._steps = step_axis(max(each.last.step for each in series))
+        self._steps = axis.step_axis(max(each.last.step for each in series))
         self._values = _value_axis(series)
         self.is_log = self._values.is_log
         labels = self._values.labels()
@@ -109,16 +99,15 @@ class Grid:
         return " ".join(f"{self.x(s):.1f},{self.y(v):.1f}" for s, v in numbers)
 
 
-def _value_axis(series: Sequence[Series]) -> Axis:
+def _value_axis(series: Sequence[Series]) -> axis.Axis:
     values = [report.value for each in series for report in each.finite]
     low, high = min(values), max(values)
     spreads = [s for x, s in _LOG_SPREADS.items() if x.fullmatch(series[0].metric)]
     is_log = low > 0 and any(high > low * spread for spread in spreads)
-    return log_axis(low, high) if is_log else linear_axis(low, high)
+    return axis.log_axis(low, high) if is_log else axis.linear_axis(low, high)
 
 
 def _range_text(series: Series) -> str:
-    """Returns the first and the last value in words."""
     reports = dict.fromkeys([series.finite[0], series.finite[-1]])
-    ends = [f"{number_text(x.value)} at step {x.step:,}" for x in reports]
+    ends = [f"{axis.number_text(x.value)} at step {x.step:,}" for x in reports]
     return f"from {ends[0]} to {ends[1]}" if len(ends) > 1 else ends[0]

@@ -1,8 +1,7 @@
 """One page about a run: `LOGDIR/report.html`, for any browser, without a network.
 
-It shows the run directory's contents: metrics as a table and curves, images of the
-last evaluation, translations, profiles, checkpoints, params; and the versions of the
-software that wrote it. The template is `report.html.jinja`, which escapes all texts.
+It shows metrics, images of the last evaluation, translations, profiles, checkpoints,
+params and versions. The template, `report.html.jinja`, escapes all texts.
 """
 
 import base64
@@ -75,7 +74,6 @@ def _template() -> Any:
 
 
 def _values(directory: RunDirectory) -> dict[str, Any]:
-    """Returns the template's values by name."""
     params = directory.read_params() or ""
     series = run_record.read_series(directory)
     best = read_best(directory.best_path)
@@ -117,7 +115,6 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
 def _facts(
     max_steps: int | None, last_step: int, num_skipped: int, best: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yields names and values for the head of the page."""
     of = f" of {max_steps:,}" if max_steps else ""
     yield "Trained", f"{last_step:,}{of} steps"
     if num_skipped:
@@ -130,7 +127,6 @@ def _facts(
 
 
 def _metric_row(series: Series, best_metric: str | None) -> list[str]:
-    """Returns the last and the best value of a metric on a split."""
     row = [series.metric, series.split]
     for report in (series.last, series.best(best_metric)):
         row += [number_text(report.value), f"{report.step:,}"] if report else ["", ""]

@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.core.regular_file import (
-    MALFORMED,
-    damaged,
-    open_file,
-    read_json,
-    read_text,
-)
+from lingvo_pipe.core import regular_file
 from lingvo_pipe.hyperparams.literals import read_plain
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
@@ -45,11 +39,7 @@ class Scores(NamedTuple):
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
-    """Returns all metrics by name: the trainer's, the evaler's and the decoder's.
-
-    Metrics measured on most splits come first. Scores of single language pairs are
-    left out: they have a table.
-    """
+    """Returns all metrics by name, but no language pairs, on most splits first."""
     series: dict[str, list[Series]] = {}
     for path, origin in (
         (directory.path, ""),
@@ -73,22 +63,22 @@ def read_scores(directory: RunDirectory) -> list[Scores]:
     for split, path in {split: path for split, _, path in by_step}.items():
         image = _read_bytes(path.with_suffix(".png"))
         samples = _samples(path.with_suffix(".jsonl"))
-        found.append(Scores(path, split, read_json(path), image, samples))
+        found.append(Scores(path, split, regular_file.read_json(path), image, samples))
     return found
 
 
 def _samples(path: Path) -> list[list[str]]:
     hint = "Remove the file, or decode again by --job=decoder."
-    lines = (read_text(path, hint) or "").splitlines()
+    lines = (regular_file.read_text(path, hint) or "").splitlines()
     try:
         records = map(json.loads, lines[:: max(len(lines) // _NUM_SAMPLES, 1)])
         return [
             [str(record[key]) for key in ("source", "reference", "hypothesis")]
             for record in itertools.islice(records, _NUM_SAMPLES)
         ]
-    except MALFORMED as error:
+    except regular_file.MALFORMED as error:
         expected = "lines of JSON with source, reference and hypothesis"
-        raise damaged(path, expected, error, hint) from error
+        raise regular_file.damaged(path, expected, error, hint) from error
 
 
 def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
@@ -96,7 +86,7 @@ def read_profiles(directory: RunDirectory) -> dict[int, tuple[bytes, str]]:
     found = {}
     for path in directory.profile_path.glob("step-*.txt"):
         match = re.fullmatch(r"step-(\d{1,18})", path.stem)
-        png, text = _read_bytes(path.with_suffix(".png")), read_text(path)
+        png, text = _read_bytes(path.with_suffix(".png")), regular_file.read_text(path)
         if match and png is not None and text is not None:
             found[int(match[1])] = png, text
     return found
@@ -141,13 +131,14 @@ def best_metric(directory: RunDirectory) -> str | None:
         value = read_plain(entry.text) if entry else None
         if value is None or isinstance(value, str):
             return value
-    raise damaged(directory.params_path, "a text as task.eval.best_metric", entry)
+    raise regular_file.damaged(
+        directory.params_path, "a text as task.eval.best_metric", entry
+    )
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    """Returns the content of a file, or None if it is missing."""
     try:
-        with open_file(path, "rb") as file:
+        with regular_file.open_file(path, "rb") as file:
             return bytes(file.read())
     except FileNotFoundError:
         return None

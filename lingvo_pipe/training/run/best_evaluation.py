@@ -1,11 +1,8 @@
 """The best evaluation of a run, and when to stop waiting for a better one.
 
-    evaluation of accuracy   0.71   0.80   0.79   0.80   0.78
-    best so far                *      *
-    without improvement        0      0      1      2      3  -> stops if patience is 3
-
-Only a value that is better than the best counts as an improvement; of equal values the
-first stays the best.
+evaluation of accuracy   0.71   0.80   0.79   0.80   0.78
+best so far                *      *
+without improvement        0      0      1      2      3  -> stops if patience is 3
 """
 
 import contextlib
@@ -46,11 +43,7 @@ def define_best_params(p: Params) -> None:
 
 
 class BestEvaluation:
-    """The best evaluation so far by one metric, at `step`; None if there was none.
-
-    Begins with the evaluations that a run has logged; see `metrics_log`. Raises
-    ValueError if a param has a wrong value.
-    """
+    """The best evaluation by one metric, at `step`; None without any."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
         check_best_params(p)

@@ -67,10 +67,9 @@ def check_allowed(allowed: Sequence[str], *texts: str | None) -> None:
 def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
     """Checks that a run is resumed with its own params; returns the accepted changes.
 
-    Devices, duration, intervals of checkpoints and evaluations, the treatment of bad
-    steps, and the folder of the data may always change; so may allowed paths, with all
-    below them, which are returned as `path : before -> now`. Raises ValueError if
-    others differ, and names them all.
+    Devices, duration, intervals, the treatment of bad steps, and the folder of the data
+    may always change; so may allowed paths, with all below them, which are returned as
+    `path : before -> now`. Raises ValueError that names all others.
     """
     return _check(
         before,
@@ -84,8 +83,8 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
 def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
     """Checks that weights are used in the model that they were trained in.
 
-    Another model may have variables of the same names and shapes, and give wrong
-    results. The params of training and its data may differ. See `check_changes`.
+    Another model may have the same variables, and give wrong results. The params of
+    training and its data may differ. See `check_changes`.
     """
     _check(
         trained,

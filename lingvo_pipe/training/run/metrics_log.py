@@ -4,8 +4,8 @@
 
     {"step": 100, "split": "train", "loss": 0.25}
 
-JSON has no numbers that are not finite; they are the strings "NaN", "Infinity" and
-"-Infinity", which float() reads. Images, texts and histograms are events only.
+Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity". Images,
+texts and histograms are events only.
 """
 
 from __future__ import annotations
@@ -25,16 +25,10 @@ from typing import Any, SupportsFloat, SupportsInt
 import numpy as np
 import tensorflow as tf
 
+from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import sync, write_atomically
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.regular_file import (
-    MALFORMED,
-    check_present,
-    naming,
-    open_file,
-    read_text,
-)
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 
 FILE_NAME = "metrics.jsonl"
@@ -59,8 +53,7 @@ class MetricsLog:
     """A log of one run's metrics, which one process at a time may write.
 
     Opening it drops an incomplete last line, and lines of steps after `resume_step`,
-    which a resumed run will write again; it raises ValueError if a line is damaged. Use
-    it as a context manager, or close it. For several processes, see `shared_log`.
+    which a resumed run will write again; it raises ValueError if a line is damaged.
     """
 
     def __init__(self, logdir: str | Path, resume_step: int | None = None) -> None:
@@ -68,20 +61,16 @@ class MetricsLog:
         self._logdir.mkdir(parents=True, exist_ok=True)
         self._path = self._logdir / FILE_NAME
         text = lines_until(self._path, math.inf if resume_step is None else resume_step)
-        if text != (read_text(self._path) or ""):
+        if text != (regular_file.read_text(self._path) or ""):
             write_atomically(self._path, text)
-        self._file = open_file(self._path, "a")
+        self._file = regular_file.open_file(self._path, "a")
         sync(self._logdir)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def write(
         self, step: SupportsInt, split: str, metrics: Mapping[str, SupportsFloat]
     ) -> None:
-        """Writes the metrics of one step; readers see them when this returns.
-
-        The split, such as `train` or `test`, names a directory. Metrics are scalars by
-        name, other than `step` and `split`.
-        """
+        """Writes a step's scalars of a split such as `train`; readers see them now."""
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise UserValueError(
                 path="split",
@@ -105,11 +94,8 @@ class MetricsLog:
         return any(same_metrics(record, line) for line in read_metrics(self._logdir))
 
     def sync(self) -> None:
-        """Waits until all lines are on disk, as a checkpoint needs those before it.
-
-        Raises ValueError if the file was removed or replaced.
-        """
-        check_present(self._file, self._path)
+        """Waits until all lines are on disk; ValueError if the file was replaced."""
+        regular_file.check_present(self._file, self._path)
         os.fsync(self._file.fileno())
 
     def write_page(
@@ -137,7 +123,7 @@ class MetricsLog:
 
     def close(self) -> None:
         """Closes the files."""
-        with naming(self._path):  # Closing tries again to write.
+        with regular_file.naming(self._path):  # Closing tries again to write.
             self._file.close()
         for writer in self._writers.values():
             writer.close()
@@ -150,14 +136,16 @@ class MetricsLog:
 
     def _write_line(self, step: int, split: str, values: Mapping[str, float]) -> None:
         record = _encoded({"step": step, "split": split, **values})
-        with naming(self._path):
+        with regular_file.naming(self._path):
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
             self._file.flush()
 
     def _write_events(
         self, step: int, split: str, values: Mapping[str, Any], metadata: Any
     ) -> None:
-        check_present(self._file, self._path)  # TensorFlow would make folders anew.
+        regular_file.check_present(
+            self._file, self._path
+        )  # TensorFlow would make folders anew.
         if split not in self._writers:
             path = str(self._logdir / split)
             self._writers[split] = tf.summary.create_file_writer(path)
@@ -172,7 +160,7 @@ class MetricsLog:
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
     """Opens a log of several processes, created if missing; waits for the others."""
     directory.mkdir(exist_ok=True)
-    with open_file(directory / LOCK_NAME, "a") as file:
+    with regular_file.open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with MetricsLog(directory) as log:
             yield log
@@ -189,12 +177,10 @@ def same_metrics(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def buckets(values: Any) -> np.ndarray:
-    """Counts numbers `[...]` in buckets between the smallest and the largest.
+    """Counts numbers `[...]` in buckets: float64 `[N, 3]` of left, right and count.
 
-    Returns:
-        float64 `[N, 3]`: left edge, right edge and count of N buckets of equal width,
-        as by np.histogram. Equal numbers give one bucket of width 0, and no numbers no
-        buckets. Numbers that are not finite are in none.
+    They have equal widths, as by np.histogram. Equal numbers give one of width 0, no
+    numbers none. Numbers that are not finite are in none.
     """
     numbers = np.asarray(values).astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers)]
@@ -214,8 +200,7 @@ def lines_until(path: Path, step: float) -> str:
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Returns each complete line with its record, none if the file is missing."""
-    *lines, _ = (read_text(path) or "").split("\n")
+    *lines, _ = (regular_file.read_text(path) or "").split("\n")
     return [
         (f"{line}\n", _parse(line, f"{path}:{number}"))
         for number, line in enumerate(lines, start=1)
@@ -230,7 +215,7 @@ def _parse(line: str, position: str) -> dict[str, Any]:
         if not (is_count(step, 0) and step < 2**63 and isinstance(split, str)):
             raise ValueError(step, split)
         return {"step": step, "split": split, **metrics}
-    except MALFORMED as error:
+    except regular_file.MALFORMED as error:
         raise UserValueError(
             f"{position}: expected a JSON object of step, split and numbers, got "
             f"{line[:60]!r}. Correct or remove the line."

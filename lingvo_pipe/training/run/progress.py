@@ -23,10 +23,9 @@ class Progress:
     """Step, speed, utilization, loss and time left, as a bar or as lines.
 
     Training goes from `start_step` to `num_steps`; a step has `batch_size` examples.
-    Speed is measured since the previous report, in seconds by `clock`; the mean is
-    since the start, and the time left is by the speed of the last few reports. A file
-    gets a line for each of the first reports, and later for few of them. If `stream`
-    is None, the output is standard error. Use it as a context manager, or close it.
+    Speed is since the previous report, in seconds by `clock`; the mean is since the
+    start, and the time left by the last few reports. A file gets a line for each of the
+    first reports, and later for few. The default `stream` is standard error.
     """
 
     def __init__(
@@ -120,7 +119,6 @@ class Progress:
 
 
 def _speed(start: tuple[int, float], end: tuple[int, float]) -> float:
-    """Returns the steps per second between two steps and their times."""
     return (end[0] - start[0]) / max(end[1] - start[1], 1e-9)
 
 
@@ -131,11 +129,10 @@ def _duration(seconds: float) -> str:
 def stage_utilization(
     devices: Sequence[str], times: Sequence[np.ndarray]
 ) -> float | None:
-    """Returns the fraction of a step in which devices worked: 1 minus the bubble.
+    """Returns the fraction of a step in which devices worked, or None if unknown.
 
-    Returns None if it is unknown: a GPU has only times of dispatch, several machines
-    have several clocks, and a clock may have been set meanwhile. `times` are `[N, 3]`,
-    each device's N operations' wait_start, start and end; see `TrainStep.Times`.
+    A GPU has only times of dispatch, several machines have several clocks, and a clock
+    may be set. `times` are `[N, 3]` per device; see `TrainStep.Times`.
     """
     names = [device_name(device) for device in devices]
     several_clocks = len({name.worker for name in names}) > 1

@@ -2,9 +2,8 @@
 
     checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": []}
 
-The best evaluation and the patience follow from the metrics, and the batches from the
-skipped ones. So a run does not resume if their files have lost or changed what they had
-when the newest checkpoint was saved. Runs of earlier versions have no record.
+A run does not resume if metrics or skipped batches, on which its next steps depend,
+have lost or changed what they had at the newest checkpoint. Old runs have no record.
 """
 
 import hashlib

@@ -32,15 +32,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.regular_file import (
-    check_local,
-    check_present,
-    damaged,
-    open_file,
-    read_text,
-)
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 
 LOCK_NAME = "lock"
@@ -51,20 +45,17 @@ _HEADER = re.compile(r"# model: (\S+)\n((?:# since step .*\n)*)")
 
 
 class RunDirectory:
-    """A directory that belongs to one model.
+    """A directory that belongs to one model; None stands for the name in it.
 
-    A missing directory is created when its params are written, so a run that cannot
-    start leaves nothing behind. Raises ValueError if the directory cannot be written or
-    created, or is not this model's. A name of None stands for the name in it.
-
-    Files of another user, and links, could make a run overwrite what the user never
-    meant; they raise ValueError unless `allow_foreign`.
+    It is created when its params are written. Raises ValueError if it cannot be written
+    or created, is not this model's or, unless `allow_foreign`, has links or files of
+    another user, which could make a run overwrite what the user never meant.
     """
 
     def __init__(
         self, logdir: str | Path, model_name: str | None, allow_foreign: bool = False
     ) -> None:
-        check_local("--logdir", str(logdir))
+        regular_file.check_local("--logdir", str(logdir))
         self.path = Path(logdir)
         self.params_path = self.path / "params.txt"
         self.best_path = self.path / "best.json"
@@ -87,14 +78,13 @@ class RunDirectory:
     def lock(self) -> None:
         """Locks the directory, created if missing, unless this object has done so.
 
-        The system releases the lock when a process ends, even if killed, so a lock is
-        never stale. The file that stays behind names the last holder. Raises ValueError
-        if another process holds it.
+        The system releases the lock when a process ends; the file names the last
+        holder. Raises ValueError if another process holds it.
         """
         if self._lock is not None:
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        file = open_file(self.path / LOCK_NAME, "ab+")
+        file = regular_file.open_file(self.path / LOCK_NAME, "ab+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -114,7 +104,7 @@ class RunDirectory:
     def check_present(self) -> None:
         """Raises ValueError if the locked directory was removed or replaced."""
         if self._lock is not None:
-            check_present(self._lock, self.path / LOCK_NAME)
+            regular_file.check_present(self._lock, self.path / LOCK_NAME)
 
     def unlock(self) -> None:
         """Releases the lock if this object holds it."""
@@ -123,10 +113,7 @@ class RunDirectory:
             self._lock = None
 
     def write_params(self, params_text: str, changes: Sequence[str] = ()) -> None:
-        """Writes the params of the model, and replaces earlier ones.
-
-        `changes` are lines `since step 3: ...`, which are added to earlier ones.
-        """
+        """Replaces the model's params; adds `changes`, lines `since step 3: ...`."""
         self.path.mkdir(parents=True, exist_ok=True)
         head = [f"model: {self.model_name}", *self.read_changes(), *changes]
         text = "".join(f"# {' '.join(line.split())}\n" for line in head)
@@ -134,12 +121,12 @@ class RunDirectory:
 
     def read_changes(self) -> list[str]:
         """Returns the lines about changes of params; see `write_params`."""
-        header = _HEADER.match(read_text(self.params_path) or "")
+        header = _HEADER.match(regular_file.read_text(self.params_path) or "")
         return [line[2:] for line in header[2].splitlines()] if header else []
 
     def read_params(self) -> str | None:
         """Returns the params last written, or None; raises ValueError if damaged."""
-        text = read_text(self.params_path)
+        text = regular_file.read_text(self.params_path)
         if text is None:
             return None
         text = _HEADER.sub("", text, count=1)
@@ -159,14 +146,14 @@ class RunDirectory:
             return None
         if not re.fullmatch(r"\d{1,18}", entry.text):
             expected = "an integer task.train.max_steps"
-            raise damaged(self.params_path, expected, entry.text)
+            raise regular_file.damaged(self.params_path, expected, entry.text)
         return int(entry.text)
 
     def _check_folders(self) -> None:
         for name in _FOLDERS:
             folder = self.path / name
             if os.path.lexists(folder) and not folder.is_dir():
-                raise damaged(folder, "a folder", "a file")
+                raise regular_file.damaged(folder, "a folder", "a file")
 
     def _check_writable(self) -> None:
         """Tries to write in the directory, or in the parent it will be created in."""
@@ -206,7 +193,7 @@ class RunDirectory:
 
 def read_model_name(params_path: Path) -> str:
     """Returns the model's name in `params.txt`; raises ValueError without one."""
-    header = _HEADER.match(read_text(params_path) or "")
+    header = _HEADER.match(regular_file.read_text(params_path) or "")
     if header is None:
         raise UserValueError(
             f"--logdir: expected a first line '# model: NAME' in {params_path}, found "

@@ -15,9 +15,9 @@ _SYMBOLS = ("type", "func", "enum", "params")  # Their text names a module to im
 def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     """Returns the registered model's params, with the values that the run changed.
 
-    `dataset` is the name of the input, such as Test. Only plain values are read from
-    the run: nothing that its text names is imported. Raises LookupError if the model
-    is not registered, and ValueError if the run's weights are of another model.
+    `dataset` is the input's name. Only plain values are read: nothing that the run
+    names is imported. Raises LookupError if the model is not registered, and ValueError
+    if the run's weights are of another model.
     """
     trained = directory.read_params() or ""
     model = model_registry.GetParams(directory.model_name, "Train")

@@ -1,8 +1,4 @@
-"""Records of each part of a run: where it was trained, and how fast.
-
-A part lasts from a start, resume or roll-back until the run stops; `parts.json` lists
-them. Training does not depend on it.
-"""
+"""Records in `parts.json`: where each part of a run was trained, and how fast."""
 
 import contextlib
 import dataclasses

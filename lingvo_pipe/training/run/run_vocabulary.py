@@ -1,7 +1,7 @@
 """Checks that a model is trained, tested and used with one vocabulary.
 
-With another vocabulary, weights would mean other tokens, and nothing would fail. So a
-run saves the fingerprint in `vocabulary.txt`, and the vocabulary beside it.
+With another, weights would mean other tokens, and nothing would fail. So a run saves
+its vocabulary and, in `vocabulary.txt`, the fingerprint.
 """
 
 import re
@@ -56,10 +56,7 @@ def check_one_vocabulary(train_input: Any, test_input: Any) -> None:
 
 
 def check_num_tokens(layers: Iterable[Params], input_generator: Any) -> None:
-    """Raises ValueError if a layer of `num_tokens` rows has fewer than the vocabulary.
-
-    On a GPU, a token without a row would read zeros, and nothing would fail.
-    """
+    """Raises ValueError if a layer has fewer `num_tokens` rows than the vocabulary."""
     vocabulary = getattr(input_generator, "vocabulary", None)
     if vocabulary is None:
         return

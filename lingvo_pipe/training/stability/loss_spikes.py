@@ -59,11 +59,7 @@ class LossSpikeError(UserNumberError):
 
 
 class LossSpikes:
-    """A detector of losses far above the previous ones.
-
-    It depends on the logged losses only, so a resumed run finds the same spikes as an
-    uninterrupted one. `records` are the metrics logged so far; see `metrics_log`.
-    """
+    """A detector of losses far above the previous ones, by logged metrics alone."""
 
     def __init__(self, factor: float | None, records: Iterable[Mapping[str, Any]]):
         self._factor = factor

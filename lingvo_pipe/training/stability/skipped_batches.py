@@ -1,10 +1,7 @@
-"""Batches that a run skips after a loss spike.
+"""Batches that a run skips after a loss spike, recorded in a file.
 
-    batch     0  1  2  3  4  5  6  7  8        3 batches skipped after step 4:
-    step      1  2  3  4           5  6        step 5 has batch 7
-
-A file of the run records them, so the run has the same batches whichever checkpoint it
-resumes from.
+batch     0  1  2  3  4  5  6  7  8        3 batches skipped after step 4:
+step      1  2  3  4           5  6        step 5 has batch 7
 """
 
 import itertools
@@ -32,11 +29,7 @@ class SkippedBatches:
     def check_recorded(
         self, recorded: Sequence[tuple[int, int]], step: int, hint: str
     ) -> None:
-        """Raises ValueError unless the entries are `recorded` or follow from them.
-
-        After the record, the run may have rolled back to its newest checkpoint, of
-        `step`: that drops entries for later steps, and adds one for this step.
-        """
+        """Raises ValueError unless entries are `recorded`, or a later roll-back's."""
         num_same = len(os.path.commonprefix([self.entries, list(recorded)]))
         added, dropped = self.entries[num_same:], recorded[num_same:]
         if any(after != step for after, _ in added) or (dropped and not added):

@@ -12,13 +12,8 @@ from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.optim.frozen_variables import without_frozen
+from lingvo_pipe.training.task import task_params
 from lingvo_pipe.training.task.protocols import EvalImages
-from lingvo_pipe.training.task.task_params import (
-    check_plain,
-    eval_params,
-    local_params,
-    train_params,
-)
 
 
 class BaseTask(BaseLayer):
@@ -30,15 +25,17 @@ class BaseTask(BaseLayer):
         p = super().Params()
         p.Define("pipeline", PipeliningLayer.Params(), "The model's layers.")
         p.Define(
-            "local", local_params(), "Which blocks of layers have a loss of their own."
+            "local",
+            task_params.local_params(),
+            "Which blocks of layers have a loss of their own.",
         )
-        p.Define("train", train_params(), "How to train the model.")
-        p.Define("eval", eval_params(), "How to evaluate the model.")
+        p.Define("train", task_params.train_params(), "How to train the model.")
+        p.Define("eval", task_params.eval_params(), "How to evaluate the model.")
         return p
 
     def __init__(self, params: InstantiableParams):
         super().__init__(params)
-        check_plain(self.params, self.path)
+        task_params.check_plain(self.params, self.path)
         self.CreateChild("pipeline", self.params.pipeline)
 
     @classmethod
@@ -51,7 +48,7 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
-        Raises ValueError if the task defines no head, as in this base class.
+        Raises ValueError if the task defines none, as here.
 
         Args:
             p: the task's params.
@@ -80,13 +77,10 @@ class BaseTask(BaseLayer):
         raise NotImplementedError(f"{type(self).__name__}.LossTargets")
 
     def ComputeLoss(self, predictions: Any, targets: NestedMap) -> NestedMap:
-        """Returns the metrics of one micro-batch; runs in the pipeline's last stage.
+        """Returns a micro-batch's metrics, name=(mean, weight); one is named `loss`.
 
-        `predictions` are the last layer's outputs, `targets` the result of
-        `LossTargets`. There is no theta: weights belong in layers.
-
-        Returns:
-            NestedMap(name=(mean, weight)) of scalars, one of them named `loss`.
+        `predictions` are the last layer's outputs, `targets` are from `LossTargets`. It
+        runs in the pipeline's last stage, without theta: weights belong in layers.
         """
         raise NotImplementedError(f"{type(self).__name__}.ComputeLoss")
 
@@ -112,9 +106,8 @@ class BaseTask(BaseLayer):
     def ComputeGradients(self, theta: NestedMap, input_batch: NestedMap) -> NestedMap:
         """Returns a NestedMap of a batch's metrics and gradients.
 
-        It has `metrics` as from `ComputeMetrics`, `gradients` in the structure of
-        `vars` (None for variables that are not trained), `accumulated` in the structure
-        of `accumulators`, and the pipeline's `times`.
+        It has `metrics`, `gradients` like `vars` (None if not trained), `accumulated`
+        like `accumulators`, and the pipeline's `times`.
         """
         result = self.pipeline.ComputeGradients(*self._arguments(theta, input_batch))
         return NestedMap(

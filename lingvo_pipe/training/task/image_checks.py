@@ -29,9 +29,9 @@ class Size(NamedTuple):
 def check_images(data: Any, taken: Size | None, given: Size | None) -> None:
     """Checks that a model takes an input's images, and has an output for each class.
 
-    `data` is an input with images `[B, H, W, C]`, and `class_names` if it knows them;
-    `taken` is C of the model's first layer, and `given` the number of the model's
-    outputs, if they are known. Raises ValueError if C differs, or N is above `given`.
+    Images are `[B, H, W, C]`; `taken` is C of the model's first layer, `given` the
+    number of its outputs, if known. Raises ValueError if C differs, or N is above
+    `given`.
     """
     spec: Any = getattr(data, "element_spec", {})
     image = spec.get("image")

@@ -14,11 +14,7 @@ _MAX_NUMBERS = 2**33
 
 
 def checked_batches(data: Any, method: str) -> tf.data.Dataset:
-    """Returns the batches of an input's method, such as TrainBatches; reads none.
-
-    Raises TypeError if it returns something else than a data set of NestedMaps;
-    ValueError if the data set is known to be empty, or a batch is too large.
-    """
+    """Returns batches of NestedMaps from an input's method, not read, or an error."""
     _check_size(data)
     path = f"{type(data).__name__}.{method}"
     batches = getattr(data, method)()
@@ -55,7 +51,6 @@ def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
 
 
 def _check_size(data: Any) -> None:
-    """Raises ValueError if a batch has more numbers than memory holds."""
     specs = tf.nest.flatten(getattr(data, "element_spec", None))
     sizes = [spec.shape.num_elements() or 0 for spec in specs if spec is not None]
     if sum(sizes) > _MAX_NUMBERS:

@@ -26,13 +26,11 @@ def with_local_losses(
 ) -> InstantiableParams:
     """Returns params of a task whose cells are trained in the blocks of `local`.
 
-    In this task each block but the last is followed by a `LocalLossLayer`, see
-    `local_pipeline`; the result's `local` asks for no further blocks. Devices and
-    stages are as in the plain model. With the schedule `local` and stages that end with
-    blocks, no device waits for another's backward pass. The heads' sizes depend on the
-    input's `element_spec`.
-
-    Raises ValueError if the blocks are invalid, or the task has no head for them.
+    Each block but the last is followed by a `LocalLossLayer`, see `local_pipeline`;
+    devices and stages stay. With the schedule `local` and stages that end with blocks,
+    no device waits for another's backward pass. Heads' sizes are from the input's
+    `element_spec`. Raises ValueError if the blocks are invalid, or the task has no head
+    for them.
     """
     p, local = plain_task(task_params), task_params.local
     if local.head is not None and not isinstance(local.head, InstantiableParams):
@@ -67,7 +65,6 @@ def with_local_losses(
 
 
 def _passed_on(task_params: InstantiableParams, input_generator: Any) -> list[Any]:
-    """Returns specs of the first cell's inputs and of each cell's outputs."""
     with tf.Graph().as_default():
         task, inputs = task_and_inputs(task_params, input_generator)
         pipeline, theta = task.pipeline, task.pipeline.theta
@@ -81,7 +78,6 @@ def _passed_on(task_params: InstantiableParams, input_generator: Any) -> list[An
 def _sized(
     head: InstantiableParams, passed_on: Any, predictions: Any
 ) -> InstantiableParams:
-    """Returns a copy of the user's head with missing sizes filled in."""
     p = head.Copy()
     sizes = dict.fromkeys(("num_in", "input_dim"), _num_channels(passed_on))
     sizes |= dict.fromkeys(("num_classes", "output_dim"), _num_channels(predictions))

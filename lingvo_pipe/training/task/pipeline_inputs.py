@@ -13,11 +13,9 @@ from lingvo_pipe.training.task.task_params import plain_task
 
 
 def configure_inputs(task_params: InstantiableParams, input_generator: Any) -> None:
-    """Sets the pipeline's `input_shapes` and `input_dtypes`, if its splits need them.
+    """Sets the pipeline's `input_shapes` and `input_dtypes`, if unset and needed.
 
-    They stay unchanged if set, and come from the input's `element_spec`. NestedMaps
-    become dicts, for which params have a text form.
-
+    They are the `element_spec`, with NestedMaps as dicts, which have a text form.
     Raises ValueError if batches cannot be cut into micro-batches.
     """
     p = task_params.pipeline
@@ -71,7 +69,6 @@ def batch_placeholders(element_spec: Any) -> Any:
 
 
 def _plain(structure: Any) -> Any:
-    """Returns the structure with dicts instead of other maps."""
     if isinstance(structure, Mapping):
         return {key: _plain(value) for key, value in structure.items()}
     return structure

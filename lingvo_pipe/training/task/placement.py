@@ -7,12 +7,8 @@ from typing import NamedTuple
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.model_size import num_parameters
+from lingvo_pipe.pipeline import pipelining_rules
 from lingvo_pipe.pipeline.devices.device_names import device_names, short_name
-from lingvo_pipe.pipeline.pipelining_rules import (
-    check_each_param,
-    count_batch_shards,
-    problems_of,
-)
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto, resolve_boundaries
 from lingvo_pipe.training.task.base_task import BaseTask
 
@@ -31,18 +27,17 @@ def place_stages(
 ) -> Placement:
     """Resolves the devices from a pipeline's params and the flag --devices.
 
-    The flag is a number of devices, or their full names; if None, the devices are those
-    that the params name, or one per stage. A number in `splits` becomes the number of
-    stages for the flag; with replicas `num_batch_shards` is set too. Raises ValueError
-    if a param is invalid, the two contradict each other, or neither gives the number of
-    stages.
+    The flag is a number or full names; if None, devices are the params', or one per
+    stage. A number in `splits` becomes the stages for the flag; with replicas
+    `num_batch_shards` is set too. Raises ValueError if a param is invalid, the two
+    contradict each other, or neither gives the number of stages.
     """
-    check_each_param(pipeline, _PATH)
+    pipelining_rules.check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
-        pipeline.num_batch_shards = count_batch_shards(pipeline, _PATH)
+        pipeline.num_batch_shards = pipelining_rules.count_batch_shards(pipeline, _PATH)
     named, num_stages = pipeline.devices, None
     if not is_auto(pipeline.splits):
-        with problems_of("splits", _PATH):
+        with pipelining_rules.problems_of("splits", _PATH):
             splits, num_cells = pipeline.splits, len(pipeline.cell_tpl)
             num_stages = len(resolve_boundaries(splits, num_cells))
     if flag is not None:
@@ -62,8 +57,7 @@ def place_stages(
 
 
 def _check_same(flag: int | Sequence[str], named: Sequence[str]) -> None:
-    """Raises ValueError unless --devices agrees with the params' devices."""
-    with problems_of("devices", _PATH):
+    with pipelining_rules.problems_of("devices", _PATH):
         names = device_names(named)
     if flag != len(names) if isinstance(flag, int) else device_names(flag) != names:
         raise UserValueError(
@@ -86,7 +80,7 @@ def _set_splits(
         )
     number = number // num_replicas * pipeline.stages_per_device
     if not isinstance(splits, (list, tuple)):
-        with problems_of("splits", _PATH):  # Before devices are made.
+        with pipelining_rules.problems_of("splits", _PATH):  # Before devices are made.
             resolve_boundaries(number, len(pipeline.cell_tpl))
     if num_stages in (None, number):
         return ""
@@ -108,7 +102,6 @@ def _set_splits(
 
 
 def _text(devices: int | Sequence[str]) -> str:
-    """Returns `2 devices`, or `cpu:0,cpu:1`."""
     if isinstance(devices, int):
         return f"{devices} device{'s' if devices > 1 else ''}"
     return ",".join(name.short for name in device_names(devices))

@@ -77,8 +77,8 @@ class DecodeInput(Protocol):
     def DecodeBatches(self) -> tf.data.Dataset:
         """Returns batches that hold each sentence once, in the same order each time.
 
-        Any order is allowed: sorting by length is fastest. A batch is a NestedMap of
-        static shapes, with the task's inputs and
+        Sorting by length is fastest. A batch is a NestedMap of static shapes, with the
+        task's inputs and
 
         - source_text, target_text: string `[B]`, the sentence and its translation;
         - source_language, target_language: string `[B]`;
@@ -102,11 +102,7 @@ class SentenceInput(Protocol):
         """Returns the tokens of each, int `[K]`; a too long one is a ValueError."""
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns the inputs of `Decode` for string `[B]`; B need not be static.
-
-        `weight`, float32 `[B]`, is 0 for sentences without words. Runs in a function.
-        The target language is a string `[]`.
-        """
+        """Returns `Decode`'s inputs of string `[B]`; `weight` is 0 if wordless."""
 
 
 @runtime_checkable
@@ -128,8 +124,8 @@ class ImageInput(Protocol):
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
         """Returns an image as evaluations read it: float32 `[H, W, C]`.
 
-        It is the content of a file, string `[]`, or pixels `[H', W', C]`. Runs in a
-        function too. Raises ValueError or tf.errors.InvalidArgumentError if it is none.
+        It is a file's content, string `[]`, or pixels `[H', W', C]`. Runs in a function
+        too. Raises ValueError or tf.errors.InvalidArgumentError if it is none.
         """
 
 

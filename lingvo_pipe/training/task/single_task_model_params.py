@@ -1,17 +1,15 @@
 """Base class of registered models: a task, and data sets for training and testing.
 
-For example:
+@lp.register_model
+class Toy(lp.SingleTaskModelParams):
+    def Train(self):
+        return lp.input.ImageClassificationInput.Params().Set(...)
 
-    @lp.register_model
-    class Toy(lp.SingleTaskModelParams):
-        def Train(self):
-            return lp.input.ImageClassificationInput.Params().Set(...)
+    def Test(self):
+        return lp.input.ImageClassificationInput.Params().Set(...)
 
-        def Test(self):
-            return lp.input.ImageClassificationInput.Params().Set(...)
-
-        def Task(self):
-            return lp.models.ImageClassifier.Params().Set(...)
+    def Task(self):
+        return lp.models.ImageClassifier.Params().Set(...)
 """
 
 import model_registry

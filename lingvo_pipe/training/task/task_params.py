@@ -9,10 +9,7 @@ from lingvo_pipe.training.optim.exponential_moving_average import (
 )
 from lingvo_pipe.training.optim.frozen_variables import define_freezing_params
 from lingvo_pipe.training.optim.learner import define_learner_params
-from lingvo_pipe.training.run.best_evaluation import (
-    check_best_params,
-    define_best_params,
-)
+from lingvo_pipe.training.run import best_evaluation
 from lingvo_pipe.training.stability.loss_spikes import define_spike_params
 from lingvo_pipe.training.stability.non_finite import define_skipping_params
 from lingvo_pipe.training.warm_start.init_from_checkpoint import (
@@ -59,7 +56,7 @@ def eval_params() -> Params:
         None,
         "Steps between evaluations while training; if None, only at the end.",
     )
-    define_best_params(p)
+    best_evaluation.define_best_params(p)
     p.Define(
         "images",
         True,
@@ -106,15 +103,11 @@ def check_loop_params(p: Params) -> None:
     check_counts(
         numbers, hint="Set these in the model's Task or by --model_params_override."
     )
-    check_best_params(p.eval)
+    best_evaluation.check_best_params(p.eval)
 
 
 def plain_task(task_params: InstantiableParams) -> InstantiableParams:
-    """Returns a copy of a task's params that is the plain model, without local losses.
-
-    It has the trained task's variables, by the same paths, except the heads'.
-    Evaluation, decoding and export use it.
-    """
+    """Returns a copy of a task's params as the plain model, without local losses."""
     p = task_params.Copy()
     p.local.scheme, p.local.chunks = BACKPROPAGATION, None
     return p

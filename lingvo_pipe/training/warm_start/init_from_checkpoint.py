@@ -1,8 +1,4 @@
-"""Initial values of a new run's weights, from the checkpoints of other runs.
-
-Rules choose the variables; see `init_rules`. A run that has checkpoints of its own
-resumes from them and takes no initial values.
-"""
+"""Initial values of a new run's weights, from other runs, by `init_rules`."""
 
 from __future__ import annotations
 
@@ -15,17 +11,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.training.checkpoint import checkpoint_files
 from lingvo_pipe.training.checkpoint.checkpoint_contents import (
     NAMES_OF_RUNS,
     describe,
     mismatches,
     stored_variables,
-)
-from lingvo_pipe.training.checkpoint.checkpoint_files import (
-    checkpoints_folder,
-    is_checkpoint,
-    read_newest,
-    read_through,
 )
 from lingvo_pipe.training.checkpoint.restored_weights import assign_weights
 from lingvo_pipe.training.optim.exponential_moving_average import average_name
@@ -65,11 +56,9 @@ def init_from_checkpoint(
 ) -> None:
     """Assigns initial values from checkpoints to variables of the model, by path.
 
-    `log` gets two lists: the checkpoints' unused variables; and the variables that keep
-    their own initial values, with the reasons.
-
-    Raises ValueError if the rules have problems, or a checkpoint is missing or damaged,
-    or lacks a variable. No variable is changed then.
+    `log` gets lists of the checkpoints' unused variables and, with reasons, of those
+    that keep their own initial values. Raises ValueError, and changes nothing, if rules
+    have problems, or a checkpoint is missing or damaged, or lacks a variable.
     """
     rules = p.init_from_checkpoint_rules
     if p.init_from_checkpoint_override:
@@ -102,7 +91,6 @@ class _Source:
 
 
 def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
-    """Finds and reads the checkpoint that rules name, or the newest of their run."""
     prefix, reader = _read(Path(rules.checkpoint).expanduser(), log)
     stored = stored_variables(reader)
     if "global_step" not in stored:
@@ -114,7 +102,6 @@ def _open(rules: InitRules, log: Callable[[str], None]) -> _Source:
 
 
 def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
-    """Raises ValueError unless a checkpoint has the variables that the rules take."""
     names = source.rules.names
     taken = {path: variables[path] for path in names}
     here = {path: describe(v.dtype, v.shape) for path, v in taken.items()}
@@ -133,11 +120,13 @@ def _check(source: _Source, variables: Mapping[str, tf.Variable]) -> None:
 def _read(
     path: Path, log: Callable[[str], None]
 ) -> tuple[str, tf.train.CheckpointReader]:
-    if is_checkpoint(path):
+    if checkpoint_files.is_checkpoint(path):
         title = f"{PARAM}: checkpoint {path} is damaged: "
-        return str(path), read_through(str(path), title)
-    folder = checkpoints_folder(path)
-    newest = folder and read_newest(folder, log, f"Name another in {PARAM}.")
+        return str(path), checkpoint_files.read_through(str(path), title)
+    folder = checkpoint_files.checkpoints_folder(path)
+    newest = folder and checkpoint_files.read_newest(
+        folder, log, f"Name another in {PARAM}."
+    )
     if newest:
         return newest.prefix, newest.reader
     problem = "holds no checkpoints" if path.is_dir() else "does not exist"
@@ -149,7 +138,6 @@ def _read(
 
 
 def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
-    """Returns a summary of a checkpoint's used and unused variables."""
     averages, weights = source.averages, source.weights
     num_used = len(averages & set(used))
     unused = weights - set(source.rules.names.values())
@@ -166,7 +154,6 @@ def _used_text(source: _Source, used: Sequence[str], num_variables: int) -> str:
 def _own_values_text(
     sources: Sequence[_Source], variables: Mapping[str, tf.Variable]
 ) -> str:
-    """Returns a list of the variables that keep their own initial values, and why."""
     own = variables.keys() - {path for source in sources for path in source.rules.names}
     excluded = {k: v for each in sources for k, v in each.rules.excluded.items()}
     lines = [f"{len(own)} variables keep their own initial values"]

@@ -5,10 +5,9 @@
         [".*/softmax/"],                                 variables to exclude
     )}
 
-A variable whose path begins with a match of an expression in the first list takes the
-value of the variable named by the expression's format, filled in with the expression's
-groups; the first matching expression counts. A variable that matches an expression of
-the second list is excluded. Lingvo has the same rules.
+A variable whose path begins with a match of an expression takes the value of the
+variable named by its format, filled in with the groups; the first match counts. A match
+of the second list is excluded. Lingvo has the same rules.
 """
 
 import re
@@ -34,9 +33,8 @@ class InitRules(NamedTuple):
 def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
     """Applies rules to the variables of a model, given all their paths.
 
-    Raises ValueError if the rules have another form than above, an expression matches
-    no variable, a format does not fit its expression, or several checkpoints have a
-    variable.
+    Raises ValueError if rules have another form, an expression matches no variable, a
+    format does not fit its expression, or several checkpoints have a variable.
     """
     if not isinstance(rules, dict):
         raise _malformed(rules)

@@ -96,17 +96,17 @@ def test_missing_files_are_named(tmp_path, make):
         (
             two_files,
             {"source_language": 3, "source_file": ""},
-            "source_language.*source_file.*3, ''",
+            "source_language.*3.*source_file.*''.*ParallelFiles",
         ),
         (
             one_file,
             {"target_language": "de"},
-            "source_language.*target_language.*'de'.*TsvFile",
+            "target_language.*source_language.*'de'.*TsvFile",
         ),
         (
             two_files,
             {"source_language": "en"},
-            "source_language.*target_language.*'en'",
+            "target_language.*source_language.*'en'",
         ),
         (one_file, {"file": None}, r"^file\b.*None.*TsvFile"),
     ],

@@ -52,11 +52,7 @@ def from_tf_config() -> SchedulersCluster:
 
 
 def from_slurm() -> SchedulersCluster:
-    """Returns the tasks of this Slurm step: task 0 is the trainer, the others workers.
-
-    Raises ValueError if this is no step of Slurm, or its tasks are not laid out block
-    by block, so that they can't know each other's addresses.
-    """
+    """Returns the tasks of a Slurm step, laid out block by block; 0 is the trainer."""
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
         resolver = _SlurmInOrder(
@@ -93,10 +89,7 @@ def from_slurm() -> SchedulersCluster:
 
 
 class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
-    """A resolver with Slurm's nodes in Slurm's order.
-
-    TensorFlow sorts them by name, n10 before n2, which is not the order of ranks.
-    """
+    """A resolver with Slurm's nodes by rank; TensorFlow sorts n10 before n2."""
 
     def _resolve_task_configuration(self) -> dict[str, int]:
         found = super()._resolve_task_configuration()
@@ -104,10 +97,7 @@ class _SlurmInOrder(tf.distribute.cluster_resolver.SlurmClusterResolver):
 
 
 def from_kubernetes(labels: str) -> SchedulersCluster:
-    """Returns the pods of this namespace with labels such as `app=workers` as workers.
-
-    Another pod is the trainer. Raises ConnectionError if Kubernetes does not answer.
-    """
+    """Returns pods with labels such as `app=workers` as workers, or ConnectionError."""
     workers = _running_pods(labels)
     own_name = os.environ.get("HOSTNAME", "")
     task = list(workers).index(own_name) if own_name in workers else None
@@ -155,9 +145,9 @@ class _PodName(str):
 class _Pods:
     """A client of Kubernetes for TensorFlow's resolver.
 
-    The resolver asks for the pods of all namespaces, which few may do, sorts them by
-    name, and takes the addresses of their nodes, where nothing listens. This client
-    asks for one namespace, and answers with sortable names and the pods' addresses.
+    The resolver asks for the pods of all namespaces, sorts them by name, and takes the
+    addresses of their nodes. This client asks for one namespace, and answers with
+    sortable names and the pods' addresses.
     """
 
     def __init__(self) -> None:

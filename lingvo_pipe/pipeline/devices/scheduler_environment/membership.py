@@ -1,7 +1,4 @@
-"""A process's job, task and cluster, from --cluster or its scheduler. Pure.
-
-TensorFlow is imported only to ask a scheduler, so that other errors come at once.
-"""
+"""A process's job, task and cluster, from --cluster or its scheduler. Pure."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -66,12 +63,7 @@ class Membership:
 def find_membership(
     flag: str | None, job: str | None = None, task: int | None = None
 ) -> Membership:
-    """Returns this process's job, task and cluster.
-
-    `flag` is --cluster; if None, TF_CONFIG counts if it is set. `job` and `task` are
-    --job and --task, if given. Raises ValueError if a flag or the scheduler's cluster
-    is not valid; see `membership`; ConnectionError if the scheduler does not answer.
-    """
+    """Returns this process's `membership`; or ConnectionError from the scheduler."""
     if flag is None:
         if not os.environ.get(VARIABLE):
             return Membership(job or TRAINER_JOB, task, None)
@@ -109,9 +101,8 @@ def membership(
 ) -> Membership:
     """Returns the membership that follows from a scheduler and the flags.
 
-    An evaluator is not part of the cluster, and uses its own machine, as elsewhere in
-    TensorFlow. Raises ValueError if the cluster is not valid, or the flags contradict
-    it.
+    An evaluator is not part of the cluster, as elsewhere in TensorFlow. Raises
+    ValueError if the cluster is not valid, or the flags contradict it.
     """
     cluster = checked_cluster(_our_jobs(found.jobs), found.source, found.hint)
     its_job = found.task_type and _OUR_JOBS.get(found.task_type, found.task_type)
@@ -130,17 +121,13 @@ def membership(
 
 
 def as_client(cluster: Cluster, job: str) -> Cluster:
-    """Returns the cluster of a job that uses workers in place of the trainer.
-
-    It has the trainer's host, but any port: an earlier trainer may still have its own.
-    """
+    """Returns the cluster of a job in the trainer's place: at its host, at any port."""
     if cluster.trainer is None or job in (TRAINER_JOB, WORKER_JOB):
         return cluster
     return replace(cluster, trainer=f"{cluster.trainer.rpartition(':')[0]}:0")
 
 
 def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Returns addresses by our names of jobs, without evaluators."""
     ours: dict[str, list[str]] = {}
     for job, addresses in jobs.items():
         if job != EVALUATOR_TYPE:
@@ -151,7 +138,6 @@ def _our_jobs(jobs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 def _check_flags(
     source: str, its_job: str, its_task: int | None, job: str | None, task: int | None
 ) -> None:
-    """Raises ValueError if the flags contradict the scheduler's job and task."""
 
     def check(flag: str, got: object, expected: object, allowed: tuple) -> None:
         if got not in allowed:

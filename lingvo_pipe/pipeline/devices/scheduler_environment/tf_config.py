@@ -1,8 +1,4 @@
-"""Checks of TF_CONFIG, in which schedulers describe a TensorFlow cluster. Pure.
-
-TensorFlow reads it unchecked: mistakes raise a KeyError, or wait for a task that does
-not exist.
-"""
+"""Checks of TF_CONFIG, a scheduler's cluster that TensorFlow does not check. Pure."""
 
 import json
 from typing import Any
@@ -50,7 +46,6 @@ def _check(
 
 
 def _check_jobs(jobs: dict[str, Any]) -> None:
-    """Raises ValueError unless all jobs are ours, with lists of addresses."""
     no_ps = "no job ps, since weights are on the devices of their stages"
     _check("ps" not in jobs, ".cluster", no_ps, sorted(jobs))
     unknown = sorted(set(jobs) - set(TYPES))
@@ -66,7 +61,6 @@ def _check_jobs(jobs: dict[str, Any]) -> None:
 
 
 def _check_task(task: dict[str, Any], jobs: dict[str, Any]) -> None:
-    """Raises ValueError unless the task is one of the cluster, or outside it."""
     kind, index = task.get("type"), task.get("index", 0)
     near = did_you_mean(str(kind), TYPES)
     _check(kind in TYPES, ".task.type", f"one of {', '.join(TYPES)}", kind, near)
